@@ -1,0 +1,1 @@
+"""The device side: rank, record clicks, train, send."""

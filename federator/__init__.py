@@ -1,0 +1,1 @@
+"""Rounds: decide who counts, aggregate, publish the next model."""

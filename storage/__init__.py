@@ -1,0 +1,1 @@
+"""What is remembered, in SQL: tables and one function per transaction."""
