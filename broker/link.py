@@ -1,0 +1,216 @@
+"""One MQTT session that keeps itself up: the only module that knows aiomqtt.
+
+aiomqtt acknowledges a message when it arrives, not when it has been dealt with, so QoS 1 is no durability
+here; the federator's receipts are. What this module promises is less: messages are handed on in the order
+they arrive, a lost connection is noticed and made again with backoff and jitter, and no wait is endless.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import aiomqtt
+import structlog
+
+from broker.address import BrokerAddress
+from foltr.errors import UnavailableError
+
+log = structlog.get_logger(__name__)
+
+QOS = 1  # QoS 2 livelocks in Mosquitto with more than 20 messages in flight.
+BACKOFF_FIRST_S = 0.25
+BACKOFF_LIMIT_S = 30.0
+# Without it a small QoS-1 exchange waits 40 ms for Nagle and delayed acknowledgements to sort themselves out.
+_SOCKET_OPTIONS = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
+_MAX_INFLIGHT = 1000
+
+# aiomqtt warns above ten pending publishes; a federator has hundreds of receipts under way.
+_mqtt_logger = logging.getLogger("foltr.mqtt")
+_mqtt_logger.setLevel(logging.ERROR)
+
+
+@dataclass(frozen=True)
+class InboundMessage:
+    """A message as it arrived."""
+
+    topic: str
+    payload: bytes
+    retained: bool
+
+
+@dataclass(frozen=True)
+class LastWill:
+    """Published, retained, by the broker when this session ends without a goodbye."""
+
+    topic: str
+    payload: bytes
+
+
+class MqttLink:
+    """A persistent MQTT session.
+
+    Args:
+        on_message: called for every message as it arrives, in the event loop; it must not block. Taking
+            messages off at once is what bounds memory: the buffer behind it is the caller's.
+        on_connected: awaited after every (re)connection, once the subscriptions stand.
+        persistent: the broker keeps the subscriptions and queues messages while this session is away.
+        give_up_after_s: how long one outage may last before the link fails; None: it never does.
+    """
+
+    def __init__(
+        self,
+        address: BrokerAddress,
+        *,
+        client_id: str,
+        subscriptions: Sequence[str],
+        on_message: Callable[[InboundMessage], None],
+        on_connected: Callable[[], Awaitable[None]] | None = None,
+        last_will: LastWill | None = None,
+        persistent: bool = True,
+        keepalive_s: int = 30,
+        timeout_s: float = 10.0,
+        give_up_after_s: float | None = None,
+    ) -> None:
+        self.address = address
+        self.client_id = client_id
+        self._subscriptions = [(topic, QOS) for topic in subscriptions]
+        self._on_message = on_message
+        self._on_connected = on_connected
+        self._last_will = last_will
+        self._persistent = persistent
+        self._keepalive_s = keepalive_s
+        self._timeout_s = timeout_s
+        self._give_up_after_s = give_up_after_s
+        self._client: aiomqtt.Client | None = None
+        self._up = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._up.is_set()
+
+    async def __aenter__(self) -> Self:
+        """Start connecting in the background; `wait_connected` waits for it."""
+        self._task = asyncio.create_task(self._keep_up(), name=f"mqtt-link-{self.client_id}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, UnavailableError):
+                await self._task
+
+    async def wait_connected(self, timeout_s: float) -> None:
+        """Wait for the connection. Raises UnavailableError after ``timeout_s``, or once the link gave up."""
+        up = asyncio.create_task(self._up.wait())
+        try:
+            waiting = {up} if self._task is None else {up, self._task}
+            await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            up.cancel()
+        if self._task is not None and self._task.done():
+            self._task.result()
+        if not self._up.is_set():
+            raise self._unavailable(f"no connection within {timeout_s:g} s")
+
+    async def wait_failed(self) -> None:
+        """Return only by raising: UnavailableError once the link has given up. For a task group to watch."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    async def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        """Publish at QoS 1 and wait for the broker's acknowledgement.
+
+        Raises:
+            UnavailableError: not connected, or no acknowledgement in time. The message may have arrived.
+        """
+        client = self._client
+        if client is None or not self._up.is_set():
+            raise self._unavailable("not connected")
+        try:
+            await client.publish(topic, payload, qos=QOS, retain=retain, timeout=self._timeout_s)
+        except (aiomqtt.MqttError, ValueError, OSError) as error:
+            raise self._unavailable(str(error)) from error
+
+    async def _keep_up(self) -> None:
+        loop = asyncio.get_running_loop()
+        failures, down_since = 0, loop.time()
+        while True:
+            try:
+                async with self._new_client() as client:
+                    await self._serve(client)
+            except (aiomqtt.MqttError, UnavailableError, OSError, ValueError) as error:
+                if self._up.is_set():
+                    failures, down_since = 0, loop.time()
+                failures += 1
+                cause = str(error) or type(error).__name__
+            finally:
+                self._up.clear()
+                self._client = None
+            if self._give_up_after_s is not None and loop.time() - down_since >= self._give_up_after_s:
+                raise self._unavailable(f"{cause}; gave up after {self._give_up_after_s:g} s")
+            # Full jitter: after a broker restart a fleet must not come back in step.
+            pause = random.uniform(0.1, 1) * min(BACKOFF_LIMIT_S, BACKOFF_FIRST_S * 2 ** min(failures, 16))  # noqa: S311
+            if failures in (1, 5) or failures % 20 == 0:
+                log.warning("broker_unreachable", broker=str(self.address), cause=cause, attempt=failures)
+            await asyncio.sleep(pause)
+
+    async def _serve(self, client: aiomqtt.Client) -> None:
+        self._client = client
+        if self._subscriptions:
+            granted = await client.subscribe(self._subscriptions, timeout=self._timeout_s)
+            refused = [code for code in granted if (code if isinstance(code, int) else code.value) >= 128]
+            if refused:
+                raise self._unavailable(
+                    f"the broker refused a subscription of {self.client_id} (see its ACL)"
+                )
+        self._up.set()
+        log.debug("broker_connected", broker=str(self.address), client_id=self.client_id)
+        if self._on_connected is not None:
+            await self._on_connected()
+        # Messages never reach this iterator (see _DirectQueue); it ends by raising when the connection does.
+        async for _ in client.messages:
+            pass
+
+    def _new_client(self) -> aiomqtt.Client:
+        handler = self._on_message
+
+        class _DirectQueue(asyncio.Queue[aiomqtt.Message]):
+            """Hands each message on at once: aiomqtt's own is unbounded or drops, and costs a task each."""
+
+            def put_nowait(self, item: aiomqtt.Message) -> None:
+                payload = item.payload if isinstance(item.payload, bytes) else b""
+                try:
+                    handler(InboundMessage(str(item.topic), payload, retained=item.retain))
+                except Exception:
+                    # An exception here would end the connection, and the same message would end the next.
+                    log.exception("message_handler_failed", topic=str(item.topic), n_bytes=len(payload))
+
+        will = self._last_will
+        return aiomqtt.Client(
+            self.address.host,
+            self.address.port,
+            username=self.address.username,
+            password=self.address.password,
+            identifier=self.client_id,
+            clean_session=not self._persistent,
+            queue_type=_DirectQueue,
+            will=aiomqtt.Will(will.topic, will.payload, qos=QOS, retain=True) if will else None,
+            keepalive=self._keepalive_s,
+            timeout=self._timeout_s,
+            max_inflight_messages=_MAX_INFLIGHT,
+            socket_options=_SOCKET_OPTIONS,
+            logger=_mqtt_logger,
+        )
+
+    def _unavailable(self, cause: str) -> UnavailableError:
+        return UnavailableError(
+            f"MQTT broker {self.address}: {cause}. "
+            f"Start one with `foltr broker run --port {self.address.port}` "
+            "or name a running one with --broker / FOLTR_BROKER_URL."
+        )

@@ -1,0 +1,232 @@
+"""What a device remembers across restarts: its clicks, its unsent update, the newest model.
+
+One SQLite file, by the standard library alone. Every change is one transaction and, by default, on disk when
+the call returns, so that a device that loses power loses nothing it was told is recorded. What must never
+happen is one interaction in two counted updates: an update takes its interactions in the same transaction
+that stores it, and they are deleted in the same transaction that removes it.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from foltr.errors import DataError, SettingsError
+
+_SCHEMA_VERSION = 1
+_SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
+CREATE TABLE interactions (
+    id INTEGER PRIMARY KEY,
+    serp_id TEXT NOT NULL UNIQUE,
+    n_documents INTEGER NOT NULL CHECK (n_documents > 0),
+    features BLOB NOT NULL,   -- little-endian float32, (n_documents, features), row by row
+    ranking BLOB NOT NULL,    -- little-endian int64: the shown documents, best first
+    clicks BLOB NOT NULL,     -- one byte a shown document: 1 clicked, 0 not
+    update_id TEXT            -- the unsent update that holds it, if one does
+) STRICT;
+CREATE TABLE pending_update (
+    only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
+    update_id TEXT NOT NULL,
+    round INTEGER NOT NULL,
+    payload BLOB NOT NULL
+) STRICT;
+"""
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """One shown result list and the clicks on it.
+
+    Attributes:
+        features: (documents, features) float32, all candidates, not only the shown ones.
+        ranking: (shown,) int64, indices into ``features``, best first.
+        clicks: (shown,) bool.
+    """
+
+    id: int
+    features: npt.NDArray[np.float32]
+    ranking: npt.NDArray[np.int64]
+    clicks: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class PendingUpdate:
+    """An update that has no receipt yet, as the bytes that are sent until it has one."""
+
+    update_id: str
+    round: int
+    payload: bytes
+
+
+class DeviceStore:
+    """The device's own database; one process at a time.
+
+    Args:
+        path: a file, created if missing, or ``":memory:"`` for a device that need not survive a restart.
+        max_interactions: when this many wait, the oldest not yet in an update makes room for a new one.
+    """
+
+    def __init__(self, path: str | Path, *, client_id: str, federation: str, max_interactions: int) -> None:
+        self._max_interactions = max_interactions
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=5.0)
+            self._prepare(str(path), client_id, federation)
+        except sqlite3.Error as error:
+            raise DataError(
+                f"device store {path}: {error}. Name a writable file with store= or --store; "
+                "a store belongs to one running client"
+            ) from error
+
+    def close(self) -> None:
+        self._db.close()
+
+    # --- interactions ---------------------------------------------------------------------------------------
+
+    def add_interaction(
+        self,
+        serp_id: str,
+        features: npt.NDArray[np.float32],
+        ranking: npt.NDArray[np.int64],
+        clicks: npt.NDArray[np.bool_],
+    ) -> Interaction | None:
+        """Store an interaction; None if this result list is stored already."""
+        values = (
+            serp_id,
+            len(features),
+            features.astype("<f4", copy=False).tobytes(),
+            ranking.astype("<i8", copy=False).tobytes(),
+            clicks.astype("u1").tobytes(),
+        )
+        with self._transaction() as cursor:
+            self._make_room(cursor)
+            cursor.execute(
+                "INSERT OR IGNORE INTO interactions (serp_id, n_documents, features, ranking, clicks) "
+                "VALUES (?, ?, ?, ?, ?)",
+                values,
+            )
+            if cursor.rowcount != 1 or cursor.lastrowid is None:
+                return None
+            return Interaction(cursor.lastrowid, features, ranking, clicks)
+
+    def waiting_interactions(self, limit: int) -> list[Interaction]:
+        """The oldest interactions that no update holds."""
+        rows = self._db.execute(
+            "SELECT id, n_documents, features, ranking, clicks FROM interactions "
+            "WHERE update_id IS NULL ORDER BY id LIMIT ?",
+            (limit,),
+        )
+        return [_interaction(*row) for row in rows]
+
+    def discard_interactions(self, ids: Sequence[int]) -> None:
+        """Delete interactions that can never be used, e.g. of another number of features than the ranker's."""
+        with self._transaction() as cursor:
+            cursor.executemany("DELETE FROM interactions WHERE id = ?", [(i,) for i in ids])
+
+    def n_waiting(self) -> int:
+        """How many interactions no update holds."""
+        return int(
+            self._db.execute("SELECT count(*) FROM interactions WHERE update_id IS NULL").fetchone()[0]
+        )
+
+    # --- the unsent update ----------------------------------------------------------------------------------
+
+    def put_update(self, update: PendingUpdate, interaction_ids: Sequence[int]) -> None:
+        """Make ``update`` the pending one, holding these interactions."""
+        with self._transaction() as cursor:
+            cursor.execute(
+                "INSERT INTO pending_update (only_one, update_id, round, payload) VALUES (1, ?, ?, ?)",
+                (update.update_id, update.round, update.payload),
+            )
+            cursor.executemany(
+                "UPDATE interactions SET update_id = ? WHERE id = ? AND update_id IS NULL",
+                [(update.update_id, i) for i in interaction_ids],
+            )
+
+    def pending_update(self) -> PendingUpdate | None:
+        row = self._db.execute("SELECT update_id, round, payload FROM pending_update").fetchone()
+        return None if row is None else PendingUpdate(*row)
+
+    def remove_update(self, update_id: str, *, keep_interactions: bool) -> None:
+        """The update has its receipt: spend its interactions, or give them back to be trained on again."""
+        with self._transaction() as cursor:
+            cursor.execute("DELETE FROM pending_update WHERE update_id = ?", (update_id,))
+            if keep_interactions:
+                cursor.execute("UPDATE interactions SET update_id = NULL WHERE update_id = ?", (update_id,))
+            else:
+                cursor.execute("DELETE FROM interactions WHERE update_id = ?", (update_id,))
+
+    # --- the newest model -----------------------------------------------------------------------------------
+
+    def put_model(self, announcement: bytes) -> None:
+        """Keep the newest model's announcement, so that a device can rank before it is connected."""
+        with self._transaction() as cursor:
+            cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('model', ?)", (announcement,))
+
+    def model(self) -> bytes | None:
+        row = self._db.execute("SELECT value FROM meta WHERE key = 'model'").fetchone()
+        return None if row is None else bytes(row[0])
+
+    # --- helpers --------------------------------------------------------------------------------------------
+
+    def _prepare(self, path: str, client_id: str, federation: str) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, _SCHEMA_VERSION):
+            raise SettingsError(
+                f"store: {path} is of version {version}, this device software reads {_SCHEMA_VERSION}; upgrade it"
+            )
+        owner = f"{federation}/{client_id}".encode()
+        with self._transaction() as cursor:
+            if version == 0:
+                for statement in _SCHEMA.split(";\n"):
+                    cursor.execute(statement)
+                cursor.execute("INSERT INTO meta (key, value) VALUES ('owner', ?)", (owner,))
+                cursor.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+            stored = bytes(cursor.execute("SELECT value FROM meta WHERE key = 'owner'").fetchone()[0])
+        if stored != owner:
+            raise SettingsError(
+                f"store: {path} belongs to {stored.decode()}, not to {owner.decode()}; one store per client"
+            )
+
+    def _make_room(self, cursor: sqlite3.Cursor) -> None:
+        n_stored = cursor.execute("SELECT count(*) FROM interactions").fetchone()[0]
+        if n_stored >= self._max_interactions:
+            cursor.execute(
+                "DELETE FROM interactions WHERE id IN "
+                "(SELECT id FROM interactions WHERE update_id IS NULL ORDER BY id LIMIT ?)",
+                (n_stored - self._max_interactions + 1,),
+            )
+
+    def _transaction(self) -> "_Transaction":
+        return _Transaction(self._db)
+
+
+class _Transaction:
+    """BEGIN IMMEDIATE … COMMIT, or ROLLBACK on an exception."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> sqlite3.Cursor:
+        self._cursor = self._db.cursor()
+        self._cursor.execute("BEGIN IMMEDIATE")
+        return self._cursor
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        with closing(self._cursor):
+            self._cursor.execute("COMMIT" if failed is None else "ROLLBACK")
+
+
+def _interaction(row_id: int, n_documents: int, features: bytes, ranking: bytes, clicks: bytes) -> Interaction:
+    return Interaction(
+        row_id,
+        np.frombuffer(features, "<f4").reshape(n_documents, -1),
+        np.frombuffer(ranking, "<i8"),
+        np.frombuffer(clicks, "u1").astype(np.bool_),
+    )

@@ -1,0 +1,58 @@
+"""Local training: fold the waiting interactions, in order, into the global model.
+
+The result depends on the base model and the interactions alone, so it can be dropped and made again.
+"""
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_client.store import Interaction
+from foltr.messages import PdgdTraining
+from foltr.pdgd import pdgd_step
+
+
+class Learner(Protocol):
+    """One step of learning from one interaction."""
+
+    def __call__(
+        self, weights: npt.NDArray[np.float64], interaction: Interaction, training: PdgdTraining
+    ) -> npt.NDArray[np.float64]:
+        """The weights (d,) after the step; ``weights`` itself stays as it is."""
+
+
+def pdgd_learner(
+    weights: npt.NDArray[np.float64], interaction: Interaction, training: PdgdTraining
+) -> npt.NDArray[np.float64]:
+    """One PDGD step (fpdgd-2021, Algorithm 1)."""
+    return pdgd_step(
+        weights, interaction.features, interaction.ranking, interaction.clicks, training.learning_rate
+    )
+
+
+class LocalTraining:
+    """The device's working copy of one global model.
+
+    Attributes:
+        weights: (d,) float64, the global weights with every interaction in ``interaction_ids`` learned.
+    """
+
+    def __init__(self, base_weights: npt.NDArray[np.float32], base_version: int, learner: Learner) -> None:
+        self.base_version = base_version
+        self._base = base_weights.astype(np.float64)
+        self._learner = learner
+        self.weights = self._base
+        self.interaction_ids: list[int] = []
+
+    @property
+    def dim(self) -> int:
+        return len(self._base)
+
+    def learn(self, interaction: Interaction, training: PdgdTraining) -> None:
+        self.weights = self._learner(self.weights, interaction, training)
+        self.interaction_ids.append(interaction.id)
+
+    def delta(self) -> npt.NDArray[np.float32]:
+        """(d,) float32: what was learned since the global model."""
+        return (self.weights - self._base).astype(np.float32)

@@ -1,0 +1,460 @@
+"""The single writer of a federation: takes messages, lets the round decide, commits, then answers.
+
+One loop owns all state, so nothing here needs a lock. Its order is the whole guarantee: decide in memory,
+commit in one transaction, only then send receipts. If a commit cannot be made, the process ends, what was
+decided but not stored is gone with it, and no device was told otherwise.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from broker.intake import BoundedIntake
+from broker.link import InboundMessage
+from federator.clock import SteadyClock, to_datetime
+from federator.outgoing import Announcer, ReceiptSender
+from federator.plan import FederationPlan
+from federator.reading import MembershipAsked, Reading, Refused, UpdateOffered, read_message
+from federator.round import (
+    Abandon,
+    AbandonReason,
+    Aggregate,
+    Record,
+    Reject,
+    Round,
+    RoundPolicy,
+    RoundState,
+)
+from foltr.aggregation import RunningMean
+from foltr.errors import DataError, UnavailableError
+from foltr.messages import (
+    MembershipReceipt,
+    ModelAnnouncement,
+    ReceiptCode,
+    RoundAnnouncement,
+    UpdateReceipt,
+    pack_vector,
+    unpack_vector,
+)
+from foltr.topics import ClientTopic, Topics
+from storage.database import Database, is_transient
+from storage.federations import claim_federation, create_federation
+from storage.intake import commit_batch, find_updates, member_ids
+from storage.models import latest_model, mark_published
+from storage.records import Batch, MembershipChange, ModelRow, NewEvent, NewUpdate, RoundOpening
+from storage.rounds import (
+    abandon_round,
+    begin_aggregation,
+    complete_round,
+    latest_round,
+    load_open_round,
+    open_round,
+    stream_updates,
+)
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+BATCH_LIMIT = 500
+BUSY_RETRY_S = 2.0
+_ENCODING = "dense_f32"
+
+
+class FederationActor:
+    """Drives the rounds of one federation. Use through `federator.service`."""
+
+    def __init__(
+        self,
+        plan: FederationPlan,
+        db: Database,
+        intake: BoundedIntake,
+        receipts: ReceiptSender,
+        clock: SteadyClock,
+    ) -> None:
+        self._plan = plan
+        self._db = db
+        self._intake = intake
+        self._receipts = receipts
+        self._clock = clock
+        self._topics = Topics(plan.federation)
+        self._epoch = 0
+        self._members: set[str] = set()
+        self._online: set[str] = set()
+        self._turned_away: dict[str, None] = {}
+        self._n_turned_away = 0
+        self._model: ModelRow | None = None
+        self._round: Round | None = None
+        self._announcer: Announcer | None = None
+        self._stopping = False
+
+    # --- life ---------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Claim the federation and take up where the last federator left off."""
+        plan, now = self._plan, self._clock.now()
+        initial = pack_vector([0.0] * plan.n_features)
+        await create_federation(
+            self._db, plan.federation, plan.n_features, plan.ranker.kind, initial, to_datetime(now)
+        )
+        self._epoch = await claim_federation(self._db, plan.federation)
+        self._members = await member_ids(self._db, plan.federation)
+        self._model = await latest_model(self._db, plan.federation)
+        found = await load_open_round(self._db, plan.federation)
+        events = [NewEvent(to_datetime(now), "federator_started", detail=f"writer epoch {self._epoch}")]
+        if found is None:
+            newest = await latest_round(self._db, plan.federation)
+            number = 1 if newest is None else newest.number + 1
+            if not self._is_last(number - 1):
+                opening = self._opening(number, self._newest_model.version, now)
+                await open_round(self._db, plan.federation, self._epoch, opening)
+                self._round = Round.open(number, opening.base_version, plan.policy, now)
+        else:
+            row, committed = found
+            policy = RoundPolicy(row.min_clients, row.max_clients, row.min_time_s, row.max_time_s)
+            self._round = Round.resume(
+                row.number,
+                row.base_version,
+                policy,
+                opened_at=row.opened_at.timestamp(),
+                closes_at=row.closes_at.timestamp(),
+                state=RoundState(row.state),
+                contributions=dict(committed),
+                now=now,
+                grace_s=plan.resume_grace_s,
+            )
+            events.append(
+                NewEvent(
+                    to_datetime(now), "round_resumed", round=row.number, detail=f"{len(committed)} updates"
+                )
+            )
+        await commit_batch(self._db, plan.federation, self._epoch, Batch(events=events))
+
+    def attach(self, announcer: Announcer) -> None:
+        self._announcer = announcer
+        self._announce()
+
+    async def run(self) -> None:
+        """Serve until `stop`, or until the plan's last round has ended."""
+        while self._round is not None and not self._stopping:
+            await self._intake.wait(self._round.wake_at() - self._clock.now())
+            await self._serve_messages()
+            await self._advance_round()
+
+    def stop(self) -> None:
+        """End `run` after what it is doing now; the open round stays open in the database."""
+        self._stopping = True
+        self._intake.wake()
+
+    def receive(self, message: InboundMessage) -> None:
+        """Take a message from the network; called in the event loop, never blocks."""
+        if self._intake.offer(message):
+            return
+        self._n_turned_away += 1
+        parsed = self._topics.parse(message.topic)
+        if parsed is not None and parsed[1] is ClientTopic.UPDATES and len(self._turned_away) < BATCH_LIMIT:
+            self._turned_away[parsed[0]] = None
+
+    async def mark_model_published(self, version: int) -> None:
+        now = to_datetime(self._clock.now())
+        await self._persist(
+            lambda: mark_published(self._db, self._plan.federation, self._epoch, version, now)
+        )
+
+    # --- messages -----------------------------------------------------------------------------------------
+
+    async def _serve_messages(self) -> None:
+        readings = [
+            reading
+            for message in self._intake.take(BATCH_LIMIT)
+            if (reading := read_message(self._topics, self._plan.n_features, message)) is not None
+        ]
+        if not readings and not self._n_turned_away:
+            return
+        stored = await self._stored_already(readings)
+        now = self._clock.now()
+        decided = _Decided()
+        for reading in readings:
+            match reading:
+                case UpdateOffered():
+                    self._decide_update(reading, stored, now, decided)
+                case MembershipAsked():
+                    self._decide_membership(reading, now, decided)
+                case Refused():
+                    self._decide_refused(reading, now, decided)
+        self._answer_turned_away(now, decided)
+        if decided.needs_commit:
+            batch = Batch(updates=decided.updates, events=decided.events, membership=decided.membership)
+            await self._persist(lambda: commit_batch(self._db, self._plan.federation, self._epoch, batch))
+        self._receipts.send(decided.membership_receipts)
+        self._receipts.send(decided.update_receipts)
+
+    async def _stored_already(self, readings: list[Reading]) -> dict[tuple[str, str], int]:
+        """Which of the updates for other rounds than the open one are stored: resent, not late."""
+        number = self._current_round.number
+        asked = {
+            (reading.offer.client_id, reading.offer.update_id)
+            for reading in readings
+            if isinstance(reading, UpdateOffered) and reading.offer.round != number
+        }
+        if not asked:
+            return {}
+        return await self._persist(lambda: find_updates(self._db, self._plan.federation, asked))
+
+    def _decide_update(
+        self,
+        reading: UpdateOffered,
+        stored: dict[tuple[str, str], int],
+        now: float,
+        decided: "_Decided",
+    ) -> None:
+        offer = reading.offer
+        if offer.client_id not in self._members:
+            decision: Record | Reject = Reject(ReceiptCode.UNKNOWN_CLIENT, "join first, then send it again")
+        else:
+            known = stored.get((offer.client_id, offer.update_id))
+            decision = self._current_round.decide(offer, now, stored_in_round=known)
+        if isinstance(decision, Record):
+            decided.updates.append(
+                NewUpdate(
+                    round=offer.round,
+                    client_id=offer.client_id,
+                    update_id=offer.update_id,
+                    base_version=offer.base_version,
+                    n_interactions=reading.n_interactions,
+                    encoding=_ENCODING,
+                    body=reading.values,
+                    received_at=to_datetime(now),
+                )
+            )
+            code, detail = ReceiptCode.ACCEPTED, ""
+        else:
+            code, detail = decision.code, decision.detail
+            decided.events.append(
+                NewEvent(to_datetime(now), "update_rejected", detail, code, offer.client_id, offer.round)
+            )
+        decided.update_receipts.append(self._update_receipt(offer.client_id, offer.update_id, code, detail))
+
+    def _decide_membership(self, asked: MembershipAsked, now: float, decided: "_Decided") -> None:
+        client_id, at = asked.client_id, to_datetime(now)
+        before = (client_id in self._members, client_id in self._online)
+        match asked.kind:
+            case "joined":
+                self._members.add(client_id)
+                self._online.add(client_id)
+                decided.membership_receipts.append(self._membership_receipt(client_id, ReceiptCode.JOINED))
+            case "left":
+                self._members.discard(client_id)
+                self._online.discard(client_id)
+                decided.membership_receipts.append(self._membership_receipt(client_id, ReceiptCode.LEFT))
+            case "online" if client_id in self._members:
+                self._online.add(client_id)
+            case "offline":
+                self._online.discard(client_id)
+        if before != (client_id in self._members, client_id in self._online):
+            decided.events.append(NewEvent(at, f"client_{asked.kind}", client_id=client_id))
+        decided.membership.append(MembershipChange(client_id, asked.kind, at, sdk_version=asked.sdk_version))
+
+    def _decide_refused(self, refused: Refused, now: float, decided: "_Decided") -> None:
+        is_update = refused.topic is ClientTopic.UPDATES
+        decided.events.append(
+            NewEvent(
+                to_datetime(now),
+                "update_rejected" if is_update else "message_refused",
+                refused.detail if is_update else f"{refused.topic}: {refused.detail}",
+                refused.code,
+                refused.client_id,
+                refused.round if refused.round is not None else self._current_round.number,
+            )
+        )
+        if is_update:
+            decided.update_receipts.append(
+                self._update_receipt(refused.client_id, refused.update_id, refused.code, refused.detail)
+            )
+        elif refused.topic is not ClientTopic.STATUS:
+            decided.membership_receipts.append(
+                self._membership_receipt(refused.client_id, refused.code, refused.detail)
+            )
+
+    def _answer_turned_away(self, now: float, decided: "_Decided") -> None:
+        """One event for all messages that found the intake full, and a receipt for each client known."""
+        if not self._n_turned_away:
+            return
+        detail = f"{self._n_turned_away} messages found the intake full"
+        decided.events.append(
+            NewEvent(
+                to_datetime(now), "intake_full", detail, ReceiptCode.BUSY, round=self._current_round.number
+            )
+        )
+        for client_id in self._turned_away:
+            receipt = self._update_receipt(client_id, None, ReceiptCode.BUSY, "the federator is busy")
+            decided.update_receipts.append(receipt.model_copy(update={"retry_after_s": BUSY_RETRY_S}))
+        self._turned_away.clear()
+        self._n_turned_away = 0
+
+    # --- rounds -------------------------------------------------------------------------------------------
+
+    async def _advance_round(self) -> None:
+        current = self._current_round
+        step = current.next_step(self._clock.now())
+        if isinstance(step, Aggregate):
+            await self._aggregate(current)
+        elif isinstance(step, Abandon):
+            await self._abandon(current, step.reason)
+
+    async def _aggregate(self, current: Round) -> None:
+        name, epoch, number = self._plan.federation, self._epoch, current.number
+        if current.state is RoundState.COLLECTING:
+            current.stop_collecting()
+            await self._persist(lambda: begin_aggregation(self._db, name, epoch, number))
+        try:
+            weights = await self._persist(lambda: self._mean_model(current))
+        except DataError as error:
+            log.error("aggregation_failed", round=number, cause=str(error))  # noqa: TRY400 (told in one line)
+            await self._abandon(current, AbandonReason.AGGREGATION_FAILED)
+            return
+        now = self._clock.now()
+        closed_at, version = to_datetime(now), self._newest_model.version + 1
+        following, opening = self._following(number, version, now)
+        await self._persist(
+            lambda: complete_round(self._db, name, epoch, number, version, weights, closed_at, opening)
+        )
+        current.complete()
+        self._model = await self._persist(lambda: latest_model(self._db, name))
+        self._round = following
+        self._announce(closed=current)
+        log.info("round_completed", round=number, model=version, n_updates=len(current.contributions))
+
+    async def _mean_model(self, current: Round) -> bytes:
+        """FedAvg over the stored updates, in order of client_id so that it repeats bit for bit."""
+        mean = RunningMean(self._plan.n_features)
+        async for row in stream_updates(self._db, self._plan.federation, current.number):
+            mean.add(unpack_vector(row.body), row.n_interactions)
+        base = unpack_vector(self._newest_model.weights)
+        return pack_vector(mean.apply_to(base))
+
+    async def _abandon(self, current: Round, reason: AbandonReason) -> None:
+        name, epoch, number = self._plan.federation, self._epoch, current.number
+        now = self._clock.now()
+        closed_at = to_datetime(now)
+        following, opening = self._following(number, current.base_version, now)
+        await self._persist(lambda: abandon_round(self._db, name, epoch, number, reason, closed_at, opening))
+        current.abandon(reason)
+        self._round = following
+        self._announce(closed=current)
+        log.info("round_abandoned", round=number, reason=reason, n_updates=len(current.contributions))
+
+    def _following(
+        self, ended: int, base_version: int, now: float
+    ) -> tuple[Round | None, RoundOpening | None]:
+        if self._is_last(ended):
+            return None, None
+        opening = self._opening(ended + 1, base_version, now)
+        return Round.open(ended + 1, base_version, self._plan.policy, now), opening
+
+    def _opening(self, number: int, base_version: int, now: float) -> RoundOpening:
+        policy = self._plan.policy
+        return RoundOpening(
+            number=number,
+            base_version=base_version,
+            min_clients=policy.min_clients,
+            max_clients=policy.max_clients,
+            min_time_s=policy.min_time_s,
+            max_time_s=policy.max_time_s,
+            opened_at=to_datetime(now),
+            closes_at=to_datetime(now + policy.max_time_s),
+        )
+
+    def _is_last(self, number: int) -> bool:
+        return self._plan.stop_after_round is not None and number >= self._plan.stop_after_round
+
+    # --- telling ------------------------------------------------------------------------------------------
+
+    def _announce(self, closed: Round | None = None) -> None:
+        shown = self._round or closed
+        if self._announcer is None or shown is None:
+            return
+        model = self._newest_model
+        self._announcer.announce(
+            ModelAnnouncement(
+                federation=self._plan.federation,
+                version=model.version,
+                ranker=self._plan.ranker,
+                weights=model.weights,
+            ),
+            RoundAnnouncement(
+                federation=self._plan.federation,
+                round=shown.number,
+                open=self._round is not None and shown.state is RoundState.COLLECTING,
+                base_version=shown.base_version,
+                opened_at=shown.opened_at,
+                closes_at=shown.closes_at,
+                training=self._plan.training,
+            ),
+        )
+
+    def _update_receipt(
+        self, client_id: str, update_id: str | None, code: ReceiptCode, detail: str
+    ) -> UpdateReceipt:
+        return UpdateReceipt(
+            federation=self._plan.federation,
+            client_id=client_id,
+            update_id=update_id,
+            code=code,
+            detail=detail,
+        )
+
+    def _membership_receipt(self, client_id: str, code: ReceiptCode, detail: str = "") -> MembershipReceipt:
+        return MembershipReceipt(
+            federation=self._plan.federation, client_id=client_id, code=code, detail=detail
+        )
+
+    # --- helpers ------------------------------------------------------------------------------------------
+
+    async def _persist(self, transaction: Callable[[], Awaitable[T]]) -> T:
+        """Run a transaction, again and again while the database is away, up to the plan's patience."""
+        loop = asyncio.get_running_loop()
+        deadline, pause = loop.time() + self._plan.database_patience_s, 0.1
+        while True:
+            try:
+                return await transaction()
+            except Exception as error:
+                if not is_transient(error):
+                    raise
+                if loop.time() >= deadline:
+                    raise UnavailableError(
+                        f"database: {error}; retried for {self._plan.database_patience_s:g} s. "
+                        "Start it again and then the federator: nothing accepted is lost"
+                    ) from error
+                log.warning("database_unavailable", cause=str(error))
+            await asyncio.sleep(random.uniform(0.5, 1) * pause)  # noqa: S311 (spreads retries, no secret)
+            pause = min(2 * pause, 5.0)
+
+    @property
+    def _current_round(self) -> Round:
+        if self._round is None:
+            raise RuntimeError("the federator has no open round: start() comes first")
+        return self._round
+
+    @property
+    def _newest_model(self) -> ModelRow:
+        if self._model is None:
+            raise RuntimeError("the federation has no model: start() comes first")
+        return self._model
+
+
+class _Decided:
+    """What one batch of messages amounts to."""
+
+    def __init__(self) -> None:
+        self.updates: list[NewUpdate] = []
+        self.events: list[NewEvent] = []
+        self.membership: list[MembershipChange] = []
+        self.update_receipts: list[UpdateReceipt] = []
+        self.membership_receipts: list[MembershipReceipt] = []
+
+    @property
+    def needs_commit(self) -> bool:
+        return bool(self.updates or self.events or self.membership)

@@ -1,0 +1,22 @@
+"""Time for a federator: seconds since the epoch that never step.
+
+Deadlines are stored, so they are wall-clock times; but a wall clock may be set while a round is open. The
+wall clock is read once, and from there on the monotonic clock counts.
+"""
+
+import time
+from datetime import UTC, datetime
+
+
+class SteadyClock:
+    """Wall-clock seconds, anchored once and counted monotonically."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def now(self) -> float:
+        return time.monotonic() + self._offset
+
+
+def to_datetime(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,138 @@
+"""What a federator publishes: the retained announcements, and receipts.
+
+Both may be lost on the way without harm. The announcements are kept here until the broker has them, and are
+published again after every reconnection, because a broker may have lost what it retained. A receipt that
+does not arrive is asked for again: the device resends its update and is told ``duplicate``.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from broker.link import MqttLink
+from foltr.codec import encode
+from foltr.errors import UnavailableError
+from foltr.messages import MembershipReceipt, ModelAnnouncement, RoundAnnouncement, UpdateReceipt
+from foltr.topics import ClientTopic, Topics
+
+log = structlog.get_logger(__name__)
+
+_RETRY_S = 1.0
+_MAX_WAITING_RECEIPTS = 100_000
+# Publishing waits for the broker's acknowledgement; this many wait at the same time.
+_RECEIPT_SENDERS = 32
+
+
+class Announcer:
+    """Keeps the retained ``model`` and ``round`` topics equal to what was last announced."""
+
+    def __init__(
+        self, link: MqttLink, topics: Topics, on_model_published: Callable[[int], Awaitable[None]]
+    ) -> None:
+        self._link = link
+        self._topics = topics
+        self._on_model_published = on_model_published
+        self._model: ModelAnnouncement | None = None
+        self._round: RoundAnnouncement | None = None
+        self._published: tuple[ModelAnnouncement | None, RoundAnnouncement | None] = (None, None)
+        self._changed = asyncio.Event()
+        self._settled = asyncio.Event()
+
+    def announce(self, model: ModelAnnouncement, round_: RoundAnnouncement) -> None:
+        self._model, self._round = model, round_
+        self._settled.clear()
+        self._changed.set()
+
+    def announce_again(self) -> None:
+        """Publish everything once more: the connection, perhaps the broker, is a new one."""
+        self._published = (None, None)
+        self._changed.set()
+
+    async def wait_settled(self, timeout_s: float) -> bool:
+        """Whether, within ``timeout_s``, the broker had everything that was announced."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._settled.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def run(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._publish()
+            except UnavailableError as error:
+                # A new connection announces again by itself; this covers a broker that hangs.
+                log.debug("announcement_delayed", cause=str(error))
+                await asyncio.sleep(_RETRY_S)
+                self._changed.set()
+
+    async def _publish(self) -> None:
+        model, round_ = self._model, self._round
+        if model is None or round_ is None:
+            return
+        published_model, published_round = self._published
+        if model is not published_model:
+            # The model goes first: a device that sees a round should find its base model already there.
+            await self._link.publish(self._topics.model, encode(model), retain=True)
+        if round_ is not published_round:
+            await self._link.publish(self._topics.round, encode(round_), retain=True)
+        self._published = (model, round_)
+        if model is not published_model:
+            await self._on_model_published(model.version)
+        if (model, round_) == (self._model, self._round):
+            self._settled.set()
+
+
+class ReceiptSender:
+    """Sends receipts in order of decision, many under way at once, without making the actor wait."""
+
+    def __init__(self, link: MqttLink, topics: Topics) -> None:
+        self._link = link
+        self._topics = topics
+        self._waiting: deque[UpdateReceipt | MembershipReceipt] = deque(maxlen=_MAX_WAITING_RECEIPTS)
+        self._some = asyncio.Event()
+        self._n_sending = 0
+        self._all_sent = asyncio.Event()
+
+    def send(self, receipts: list[UpdateReceipt] | list[MembershipReceipt]) -> None:
+        self._waiting.extend(receipts)
+        if self._waiting:
+            self._some.set()
+
+    async def wait_sent(self, timeout_s: float) -> None:
+        """Wait, up to ``timeout_s``, until nothing is left to send."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._waiting or self._n_sending:
+                    self._all_sent.clear()
+                    await self._all_sent.wait()
+        except TimeoutError:
+            pass
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_RECEIPT_SENDERS):
+                group.create_task(self._send_each())
+
+    async def _send_each(self) -> None:
+        while True:
+            await self._some.wait()
+            if not self._waiting:
+                self._some.clear()
+                continue
+            receipt = self._waiting.popleft()
+            self._n_sending += 1
+            try:
+                topic = self._topics.client(receipt.client_id, ClientTopic.INBOX)
+                await self._link.publish(topic, encode(receipt))
+            except UnavailableError:
+                log.debug("receipt_lost", client_id=receipt.client_id, code=receipt.code)
+            finally:
+                self._n_sending -= 1
+                if not self._waiting and not self._n_sending:
+                    self._all_sent.set()

@@ -1,0 +1,49 @@
+"""What a federator is told at start: checked once, frozen, passed down."""
+
+from dataclasses import dataclass, field
+
+from federator.round import RoundPolicy
+from foltr.errors import SettingsError
+from foltr.messages import LinearRankerSpec, PdgdTraining
+from foltr.topics import check_name
+
+
+@dataclass(frozen=True)
+class FederationPlan:
+    """One federation: its ranker, its rounds and how devices train.
+
+    Args:
+        stop_after_round: stop once this round has ended; None goes on for ever.
+        resume_grace_s: at least this long an open round stays open after a restart.
+        database_patience_s: how long one transaction is retried while the database is away.
+    """
+
+    federation: str
+    n_features: int
+    policy: RoundPolicy = field(default_factory=RoundPolicy)
+    training: PdgdTraining = field(default_factory=PdgdTraining)
+    stop_after_round: int | None = None
+    resume_grace_s: float = 5.0
+    database_patience_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        check_name("federation", self.federation)
+        policy = self.policy
+        if not 1 <= self.n_features <= 60_000:
+            raise SettingsError(f"n_features: {self.n_features} is not between 1 and 60000")
+        if policy.min_clients < 1:
+            raise SettingsError(f"min_clients: {policy.min_clients} is below 1")
+        if policy.max_clients < policy.min_clients:
+            raise SettingsError(
+                f"max_clients: {policy.max_clients} is below min_clients ({policy.min_clients})"
+            )
+        if not 0 <= policy.min_time_s <= policy.max_time_s:
+            raise SettingsError(
+                f"min_time_s: {policy.min_time_s:g} is not between 0 and max_time_s ({policy.max_time_s:g})"
+            )
+        if not 0 < policy.max_time_s <= 30 * 86_400:
+            raise SettingsError(f"max_time_s: {policy.max_time_s:g} is not between 0 and 30 days")
+
+    @property
+    def ranker(self) -> LinearRankerSpec:
+        return LinearRankerSpec(n_features=self.n_features)

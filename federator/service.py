@@ -1,0 +1,84 @@
+"""A federator process: the actor, its link to the broker, and how they start and end together."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from broker.address import BrokerAddress
+from broker.intake import BoundedIntake
+from broker.link import InboundMessage, MqttLink
+from federator.actor import FederationActor
+from federator.clock import SteadyClock
+from federator.outgoing import Announcer, ReceiptSender
+from federator.plan import FederationPlan
+from foltr.topics import Topics
+from storage.database import Database
+
+log = structlog.get_logger(__name__)
+
+_LAST_WORDS_S = 10.0
+
+
+class FederatorService:
+    """Runs one federation until it is stopped or its last round has ended.
+
+    Args:
+        give_up_after_s: how long the broker may be away before `run` raises UnavailableError; None: for ever.
+    """
+
+    def __init__(
+        self,
+        plan: FederationPlan,
+        db: Database,
+        address: BrokerAddress,
+        *,
+        give_up_after_s: float | None = None,
+    ) -> None:
+        topics = Topics(plan.federation)
+        self._link = MqttLink(
+            address,
+            client_id=f"foltr-federator-{plan.federation}",
+            subscriptions=topics.from_all_clients(),
+            on_message=self._receive,
+            on_connected=self._on_connected,
+            # The broker holds updates while the federator is down.
+            persistent=True,
+            give_up_after_s=give_up_after_s,
+        )
+        self._receipts = ReceiptSender(self._link, topics)
+        self._actor = FederationActor(plan, db, BoundedIntake(), self._receipts, SteadyClock())
+        self._announcer = Announcer(self._link, topics, self._actor.mark_model_published)
+
+    async def run(self, on_started: Callable[[], None] | None = None) -> None:
+        """Serve. Raises UnavailableError, WriterFencedError or SettingsError when it cannot go on."""
+        await self._actor.start()
+        self._actor.attach(self._announcer)
+        try:
+            async with self._link, asyncio.TaskGroup() as group:
+                helpers = [
+                    group.create_task(self._announcer.run()),
+                    group.create_task(self._receipts.run()),
+                    group.create_task(self._link.wait_failed()),
+                ]
+                if on_started is not None:
+                    on_started()
+                await self._actor.run()
+                if self._link.connected:
+                    await self._announcer.wait_settled(_LAST_WORDS_S)
+                    await self._receipts.wait_sent(_LAST_WORDS_S)
+                for helper in helpers:
+                    helper.cancel()
+        except BaseExceptionGroup as group_error:
+            # One task's failure ends the others; its own error is what the operator needs to read.
+            raise group_error.exceptions[0] from group_error
+
+    def stop(self) -> None:
+        self._actor.stop()
+
+    def _receive(self, message: InboundMessage) -> None:
+        self._actor.receive(message)
+
+    async def _on_connected(self) -> None:
+        log.info("broker_connected", broker=str(self._link.address))
+        self._announcer.announce_again()

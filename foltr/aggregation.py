@@ -1,0 +1,62 @@
+"""Turning many devices' updates into one."""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.errors import DataError
+
+
+class RunningMean:
+    """The weighted mean of updates, sum_c n_c * u_c / sum_c n_c (FPDGD, Eq. 10), one update at a time.
+
+    Memory does not grow with the number of updates. Floating-point sums depend on the order of the terms, so a
+    caller that must reproduce a round bit for bit adds the updates in an order of its own (say, by client) and
+    not in the order of arrival.
+    """
+
+    def __init__(self, dim: int) -> None:
+        self._total = np.zeros(dim, np.float64)
+        self._total_weight = 0.0
+        self._n_added = 0
+
+    def add(self, vector: NDArray[np.floating], weight: float) -> None:
+        """Take an update (dim,) with its weight, e.g. how many interactions it was learned from.
+
+        Raises:
+            DataError: another shape, a number that is not finite, or a weight that is negative or not finite.
+        """
+        i, dim = self._n_added, len(self._total)
+        if vector.shape != (dim,):
+            raise DataError(f"update {i} has shape {vector.shape}, expected ({dim},)")
+        if not (math.isfinite(weight) and weight >= 0.0):
+            raise DataError(f"update {i} has weight {weight}, expected a finite number of at least 0")
+        if not np.isfinite(vector).all():
+            raise DataError(f"update {i} contains a number that is not finite")
+        self._total += np.multiply(vector, weight, dtype=np.float64)
+        self._total_weight += weight
+        self._n_added += 1
+
+    def mean(self) -> NDArray[np.float64]:
+        """The mean (dim,) of what was added; DataError where the weights add up to zero."""
+        if self._total_weight == 0.0:
+            raise DataError("the weights of the updates add up to zero: there is nothing to average")
+        return self._total / self._total_weight
+
+    def apply_to(self, base: NDArray[np.floating]) -> NDArray[np.float32]:
+        """``base`` (dim,) plus the mean, as float32; DataError where a sum is too large for that."""
+        exact = base.astype(np.float64) + self.mean()
+        # Checked before the cast, which would warn and go on with infinity.
+        if np.abs(exact).max(initial=0.0) > np.finfo(np.float32).max:
+            raise DataError("the new model does not fit float32: the updates are too large")
+        return exact.astype(np.float32)
+
+
+def fed_avg(updates: Iterable[tuple[NDArray[np.floating], float]], dim: int) -> NDArray[np.float64]:
+    """The weighted mean (dim,) of (update, weight) pairs; see `RunningMean` for what it raises."""
+    running = RunningMean(dim)
+    for vector, weight in updates:
+        running.add(vector, weight)
+    return running.mean()

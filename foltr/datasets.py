@@ -1,0 +1,83 @@
+"""Queries with their documents in memory, as the learners and metrics read them."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.errors import DataError
+
+
+class Query(NamedTuple):
+    """One query's documents: features (docs, d) float32 and relevance (docs,) int16. Views, not copies."""
+
+    features: NDArray[np.float32]
+    relevance: NDArray[np.int16]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankingDataset:
+    """All documents of all queries in one array; a query is a run of rows.
+
+    Attributes:
+        name: what reports call it.
+        features: (docs, d) float32, C order.
+        relevance: (docs,) int16 grades, 0 for not relevant.
+        offsets: (queries + 1,) int64; query i has rows offsets[i] to offsets[i + 1].
+        query_ids: (queries,) int64, as named by the source.
+    """
+
+    name: str
+    features: NDArray[np.float32]
+    relevance: NDArray[np.int16]
+    offsets: NDArray[np.int64]
+    query_ids: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        n_docs = self.features.shape[0]
+        for field, dtype in (
+            ("features", np.float32),
+            ("relevance", np.int16),
+            ("offsets", np.int64),
+            ("query_ids", np.int64),
+        ):
+            found = getattr(self, field).dtype
+            if found != dtype:
+                raise DataError(f"{self.name}: {field} must be {np.dtype(dtype)}, not {found}")
+        if self.features.ndim != 2 or not self.features.flags.c_contiguous:
+            raise DataError(f"{self.name}: features must be a C-ordered array of documents by features")
+        if self.relevance.shape != (n_docs,):
+            raise DataError(f"{self.name}: {n_docs} documents but relevance of shape {self.relevance.shape}")
+        if self.offsets.shape != (self.query_ids.shape[0] + 1,):
+            raise DataError(f"{self.name}: offsets must have one entry more than there are queries")
+        if self.offsets[0] != 0 or self.offsets[-1] != n_docs or (np.diff(self.offsets) <= 0).any():
+            raise DataError(f"{self.name}: offsets must rise from 0 to the {n_docs} documents")
+        if n_docs and self.relevance.min() < 0:
+            raise DataError(f"{self.name}: relevance grades must not be negative")
+
+    @property
+    def n_queries(self) -> int:
+        """How many queries there are, with or without a relevant document."""
+        return self.query_ids.shape[0]
+
+    @property
+    def n_features(self) -> int:
+        """How many features a document has."""
+        return self.features.shape[1]
+
+    def query(self, i: int) -> Query:
+        """Return the i-th query's documents, 0 <= i < n_queries."""
+        rows = slice(self.offsets[i], self.offsets[i + 1])
+        return Query(self.features[rows], self.relevance[rows])
+
+
+def cache_directory() -> Path:
+    """Return where parsed and fetched data is kept: $FOLTR_CACHE, else the user's cache directory."""
+    if explicit := os.environ.get("FOLTR_CACHE"):
+        return Path(explicit)
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "foltr"
+    return Path.home() / ".cache" / "foltr"

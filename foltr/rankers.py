@@ -1,0 +1,89 @@
+"""The linear ranker: scores, the ranking by score, and a ranking drawn from the scores.
+
+A ranking is an array of document indices, best first. Nothing here changes an argument except the random generator.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.compiled import compiled
+from foltr.errors import DataError
+
+# Up to here, picking the best one k times beats sorting all; measured at 50 to 1,000 documents.
+_SELECT_AT_MOST = 24
+
+
+def score(weights: NDArray[np.floating], features: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Score documents with a linear ranker, f(x) = w . x.
+
+    Args:
+        weights: (d,).
+        features: (docs, d) float32, C order.
+
+    Returns:
+        (docs,) float32. The weights are rounded to the features' type first: casting the features instead would
+        copy the larger array for every query.
+    """
+    result: NDArray[np.float32] = features @ weights.astype(features.dtype, copy=False)
+    return result
+
+
+def rank_by_score(scores: NDArray[np.floating], k: int) -> NDArray[np.int64]:
+    """Return the k best documents by descending score; equal scores keep the document order.
+
+    Args:
+        scores: (docs,) finite.
+        k: the length wanted; a shorter list of documents gives a shorter ranking.
+
+    Returns:
+        (min(k, docs),) int64 document indices.
+
+    Raises:
+        DataError: a score among the first k is not a number or minus infinity.
+    """
+    return top_k(scores, min(k, scores.shape[0]))
+
+
+def sample_plackett_luce(scores: NDArray[np.floating], k: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Draw a ranking without replacement from the Plackett-Luce model of the scores.
+
+    P(d first) = exp(s_d) / sum_d' exp(s_d'), then the same among those left (Zhuang et al. 2021, FPDGD, Eq. 1 and
+    2). Adding independent Gumbel noise to the scores and taking the k largest has exactly this law (Yellott 1977),
+    needs no normalisation and so no protection against overflow; minus the logarithm of a standard exponential
+    variable is Gumbel noise.
+
+    Args:
+        scores: (docs,) finite.
+        k: the length wanted; a shorter list of documents gives a shorter ranking.
+        rng: advanced by one exponential draw per document, whatever k is.
+
+    Returns:
+        (min(k, docs),) int64 document indices, in the order shown.
+    """
+    noise = rng.standard_exponential(scores.shape[0])
+    np.log(noise, out=noise)
+    return top_k(np.subtract(scores, noise, out=noise), min(k, scores.shape[0]))
+
+
+@compiled
+def top_k(keys: NDArray[np.floating], k: int) -> NDArray[np.int64]:
+    """Return the indices of the k largest keys in descending order, the lower index first among equals.
+
+    Args:
+        keys: (n,).
+        k: 0 <= k <= n.
+
+    Returns:
+        (k,) int64.
+    """
+    if k > _SELECT_AT_MOST:
+        return np.argsort(-keys, kind="mergesort")[:k]
+    remaining = keys.copy()
+    chosen = np.empty(k, np.int64)
+    for i in range(k):
+        best = np.argmax(remaining)
+        if not remaining[best] > -np.inf:
+            raise DataError("scores must be finite numbers to rank by")
+        chosen[i] = best
+        remaining[best] = -np.inf
+    return chosen

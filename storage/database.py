@@ -1,0 +1,240 @@
+"""One database, SQLite or PostgreSQL: how to reach it, how a transaction begins, what may be retried.
+
+Every wait is bounded: connecting, waiting for a lock, a statement, a connection of the pool.
+"""
+
+import asyncio
+import re
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from sqlalchemy import URL, Connection, Table, event, make_url, text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from foltr.errors import SettingsError, UnavailableError
+
+CONNECT_TIMEOUT_S: Final = 10
+BUSY_TIMEOUT_S: Final = 5
+STATEMENT_TIMEOUT_S: Final = 30
+# The server gives up first and says why; the client gives up when the server cannot even say that.
+COMMAND_TIMEOUT_S: Final = STATEMENT_TIMEOUT_S + 5
+
+_FORMS = "sqlite:///folder/file.sqlite, postgresql://user:password@host:5432/name, postgresql://user@/name?host=/socket/folder"
+_QUERY_KEYS = {"host", "port", "ssl", "sslmode"}
+_WRITES = "foltr_writes"
+
+# Classes of SQLSTATE after which the same transaction may succeed: connection lost, serialization or
+# deadlock, out of resources, lock not available, statement cancelled, server shutting down or starting.
+_TRANSIENT_SQLSTATES = ("08", "40", "53", "55P03", "57")
+_TRANSIENT_SQLITE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL}
+
+
+class Database:
+    """A pool of connections to one database. Make it with :meth:`connect`, end it with :meth:`close`.
+
+    Attributes:
+        engine: the SQLAlchemy engine.
+        dialect: ``sqlite`` or ``postgresql``.
+        location: where it is, in words that hold no password.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Check the URL and load the driver; connect to nothing yet."""
+        parsed = _parse(url)
+        self.dialect = parsed.get_backend_name()
+        self.location = _describe(parsed)
+        self.engine = _create_engine(parsed)
+        self._writer = self.engine.execution_options(**{_WRITES: True})
+        self._reader = self.engine
+        if self.dialect == "postgresql":
+            # One snapshot for all statements of a reading, as SQLite gives anyway.
+            self._reader = self.engine.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            )
+
+    @classmethod
+    async def connect(cls, url: str, retry_for_s: float = 0) -> Self:
+        """Open the database, trying again for ``retry_for_s`` seconds while it cannot be reached.
+
+        Raises:
+            SettingsError: ``url`` is not one of the allowed forms.
+            UnavailableError: the database cannot be reached, or its driver is not installed.
+        """
+        database = cls(url)
+        give_up_at = time.monotonic() + retry_for_s
+        pause_s = 0.1
+        while True:
+            try:
+                async with database.reading() as connection:
+                    await connection.execute(text("SELECT 1"))
+            except UnavailableError as error:
+                if not is_transient(error) or time.monotonic() + pause_s > give_up_at:
+                    await database.close()
+                    raise
+            else:
+                return database
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, 2.0)
+
+    def transaction(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """Write in one transaction: committed when the block ends, rolled back when it raises."""
+        return self._begin(self._writer)
+
+    def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """Read from one snapshot, without waiting for the writer."""
+        return self._begin(self._reader)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self.engine.dispose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @asynccontextmanager
+    async def _begin(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+        async with AsyncExitStack() as stack:
+            try:
+                connection = await stack.enter_async_context(engine.connect())
+                await stack.enter_async_context(connection.begin())
+            except Exception as error:
+                raise self._unavailable(error) from error
+            yield connection
+
+    def _unavailable(self, error: Exception) -> UnavailableError:
+        cause = str(getattr(error, "orig", None) or error) or type(error).__name__
+        return UnavailableError(f"{self.location} cannot be used: {cause}. {self._advice(error)}")
+
+    def _advice(self, error: Exception) -> str:
+        if self.dialect == "sqlite":
+            if is_transient(error):
+                return "Another process holds its write lock: stop that process, or free space on the disk"
+            return "Check that the folder in db_url exists, may be written to, and that the file is SQLite's"
+        sqlstate = _sqlstate(error)
+        if sqlstate.startswith("28"):
+            return "Check the user and the password in db_url"
+        if sqlstate == "3D000":
+            return f"Create the database first: createdb {self.engine.url.database}"
+        return (
+            "Start PostgreSQL (for example `docker compose up -d postgres` or `pg_ctl start`) "
+            "and check the host and the port in db_url"
+        )
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether running the same transaction again may succeed: every function of storage is safe to retry."""
+    if isinstance(error, UnavailableError):
+        return error.__cause__ is not None and is_transient(error.__cause__)
+    if isinstance(error, DBAPIError):
+        if error.connection_invalidated:
+            return True
+        if isinstance(error.orig, sqlite3.Error):
+            # The low byte is the primary code; the rest tells, for example, which kind of busy.
+            return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in _TRANSIENT_SQLITE
+    if sqlstate := _sqlstate(error):
+        return sqlstate.startswith(_TRANSIENT_SQLSTATES)
+    return isinstance(error, OSError | PoolTimeoutError)
+
+
+def insert_into(connection: AsyncConnection, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """An INSERT that can carry ON CONFLICT, in the dialect of the connection."""
+    return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
+
+
+def _sqlstate(error: BaseException) -> str:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return getattr(cause, "sqlstate", None) or ""
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        # Not chained: SQLAlchemy's own message may repeat the URL with its password.
+        raise _bad_url(url, "it is not a URL") from None
+    if parsed.drivername == "sqlite":
+        if parsed.host or parsed.query or not parsed.database or parsed.database == ":memory:":
+            raise _bad_url(url, "SQLite needs the path of a file: the state must outlive the process")
+        return parsed.set(drivername="sqlite+aiosqlite")
+    if parsed.drivername in ("postgresql", "postgres"):
+        if unknown := sorted(set(parsed.query) - _QUERY_KEYS):
+            raise _bad_url(
+                url, f"{', '.join(unknown)} after the ? is not one of {', '.join(sorted(_QUERY_KEYS))}"
+            )
+        if not parsed.database:
+            raise _bad_url(url, "it names no database")
+        query = {"ssl" if key == "sslmode" else key: value for key, value in parsed.query.items()}
+        return parsed.set(drivername="postgresql+asyncpg", query=query)
+    raise _bad_url(url, f"{parsed.drivername} is not a database foltr can use")
+
+
+def _bad_url(url: str, reason: str) -> SettingsError:
+    masked = re.sub(r"(://[^:/@]*:).*@", r"\1***@", url)
+    masked = re.sub(r"(password=)[^&]*", r"\1***", masked)
+    return SettingsError(f"db_url = {masked!r}: {reason}. Allowed forms: {_FORMS}")
+
+
+def _describe(url: URL) -> str:
+    if url.get_backend_name() == "sqlite":
+        return f"The SQLite database {Path(url.database or '').absolute()}"
+    host = url.query.get("host") or url.host or "localhost"
+    port = url.query.get("port") or url.port or 5432
+    return f"The PostgreSQL database {url.database!r} at {host}:{port}"
+
+
+def _create_engine(url: URL) -> AsyncEngine:
+    is_sqlite = url.get_backend_name() == "sqlite"
+    options: dict[str, Any]
+    if is_sqlite:
+        # No isolation level: sqlite3 must not begin transactions by itself, the event below does.
+        options = {"isolation_level": None, "timeout": BUSY_TIMEOUT_S}
+    else:
+        options = {
+            "timeout": CONNECT_TIMEOUT_S,
+            "command_timeout": COMMAND_TIMEOUT_S,
+            "server_settings": {
+                "application_name": "foltr",
+                "statement_timeout": f"{STATEMENT_TIMEOUT_S}s",
+                "lock_timeout": f"{BUSY_TIMEOUT_S}s",
+                "idle_in_transaction_session_timeout": f"{2 * STATEMENT_TIMEOUT_S}s",
+            },
+        }
+    try:
+        engine = create_async_engine(url, connect_args=options, pool_timeout=CONNECT_TIMEOUT_S)
+    except ModuleNotFoundError as error:
+        extra = "federator" if is_sqlite else "postgres"
+        raise UnavailableError(
+            f"{_describe(url)} needs the package {error.name}: pip install 'foltr[{extra}]'"
+        ) from error
+    if is_sqlite:
+        event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+        event.listen(engine.sync_engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    cursor = connection.cursor()
+    # WAL lets readers go on beside the writer; FULL makes a commit survive a power cut, as receipts promise.
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # IMMEDIATE takes the write lock at once. A deferred transaction that reads and then writes can be
+    # refused in the middle, without the busy timeout, because its snapshot is out of date.
+    writes = connection.get_execution_options().get(_WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,119 @@
+"""Federations and their single writer.
+
+A federator claims its federation when it starts and gets an epoch. Every later write proves that this is
+still the latest claim, so a federator that was paused, replaced and woken cannot write over its successor.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from foltr.errors import ProtocolViolationError, SettingsError
+from storage.database import Database, insert_into
+from storage.errors import WriterFencedError
+from storage.records import FederationRow
+from storage.tables import federations, models
+
+
+async def create_federation(
+    db: Database, name: str, n_features: int, ranker: str, initial_weights: bytes, now: datetime
+) -> None:
+    """Create the federation with its initial model as version 0; if it is there already, check that it fits.
+
+    Raises:
+        SettingsError: the stored federation has another ranker or another number of features.
+    """
+    async with db.transaction() as connection:
+        await connection.execute(
+            insert_into(connection, federations).on_conflict_do_nothing(index_elements=["name"]),
+            {
+                "name": name,
+                "writer_epoch": 0,
+                "ranker": ranker,
+                "n_features": n_features,
+                "created_at": now,
+            },
+        )
+        stored = (await connection.execute(select(federations).where(federations.c.name == name))).one()
+        if (stored.ranker, stored.n_features) != (ranker, n_features):
+            raise SettingsError(
+                f"federation {name!r} is stored with ranker = {stored.ranker!r}, "
+                f"n_features = {stored.n_features}, but the settings say ranker = {ranker!r}, "
+                f"n_features = {n_features}. Change the settings, or give the new federation another name"
+            )
+        await connection.execute(
+            insert_into(connection, models).on_conflict_do_nothing(index_elements=["federation", "version"]),
+            {
+                "federation": name,
+                "version": 0,
+                "n_features": n_features,
+                "weights": initial_weights,
+                "created_at": now,
+            },
+        )
+
+
+async def claim_federation(db: Database, name: str) -> int:
+    """Become the federation's only writer: every earlier claim is fenced from now on. Returns the epoch.
+
+    Raises:
+        SettingsError: there is no such federation.
+    """
+    async with db.transaction() as connection:
+        claimed = await connection.execute(
+            update(federations)
+            .where(federations.c.name == name)
+            .values(writer_epoch=federations.c.writer_epoch + 1)
+            .returning(federations.c.writer_epoch)
+        )
+        epoch: int | None = claimed.scalar_one_or_none()
+    if epoch is None:
+        raise SettingsError(f"federation = {name!r}: {db.location} holds no such federation; create it first")
+    return epoch
+
+
+async def list_federations(db: Database) -> list[FederationRow]:
+    """Every federation of the database, by name."""
+    async with db.reading() as connection:
+        rows = await connection.execute(select(federations).order_by(federations.c.name))
+        return [FederationRow(*row) for row in rows]
+
+
+async def get_federation(db: Database, name: str) -> FederationRow | None:
+    """One federation, or None."""
+    async with db.reading() as connection:
+        row = (await connection.execute(select(federations).where(federations.c.name == name))).one_or_none()
+        return None if row is None else FederationRow(*row)
+
+
+@asynccontextmanager
+async def fenced_transaction(db: Database, name: str, epoch: int) -> AsyncIterator[AsyncConnection]:
+    """A write transaction of the federation's writer, which holds the federation's row to the end.
+
+    Raises:
+        WriterFencedError: another federator has claimed the federation since ``epoch``.
+        ProtocolViolationError: the transaction contradicts what is stored; nothing of it is kept.
+    """
+    try:
+        async with db.transaction() as connection:
+            await _require_epoch(connection, name, epoch)
+            yield connection
+    except IntegrityError as error:
+        raise ProtocolViolationError(f"federation {name!r} refuses to store this: {error.orig}") from error
+
+
+async def _require_epoch(connection: AsyncConnection, name: str, epoch: int) -> None:
+    # On PostgreSQL the row is locked until commit; on SQLite BEGIN IMMEDIATE has locked the whole file.
+    found: Any = await connection.scalar(
+        select(federations.c.writer_epoch).where(federations.c.name == name).with_for_update()
+    )
+    if found != epoch:
+        raise WriterFencedError(
+            f"federation {name!r} is at writer epoch {found}, this federator holds {epoch}: "
+            "another federator has taken over. Stop this one"
+        )

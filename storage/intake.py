@@ -1,0 +1,220 @@
+"""What arrives from the devices, stored in batches: one transaction for many messages."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from sqlalchemy import bindparam, case, insert, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.sql.dml import Update
+
+from foltr.errors import ProtocolViolationError
+from storage.database import Database, insert_into
+from storage.federations import fenced_transaction
+from storage.records import Batch, MembershipChange, NewEvent, NewUpdate
+from storage.tables import (
+    CLIENT_ID_MAX,
+    DETAIL_MAX,
+    INTEGER_MAX,
+    SHORT_TEXT_MAX,
+    clients,
+    events,
+    federations,
+    rounds,
+    updates,
+)
+
+# Bound parameters of one statement; SQLite's limit is 32766, PostgreSQL's 32767, and an identity takes two.
+_IDENTITIES_PER_QUERY = 1000
+
+
+async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> None:
+    """Store accepted updates, membership changes and events in one transaction.
+
+    Offering the batch that was committed last once more changes nothing, so a commit whose answer was lost is
+    simply repeated. An update that is stored already, under whatever batch, is not stored again.
+
+    Raises:
+        WriterFencedError: another federator has taken over.
+        ProtocolViolationError: an update does not fit what is stored: its round is not collecting, its client
+            never joined, or the client has another update in that round. Nothing of the batch is kept.
+    """
+    async with fenced_transaction(db, name, epoch) as connection:
+        if not await _mark_batch(connection, name, batch.batch_id):
+            return
+        await _store_membership(connection, name, batch.membership)
+        await _store_updates(connection, name, batch.updates)
+        if batch.events:
+            await connection.execute(insert(events), [_event_values(name, event) for event in batch.events])
+
+
+async def find_updates(
+    db: Database, name: str, identities: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], int]:
+    """Which of these (client_id, update_id) are stored, each with the round it counts in."""
+    wanted = list(identities)
+    found: dict[tuple[str, str], int] = {}
+    async with db.reading() as connection:
+        for start in range(0, len(wanted), _IDENTITIES_PER_QUERY):
+            rows = await connection.execute(
+                select(updates.c.client_id, updates.c.update_id, updates.c.round).where(
+                    updates.c.federation == name,
+                    tuple_(updates.c.client_id, updates.c.update_id).in_(
+                        wanted[start : start + _IDENTITIES_PER_QUERY]
+                    ),
+                )
+            )
+            found.update({(client_id, update_id): round_ for client_id, update_id, round_ in rows})
+    return found
+
+
+async def member_ids(db: Database, name: str) -> set[str]:
+    """The clients that are joined now."""
+    async with db.reading() as connection:
+        rows = await connection.scalars(
+            select(clients.c.client_id).where(clients.c.federation == name, clients.c.membership == "joined")
+        )
+        return set(rows)
+
+
+async def _mark_batch(connection: AsyncConnection, name: str, batch_id: str) -> bool:
+    """Note the batch on the federation's row; False if it is noted there already."""
+    marked = await connection.execute(
+        update(federations)
+        .where(federations.c.name == name, federations.c.last_batch_id.is_distinct_from(batch_id))
+        .values(last_batch_id=batch_id)
+    )
+    return marked.rowcount == 1
+
+
+async def _store_updates(connection: AsyncConnection, name: str, new: Collection[NewUpdate]) -> None:
+    values = [
+        {
+            "federation": name,
+            "round": item.round,
+            "client_id": item.client_id,
+            "update_id": item.update_id,
+            "base_version": item.base_version,
+            "n_interactions": item.n_interactions,
+            "encoding": item.encoding,
+            "n_bytes": len(item.body),
+            "received_at": item.received_at,
+            "body": item.body,
+        }
+        for item in new
+    ]
+    if not values:
+        return
+    wanted = {item.round for item in new}
+    collecting = await connection.scalars(
+        select(rounds.c.number).where(
+            rounds.c.federation == name, rounds.c.number.in_(wanted), rounds.c.state == "collecting"
+        )
+    )
+    if closed := wanted - set(collecting):
+        raise ProtocolViolationError(f"federation {name!r} is not collecting for rounds {sorted(closed)}")
+    # The conflict names the update's identity only: a second update of a client in a round is not a
+    # redelivery and must not vanish silently behind a receipt, so it violates the primary key.
+    await connection.execute(
+        insert_into(connection, updates).on_conflict_do_nothing(
+            index_elements=["federation", "client_id", "update_id"]
+        ),
+        values,
+    )
+
+
+async def _store_membership(
+    connection: AsyncConnection, name: str, changes: Iterable[MembershipChange]
+) -> None:
+    # Changes of different clients commute, those of one client do not. So each wave takes one change of every
+    # client, in order, and a wave is one statement per kind of change.
+    waves: list[dict[str, list[dict[str, Any]]]] = []
+    n_seen: dict[str, int] = defaultdict(int)
+    for change in changes:
+        wave = n_seen[change.client_id]
+        n_seen[change.client_id] += 1
+        if wave == len(waves):
+            waves.append(defaultdict(list))
+        waves[wave][change.kind].append(_change_values(name, change))
+    for kinds in waves:
+        for kind, values in kinds.items():
+            await connection.execute(_STATUS[kind] if kind in _STATUS else _join(connection), values)
+
+
+def _join(connection: AsyncConnection) -> Any:
+    join = insert_into(connection, clients).values(
+        federation=bindparam("of_federation"),
+        client_id=bindparam("of_client"),
+        membership="joined",
+        online=True,
+        joined_at=bindparam("at"),
+        last_seen_at=bindparam("at"),
+        n_features=bindparam("with_features"),
+        sdk_version=bindparam("with_sdk"),
+    )
+    return join.on_conflict_do_update(
+        index_elements=["federation", "client_id"],
+        set_={
+            "membership": "joined",
+            "online": True,
+            # A member that says hello again is still in the membership it has.
+            "joined_at": case(
+                (clients.c.membership == "left", join.excluded.joined_at), else_=clients.c.joined_at
+            ),
+            "left_at": None,
+            "last_seen_at": join.excluded.last_seen_at,
+            "n_features": join.excluded.n_features,
+            "sdk_version": join.excluded.sdk_version,
+        },
+    )
+
+
+def _change_client(**values: Any) -> Update:
+    # An unknown client changes nothing: only joining makes a row.
+    return (
+        update(clients)
+        .where(
+            clients.c.federation == bindparam("of_federation"), clients.c.client_id == bindparam("of_client")
+        )
+        .values(last_seen_at=bindparam("at", type_=clients.c.last_seen_at.type), **values)
+    )
+
+
+_STATUS = {
+    "online": _change_client(online=True),
+    "offline": _change_client(online=False),
+    "left": _change_client(
+        membership="left", online=False, left_at=bindparam("at", type_=clients.c.left_at.type)
+    ).where(clients.c.membership == "joined"),
+}
+
+
+def _change_values(name: str, change: MembershipChange) -> dict[str, Any]:
+    values = {"of_federation": name, "of_client": change.client_id, "at": change.at}
+    if change.kind == "joined":
+        values["with_features"] = change.n_features
+        values["with_sdk"] = _clean(change.sdk_version, SHORT_TEXT_MAX)
+    return values
+
+
+def _event_values(name: str, event: NewEvent) -> dict[str, Any]:
+    named_a_round = event.round is not None and 0 <= event.round <= INTEGER_MAX
+    return {
+        "federation": name,
+        "at": event.at,
+        "kind": event.kind,
+        "code": event.code,
+        "client_id": _clean(event.client_id, CLIENT_ID_MAX),
+        "round": event.round if named_a_round else None,
+        "detail": _clean(event.detail, DETAIL_MAX),
+    }
+
+
+def _clean(text: str | None, length: int) -> str | None:
+    """Text as a database takes it: a bad message is an event to record, not a failed transaction.
+
+    PostgreSQL refuses NUL, and neither database takes half of a surrogate pair.
+    """
+    if text is None:
+        return None
+    return text.encode(errors="replace").decode().replace("\0", "?")[:length]

@@ -1,0 +1,60 @@
+"""The versions of the ranker, which are also the outbox: what is not marked published is published again."""
+
+from datetime import datetime
+
+from sqlalchemy import select, update
+
+from storage.database import Database
+from storage.federations import fenced_transaction
+from storage.records import ModelRow
+from storage.tables import models
+
+
+async def latest_model(db: Database, name: str) -> ModelRow | None:
+    """The newest model of the federation, or None if there is no such federation."""
+    async with db.reading() as connection:
+        found = await connection.execute(
+            select(models).where(models.c.federation == name).order_by(models.c.version.desc()).limit(1)
+        )
+        row = found.one_or_none()
+        return None if row is None else ModelRow(*row)
+
+
+async def get_model(db: Database, name: str, version: int) -> ModelRow | None:
+    """One version, or None."""
+    async with db.reading() as connection:
+        found = await connection.execute(
+            select(models).where(models.c.federation == name, models.c.version == version)
+        )
+        row = found.one_or_none()
+        return None if row is None else ModelRow(*row)
+
+
+async def list_models(db: Database, name: str, limit: int = 100) -> list[ModelRow]:
+    """The newest versions, newest first."""
+    async with db.reading() as connection:
+        found = await connection.execute(
+            select(models).where(models.c.federation == name).order_by(models.c.version.desc()).limit(limit)
+        )
+        return [ModelRow(*row) for row in found]
+
+
+async def unpublished_models(db: Database, name: str) -> list[ModelRow]:
+    """The models the broker has not taken yet, oldest first."""
+    async with db.reading() as connection:
+        found = await connection.execute(
+            select(models)
+            .where(models.c.federation == name, models.c.published_at.is_(None))
+            .order_by(models.c.version)
+        )
+        return [ModelRow(*row) for row in found]
+
+
+async def mark_published(db: Database, name: str, epoch: int, version: int, at: datetime) -> None:
+    """The broker has taken this model. The first mark stays."""
+    async with fenced_transaction(db, name, epoch) as connection:
+        await connection.execute(
+            update(models)
+            .where(models.c.federation == name, models.c.version == version, models.c.published_at.is_(None))
+            .values(published_at=at)
+        )

@@ -1,0 +1,191 @@
+"""The life of a round in SQL: collecting, then aggregating, then completed or abandoned.
+
+Each function is one transaction. A function that finds its own work already done returns quietly, so a
+federator that lost the answer to a commit just calls it again.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from datetime import datetime
+
+from sqlalchemy import func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from foltr.errors import ProtocolViolationError
+from storage.database import Database, insert_into
+from storage.federations import fenced_transaction
+from storage.records import RoundOpening, RoundRow, UpdateRow
+from storage.tables import DETAIL_MAX, federations, models, rounds, updates
+
+_OPEN_STATES = ("collecting", "aggregating")
+
+
+async def open_round(db: Database, name: str, epoch: int, opening: RoundOpening) -> None:
+    """Open a round. No other round of the federation may be open."""
+    async with fenced_transaction(db, name, epoch) as connection:
+        await _open(connection, name, opening)
+
+
+async def load_open_round(db: Database, name: str) -> tuple[RoundRow, list[tuple[str, str]]] | None:
+    """The open round with the (client_id, update_id) of every update it has, or None if none is open."""
+    async with db.reading() as connection:
+        found = await connection.execute(
+            select(rounds).where(rounds.c.federation == name, rounds.c.state.in_(_OPEN_STATES))
+        )
+        row = found.one_or_none()
+        if row is None:
+            return None
+        opened = RoundRow(*row)
+        committed = await connection.execute(
+            select(updates.c.client_id, updates.c.update_id)
+            .where(updates.c.federation == name, updates.c.round == opened.number)
+            .order_by(updates.c.client_id)
+        )
+        return opened, [(client_id, update_id) for client_id, update_id in committed]
+
+
+async def latest_round(db: Database, name: str) -> RoundRow | None:
+    """The round with the highest number, open or closed, or None before the first."""
+    async with db.reading() as connection:
+        found = await connection.execute(
+            select(rounds).where(rounds.c.federation == name).order_by(rounds.c.number.desc()).limit(1)
+        )
+        row = found.one_or_none()
+        return None if row is None else RoundRow(*row)
+
+
+async def begin_aggregation(db: Database, name: str, epoch: int, number: int) -> None:
+    """Stop collecting: from now on the round's updates do not change."""
+    async with fenced_transaction(db, name, epoch) as connection:
+        stored = await _load(connection, name, number)
+        if stored.state == "aggregating":
+            return
+        if stored.state != "collecting":
+            raise ProtocolViolationError(f"round {number} of {name!r} is {stored.state}, not collecting")
+        await connection.execute(
+            update(rounds)
+            .where(rounds.c.federation == name, rounds.c.number == number)
+            .values(state="aggregating")
+        )
+
+
+async def stream_updates(db: Database, name: str, number: int, batch: int = 256) -> AsyncIterator[UpdateRow]:
+    """The updates of a round by client_id in byte order, so that summing them again gives the same bits.
+
+    Reads ``batch`` rows at a time, each in a short transaction of its own: the updates of a round that is no
+    longer collecting do not change, and a slow aggregation must not hold a snapshot open.
+    """
+    statement = (
+        select(updates)
+        .where(updates.c.federation == name, updates.c.round == number)
+        .order_by(updates.c.client_id)
+        .limit(batch)
+    )
+    last = ""
+    while True:
+        async with db.reading() as connection:
+            page = (await connection.execute(statement.where(updates.c.client_id > last))).all()
+        for row in page:
+            yield UpdateRow(*row)
+        if len(page) < batch:
+            return
+        last = page[-1].client_id
+
+
+async def complete_round(
+    db: Database,
+    name: str,
+    epoch: int,
+    number: int,
+    version: int,
+    weights: bytes,
+    closed_at: datetime,
+    next_opening: RoundOpening | None = None,
+) -> None:
+    """Close an aggregating round with the model it made, and open the next round if there is one.
+
+    The model is stored unpublished: publishing is the outbox's work (``storage.models``).
+    """
+    async with fenced_transaction(db, name, epoch) as connection:
+        stored = await _load(connection, name, number)
+        if stored.state == "completed" and stored.model_version == version:
+            return
+        if stored.state != "aggregating":
+            raise ProtocolViolationError(f"round {number} of {name!r} is {stored.state}, not aggregating")
+        n_features = await connection.scalar(
+            select(federations.c.n_features).where(federations.c.name == name)
+        )
+        await connection.execute(
+            insert(models),
+            {
+                "federation": name,
+                "version": version,
+                "base_version": stored.base_version,
+                "round": number,
+                "n_features": n_features,
+                "weights": weights,
+                "created_at": closed_at,
+            },
+        )
+        await _close(connection, name, number, closed_at, state="completed", model_version=version)
+        if next_opening is not None:
+            await _open(connection, name, next_opening)
+
+
+async def abandon_round(
+    db: Database,
+    name: str,
+    epoch: int,
+    number: int,
+    reason: str,
+    closed_at: datetime,
+    next_opening: RoundOpening | None = None,
+) -> None:
+    """Close an open round without a model, saying why, and open the next round if there is one."""
+    async with fenced_transaction(db, name, epoch) as connection:
+        stored = await _load(connection, name, number)
+        if stored.state == "abandoned":
+            return
+        if stored.state == "completed":
+            raise ProtocolViolationError(f"round {number} of {name!r} is completed and cannot be abandoned")
+        await _close(connection, name, number, closed_at, state="abandoned", reason=reason[:DETAIL_MAX])
+        if next_opening is not None:
+            await _open(connection, name, next_opening)
+
+
+async def _open(connection: AsyncConnection, name: str, opening: RoundOpening) -> None:
+    # The conflict names the key only: a second open round still violates uq_rounds_one_open.
+    await connection.execute(
+        insert_into(connection, rounds).on_conflict_do_nothing(index_elements=["federation", "number"]),
+        {"federation": name, "state": "collecting", **asdict(opening)},
+    )
+    stored = await _load(connection, name, opening.number)
+    if any(getattr(stored, field) != value for field, value in asdict(opening).items()):
+        raise ProtocolViolationError(f"round {opening.number} of {name!r} was opened before, differently")
+
+
+async def _load(connection: AsyncConnection, name: str, number: int) -> RoundRow:
+    found = await connection.execute(
+        select(rounds).where(rounds.c.federation == name, rounds.c.number == number)
+    )
+    row = found.one_or_none()
+    if row is None:
+        raise ProtocolViolationError(f"federation {name!r} has no round {number}")
+    return RoundRow(*row)
+
+
+async def _close(
+    connection: AsyncConnection, name: str, number: int, closed_at: datetime, **outcome: object
+) -> None:
+    # Counted here from the rows themselves, so the closed round says what was summed, not what was believed.
+    taken = await connection.execute(
+        select(func.count(), func.coalesce(func.sum(updates.c.n_interactions), 0)).where(
+            updates.c.federation == name, updates.c.round == number
+        )
+    )
+    n_updates, n_interactions = taken.one()
+    await connection.execute(
+        update(rounds)
+        .where(rounds.c.federation == name, rounds.c.number == number)
+        .values(closed_at=closed_at, n_updates=n_updates, n_interactions=n_interactions, **outcome)
+    )

@@ -1,0 +1,295 @@
+"""The tables and views, as SQLAlchemy Core sees them. The constraints carry the invariants.
+
+`migrations/` creates the same schema step by step; a test shows that the two agree on SQLite and PostgreSQL.
+Every table is keyed by ``federation``, so that several federations share one database.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Dialect,
+    Float,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+    text,
+)
+
+FEDERATION_MAX = 64
+CLIENT_ID_MAX = 128
+UPDATE_ID_MAX = 36
+SHORT_TEXT_MAX = 64
+DETAIL_MAX = 500
+INTEGER_MAX = 2**31 - 1
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """A moment: aware and in UTC in Python, ``timestamptz`` on PostgreSQL, readable UTC text on SQLite."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value!r} has no time zone; storage takes aware datetimes only")
+        value = value.astimezone(UTC)
+        return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
+
+
+# Rows are replayed in client_id order. Byte order is the one order that SQLite, PostgreSQL and every
+# C library's locale agree on, so a replay on another machine sums in the same order.
+ClientId = String(CLIENT_ID_MAX).with_variant(String(CLIENT_ID_MAX, collation="C"), "postgresql")
+# SQLite autoincrements only a column declared INTEGER, which is 64 bits wide there.
+RowId = BigInteger().with_variant(Integer(), "sqlite")
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _federation(**options: Any) -> "Column[str]":
+    return Column("federation", String(FEDERATION_MAX), nullable=False, comment="Federation", **options)
+
+
+federations = Table(
+    "federations",
+    metadata,
+    Column("name", String(FEDERATION_MAX), primary_key=True, comment="Name, as in the MQTT topics"),
+    Column(
+        "writer_epoch",
+        Integer,
+        nullable=False,
+        comment="Counts claims; only the federator of the last claim may write",
+    ),
+    Column(
+        "last_batch_id",
+        String(36),
+        comment="The last committed batch: offered again, it is not applied again",
+    ),
+    Column("ranker", String(SHORT_TEXT_MAX), nullable=False, comment="Kind of ranker, e.g. linear"),
+    Column("n_features", Integer, nullable=False, comment="Features of one document"),
+    Column("created_at", UtcDateTime, nullable=False, comment="When the federation was created, UTC"),
+    CheckConstraint(f"length(name) BETWEEN 1 AND {FEDERATION_MAX}", name="name_length"),
+    CheckConstraint("writer_epoch >= 0", name="writer_epoch"),
+    CheckConstraint("n_features > 0", name="n_features"),
+    CheckConstraint("length(ranker) > 0", name="ranker_length"),
+    comment="One federation: a ranker learned together. The row is also the lock of its single writer",
+)
+
+clients = Table(
+    "clients",
+    metadata,
+    _federation(),
+    Column("client_id", ClientId, nullable=False, comment="Identity of the device within the federation"),
+    Column("membership", String(16), nullable=False, comment="joined or left"),
+    Column("online", Boolean, nullable=False, comment="Connected, as far as its status messages tell"),
+    Column("joined_at", UtcDateTime, nullable=False, comment="Start of the latest membership, UTC"),
+    Column("left_at", UtcDateTime, comment="When it left, UTC; set exactly while membership is left"),
+    Column("last_seen_at", UtcDateTime, nullable=False, comment="Latest join, leave or status, UTC"),
+    Column("n_features", Integer, comment="Features the device said it has"),
+    Column("sdk_version", String(SHORT_TEXT_MAX), comment="Version of foltr the device said it runs"),
+    PrimaryKeyConstraint("federation", "client_id"),
+    ForeignKeyConstraint(["federation"], ["federations.name"]),
+    CheckConstraint(f"length(client_id) BETWEEN 1 AND {CLIENT_ID_MAX}", name="client_id_length"),
+    CheckConstraint("membership IN ('joined', 'left')", name="membership"),
+    CheckConstraint("(membership = 'left') = (left_at IS NOT NULL)", name="left_at_iff_left"),
+    CheckConstraint("n_features > 0", name="n_features"),
+    CheckConstraint(f"length(sdk_version) <= {SHORT_TEXT_MAX}", name="sdk_version_length"),
+    comment="Every device that ever joined, and where it stands now",
+)
+
+models = Table(
+    "models",
+    metadata,
+    _federation(),
+    Column(
+        "version", Integer, nullable=False, comment="0 is the initial model; each completed round adds one"
+    ),
+    Column("base_version", Integer, comment="The model this one was aggregated onto; null for version 0"),
+    Column("round", Integer, comment="The round that made it; null for version 0"),
+    Column("n_features", Integer, nullable=False, comment="Number of weights"),
+    Column("weights", LargeBinary, nullable=False, comment="Little-endian float32, one per feature"),
+    Column("created_at", UtcDateTime, nullable=False, comment="When it was committed, UTC"),
+    Column(
+        "published_at", UtcDateTime, comment="When the broker took it, UTC; null: still to publish (outbox)"
+    ),
+    PrimaryKeyConstraint("federation", "version"),
+    ForeignKeyConstraint(["federation"], ["federations.name"]),
+    ForeignKeyConstraint(["federation", "base_version"], ["models.federation", "models.version"]),
+    CheckConstraint("version >= 0", name="version"),
+    CheckConstraint("base_version < version", name="base_version_before_version"),
+    CheckConstraint("(version = 0) = (base_version IS NULL)", name="base_version_iff_not_initial"),
+    CheckConstraint("(version = 0) = (round IS NULL)", name="round_iff_not_initial"),
+    CheckConstraint("length(weights) = 4 * n_features", name="weights_length"),
+    comment="Every version of the ranker. It is the outbox too: a model is published until it is marked so",
+)
+
+_OPEN = "state IN ('collecting', 'aggregating')"
+
+rounds = Table(
+    "rounds",
+    metadata,
+    _federation(),
+    Column("number", Integer, nullable=False, comment="1, 2, 3, ..."),
+    Column("state", String(16), nullable=False, comment="collecting, aggregating, completed or abandoned"),
+    Column("base_version", Integer, nullable=False, comment="The model the round trains from"),
+    Column("min_clients", Integer, nullable=False, comment="Fewer updates than this abandon the round"),
+    Column("max_clients", Integer, nullable=False, comment="This many updates close the round at once"),
+    Column("min_time_s", Float, nullable=False, comment="The round stays open at least this long, seconds"),
+    Column("max_time_s", Float, nullable=False, comment="The round stays open at most this long, seconds"),
+    Column("opened_at", UtcDateTime, nullable=False, comment="When it opened, UTC"),
+    Column("closes_at", UtcDateTime, nullable=False, comment="The deadline, UTC"),
+    Column("closed_at", UtcDateTime, comment="When it was completed or abandoned, UTC; null while open"),
+    Column("reason", Text, comment="Why it was abandoned; null otherwise"),
+    Column("n_updates", Integer, comment="Updates it had when it closed; null while open"),
+    Column("n_interactions", BigInteger, comment="Interactions behind those updates; null while open"),
+    Column("model_version", Integer, comment="The model it made; null unless completed"),
+    PrimaryKeyConstraint("federation", "number"),
+    ForeignKeyConstraint(["federation"], ["federations.name"]),
+    ForeignKeyConstraint(["federation", "base_version"], ["models.federation", "models.version"]),
+    ForeignKeyConstraint(["federation", "model_version"], ["models.federation", "models.version"]),
+    CheckConstraint("number >= 1", name="number"),
+    CheckConstraint("state IN ('collecting', 'aggregating', 'completed', 'abandoned')", name="state"),
+    CheckConstraint("min_clients >= 1 AND max_clients >= min_clients", name="clients_range"),
+    CheckConstraint("min_time_s >= 0 AND max_time_s >= min_time_s", name="time_range"),
+    CheckConstraint("closes_at >= opened_at", name="closes_after_opened"),
+    CheckConstraint(f"({_OPEN}) = (closed_at IS NULL)", name="closed_at_iff_closed"),
+    CheckConstraint(f"({_OPEN}) = (n_updates IS NULL)", name="n_updates_iff_closed"),
+    CheckConstraint(f"({_OPEN}) = (n_interactions IS NULL)", name="n_interactions_iff_closed"),
+    CheckConstraint("(state = 'abandoned') = (reason IS NOT NULL)", name="reason_iff_abandoned"),
+    CheckConstraint(
+        "(state = 'completed') = (model_version IS NOT NULL)", name="model_version_iff_completed"
+    ),
+    CheckConstraint(f"length(reason) BETWEEN 1 AND {DETAIL_MAX}", name="reason_length"),
+    comment="Every round, open or closed",
+)
+Index(
+    "uq_rounds_one_open",
+    rounds.c.federation,
+    unique=True,
+    sqlite_where=text(_OPEN),
+    postgresql_where=text(_OPEN),
+)
+
+updates = Table(
+    "updates",
+    metadata,
+    _federation(),
+    Column("round", Integer, nullable=False, comment="The round it counts in"),
+    Column("client_id", ClientId, nullable=False, comment="The device that sent it"),
+    Column(
+        "update_id", String(UPDATE_ID_MAX), nullable=False, comment="Chosen by the device, kept on resending"
+    ),
+    Column("base_version", Integer, nullable=False, comment="The model the device trained from"),
+    Column("n_interactions", Integer, nullable=False, comment="Interactions behind it"),
+    Column("encoding", String(SHORT_TEXT_MAX), nullable=False, comment="How body is encoded, e.g. dense_f32"),
+    Column("n_bytes", Integer, nullable=False, comment="Length of body"),
+    Column("received_at", UtcDateTime, nullable=False, comment="When the federator received it, UTC"),
+    # Last, so that SQLite reads the other columns without following a long body's overflow pages.
+    Column("body", LargeBinary, nullable=False, comment="The update itself, as sent"),
+    # A client contributes once to a round, and an update counts once however often it is delivered.
+    PrimaryKeyConstraint("federation", "round", "client_id"),
+    UniqueConstraint("federation", "client_id", "update_id"),
+    ForeignKeyConstraint(["federation", "round"], ["rounds.federation", "rounds.number"]),
+    ForeignKeyConstraint(["federation", "client_id"], ["clients.federation", "clients.client_id"]),
+    CheckConstraint(f"length(update_id) BETWEEN 1 AND {UPDATE_ID_MAX}", name="update_id_length"),
+    CheckConstraint("base_version >= 0", name="base_version"),
+    CheckConstraint("n_interactions > 0", name="n_interactions"),
+    CheckConstraint("n_bytes = length(body)", name="n_bytes"),
+    comment="Every accepted update: the contribution of one client to one round",
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("id", RowId, primary_key=True, autoincrement=True, comment="Order of recording"),
+    Column(
+        "federation",
+        String(FEDERATION_MAX),
+        ForeignKey("federations.name"),
+        nullable=False,
+        comment="Federation",
+    ),
+    Column("at", UtcDateTime, nullable=False, comment="When it happened, UTC"),
+    Column("kind", String(SHORT_TEXT_MAX), nullable=False, comment="What happened, e.g. update_rejected"),
+    Column("code", String(SHORT_TEXT_MAX), comment="Reason code of the receipt, e.g. late"),
+    # No foreign key: a rejected message may come from a client, or name a round, that does not exist.
+    Column("client_id", ClientId, comment="The client as the message named it"),
+    Column("round", Integer, comment="The round as the message named it"),
+    Column("detail", Text, nullable=False, comment="What a person needs to know"),
+    CheckConstraint(f"length(kind) BETWEEN 1 AND {SHORT_TEXT_MAX}", name="kind_length"),
+    CheckConstraint(f"length(code) BETWEEN 1 AND {SHORT_TEXT_MAX}", name="code_length"),
+    CheckConstraint(f"length(client_id) <= {CLIENT_ID_MAX}", name="client_id_length"),
+    CheckConstraint(f"length(detail) <= {DETAIL_MAX}", name="detail_length"),
+    Index(None, "federation", "round"),
+    Index(None, "federation", "client_id"),
+    comment="What was refused, who came and who left",
+    sqlite_autoincrement=True,
+)
+
+# Views, made by the migrations. Declared apart so that nothing tries to create them as tables.
+views = MetaData()
+
+round_history = Table(
+    "round_history",
+    views,
+    Column("federation", String),
+    Column("round", Integer),
+    Column("state", String),
+    Column("reason", Text),
+    Column("opened_at", UtcDateTime),
+    Column("closed_at", UtcDateTime),
+    Column("duration_s", Float),
+    Column("base_version", Integer),
+    Column("model_version", Integer),
+    Column("n_updates", Integer),
+    Column("n_interactions", Integer),
+    Column("n_rejected", Integer),
+    Column("min_clients", Integer),
+    Column("max_clients", Integer),
+    Column("min_time_s", Float),
+    Column("max_time_s", Float),
+)
+
+client_history = Table(
+    "client_history",
+    views,
+    Column("federation", String),
+    Column("client_id", String),
+    Column("round", Integer),
+    Column("update_id", String),
+    Column("n_interactions", Integer),
+    Column("n_bytes", Integer),
+    Column("received_at", UtcDateTime),
+    Column("base_version", Integer),
+    Column("round_state", String),
+    Column("model_version", Integer),
+)
