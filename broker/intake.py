@@ -25,10 +25,7 @@ class BoundedIntake:
 
     def offer(self, message: InboundMessage) -> bool:
         """Take ``message``; False, and nothing changes, where it does not fit."""
-        if (
-            len(self._messages) >= self._max_messages
-            or self._n_bytes + len(message.payload) > self._max_bytes
-        ):
+        if len(self._messages) >= self._max_messages or self._n_bytes + len(message.payload) > self._max_bytes:
             return False
         self._messages.append(message)
         self._n_bytes += len(message.payload)

@@ -60,6 +60,7 @@ class MqttLink:
         on_connected: awaited after every (re)connection, once the subscriptions stand.
         persistent: the broker keeps the subscriptions and queues messages while this session is away.
         give_up_after_s: how long one outage may last before the link fails; None: it never does.
+        on_failed: called when the link has given up.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class MqttLink:
         keepalive_s: int = 30,
         timeout_s: float = 10.0,
         give_up_after_s: float | None = None,
+        on_failed: Callable[[], None] | None = None,
     ) -> None:
         self.address = address
         self.client_id = client_id
@@ -86,6 +88,7 @@ class MqttLink:
         self._keepalive_s = keepalive_s
         self._timeout_s = timeout_s
         self._give_up_after_s = give_up_after_s
+        self._on_failed = on_failed
         self._client: aiomqtt.Client | None = None
         self._up = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -97,6 +100,7 @@ class MqttLink:
     async def __aenter__(self) -> Self:
         """Start connecting in the background; `wait_connected` waits for it."""
         self._task = asyncio.create_task(self._keep_up(), name=f"mqtt-link-{self.client_id}")
+        self._task.add_done_callback(self._ended)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -117,6 +121,14 @@ class MqttLink:
             self._task.result()
         if not self._up.is_set():
             raise self._unavailable(f"no connection within {timeout_s:g} s")
+
+    @property
+    def failure(self) -> UnavailableError | None:
+        """Why the link gave up, if it did."""
+        if self._task is None or not self._task.done() or self._task.cancelled():
+            return None
+        error = self._task.exception()
+        return error if isinstance(error, UnavailableError) else None
 
     async def wait_failed(self) -> None:
         """Return only by raising: UnavailableError once the link has given up. For a task group to watch."""
@@ -166,9 +178,7 @@ class MqttLink:
             granted = await client.subscribe(self._subscriptions, timeout=self._timeout_s)
             refused = [code for code in granted if (code if isinstance(code, int) else code.value) >= 128]
             if refused:
-                raise self._unavailable(
-                    f"the broker refused a subscription of {self.client_id} (see its ACL)"
-                )
+                raise self._unavailable(f"the broker refused a subscription of {self.client_id} (see its ACL)")
         self._up.set()
         log.debug("broker_connected", broker=str(self.address), client_id=self.client_id)
         if self._on_connected is not None:
@@ -207,6 +217,10 @@ class MqttLink:
             socket_options=_SOCKET_OPTIONS,
             logger=_mqtt_logger,
         )
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None and self._on_failed is not None:
+            self._on_failed()
 
     def _unavailable(self, cause: str) -> UnavailableError:
         return UnavailableError(

@@ -125,15 +125,16 @@ class EdgeClient:
             ),
             on_message=self._received,
             on_connected=self._connected,
-            last_will=LastWill(
-                self._topics.client(client_id, ClientTopic.STATUS), encode(self._status(online=False))
-            ),
+            last_will=LastWill(self._topics.client(client_id, ClientTopic.STATUS), encode(self._status(online=False))),
             # The retained topics hold all a returning device needs, and what it missed it asks for by
             # resending; a broker should not queue every round for every device that is switched off.
             persistent=False,
             give_up_after_s=give_up_after_s,
+            on_failed=self._wake.set,
         )
+        # How often each receipt code came, and how many distinct updates are known to count.
         self.receipts: dict[str, int] = {}
+        self.n_updates_counted = 0
         self._restore_model()
 
     # --- what an application calls --------------------------------------------------------------------------
@@ -180,9 +181,7 @@ class EdgeClient:
         # A copy: the application may reuse its buffer before the clicks come.
         matrix = np.array(features, dtype=np.float32, order="C")
         if matrix.ndim != 2 or 0 in matrix.shape or not np.isfinite(matrix).all():
-            raise DataError(
-                f"features: expected a finite matrix (documents, features), got shape {matrix.shape}"
-            )
+            raise DataError(f"features: expected a finite matrix (documents, features), got shape {matrix.shape}")
         shown = min(k if k is not None else self._training_settings.serp_length, len(matrix))
         if self._training is None:
             scores = np.zeros(len(matrix), np.float32)
@@ -192,10 +191,7 @@ class EdgeClient:
             )
         else:
             scores = score(self._training.weights, matrix)
-        if self._explore:
-            ranking = sample_plackett_luce(scores, shown, self._rng)
-        else:
-            ranking = rank_by_score(scores, shown)
+        ranking = sample_plackett_luce(scores, shown, self._rng) if self._explore else rank_by_score(scores, shown)
         return Serp(uuid.uuid4().hex, ranking, self.model_version, matrix)
 
     def record_clicks(self, serp: Serp, clicked: Sequence[int]) -> None:
@@ -209,9 +205,7 @@ class EdgeClient:
         clicks = np.zeros(len(serp.ranking), np.bool_)
         for position in clicked:
             if not 0 <= position < len(clicks):
-                raise DataError(
-                    f"clicked: position {position} is outside the list (0 to {len(clicks) - 1})"
-                )
+                raise DataError(f"clicked: position {position} is outside the list (0 to {len(clicks) - 1})")
             clicks[position] = True
         interaction = self._store.add_interaction(serp.serp_id, serp.features, serp.ranking, clicks)
         training = self._training
@@ -229,17 +223,22 @@ class EdgeClient:
         """The newest open round above ``after``, with its model at hand, or the news that there is no more.
 
         Returns:
-            a round with ``open=False`` once the federation announces its last round closed.
+            a round with ``open=False`` where ``after`` was the federation's last one and is closed.
 
         Raises:
-            UnavailableError: no such round within ``timeout_s``.
+            UnavailableError: no such round within ``timeout_s``, or the broker was given up.
         """
 
         def ready() -> bool:
+            if self._link.failure is not None:
+                raise self._link.failure
             round_, model = self._participation.round, self._participation.model
             if round_ is None or model is None:
                 return False
-            return not round_.open or (round_.round > after and model.version == round_.base_version)
+            if not round_.open:
+                # A closed round that was there before us says nothing about what is to come.
+                return 0 < after <= round_.round
+            return round_.round > after and model.version == round_.base_version
 
         try:
             async with asyncio.timeout(timeout_s), self._news:
@@ -285,7 +284,8 @@ class EdgeClient:
             if message.topic == self._topics.model:
                 self._take_model(decode(message.payload, ModelAnnouncement), message.payload)
             elif message.topic == self._topics.round:
-                self._participation.announced_round(decode(message.payload, RoundAnnouncement))
+                round_ = decode(message.payload, RoundAnnouncement)
+                self._participation.announced_round(round_, time.monotonic())
                 self._fold_waiting()
                 self._contribute()
             else:
@@ -311,10 +311,10 @@ class EdgeClient:
         reaction = self._participation.update_receipt(receipt, time.monotonic())
         if pending is None or self._participation.pending is not None:
             return
-        self._store.remove_update(
-            pending.update_id, keep_interactions=reaction is DeviceReaction.RETRAIN
-        )
-        if reaction is DeviceReaction.DISCARD:
+        self._store.remove_update(pending.update_id, keep_interactions=reaction is DeviceReaction.RETRAIN)
+        if reaction is DeviceReaction.FORGET_UPDATE:
+            self.n_updates_counted += 1
+        elif reaction is DeviceReaction.DISCARD:
             log.error("update_refused", client_id=self.client_id, code=receipt.code, detail=receipt.detail)
         self._fold_waiting()
         self._contribute()
@@ -343,7 +343,7 @@ class EdgeClient:
         self._fold_waiting()
 
     def _fold_waiting(self) -> None:
-        """Learn what waits on the device and is not yet in the working copy; start over if an update took some."""
+        """Learn what waits on the device and the working copy has not; start over if an update took some."""
         training, model = self._training, self._participation.model
         if training is None or model is None:
             return
@@ -406,9 +406,7 @@ class EdgeClient:
             pending = self._participation.pending
             try:
                 if outgoing is Outgoing.JOIN:
-                    join = Join(
-                        federation=self.federation, client_id=self.client_id, sdk_version=__version__
-                    )
+                    join = Join(federation=self.federation, client_id=self.client_id, sdk_version=__version__)
                     await self._publish(ClientTopic.JOIN, join)
                 elif pending is not None:
                     topic = self._topics.client(self.client_id, ClientTopic.UPDATES)

@@ -21,6 +21,8 @@ from foltr.messages import (
 
 FIRST_RESEND_S = 5.0
 RESEND_LIMIT_S = 120.0
+# An answer may be on its way for this long; sending again before is noise.
+ANSWER_TIME_S = 2.0
 
 
 class Outgoing(StrEnum):
@@ -34,11 +36,16 @@ class _Resend:
 
     due_at: float = 0.0
     n_sent: int = 0
+    last_sent_at: float = float("-inf")
 
     def sent(self, now: float, rng: random.Random) -> None:
         pause = min(RESEND_LIMIT_S, FIRST_RESEND_S * 2**self.n_sent)
         self.due_at = now + pause * rng.uniform(0.75, 1.25)  # a fleet must not resend in step
         self.n_sent += 1
+        self.last_sent_at = now
+
+    def bring_forward(self, now: float) -> None:
+        self.due_at = min(self.due_at, max(now, self.last_sent_at + ANSWER_TIME_S))
 
 
 class Participation:
@@ -70,8 +77,12 @@ class Participation:
         self.model = model
         return True
 
-    def announced_round(self, round_: RoundAnnouncement) -> None:
+    def announced_round(self, round_: RoundAnnouncement, now: float) -> None:
+        """Take a round. It also says that a federator is there, so what is unanswered may be sent again."""
         self.round = round_
+        if not self.joined:
+            self._join.bring_forward(now)
+        self._update.bring_forward(now)
 
     def membership_receipt(self, receipt: MembershipReceipt, now: float) -> None:
         if receipt.code is ReceiptCode.JOINED:
@@ -90,9 +101,8 @@ class Participation:
         elif reaction is DeviceReaction.JOIN_AGAIN:
             self.joined = False
             self._join = _Resend(due_at=now)
-            self._update.due_at = now + RESEND_LIMIT_S  # the answer to the join moves it forward
         elif reaction is not None and (receipt.update_id is not None or reaction is DeviceReaction.DISCARD):
-            self._settled_round = max(self._settled_round, self.pending.round)
+            self._settled_round = self.pending.round
             self.pending = None
         else:
             return None
@@ -106,7 +116,7 @@ class Participation:
             self.pending is None
             and self.round is not None
             and self.round.open
-            and self.round.round > self._settled_round
+            and self.round.round != self._settled_round
             and self.model is not None
             and self.model.version == self.round.base_version
         )
@@ -121,14 +131,14 @@ class Participation:
         if not self.joined and self._join.due_at <= now:
             self._join.sent(now, self._rng)
             outgoing.append(Outgoing.JOIN)
-        if self.pending is not None and self._update.due_at <= now:
+        # Before the join is answered an update would only be refused.
+        if self.joined and self.pending is not None and self._update.due_at <= now:
             self._update.sent(now, self._rng)
             outgoing.append(Outgoing.UPDATE)
         return outgoing
 
     def next_due_at(self) -> float:
         """When `due` will next have something, if nothing arrives before."""
-        times = [] if self.joined else [self._join.due_at]
-        if self.pending is not None:
-            times.append(self._update.due_at)
-        return min(times, default=float("inf"))
+        if not self.joined:
+            return self._join.due_at
+        return float("inf") if self.pending is None else self._update.due_at

@@ -123,15 +123,13 @@ class DeviceStore:
         return [_interaction(*row) for row in rows]
 
     def discard_interactions(self, ids: Sequence[int]) -> None:
-        """Delete interactions that can never be used, e.g. of another number of features than the ranker's."""
+        """Delete interactions that can never be used, e.g. with other features than the ranker's."""
         with self._transaction() as cursor:
             cursor.executemany("DELETE FROM interactions WHERE id = ?", [(i,) for i in ids])
 
     def n_waiting(self) -> int:
         """How many interactions no update holds."""
-        return int(
-            self._db.execute("SELECT count(*) FROM interactions WHERE update_id IS NULL").fetchone()[0]
-        )
+        return int(self._db.execute("SELECT count(*) FROM interactions WHERE update_id IS NULL").fetchone()[0])
 
     # --- the unsent update ----------------------------------------------------------------------------------
 
@@ -179,7 +177,7 @@ class DeviceStore:
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, _SCHEMA_VERSION):
             raise SettingsError(
-                f"store: {path} is of version {version}, this device software reads {_SCHEMA_VERSION}; upgrade it"
+                f"store: {path} is of version {version}, this software reads {_SCHEMA_VERSION}; upgrade it"
             )
         owner = f"{federation}/{client_id}".encode()
         with self._transaction() as cursor:

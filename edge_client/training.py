@@ -26,9 +26,8 @@ def pdgd_learner(
     weights: npt.NDArray[np.float64], interaction: Interaction, training: PdgdTraining
 ) -> npt.NDArray[np.float64]:
     """One PDGD step (fpdgd-2021, Algorithm 1)."""
-    return pdgd_step(
-        weights, interaction.features, interaction.ranking, interaction.clicks, training.learning_rate
-    )
+    stepped = pdgd_step(weights, interaction.features, interaction.ranking, interaction.clicks, training.learning_rate)
+    return stepped.astype(np.float64, copy=False)
 
 
 class LocalTraining:

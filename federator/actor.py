@@ -96,9 +96,7 @@ class FederationActor:
         """Claim the federation and take up where the last federator left off."""
         plan, now = self._plan, self._clock.now()
         initial = pack_vector([0.0] * plan.n_features)
-        await create_federation(
-            self._db, plan.federation, plan.n_features, plan.ranker.kind, initial, to_datetime(now)
-        )
+        await create_federation(self._db, plan.federation, plan.n_features, plan.ranker.kind, initial, to_datetime(now))
         self._epoch = await claim_federation(self._db, plan.federation)
         self._members = await member_ids(self._db, plan.federation)
         self._model = await latest_model(self._db, plan.federation)
@@ -126,9 +124,7 @@ class FederationActor:
                 grace_s=plan.resume_grace_s,
             )
             events.append(
-                NewEvent(
-                    to_datetime(now), "round_resumed", round=row.number, detail=f"{len(committed)} updates"
-                )
+                NewEvent(to_datetime(now), "round_resumed", round=row.number, detail=f"{len(committed)} updates")
             )
         await commit_batch(self._db, plan.federation, self._epoch, Batch(events=events))
 
@@ -159,9 +155,7 @@ class FederationActor:
 
     async def mark_model_published(self, version: int) -> None:
         now = to_datetime(self._clock.now())
-        await self._persist(
-            lambda: mark_published(self._db, self._plan.federation, self._epoch, version, now)
-        )
+        await self._persist(lambda: mark_published(self._db, self._plan.federation, self._epoch, version, now))
 
     # --- messages -----------------------------------------------------------------------------------------
 
@@ -284,9 +278,7 @@ class FederationActor:
             return
         detail = f"{self._n_turned_away} messages found the intake full"
         decided.events.append(
-            NewEvent(
-                to_datetime(now), "intake_full", detail, ReceiptCode.BUSY, round=self._current_round.number
-            )
+            NewEvent(to_datetime(now), "intake_full", detail, ReceiptCode.BUSY, round=self._current_round.number)
         )
         for client_id in self._turned_away:
             receipt = self._update_receipt(client_id, None, ReceiptCode.BUSY, "the federator is busy")
@@ -318,11 +310,11 @@ class FederationActor:
         now = self._clock.now()
         closed_at, version = to_datetime(now), self._newest_model.version + 1
         following, opening = self._following(number, version, now)
-        await self._persist(
-            lambda: complete_round(self._db, name, epoch, number, version, weights, closed_at, opening)
-        )
+        await self._persist(lambda: complete_round(self._db, name, epoch, number, version, weights, closed_at, opening))
         current.complete()
-        self._model = await self._persist(lambda: latest_model(self._db, name))
+        self._model = ModelRow(
+            name, version, current.base_version, number, self._plan.n_features, weights, closed_at, published_at=None
+        )
         self._round = following
         self._announce(closed=current)
         log.info("round_completed", round=number, model=version, n_updates=len(current.contributions))
@@ -346,9 +338,7 @@ class FederationActor:
         self._announce(closed=current)
         log.info("round_abandoned", round=number, reason=reason, n_updates=len(current.contributions))
 
-    def _following(
-        self, ended: int, base_version: int, now: float
-    ) -> tuple[Round | None, RoundOpening | None]:
+    def _following(self, ended: int, base_version: int, now: float) -> tuple[Round | None, RoundOpening | None]:
         if self._is_last(ended):
             return None, None
         opening = self._opening(ended + 1, base_version, now)
@@ -395,9 +385,7 @@ class FederationActor:
             ),
         )
 
-    def _update_receipt(
-        self, client_id: str, update_id: str | None, code: ReceiptCode, detail: str
-    ) -> UpdateReceipt:
+    def _update_receipt(self, client_id: str, update_id: str | None, code: ReceiptCode, detail: str) -> UpdateReceipt:
         return UpdateReceipt(
             federation=self._plan.federation,
             client_id=client_id,
@@ -407,9 +395,7 @@ class FederationActor:
         )
 
     def _membership_receipt(self, client_id: str, code: ReceiptCode, detail: str = "") -> MembershipReceipt:
-        return MembershipReceipt(
-            federation=self._plan.federation, client_id=client_id, code=code, detail=detail
-        )
+        return MembershipReceipt(federation=self._plan.federation, client_id=client_id, code=code, detail=detail)
 
     # --- helpers ------------------------------------------------------------------------------------------
 

@@ -28,9 +28,7 @@ _RECEIPT_SENDERS = 32
 class Announcer:
     """Keeps the retained ``model`` and ``round`` topics equal to what was last announced."""
 
-    def __init__(
-        self, link: MqttLink, topics: Topics, on_model_published: Callable[[int], Awaitable[None]]
-    ) -> None:
+    def __init__(self, link: MqttLink, topics: Topics, on_model_published: Callable[[int], Awaitable[None]]) -> None:
         self._link = link
         self._topics = topics
         self._on_model_published = on_model_published

@@ -34,9 +34,7 @@ class FederationPlan:
         if policy.min_clients < 1:
             raise SettingsError(f"min_clients: {policy.min_clients} is below 1")
         if policy.max_clients < policy.min_clients:
-            raise SettingsError(
-                f"max_clients: {policy.max_clients} is below min_clients ({policy.min_clients})"
-            )
+            raise SettingsError(f"max_clients: {policy.max_clients} is below min_clients ({policy.min_clients})")
         if not 0 <= policy.min_time_s <= policy.max_time_s:
             raise SettingsError(
                 f"min_time_s: {policy.min_time_s:g} is not between 0 and max_time_s ({policy.max_time_s:g})"

@@ -84,9 +84,7 @@ def _read_update(federation: str, client_id: str, n_features: int, payload: byte
     except MessageError as error:
         return refused(ReceiptCode(error.code), error.detail)
     if update.body.dim != n_features:
-        return refused(
-            ReceiptCode.WRONG_SHAPE, f"{update.body.dim} values; the ranker has {n_features} features"
-        )
+        return refused(ReceiptCode.WRONG_SHAPE, f"{update.body.dim} values; the ranker has {n_features} features")
     if not np.isfinite(unpack_vector(update.body.values)).all():
         return refused(ReceiptCode.NOT_FINITE, "the update holds NaN or infinity")
     offer = Offer(client_id, update.update_id, update.round, update.base_version)
@@ -95,9 +93,7 @@ def _read_update(federation: str, client_id: str, n_features: int, payload: byte
 
 def _check_sender(message: Join | Leave | Status | ModelUpdate, federation: str, client_id: str) -> None:
     if message.federation != federation:
-        raise MessageError(
-            ReceiptCode.WRONG_FEDERATION, f"for {message.federation}; this federation is {federation}"
-        )
+        raise MessageError(ReceiptCode.WRONG_FEDERATION, f"for {message.federation}; this federation is {federation}")
     if message.client_id != client_id:
         raise MessageError(
             ReceiptCode.CLIENT_MISMATCH, f"says it is from {message.client_id} on the topic of {client_id}"

@@ -160,9 +160,7 @@ class Round:
         if offer.round < self.number:
             return Reject(ReceiptCode.LATE, f"round {offer.round} is over; round {self.number} is open")
         if recorded is not None:
-            return Reject(
-                ReceiptCode.ALREADY_CONTRIBUTED, f"round {self.number} has update {recorded} of this client"
-            )
+            return Reject(ReceiptCode.ALREADY_CONTRIBUTED, f"round {self.number} has update {recorded} of this client")
         if self.state is not RoundState.COLLECTING or now >= self.closes_at or self._full:
             return Reject(ReceiptCode.LATE, f"round {self.number} no longer takes updates")
         if offer.base_version != self.base_version:

@@ -12,9 +12,9 @@ from foltr.errors import DataError
 class RunningMean:
     """The weighted mean of updates, sum_c n_c * u_c / sum_c n_c (FPDGD, Eq. 10), one update at a time.
 
-    Memory does not grow with the number of updates. Floating-point sums depend on the order of the terms, so a
-    caller that must reproduce a round bit for bit adds the updates in an order of its own (say, by client) and
-    not in the order of arrival.
+    Memory does not grow with the number of updates. Floating-point sums depend on the order of the terms, so
+    a caller that must reproduce a round bit for bit adds the updates in an order of its own (say, by client)
+    and not in the order of arrival.
     """
 
     def __init__(self, dim: int) -> None:

@@ -1,7 +1,7 @@
 """Simulated users: the cascade click model and its four published instantiations.
 
-The user reads from the top, clicks a document with a probability that depends on its relevance grade, and after a click
-stops with another such probability (Guo et al. 2009, as used in Wang's thesis, Section 2.2.1).
+The user reads from the top, clicks a document with a probability that depends on its relevance grade, and
+after a click stops with another such probability (Guo et al. 2009, as used in Wang's thesis, Section 2.2.1).
 """
 
 from dataclasses import dataclass
@@ -28,14 +28,10 @@ class ClickModel:
 
     def __post_init__(self) -> None:
         if len(self.click_probability) != len(self.stop_probability):
-            raise SettingsError(
-                f"click model {self.name!r}: one click and one stop probability for each grade"
-            )
+            raise SettingsError(f"click model {self.name!r}: one click and one stop probability for each grade")
         for probability in (*self.click_probability, *self.stop_probability):
             if not 0.0 <= probability <= 1.0:
-                raise SettingsError(
-                    f"click model {self.name!r}: {probability} is not a probability in [0, 1]"
-                )
+                raise SettingsError(f"click model {self.name!r}: {probability} is not a probability in [0, 1]")
 
 
 # Thesis, Tables 2.1 and 2.2 for the first three; Table 5.1 for `poison`, the reverse of `perfect`.
@@ -84,8 +80,8 @@ def simulate_clicks(
     Args:
         model: the user.
         relevance_of_shown: (k,) integer grades in the order shown.
-        rng: advanced by 2k uniform draws however early the user stops, so that a run with another model sees the
-            same later randomness.
+        rng: advanced by 2k uniform draws however early the user stops, so that a run with another model sees
+            the same later randomness.
 
     Returns:
         (k,) bool, whether each document was clicked.

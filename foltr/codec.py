@@ -27,9 +27,7 @@ def decode(payload: bytes, expected: type[M]) -> M:
         MessageError: with the receipt code ``too_large``, ``unsupported_version`` or ``malformed``.
     """
     if len(payload) > MAX_MESSAGE_BYTES:
-        raise MessageError(
-            ReceiptCode.TOO_LARGE, f"{len(payload)} bytes; a message has at most {MAX_MESSAGE_BYTES}"
-        )
+        raise MessageError(ReceiptCode.TOO_LARGE, f"{len(payload)} bytes; a message has at most {MAX_MESSAGE_BYTES}")
     envelope = _unpack(payload, "envelope")
     # The version is looked at before anything else, so that a newer envelope gets a clear answer.
     version = envelope.get("v")
@@ -60,9 +58,7 @@ def _unpack(data: bytes, what: str) -> dict[str, Any]:
     except MessageError:
         raise
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
-        raise MessageError(
-            ReceiptCode.MALFORMED, f"the {what} is not msgpack: {type(error).__name__}"
-        ) from error
+        raise MessageError(ReceiptCode.MALFORMED, f"the {what} is not msgpack: {type(error).__name__}") from error
     if not isinstance(value, dict):
         raise MessageError(ReceiptCode.MALFORMED, f"the {what} is not a map")
     return value

@@ -1,8 +1,9 @@
 """One source for every numeric loop: plain NumPy on a device, machine code where numba is installed.
 
-A device install has no numba (its compiler is larger than everything else a device needs), and importing numba
-takes longer than the whole device agent may. So `compiled` decides by looking for the package without importing it,
-and compiles at the first call. What is compiled is then cached on disk by numba, keyed by the source.
+A device install has no numba (its compiler is larger than everything else a device needs), and importing
+numba takes longer than the whole device agent may. So `compiled` decides by looking for the package without
+importing it, and compiles at the first call. What is compiled is then cached on disk by numba, keyed by the
+source.
 """
 
 import functools
@@ -10,7 +11,7 @@ import importlib.util
 import os
 import types
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,8 +57,8 @@ class _CompiledAtFirstCall:
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Mark a module-level function on arrays and scalars as a kernel.
 
-    Kernels release the interpreter lock, may call other kernels of their own module, take positional arguments only,
-    and keep IEEE arithmetic (no fast-math), so both forms of one source agree.
+    Kernels release the interpreter lock, may call other kernels of their own module, take positional
+    arguments only, and keep IEEE arithmetic (no fast-math), so both forms of one source agree.
 
     Args:
         function: written in the subset of Python and NumPy that numba compiles.
@@ -67,7 +68,7 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """
     if not COMPILED:
         return function
-    return _CompiledAtFirstCall(function)
+    return cast("Callable[P, R]", _CompiledAtFirstCall(function))
 
 
 def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,8 +94,8 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
 def _globals_for_numba(function: Callable[..., Any]) -> dict[str, Any]:
     """The function's globals, with the kernels it calls replaced by what numba can see through.
 
-    Only kernels of the same module: numba's cache watches one source file, so a change to a kernel elsewhere would go
-    unnoticed and the old machine code would stay in use.
+    Only kernels of the same module: numba's cache watches one source file, so a change to a kernel elsewhere
+    would go unnoticed and the old machine code would stay in use.
     """
     scope = dict(function.__globals__)
     for name in function.__code__.co_names:

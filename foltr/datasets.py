@@ -61,12 +61,12 @@ class RankingDataset:
     @property
     def n_queries(self) -> int:
         """How many queries there are, with or without a relevant document."""
-        return self.query_ids.shape[0]
+        return len(self.query_ids)
 
     @property
     def n_features(self) -> int:
         """How many features a document has."""
-        return self.features.shape[1]
+        return int(self.features.shape[1])
 
     def query(self, i: int) -> Query:
         """Return the i-th query's documents, 0 <= i < n_queries."""

@@ -1,8 +1,8 @@
 """Reading LETOR text files: `<grade> qid:<query> <feature>:<value> ... # comment`, one document a line.
 
-Reading text is slow, so what was read is kept as arrays in a cache directory, keyed by the file's path, size and time of
-change and by how it was read. Parsing is scikit-learn's (extra `simulation`); it does not say which line is wrong,
-so a file that fails is read again, line by line, only to find out.
+Reading text is slow, so what was read is kept as arrays in a cache directory, keyed by the file's path, size
+and time of change and by how it was read. Parsing is scikit-learn's (extra `simulation`); it does not say
+which line is wrong, so a file that fails is read again, line by line, only to find out.
 """
 
 import contextlib
@@ -40,8 +40,8 @@ class RankingSplit:
 def load_split(folder: Path, normalise: bool = True, cache_dir: Path | None = None) -> RankingSplit:
     """Read `train.txt`, `test.txt` and, if present, `vali.txt` from a folder such as `Fold1`.
 
-    A text file leaves out features that are zero, so the sets may differ in the highest feature they mention; all get
-    the highest of the collection.
+    A text file leaves out features that are zero, so the sets may differ in the highest feature they mention;
+    all get the highest of the collection.
 
     Args:
         folder: the published folder.
@@ -62,20 +62,21 @@ def load_split(folder: Path, normalise: bool = True, cache_dir: Path | None = No
 def load_letor(path: Path, normalise: bool = True, cache_dir: Path | None = None) -> RankingDataset:
     """Read one LETOR file, from the cache if it was read before.
 
-    A query's lines must stand together: a query id that comes back later means that the file was shuffled or that two were
-    joined, and merging the parts would hide it.
+    A query's lines must stand together: a query id that comes back later means that the file was shuffled or
+    that two were joined, and merging the parts would hide it.
 
     Args:
         path: the text file.
         normalise: scale each feature within each query to [0, 1] (minimum to 0, maximum to 1, constant to 0).
-        cache_dir: where arrays are kept; by default `foltr.datasets.cache_directory()`. A directory that cannot be
-            written is no error, only slow.
+        cache_dir: where arrays are kept; by default `foltr.datasets.cache_directory()`. A directory that
+            cannot be written is no error, only slow.
 
     Returns:
         float32 features, as many as the highest feature number; the name is the last two parts of the path.
 
     Raises:
-        DataError: the file cannot be read or a line is wrong; the message names file, line and what was expected.
+        DataError: the file cannot be read or a line is wrong; the message names file, line and what was
+            expected.
         UnavailableError: the extra `simulation` is not installed and the file is not in the cache.
     """
     path = Path(path)
@@ -106,8 +107,8 @@ def normalise_by_query(features: NDArray[np.floating], offsets: NDArray[np.int64
         offsets: (queries + 1,) int64 row ranges.
 
     Returns:
-        (docs, d) float32, C order. The arithmetic is done in float64: raw features reach 1e8, where float32 would
-        round neighbours together before they are scaled apart.
+        (docs, d) float32, C order. The arithmetic is done in float64: raw features reach 1e8, where float32
+        would round neighbours together before they are scaled apart.
     """
     scaled = np.empty(features.shape, np.float32)
     for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
@@ -124,9 +125,7 @@ def _parse(path: Path, normalise: bool) -> dict[str, NDArray[Any]]:
     try:
         from sklearn.datasets import load_svmlight_file
     except ModuleNotFoundError as error:
-        raise UnavailableError(
-            "reading LETOR text needs scikit-learn: pip install 'foltr[simulation]'"
-        ) from error
+        raise UnavailableError("reading LETOR text needs scikit-learn: pip install 'foltr[simulation]'") from error
     try:
         with path.open("rb") as file:
             sparse, grades, qids = load_svmlight_file(file, query_id=True, zero_based=False)
@@ -235,10 +234,7 @@ def _widen(dataset: RankingDataset, n_features: int) -> RankingDataset:
 def _read_cached(entry: Path) -> dict[str, NDArray[Any]] | None:
     try:
         # Mapped copy-on-write: instant whatever the size, and a caller that writes cannot change the cache.
-        return {
-            name: np.asarray(np.load(entry / f"{name}.npy", mmap_mode="c", allow_pickle=False))
-            for name in _ARRAYS
-        }
+        return {name: np.asarray(np.load(entry / f"{name}.npy", mmap_mode="c", allow_pickle=False)) for name in _ARRAYS}
     except (OSError, ValueError, EOFError):
         # Not there, or left half-written by something else than us: read the text again.
         return None

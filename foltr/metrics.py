@@ -1,7 +1,7 @@
 """How good a ranking is: nDCG@k offline and online, and the reciprocal rank of clicks.
 
-Conventions are those of the published FOLTR code: gain 2^grade - 1, discount 1 / log2(rank + 1), and a mean over only
-those queries that have a relevant document. The result says how many queries that were.
+Conventions are those of the published FOLTR code: gain 2^grade - 1, discount 1 / log2(rank + 1), and a mean
+over only those queries that have a relevant document. The result says how many queries that were.
 """
 
 import math
@@ -53,8 +53,8 @@ def ndcg_at_k(
     Args:
         ranked_relevance: (n,) integer grades in ranked order.
         k: the cut-off.
-        candidates: (docs,) grades of all the query's documents in any order, needed where the ranking shows only some
-            of them; otherwise the ranking itself.
+        candidates: (docs,) grades of all the query's documents in any order, needed where the ranking shows
+            only some of them; otherwise the ranking itself.
     """
     return _ndcg(ranked_relevance, ranked_relevance if candidates is None else candidates, k)
 
@@ -68,7 +68,8 @@ def mean_ndcg_at_k(weights: NDArray[np.floating], dataset: RankingDataset, k: in
         k: the cut-off.
 
     Raises:
-        DataError: no query has a relevant document, so there is nothing to average, or the weights do not fit.
+        DataError: no query has a relevant document, so there is nothing to average, or the weights do not
+            fit.
     """
     if weights.shape != (dataset.n_features,):
         raise DataError(f"{dataset.name} has {dataset.n_features} features, the ranker {weights.shape}")
@@ -104,7 +105,8 @@ def max_reciprocal_rank(clicks: NDArray[np.bool_]) -> float:
 
 
 def online_performance(ndcgs: Sequence[float] | NDArray[np.floating], discount: float = 0.9995) -> float:
-    """Return sum_t nDCG(R_t) * discount^(t - 1) over the result lists shown, t from 1 (thesis, Section 2.2.1).
+    """Return sum_t nDCG(R_t) * discount^(t - 1) over the result lists shown, t from 1 (thesis, Section
+    2.2.1).
 
     Args:
         ndcgs: (T,) nDCG of each list in the order shown.

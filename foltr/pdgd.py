@@ -1,14 +1,14 @@
 """PDGD: learn from clicks by pairwise preferences, freed of the bias of the ranking that was shown.
 
-Oosterhuis and de Rijke, "Differentiable Unbiased Online Learning to Rank" (CIKM 2018), as used by FPDGD (Zhuang et al.,
-ECIR 2021, Section 3.1, Algorithm 1). The gradient is taken with respect to the scores of the shown documents, where
-it has k numbers; a ranker only has to carry those back to its weights. For the linear ranker that is one weighted sum of
-feature rows.
+Oosterhuis and de Rijke, "Differentiable Unbiased Online Learning to Rank" (CIKM 2018), as used by FPDGD
+(Zhuang et al., ECIR 2021, Section 3.1, Algorithm 1). The gradient is taken with respect to the scores of the
+shown documents, where it has k numbers; a ranker only has to carry those back to its weights. For the linear
+ranker that is one weighted sum of feature rows.
 
-The pair weight needs the probability of the shown ranking and of the same ranking with the pair swapped. Their ratio
-depends only on the Plackett-Luce denominators between the two positions, so no ranking's probability is ever computed.
-Denominators are kept as logarithms and built by adding from the bottom of the list upwards: nothing is subtracted, so
-scores of any size neither overflow nor cancel.
+The pair weight needs the probability of the shown ranking and of the same ranking with the pair swapped.
+Their ratio depends only on the Plackett-Luce denominators between the two positions, so no ranking's
+probability is ever computed. Denominators are kept as logarithms and built by adding from the bottom of the
+list upwards: nothing is subtracted, so scores of any size neither overflow nor cancel.
 """
 
 import math
@@ -42,7 +42,8 @@ def pdgd_step(
         ranking: (k,) the documents shown.
         clicks: (k,) whether each was clicked.
         learning_rate: the step; 0.1 in the published experiments.
-        scores: (docs,) scores of these documents under these weights, if the caller still has them from ranking.
+        scores: (docs,) scores of these documents under these weights, if the caller still has them from
+            ranking.
 
     Returns:
         (d,) a new array of the weights' type.
@@ -62,7 +63,8 @@ def pdgd_gradient(
 
     Args:
         weights: (d,).
-        features: (docs, d) float32: all candidates, since the denominators run over the documents not shown too.
+        features: (docs, d) float32: all candidates, since the denominators run over the documents not shown
+            too.
         ranking: (k,) distinct indices of the documents shown, best first.
         clicks: (k,) whether each shown document was clicked.
 
@@ -93,9 +95,10 @@ def score_gradient(
 ) -> NDArray[np.float64]:
     """Return the PDGD gradient with respect to the scores of the shown documents.
 
-    Every clicked document is preferred over every unclicked one that the user surely saw: those above the last click
-    and the first one after it. A preference of document p over q adds rho * sigma'(s_p - s_q) to the gradient of p
-    and takes it from q's (FPDGD, Eq. 5), where sigma' is the slope of the logistic function.
+    Every clicked document is preferred over every unclicked one that the user surely saw: those above the
+    last click and the first one after it. A preference of document p over q adds rho * sigma'(s_p - s_q) to
+    the gradient of p and takes it from q's (FPDGD, Eq. 5), where sigma' is the slope of the logistic
+    function.
 
     Args:
         scores: (docs,) finite scores of all candidates.
@@ -121,9 +124,7 @@ def score_gradient(
         for other in range(seen):
             if clicks[other]:
                 continue
-            rho = reversal_weight(
-                shown_scores, log_denominators, min(preferred, other), max(preferred, other)
-            )
+            rho = reversal_weight(shown_scores, log_denominators, min(preferred, other), max(preferred, other))
             decay = math.exp(-abs(shown_scores[preferred] - shown_scores[other]))
             weight = rho * decay / (1.0 + decay) ** 2
             gradient[preferred] += weight
@@ -135,15 +136,16 @@ def score_gradient(
 def plackett_luce_denominators(
     scores: NDArray[np.floating], ranking: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the shown documents' scores and, for each position, the logarithm of the sum of exp(score) of those left.
+    """Return the shown documents' scores and the logarithms of the Plackett-Luce denominators (FPDGD, Eq. 2).
 
     Args:
         scores: (docs,).
         ranking: (k,) int64 distinct document indices.
 
     Returns:
-        (k,) float64 scores in the order shown, and (k + 1,) float64 log denominators: entry i covers the documents at
-        position i and below with all that were not shown; the last covers only the latter, minus infinity if none.
+        (k,) float64 scores in the order shown, and (k + 1,) float64 log denominators: entry i covers the
+        documents at position i and below with all that were not shown; the last covers only the latter, minus
+        infinity if none.
     """
     length = ranking.shape[0]
     not_shown = scores.astype(np.float64)
@@ -172,10 +174,11 @@ def plackett_luce_denominators(
 def reversal_weight(
     shown_scores: NDArray[np.float64], log_denominators: NDArray[np.float64], upper: int, lower: int
 ) -> float:
-    """Return rho = P(R*) / (P(R) + P(R*)), where R* is the shown ranking R with two positions swapped (FPDGD, Eq. 6).
+    """Return rho = P(R*) / (P(R) + P(R*)) for the shown ranking R and R* with two positions swapped.
 
-    The numerators of P(R) and P(R*) are the same product, and so are the denominators outside upper < i <= lower. Inside,
-    the sums of R* follow from the one below `lower`, with the upper document standing in for the lower one.
+    FPDGD, Eq. 6. The numerators of P(R) and P(R*) are the same product, and so are the denominators outside
+    upper < i <= lower. Inside, the sums of R* follow from the one below `lower`, with the upper document
+    standing in for the lower one.
 
     Args:
         shown_scores: (k,) float64.
@@ -206,7 +209,7 @@ def log_add_exp(left: float, right: float) -> float:
 def _weighted_rows(
     features: NDArray[np.float32], ranking: NDArray[np.int64], row_weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Carry a gradient of the shown scores back to linear weights: sum_i row_weights[i] * features[ranking[i]]."""
+    """Carry a gradient of the shown scores back to linear weights: a weighted sum of feature rows."""
     total = np.zeros(features.shape[1], np.float64)
     for i in range(ranking.shape[0]):
         # Most shown documents are in no pair; skipping them saves most of this pass.

@@ -1,6 +1,7 @@
 """The linear ranker: scores, the ranking by score, and a ranking drawn from the scores.
 
-A ranking is an array of document indices, best first. Nothing here changes an argument except the random generator.
+A ranking is an array of document indices, best first. Nothing here changes an argument except the random
+generator.
 """
 
 import numpy as np
@@ -21,8 +22,8 @@ def score(weights: NDArray[np.floating], features: NDArray[np.float32]) -> NDArr
         features: (docs, d) float32, C order.
 
     Returns:
-        (docs,) float32. The weights are rounded to the features' type first: casting the features instead would
-        copy the larger array for every query.
+        (docs,) float32. The weights are rounded to the features' type first: casting the features instead
+        would copy the larger array for every query.
     """
     result: NDArray[np.float32] = features @ weights.astype(features.dtype, copy=False)
     return result
@@ -47,10 +48,10 @@ def rank_by_score(scores: NDArray[np.floating], k: int) -> NDArray[np.int64]:
 def sample_plackett_luce(scores: NDArray[np.floating], k: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Draw a ranking without replacement from the Plackett-Luce model of the scores.
 
-    P(d first) = exp(s_d) / sum_d' exp(s_d'), then the same among those left (Zhuang et al. 2021, FPDGD, Eq. 1 and
-    2). Adding independent Gumbel noise to the scores and taking the k largest has exactly this law (Yellott 1977),
-    needs no normalisation and so no protection against overflow; minus the logarithm of a standard exponential
-    variable is Gumbel noise.
+    P(d first) = exp(s_d) / sum_d' exp(s_d'), then the same among those left (Zhuang et al. 2021, FPDGD, Eq. 1
+    and 2). Adding independent Gumbel noise to the scores and taking the k largest has exactly this law
+    (Yellott 1977), needs no normalisation and so no protection against overflow; minus the logarithm of a
+    standard exponential variable is Gumbel noise.
 
     Args:
         scores: (docs,) finite.
@@ -60,8 +61,7 @@ def sample_plackett_luce(scores: NDArray[np.floating], k: int, rng: np.random.Ge
     Returns:
         (min(k, docs),) int64 document indices, in the order shown.
     """
-    noise = rng.standard_exponential(scores.shape[0])
-    np.log(noise, out=noise)
+    noise = np.log(rng.standard_exponential(scores.shape))
     return top_k(np.subtract(scores, noise, out=noise), min(k, scores.shape[0]))
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from foltr.datasets import RankingDataset
 from foltr.errors import SettingsError
 
-# Share of documents per grade 0 to 4, by the quantiles of the planted score: most are not relevant, as in real data.
+# Share of documents per grade 0 to 4, by the quantiles of the planted score: most are not relevant, as in
+# real data.
 _GRADE_QUANTILES = (0.55, 0.80, 0.93, 0.98)
 
 
@@ -21,9 +22,10 @@ def synthetic_dataset(
 ) -> RankingDataset:
     """Draw queries whose relevance is a noisy, coarse reading of one hidden linear score.
 
-    Features are uniform in [0, 1] and shifted per query before query-level min-max normalisation, as loaders deliver
-    real data. Half of the hidden weights are zero, so some features carry nothing. Grades 0 to 4 are cut at fixed
-    quantiles of the noisy hidden score over the whole set: queries differ in how many relevant documents they have.
+    Features are uniform in [0, 1] and shifted per query before query-level min-max normalisation, as loaders
+    deliver real data. Half of the hidden weights are zero, so some features carry nothing. Grades 0 to 4 are
+    cut at fixed quantiles of the noisy hidden score over the whole set: queries differ in how many relevant
+    documents they have.
 
     To get a training and a test set with the same hidden ranker, draw one set and use `split_queries`.
 

@@ -56,9 +56,7 @@ class Database:
         self._reader = self.engine
         if self.dialect == "postgresql":
             # One snapshot for all statements of a reading, as SQLite gives anyway.
-            self._reader = self.engine.execution_options(
-                isolation_level="REPEATABLE READ", postgresql_readonly=True
-            )
+            self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
     @classmethod
     async def connect(cls, url: str, retry_for_s: float = 0) -> Self:
@@ -171,9 +169,7 @@ def _parse(url: str) -> URL:
         return parsed.set(drivername="sqlite+aiosqlite")
     if parsed.drivername in ("postgresql", "postgres"):
         if unknown := sorted(set(parsed.query) - _QUERY_KEYS):
-            raise _bad_url(
-                url, f"{', '.join(unknown)} after the ? is not one of {', '.join(sorted(_QUERY_KEYS))}"
-            )
+            raise _bad_url(url, f"{', '.join(unknown)} after the ? is not one of {', '.join(sorted(_QUERY_KEYS))}")
         if not parsed.database:
             raise _bad_url(url, "it names no database")
         query = {"ssl" if key == "sslmode" else key: value for key, value in parsed.query.items()}

@@ -48,9 +48,7 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
             await connection.execute(insert(events), [_event_values(name, event) for event in batch.events])
 
 
-async def find_updates(
-    db: Database, name: str, identities: Collection[tuple[str, str]]
-) -> dict[tuple[str, str], int]:
+async def find_updates(db: Database, name: str, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
     """Which of these (client_id, update_id) are stored, each with the round it counts in."""
     wanted = list(identities)
     found: dict[tuple[str, str], int] = {}
@@ -59,9 +57,7 @@ async def find_updates(
             rows = await connection.execute(
                 select(updates.c.client_id, updates.c.update_id, updates.c.round).where(
                     updates.c.federation == name,
-                    tuple_(updates.c.client_id, updates.c.update_id).in_(
-                        wanted[start : start + _IDENTITIES_PER_QUERY]
-                    ),
+                    tuple_(updates.c.client_id, updates.c.update_id).in_(wanted[start : start + _IDENTITIES_PER_QUERY]),
                 )
             )
             found.update({(client_id, update_id): round_ for client_id, update_id, round_ in rows})
@@ -123,9 +119,7 @@ async def _store_updates(connection: AsyncConnection, name: str, new: Collection
     )
 
 
-async def _store_membership(
-    connection: AsyncConnection, name: str, changes: Iterable[MembershipChange]
-) -> None:
+async def _store_membership(connection: AsyncConnection, name: str, changes: Iterable[MembershipChange]) -> None:
     # Changes of different clients commute, those of one client do not. So each wave takes one change of every
     # client, in order, and a wave is one statement per kind of change.
     waves: list[dict[str, list[dict[str, Any]]]] = []
@@ -158,9 +152,7 @@ def _join(connection: AsyncConnection) -> Any:
             "membership": "joined",
             "online": True,
             # A member that says hello again is still in the membership it has.
-            "joined_at": case(
-                (clients.c.membership == "left", join.excluded.joined_at), else_=clients.c.joined_at
-            ),
+            "joined_at": case((clients.c.membership == "left", join.excluded.joined_at), else_=clients.c.joined_at),
             "left_at": None,
             "last_seen_at": join.excluded.last_seen_at,
             "n_features": join.excluded.n_features,
@@ -173,9 +165,7 @@ def _change_client(**values: Any) -> Update:
     # An unknown client changes nothing: only joining makes a row.
     return (
         update(clients)
-        .where(
-            clients.c.federation == bindparam("of_federation"), clients.c.client_id == bindparam("of_client")
-        )
+        .where(clients.c.federation == bindparam("of_federation"), clients.c.client_id == bindparam("of_client"))
         .values(last_seen_at=bindparam("at", type_=clients.c.last_seen_at.type), **values)
     )
 

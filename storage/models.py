@@ -23,9 +23,7 @@ async def latest_model(db: Database, name: str) -> ModelRow | None:
 async def get_model(db: Database, name: str, version: int) -> ModelRow | None:
     """One version, or None."""
     async with db.reading() as connection:
-        found = await connection.execute(
-            select(models).where(models.c.federation == name, models.c.version == version)
-        )
+        found = await connection.execute(select(models).where(models.c.federation == name, models.c.version == version))
         row = found.one_or_none()
         return None if row is None else ModelRow(*row)
 

@@ -63,9 +63,7 @@ async def begin_aggregation(db: Database, name: str, epoch: int, number: int) ->
         if stored.state != "collecting":
             raise ProtocolViolationError(f"round {number} of {name!r} is {stored.state}, not collecting")
         await connection.execute(
-            update(rounds)
-            .where(rounds.c.federation == name, rounds.c.number == number)
-            .values(state="aggregating")
+            update(rounds).where(rounds.c.federation == name, rounds.c.number == number).values(state="aggregating")
         )
 
 
@@ -112,9 +110,7 @@ async def complete_round(
             return
         if stored.state != "aggregating":
             raise ProtocolViolationError(f"round {number} of {name!r} is {stored.state}, not aggregating")
-        n_features = await connection.scalar(
-            select(federations.c.n_features).where(federations.c.name == name)
-        )
+        n_features = await connection.scalar(select(federations.c.n_features).where(federations.c.name == name))
         await connection.execute(
             insert(models),
             {
@@ -165,18 +161,14 @@ async def _open(connection: AsyncConnection, name: str, opening: RoundOpening) -
 
 
 async def _load(connection: AsyncConnection, name: str, number: int) -> RoundRow:
-    found = await connection.execute(
-        select(rounds).where(rounds.c.federation == name, rounds.c.number == number)
-    )
+    found = await connection.execute(select(rounds).where(rounds.c.federation == name, rounds.c.number == number))
     row = found.one_or_none()
     if row is None:
         raise ProtocolViolationError(f"federation {name!r} has no round {number}")
     return RoundRow(*row)
 
 
-async def _close(
-    connection: AsyncConnection, name: str, number: int, closed_at: datetime, **outcome: object
-) -> None:
+async def _close(connection: AsyncConnection, name: str, number: int, closed_at: datetime, **outcome: object) -> None:
     # Counted here from the rows themselves, so the closed round says what was summed, not what was believed.
     taken = await connection.execute(
         select(func.count(), func.coalesce(func.sum(updates.c.n_interactions), 0)).where(

@@ -31,7 +31,7 @@ from sqlalchemy import (
 )
 
 FEDERATION_MAX = 64
-CLIENT_ID_MAX = 128
+CLIENT_ID_MAX = 64
 UPDATE_ID_MAX = 36
 SHORT_TEXT_MAX = 64
 DETAIL_MAX = 500
@@ -130,17 +130,13 @@ models = Table(
     "models",
     metadata,
     _federation(),
-    Column(
-        "version", Integer, nullable=False, comment="0 is the initial model; each completed round adds one"
-    ),
+    Column("version", Integer, nullable=False, comment="0 is the initial model; each completed round adds one"),
     Column("base_version", Integer, comment="The model this one was aggregated onto; null for version 0"),
     Column("round", Integer, comment="The round that made it; null for version 0"),
     Column("n_features", Integer, nullable=False, comment="Number of weights"),
     Column("weights", LargeBinary, nullable=False, comment="Little-endian float32, one per feature"),
     Column("created_at", UtcDateTime, nullable=False, comment="When it was committed, UTC"),
-    Column(
-        "published_at", UtcDateTime, comment="When the broker took it, UTC; null: still to publish (outbox)"
-    ),
+    Column("published_at", UtcDateTime, comment="When the broker took it, UTC; null: still to publish (outbox)"),
     PrimaryKeyConstraint("federation", "version"),
     ForeignKeyConstraint(["federation"], ["federations.name"]),
     ForeignKeyConstraint(["federation", "base_version"], ["models.federation", "models.version"]),
@@ -185,9 +181,7 @@ rounds = Table(
     CheckConstraint(f"({_OPEN}) = (n_updates IS NULL)", name="n_updates_iff_closed"),
     CheckConstraint(f"({_OPEN}) = (n_interactions IS NULL)", name="n_interactions_iff_closed"),
     CheckConstraint("(state = 'abandoned') = (reason IS NOT NULL)", name="reason_iff_abandoned"),
-    CheckConstraint(
-        "(state = 'completed') = (model_version IS NOT NULL)", name="model_version_iff_completed"
-    ),
+    CheckConstraint("(state = 'completed') = (model_version IS NOT NULL)", name="model_version_iff_completed"),
     CheckConstraint(f"length(reason) BETWEEN 1 AND {DETAIL_MAX}", name="reason_length"),
     comment="Every round, open or closed",
 )
@@ -205,9 +199,7 @@ updates = Table(
     _federation(),
     Column("round", Integer, nullable=False, comment="The round it counts in"),
     Column("client_id", ClientId, nullable=False, comment="The device that sent it"),
-    Column(
-        "update_id", String(UPDATE_ID_MAX), nullable=False, comment="Chosen by the device, kept on resending"
-    ),
+    Column("update_id", String(UPDATE_ID_MAX), nullable=False, comment="Chosen by the device, kept on resending"),
     Column("base_version", Integer, nullable=False, comment="The model the device trained from"),
     Column("n_interactions", Integer, nullable=False, comment="Interactions behind it"),
     Column("encoding", String(SHORT_TEXT_MAX), nullable=False, comment="How body is encoded, e.g. dense_f32"),

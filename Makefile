@@ -1,0 +1,68 @@
+# `make demo` and `make test` set up everything they need in .venv; nothing global but Mosquitto, and that only
+# for the tests, by apt, when root and missing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Packages are pinned by version and hash; the project itself is installed without asking an index again.
+INSTALLED := $(VENV)/.installed
+
+.PHONY: help demo test test-quick lint format bench servers pins clean
+
+help:
+	@echo "make demo   a federation on this machine: broker, federator, 20 devices, real data"
+	@echo "make test   all tests, with real Mosquitto and PostgreSQL where they can be had"
+	@echo "make lint   formatting, lint, types, import direction"
+	@echo "make bench  the benchmarks"
+
+$(INSTALLED): constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "foltr needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing the pinned packages into $(VENV) (about a minute)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(INSTALLED)
+	@$(BIN)/foltr demo
+
+test: $(INSTALLED) servers
+	@$(BIN)/python -m pytest
+
+test-quick: $(INSTALLED)
+	@$(BIN)/python -m pytest -m "not slow"
+
+# Mosquitto is no Python package. PostgreSQL comes from the machine or from a wheel (see tests/servers.py).
+servers:
+	@if ! PATH="$$PATH:/usr/sbin:/usr/local/sbin" command -v mosquitto >/dev/null; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "Installing Mosquitto with apt"; \
+			{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq mosquitto; } >/dev/null 2>&1 || \
+				echo "Mosquitto could not be installed: its tests will be skipped"; \
+		else \
+			echo "No Mosquitto, and not root to install it: its tests will be skipped"; \
+		fi; \
+	fi
+
+lint: $(INSTALLED)
+	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-timing
+
+format: $(INSTALLED)
+	@$(BIN)/ruff check --quiet --fix . || true
+	@$(BIN)/ruff format --quiet .
+
+bench: $(INSTALLED) servers
+	@$(BIN)/python benchmarks/interactions.py
+	@$(BIN)/python benchmarks/round_overhead.py
+
+# Pin anew after changing the dependencies in pyproject.toml: names, versions and hashes, no addresses.
+pins:
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile --quiet pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
+		--generate-hashes --no-header --no-annotate --output-file constraints.txt
+
+clean:
+	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

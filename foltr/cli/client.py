@@ -1,0 +1,115 @@
+"""``foltr client``: simulated users on real edge clients."""
+
+import asyncio
+import signal
+import socket
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+import typer
+
+from foltr.cli import options
+from foltr.cli.output import configure_logging, console, print_json
+from foltr.errors import SettingsError
+from foltr.settings import Settings, load_settings
+
+log = structlog.get_logger(__name__)
+
+app = typer.Typer(help="Run simulated devices.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Run simulated devices."""
+
+
+@app.command("run")
+def run(
+    client_id: Annotated[
+        str | None,
+        typer.Option("--id", envvar="FOLTR_CLIENT_ID", help="The device's name; default: the host name"),
+    ] = None,
+    count: Annotated[
+        int, typer.Option(min=1, max=10_000, help="So many devices in one process, named ID-0001 and on")
+    ] = 1,
+    broker: options.Broker = None,
+    federation: options.Federation = None,
+    data: options.Data = None,
+    clicks: options.Clicks = None,
+    interactions: options.Interactions = None,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", min=1, help="Take part in so many rounds; default: in all")
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            envvar="FOLTR_STORE",
+            help="The device's SQLite file, or with --count a folder for them; default: a file in the "
+            "working directory for one device, memory for several",
+        ),
+    ] = None,
+    seed: options.Seed = None,
+    give_up_after: options.GiveUpAfter = None,
+    json: options.Json = False,
+) -> None:
+    """Run devices whose users issue queries of a data set and click as a click model says."""
+    settings = load_settings(
+        client_id=client_id,
+        broker_url=broker,
+        federation=federation,
+        dataset=data,
+        clicks=clicks,
+        interactions=interactions,
+        store=store,
+        seed=seed,
+        give_up_after_s=give_up_after,
+    )
+    configure_logging(settings.log_level, settings.log_format)
+    name = settings.client_id or socket.gethostname()
+    counts = asyncio.run(_run_fleet(settings, name, count, rounds))
+    if json:
+        print_json({"receipts": counts})
+    else:
+        console.print("receipts: " + (", ".join(f"{code} {n}" for code, n in counts.items()) or "none"))
+
+
+async def _run_fleet(settings: Settings, name: str, count: int, rounds: int | None) -> dict[str, int]:
+    from foltr.cli.datasets import load_data
+    from foltr.cli.fleet import Fleet
+
+    data = load_data(settings.dataset, settings.seed)
+    names = [name] if count == 1 else [f"{name}-{i:04d}" for i in range(1, count + 1)]
+    fleet = Fleet(
+        broker_url=settings.broker_url,
+        federation=settings.federation,
+        data=data,
+        clicks=settings.clicks,
+        interactions=settings.interactions,
+        seed=settings.seed,
+        stores=_stores(settings, names),
+        n_rounds=rounds,
+        give_up_after_s=settings.give_up_after_s,
+    )
+    task = asyncio.create_task(fleet.run())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        log.info("clients_stopped", n_clients=count)
+    return dict(Counter(fleet.receipts))
+
+
+def _stores(settings: Settings, names: list[str]) -> dict[str, str]:
+    if len(names) == 1:
+        return {names[0]: settings.store or f"{settings.federation}-{names[0]}.sqlite"}
+    if settings.store is None:
+        return dict.fromkeys(names, ":memory:")
+    folder = Path(settings.store)
+    if folder.exists() and not folder.is_dir():
+        raise SettingsError(f"store: {folder} is a file; several devices need a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    return {name: str(folder / f"{name}.sqlite") for name in names}

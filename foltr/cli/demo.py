@@ -1,0 +1,251 @@
+"""``foltr demo``: the whole system in one command, on real data, ending with what the database says."""
+
+import asyncio
+import contextlib
+import json as json_text
+import math
+import signal
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from foltr.cli import options
+from foltr.cli.output import configure_logging, console, print_rows, to_plain
+from foltr.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from broker.address import BrokerAddress
+    from foltr.cli.datasets import LoadedData
+    from storage.database import Database
+    from storage.records import ModelRow
+
+_POLL_S = 0.2
+# A round waits this long for stragglers once four of five clients have sent, and at most that long in all.
+_MIN_TIME_S, _MAX_TIME_S = 2.0, 20.0
+
+
+def demo(
+    clients: Annotated[int, typer.Option(min=1, max=2000, help="Simulated devices")] = 20,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds")] = 50,
+    interactions: options.Interactions = None,
+    clicks: options.Clicks = None,
+    data: options.Data = None,
+    db: options.Db = None,
+    broker: Annotated[
+        str | None, typer.Option("--broker", help="Use this broker instead of starting the embedded one")
+    ] = None,
+    seed: options.Seed = None,
+    json: options.JsonFile = None,
+) -> None:
+    """Run a federation on this machine: broker, federator and devices as real MQTT peers, on real data."""
+    settings = load_settings(
+        db_url=db or "sqlite:///foltr-demo.sqlite",
+        dataset=data,
+        clicks=clicks,
+        interactions=interactions,
+        seed=seed,
+        # A new federation every time, so that the first model really is the start.
+        federation=f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}",
+        log_level="error",
+    )
+    configure_logging(settings.log_level, settings.log_format)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    results = asyncio.run(_Demo(settings, clients, rounds, broker).run())
+    if json is not None:
+        json.write_text(json_text.dumps(to_plain(results), indent=2) + "\n")
+        console.print(f"Results: {json}", soft_wrap=True, highlight=False)
+
+
+class _Demo:
+    def __init__(self, settings: Settings, n_clients: int, n_rounds: int, broker_url: str | None) -> None:
+        self._settings = settings
+        self._n_clients = n_clients
+        self._n_rounds = n_rounds
+        self._broker_url = broker_url
+
+    async def run(self) -> dict[str, Any]:
+        from foltr.cli.datasets import load_data
+        from storage.database import Database
+        from storage.migrate import upgrade
+
+        settings = self._settings
+        data = load_data(settings.dataset, settings.seed)
+        console.print(
+            f"Data: {data.description}: {data.train.n_queries} training queries, {data.test.n_queries} held out, "
+            f"{data.train.n_features} features",
+            soft_wrap=True,
+            highlight=False,
+        )
+        with console.status("Preparing the learner (compiled once, then cached)"):
+            _warm_up(data)
+        async with await Database.connect(settings.db_url) as database:
+            await upgrade(database)
+            started = time.perf_counter()
+            with self._broker() as address:
+                await self._federate(data, database, address)
+            return await self._report(data, database, time.perf_counter() - started)
+
+    @contextlib.contextmanager
+    def _broker(self) -> Any:
+        from broker.address import BrokerAddress
+        from broker.embedded import embedded_broker
+
+        if self._broker_url is not None:
+            yield BrokerAddress.parse(self._broker_url)
+            return
+        with embedded_broker() as address:
+            yield address
+
+    async def _federate(self, data: "LoadedData", database: "Database", address: "BrokerAddress") -> None:
+        from federator.plan import FederationPlan
+        from federator.round import RoundPolicy
+        from federator.service import FederatorService
+        from foltr.cli.fleet import Fleet
+        from foltr.messages import PdgdTraining
+
+        settings = self._settings
+        plan = FederationPlan(
+            settings.federation,
+            data.train.n_features,
+            RoundPolicy(math.ceil(0.8 * self._n_clients), self._n_clients, _MIN_TIME_S, _MAX_TIME_S),
+            PdgdTraining(
+                learning_rate=settings.learning_rate,
+                min_interactions=settings.interactions,
+                max_interactions=settings.interactions,
+            ),
+            stop_after_round=self._n_rounds,
+        )
+        service = FederatorService(plan, database, address, give_up_after_s=30.0)
+        fleet = Fleet(
+            broker_url=f"mqtt://{address.host}:{address.port}",
+            federation=settings.federation,
+            data=data,
+            clicks=settings.clicks,
+            interactions=settings.interactions,
+            seed=settings.seed,
+            stores={f"device-{i:03d}": ":memory:" for i in range(1, self._n_clients + 1)},
+            give_up_after_s=30.0,
+        )
+        started = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            federating = group.create_task(service.run(on_started=started.set))
+            await started.wait()
+            group.create_task(fleet.run())
+            await self._show_progress(federating, data, database)
+
+    async def _show_progress(self, federating: "asyncio.Task[None]", data: "LoadedData", database: "Database") -> None:
+        from storage.models import latest_model
+        from storage.rounds import latest_round
+
+        columns = (
+            TextColumn("round {task.completed}/{task.total}"),
+            BarColumn(),
+            TextColumn("nDCG@10 {task.fields[ndcg]}"),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=console) as progress:
+            shown = progress.add_task("rounds", total=self._n_rounds, ndcg="-")
+            while not federating.done():
+                await asyncio.wait({federating}, timeout=_POLL_S)
+                newest = await latest_round(database, self._settings.federation)
+                model = await latest_model(database, self._settings.federation)
+                if newest is None or model is None:
+                    continue
+                ndcg = await asyncio.to_thread(_ndcg, model, data)
+                done = newest.number if newest.closed_at is not None else newest.number - 1
+                progress.update(shown, completed=done, ndcg=f"{ndcg:.4f}")
+                if not console.is_terminal and done % 10 == 0 and done != self._last_printed:
+                    self._last_printed = done
+                    console.print(f"round {done}/{self._n_rounds}  nDCG@10 {ndcg:.4f}", highlight=False)
+
+    _last_printed = 0
+
+    async def _report(self, data: "LoadedData", database: "Database", seconds: float) -> dict[str, Any]:
+        from storage.queries import count_rejections, list_rounds
+
+        from storage.models import list_models
+
+        name = self._settings.federation
+        rounds = await list_rounds(database, name, limit=self._n_rounds)
+        models = await list_models(database, name, limit=self._n_rounds + 1)
+        by_version = {model.version: _ndcg(model, data) for model in models}
+        # A round without a model leaves the ranker as it was.
+        per_round = [by_version[row.base_version if row.model_version is None else row.model_version] for row in rounds]
+        states: dict[str, int] = {}
+        for row in rounds:
+            states[row.state] = states.get(row.state, 0) + 1
+        results = {
+            "ndcg_at_10": {"first": by_version[0], "last": per_round[-1], "per_round": per_round},
+            "updates": {
+                "accepted": sum(row.n_updates for row in rounds),
+                "rejected": await count_rejections(database, name),
+            },
+            "rounds": states,
+            "db": self._settings.db_url,
+            "federation": name,
+            "data": data.description,
+            "seconds": round(seconds, 3),
+            "config": {
+                "clients": self._n_clients,
+                "rounds": self._n_rounds,
+                "interactions": self._settings.interactions,
+                "clicks": self._settings.clicks,
+                "learning_rate": self._settings.learning_rate,
+                "seed": self._settings.seed,
+            },
+        }
+        columns = (
+            "round",
+            "state",
+            "n_updates",
+            "n_rejected",
+            "n_interactions",
+            "duration_s",
+            "model_version",
+        )
+        print_rows(rounds[-10:], columns, title="The last rounds, from the database", as_json=False)
+        first, last = by_version[0], per_round[-1]
+        console.print(
+            f"nDCG@10 on held-out queries: {first:.4f} before, {last:.4f} after {len(rounds)} rounds ({seconds:.1f} s)",
+            soft_wrap=True,
+            highlight=False,
+        )
+        console.print("Look further:", highlight=False)
+        where = f"--db {self._settings.db_url} --federation {name}"
+        for command in (
+            "rounds list",
+            f"rounds show {rounds[-1].round}",
+            "clients show device-001",
+            "models list",
+        ):
+            console.print(f"  foltr {command} {where}", soft_wrap=True, highlight=False)
+        if self._settings.db_url.startswith("sqlite:///"):
+            path = Path(self._settings.db_url.removeprefix("sqlite:///"))
+            query = "SELECT round, state, n_updates FROM round_history"
+            console.print(f'  sqlite3 {path} "{query}"', soft_wrap=True, highlight=False)
+        return results
+
+
+def _ndcg(model: "ModelRow", data: "LoadedData") -> float:
+    from foltr.messages import unpack_vector
+    from foltr.metrics import mean_ndcg_at_k
+
+    return mean_ndcg_at_k(unpack_vector(model.weights), data.test).mean
+
+
+def _warm_up(data: "LoadedData") -> None:
+    """Compile what the devices and the evaluation will call, while the screen says so."""
+    import numpy as np
+
+    from foltr.metrics import mean_ndcg_at_k
+    from foltr.pdgd import pdgd_step
+
+    query = data.train.query(0)
+    shown = np.arange(min(10, len(query.features)))
+    weights = np.zeros(data.train.n_features)
+    pdgd_step(weights, query.features, shown, shown == 0, 0.1)
+    mean_ndcg_at_k(weights.astype(np.float32), data.test)

@@ -1,0 +1,84 @@
+"""Several simulated devices in one process, each a real MQTT peer with a connection of its own."""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import structlog
+
+from edge_client.client import EdgeClient
+from edge_client.simulated_user import SimulatedUser
+from foltr.cli.datasets import LoadedData
+from foltr.click_models import click_model
+from foltr.errors import FoltrError
+
+log = structlog.get_logger(__name__)
+
+_ROUND_TIMEOUT_S = 86_400.0
+
+
+@dataclass
+class Fleet:
+    """Devices by name, each with its store (a path or ``:memory:``).
+
+    Attributes:
+        receipts: how often each receipt code was received, over all devices that are done.
+    """
+
+    broker_url: str
+    federation: str
+    data: LoadedData
+    clicks: str
+    interactions: int
+    seed: int
+    stores: dict[str, str]
+    n_rounds: int | None = None
+    give_up_after_s: float | None = None
+    receipts: Counter[str] = field(default_factory=Counter)
+
+    async def run(self) -> None:
+        """Run all devices to the federation's last round (or ``n_rounds``)."""
+        seeds = np.random.SeedSequence(self.seed).spawn(len(self.stores))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for (name, store), seed in zip(self.stores.items(), seeds, strict=True):
+                    group.create_task(self._run_device(name, store, seed))
+        except BaseExceptionGroup as failures:
+            # One line is enough: the same cause usually stops them all.
+            expected, others = failures.split(FoltrError)
+            if others is None and expected is not None:
+                raise _first(expected) from failures
+            raise
+
+    async def _run_device(self, name: str, store: str, seed: np.random.SeedSequence) -> None:
+        for_user, for_rankings = seed.spawn(2)
+        client = EdgeClient(
+            self.broker_url,
+            federation=self.federation,
+            client_id=name,
+            store=store,
+            seed=int(for_rankings.generate_state(1)[0]),
+            give_up_after_s=self.give_up_after_s,
+        )
+        async with client:
+            try:
+                if self.give_up_after_s is not None:
+                    await client.wait_connected(self.give_up_after_s)
+                user = SimulatedUser(
+                    client,
+                    self.data.train,
+                    click_model(self.clicks, self.data.n_grades),
+                    np.random.default_rng(for_user),
+                )
+                n_rounds = await user.take_part(
+                    self.interactions, n_rounds=self.n_rounds, round_timeout_s=_ROUND_TIMEOUT_S
+                )
+                log.debug("device_done", client_id=name, rounds=n_rounds, interactions=user.n_interactions)
+            finally:
+                self.receipts.update(client.receipts)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first

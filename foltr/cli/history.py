@@ -1,0 +1,183 @@
+"""``foltr rounds``, ``foltr clients``, ``foltr models``: what the database remembers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+
+from foltr.cli import options
+from foltr.cli.output import console, print_json, print_record, print_rows
+from foltr.errors import SettingsError
+from foltr.messages import unpack_vector
+from foltr.settings import load_settings
+
+if TYPE_CHECKING:
+    from storage.database import Database
+
+
+rounds_app = typer.Typer(help="Look at rounds.", no_args_is_help=True)
+clients_app = typer.Typer(help="Look at clients.", no_args_is_help=True)
+models_app = typer.Typer(help="Look at model versions, and export one.", no_args_is_help=True)
+
+Limit = Annotated[int, typer.Option("--limit", min=1, help="At most so many, the newest")]
+_ROUND_COLUMNS = (
+    "round", "state", "reason", "opened_at", "duration_s", "n_updates", "n_rejected", "n_interactions",
+    "base_version", "model_version",
+)  # fmt: skip
+_CLIENT_COLUMNS = ("client_id", "membership", "online", "joined_at", "last_seen_at", "sdk_version")
+_HISTORY_COLUMNS = ("round", "round_state", "n_interactions", "n_bytes", "received_at", "model_version")
+_EVENT_COLUMNS = ("at", "kind", "code", "client_id", "detail")
+_MODEL_COLUMNS = ("version", "base_version", "round", "n_features", "created_at", "published_at")
+
+
+@rounds_app.command("list")
+def rounds_list(
+    db: options.Db = None,
+    federation: options.Federation = None,
+    limit: Limit = 1000,
+    json: options.Json = False,
+) -> None:
+    """The rounds, newest last, from the view round_history."""
+    from storage.queries import list_rounds
+
+    async def query(database: "Database", name: str) -> None:
+        rows = await list_rounds(database, name, limit=limit)
+        print_rows(rows, _ROUND_COLUMNS, title=f"Rounds of {name}", as_json=json)
+
+    _query(db, federation, query)
+
+
+@rounds_app.command("show")
+def rounds_show(
+    number: Annotated[int, typer.Argument(min=1, help="The round's number")],
+    db: options.Db = None,
+    federation: options.Federation = None,
+    json: options.Json = False,
+) -> None:
+    """One round: its row, who contributed, and what was refused."""
+    from storage.queries import get_round, list_contributions, list_events
+
+    async def query(database: "Database", name: str) -> None:
+        row = await get_round(database, name, number)
+        if row is None:
+            raise SettingsError(f"federation {name!r} has no round {number}; see: foltr rounds list")
+        contributions = await list_contributions(database, name, round_number=number)
+        events = await list_events(database, name, round_number=number, limit=1000)
+        if json:
+            print_json({"round": row, "contributions": contributions, "events": events})
+            return
+        print_record(row, title=f"Round {number} of {name}", as_json=False)
+        print_rows(contributions, ("client_id", *_HISTORY_COLUMNS[2:5]), title="Contributions", as_json=False)
+        print_rows(events, _EVENT_COLUMNS, title="Events", as_json=False)
+
+    _query(db, federation, query)
+
+
+@clients_app.command("list")
+def clients_list(db: options.Db = None, federation: options.Federation = None, json: options.Json = False) -> None:
+    """The clients that ever joined."""
+    from storage.queries import list_clients
+
+    async def query(database: "Database", name: str) -> None:
+        rows = await list_clients(database, name)
+        print_rows(rows, _CLIENT_COLUMNS, title=f"Clients of {name}", as_json=json)
+
+    _query(db, federation, query)
+
+
+@clients_app.command("show")
+def clients_show(
+    client_id: Annotated[str, typer.Argument(help="The client's name")],
+    db: options.Db = None,
+    federation: options.Federation = None,
+    json: options.Json = False,
+) -> None:
+    """One client: its row, what it contributed (view client_history), and its events."""
+    from storage.queries import get_client, list_contributions, list_events
+
+    async def query(database: "Database", name: str) -> None:
+        row = await get_client(database, name, client_id)
+        if row is None:
+            raise SettingsError(f"federation {name!r} knows no client {client_id!r}; see: foltr clients list")
+        contributions = await list_contributions(database, name, client_id=client_id)
+        events = await list_events(database, name, client_id=client_id, limit=1000)
+        if json:
+            print_json({"client": row, "contributions": contributions, "events": events})
+            return
+        print_record(row, title=f"Client {client_id} of {name}", as_json=False)
+        print_rows(contributions, _HISTORY_COLUMNS, title="Contributions", as_json=False)
+        print_rows(events, _EVENT_COLUMNS, title="Events", as_json=False)
+
+    _query(db, federation, query)
+
+
+@models_app.command("list")
+def models_list(
+    db: options.Db = None,
+    federation: options.Federation = None,
+    limit: Limit = 1000,
+    json: options.Json = False,
+) -> None:
+    """The model versions, newest first."""
+    from storage.models import list_models
+
+    async def query(database: "Database", name: str) -> None:
+        rows = await list_models(database, name, limit=limit)
+        print_rows(rows, _MODEL_COLUMNS, title=f"Models of {name}", as_json=json)
+
+    _query(db, federation, query)
+
+
+@models_app.command("export")
+def models_export(
+    out: Annotated[Path, typer.Option("--out", help="The .npy file to write: float32, one weight a feature")],
+    version: Annotated[int | None, typer.Option(min=0, help="The version; default: the newest")] = None,
+    db: options.Db = None,
+    federation: options.Federation = None,
+) -> None:
+    """Write the weights of one model version as a NumPy array."""
+    from storage.models import get_model, latest_model
+
+    async def query(database: "Database", name: str) -> None:
+        model = await (latest_model(database, name) if version is None else get_model(database, name, version))
+        if model is None:
+            raise SettingsError(f"federation {name!r} has no model {version}; see: foltr models list")
+        np.save(out, unpack_vector(model.weights))
+        console.print(f"wrote version {model.version} ({model.n_features} weights) to {out}", soft_wrap=True)
+
+    _query(db, federation, query)
+
+
+def _query(db: str | None, federation: str | None, query: Callable[["Database", str], Awaitable[None]]) -> None:
+    settings = load_settings(db_url=db, federation=federation)
+
+    async def run() -> None:
+        from storage.database import Database
+        from storage.migrate import require_head
+
+        async with await Database.connect(settings.db_url) as database:
+            await require_head(database)
+            await query(database, await _federation(database, settings.federation, named=federation is not None))
+
+    asyncio.run(run())
+
+
+async def _federation(database: "Database", name: str, *, named: bool) -> str:
+    """The federation meant: the one named, else the default one, else the only or newest one there is."""
+    from storage.federations import list_federations
+
+    known = await list_federations(database)
+    if name in {row.name for row in known}:
+        return name
+    if not known or named:
+        names = ", ".join(row.name for row in known) or "none"
+        raise SettingsError(f"federation: {database.location} holds no {name!r}; it holds: {names}")
+    newest = max(known, key=lambda row: row.created_at)
+    if len(known) > 1:
+        from foltr.cli.output import errors
+
+        errors.print(f"{len(known)} federations; showing the newest, {newest.name} (choose with --federation)")
+    return newest.name

@@ -1,0 +1,59 @@
+"""The command ``foltr``. Exit codes: 0 done, 1 failed, 2 wrong settings or usage, 3 broker or database away."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from foltr import __version__
+from foltr.cli import broker, client, data, db, demo, doctor, federator, history
+from foltr.cli.output import errors
+from foltr.errors import FoltrError, SettingsError, UnavailableError
+
+app = typer.Typer(
+    name="foltr",
+    help="Federated online learning to rank over MQTT: federator, devices and what they remember.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command("demo")(demo.demo)
+app.command("doctor")(doctor.doctor)
+app.add_typer(broker.app, name="broker")
+app.add_typer(db.app, name="db")
+app.add_typer(federator.app, name="federator")
+app.add_typer(client.app, name="client")
+app.add_typer(history.rounds_app, name="rounds")
+app.add_typer(history.clients_app, name="clients")
+app.add_typer(history.models_app, name="models")
+app.add_typer(data.app, name="data")
+
+EXIT_FAILED, EXIT_SETTINGS, EXIT_UNAVAILABLE = 1, 2, 3
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"foltr {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version")
+    ] = False,
+) -> None:
+    """Federated online learning to rank over MQTT."""
+
+
+def main() -> None:
+    """Run the command line; errors made on purpose are one line on standard error."""
+    try:
+        app()
+    except FoltrError as error:
+        errors.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        if isinstance(error, SettingsError):
+            sys.exit(EXIT_SETTINGS)
+        sys.exit(EXIT_UNAVAILABLE if isinstance(error, UnavailableError) else EXIT_FAILED)
+    except KeyboardInterrupt:
+        sys.exit(130)

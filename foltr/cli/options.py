@@ -1,0 +1,52 @@
+"""Options that several commands share; each names its environment variable in ``--help``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Broker = Annotated[
+    str | None,
+    typer.Option("--broker", envvar="FOLTR_BROKER_URL", help="mqtt://[user:password@]host[:port]"),
+]
+Db = Annotated[
+    str | None,
+    typer.Option("--db", envvar="FOLTR_DB_URL", help="sqlite:///PATH or postgresql://user@host/name"),
+]
+Federation = Annotated[
+    str | None,
+    typer.Option("--federation", envvar="FOLTR_FEDERATION", help="The federation's name"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")]
+JsonFile = Annotated[
+    Path | None,
+    typer.Option("--json", help="Write the results to this file as JSON"),
+]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        envvar="FOLTR_DATASET",
+        help="A folder with train.txt and test.txt in LETOR format, or mslr-sample, or synthetic",
+    ),
+]
+Clicks = Annotated[
+    str | None,
+    typer.Option("--clicks", envvar="FOLTR_CLICKS", help="Click model: perfect, navigational, informational or poison"),
+]
+Interactions = Annotated[
+    int | None,
+    typer.Option("--interactions", envvar="FOLTR_INTERACTIONS", help="Interactions in one update"),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", envvar="FOLTR_SEED", help="Seed of everything simulated"),
+]
+GiveUpAfter = Annotated[
+    float | None,
+    typer.Option(
+        "--give-up-after",
+        envvar="FOLTR_GIVE_UP_AFTER_S",
+        help="Exit with code 3 when the broker or the database is away for so many seconds; default: never",
+    ),
+]

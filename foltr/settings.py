@@ -1,0 +1,123 @@
+"""Settings: a TOML file, then the environment (``FOLTR_…``), then flags; read once, checked, frozen.
+
+A key that does not exist fails at start, in the file as in the environment: a typo must not be a default.
+"""
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from foltr.errors import SettingsError
+
+ENV_PREFIX = "FOLTR_"
+# Read elsewhere: the settings file, the cache directory, and where the tests and benchmarks find real data.
+_OTHER_VARIABLES = {"FOLTR_CONFIG", "FOLTR_CACHE", "FOLTR_DATA"}
+# The test suite's own variables may be set while commands run under it.
+_TEST_PREFIX = "FOLTR_TEST_"
+
+
+class Settings(BaseSettings):
+    """Everything that can be set, for the federator and for devices. Times are in seconds."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX,
+        frozen=True,
+        extra="forbid",
+        validate_default=True,
+        use_attribute_docstrings=True,
+    )
+
+    broker_url: str = "mqtt://127.0.0.1:1883"
+    """mqtt://[user:password@]host[:port] of the MQTT broker."""
+    db_url: str = "sqlite:///foltr.sqlite"
+    """sqlite:///PATH or postgresql://[user[:password]@]host[:port]/name."""
+    federation: str = "default"
+    """The federation's name: one level of the MQTT topics, one key in the database."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least level of log lines, which go to standard error."""
+    log_format: Literal["text", "json"] = "text"
+    """How log lines look."""
+    give_up_after_s: float | None = Field(default=None, gt=0)
+    """Exit non-zero when the broker or the database is away this long; unset retries for ever."""
+
+    n_features: int = Field(default=136, ge=1, le=60_000)
+    """Features of a document; fixed once the federation exists."""
+    min_clients: int = Field(default=2, ge=1)
+    """A round with fewer contributing clients makes no model."""
+    max_clients: int = Field(default=100, ge=1)
+    """A round ends at once when this many clients have contributed."""
+    min_time_s: float = Field(default=10.0, ge=0)
+    """From this age on a round ends as soon as min_clients have contributed."""
+    max_time_s: float = Field(default=600.0, gt=0, le=30 * 86_400)
+    """The deadline of a round."""
+    rounds: int | None = Field(default=None, ge=1)
+    """Stop after this round number; unset goes on for ever."""
+    interactions: int = Field(default=5, ge=1, le=100_000)
+    """Interactions in one update."""
+    learning_rate: float = Field(default=0.1, gt=0, le=100)
+    """Step size of PDGD on the devices."""
+
+    client_id: str | None = None
+    """The device's name; the host name if unset."""
+    store: str | None = None
+    """The device's SQLite file; {federation}-{client_id}.sqlite if unset."""
+    dataset: str | None = None
+    """A folder with train.txt and test.txt in LETOR format, or mslr-sample, or synthetic."""
+    clicks: Literal["perfect", "navigational", "informational", "poison"] = "navigational"
+    """The simulated users' click model."""
+    seed: int = Field(default=1, ge=0)
+    """Of everything simulated."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (the signature is pydantic's)
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        file = os.environ.get("FOLTR_CONFIG")
+        from_file = (TomlConfigSettingsSource(settings_cls, Path(file)),) if file else ()
+        return (init_settings, env_settings, *from_file)
+
+
+def load_settings(**flags: Any) -> Settings:
+    """The settings, with ``flags`` (those that are not None) on top.
+
+    Raises:
+        SettingsError: one line for each wrong key, with the allowed values.
+    """
+    _refuse_unknown_variables()
+    file = os.environ.get("FOLTR_CONFIG")
+    if file and not Path(file).is_file():
+        raise SettingsError(f"FOLTR_CONFIG: there is no file {file}")
+    try:
+        return Settings(**{key: value for key, value in flags.items() if value is not None})
+    except ValidationError as error:
+        problems = "; ".join(_explain(problem) for problem in error.errors(include_url=False))
+        raise SettingsError(problems) from error
+    except ValueError as error:  # a file that is not TOML
+        raise SettingsError(f"{file}: {error}") from error
+
+
+def _explain(problem: Any) -> str:
+    key = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"{key}: there is no such setting; known are {', '.join(sorted(Settings.model_fields))}"
+    return f"{key}: {problem['msg']}, not {problem['input']!r:.60}"
+
+
+def _refuse_unknown_variables() -> None:
+    known = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields} | _OTHER_VARIABLES
+    for variable in sorted(os.environ):
+        if variable.startswith(ENV_PREFIX) and variable not in known and not variable.startswith(_TEST_PREFIX):
+            raise SettingsError(f"{variable}: there is no such setting; known are {', '.join(sorted(known))}")

@@ -1,0 +1,99 @@
+"""The schema's revisions: which one a database is at, and how to move it. Alembic, without its command line.
+
+The scripts live in `migrations/` at the top of the repository; the built wheel carries them inside this
+package as `storage/_migrations` (force-include in pyproject.toml).
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
+
+from foltr.errors import SettingsError
+from storage.database import Database
+
+_PACKAGE = Path(__file__).resolve().parent
+# "foltr" in ASCII: the advisory lock under which migrations run one process at a time.
+_LOCK_KEY = 0x666F6C7472
+
+
+async def upgrade(db: Database, revision: str = "head") -> None:
+    """Move the schema forward to ``revision``, in one transaction. It may be there already."""
+    await _run(db, lambda config: command.upgrade(config, revision))
+
+
+async def downgrade(db: Database, revision: str) -> None:
+    """Move the schema back to ``revision``; ``base`` drops every table with its data."""
+    await _run(db, lambda config: command.downgrade(config, revision))
+
+
+async def current(db: Database) -> str | None:
+    """The revision of the database, or None if no migration ever ran there."""
+    async with db.reading() as connection:
+        return await connection.run_sync(_current)
+
+
+def head() -> str:
+    """The newest revision this installation of foltr knows."""
+    newest = ScriptDirectory.from_config(_config()).get_current_head()
+    if newest is None:
+        raise FileNotFoundError(f"{_migrations()} holds no revisions: the installation of foltr is broken")
+    return newest
+
+
+async def require_head(db: Database) -> None:
+    """Check that the schema is the one this installation was written for.
+
+    Raises:
+        SettingsError: it is older or newer; the message says what to run.
+    """
+    found, wanted = await current(db), head()
+    if found == wanted:
+        return
+    if found is not None and found not in _known_revisions():
+        raise SettingsError(
+            f"{db.location} is at schema revision {found}, which this foltr does not know (its newest is "
+            f"{wanted}): install the foltr that made it, or a newer one"
+        )
+    raise SettingsError(
+        f"{db.location} is at schema revision {found or 'none'}, this foltr needs {wanted}: run `foltr db upgrade`"
+    )
+
+
+async def _run(db: Database, step: Callable[[Config], None]) -> None:
+    def migrate(connection: Connection) -> None:
+        config = _config()
+        config.attributes["connection"] = connection
+        step(config)
+
+    async with db.transaction() as connection:
+        if db.dialect == "postgresql":
+            # Two services that start together both upgrade; the second waits and then finds nothing to do.
+            # SQLite needs no such lock: BEGIN IMMEDIATE is one.
+            await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
+        await connection.run_sync(migrate)
+
+
+def _current(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _known_revisions() -> set[str]:
+    return {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+
+
+def _config() -> Config:
+    config = Config()
+    # Config interpolates %, which a folder's name may contain.
+    config.set_main_option("script_location", str(_migrations()).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def _migrations() -> Path:
+    inside = _PACKAGE / "_migrations"
+    return inside if inside.is_dir() else _PACKAGE.parent / "migrations"
