@@ -8,6 +8,7 @@ machine.
 """
 
 import argparse
+import functools
 import platform
 import statistics
 import time
@@ -77,8 +78,9 @@ def main() -> None:
     print(f"{platform.platform()}, {platform.machine()}, Python {platform.python_version()}", end="")
     print(f", NumPy {np.__version__}, {kernels}")
     for name in ("perfect", "navigational", "informational"):
-        seconds = median_seconds(lambda name=name: run(dataset, name, options.interactions, rng), options.repeats)
-        print(f"PDGD linear, {name}: {options.interactions / seconds:,.0f} interactions/s")
+        work = functools.partial(run, dataset, name, options.interactions, rng)
+        rate = options.interactions / median_seconds(work, options.repeats)
+        print(f"PDGD linear, {name}: {rate:,.0f} interactions/s")
     weights = rng.normal(size=FEATURES).astype(np.float32)
     scores = score(weights, dataset.features)
     shape = f"{QUERIES} queries x {DOCS} documents"

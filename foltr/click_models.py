@@ -91,14 +91,14 @@ def simulate_clicks(
     """
     # Python numbers, not arrays: for ten documents this loop costs less than one NumPy call per position.
     grades: list[int] = relevance_of_shown.tolist()
-    n_grades = len(model.click_probability)
+    highest = len(model.click_probability) - 1
     draws = rng.random(2 * len(grades)).tolist()
-    clicks = [False] * len(grades)
-    stopped = False
+    clicks = np.zeros(len(grades), np.bool_)
+    if grades and not 0 <= min(grades) <= max(grades) <= highest:
+        raise DataError(f"click model {model.name!r} knows grades 0 to {highest}, not all of {grades}")
     for i, grade in enumerate(grades):
-        if not 0 <= grade < n_grades:
-            raise DataError(f"click model {model.name!r} knows grades 0 to {n_grades - 1}, not {grade}")
-        if not stopped and draws[2 * i] < model.click_probability[grade]:
+        if draws[2 * i] < model.click_probability[grade]:
             clicks[i] = True
-            stopped = draws[2 * i + 1] < model.stop_probability[grade]
-    return np.array(clicks, dtype=np.bool_)
+            if draws[2 * i + 1] < model.stop_probability[grade]:
+                break
+    return clicks

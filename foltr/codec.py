@@ -41,7 +41,7 @@ def decode(payload: bytes, expected: type[M]) -> M:
         raise MessageError(ReceiptCode.MALFORMED, "the envelope's keys are not exactly v, kind and body")
     kind, body = envelope["kind"], envelope["body"]
     if not isinstance(kind, str) or MESSAGE_TYPES.get(kind) is not expected:
-        raise MessageError(ReceiptCode.MALFORMED, f"kind {kind!r:.40} where {expected.kind_name!r} belongs")
+        raise MessageError(ReceiptCode.MALFORMED, f"kind {_printable(str(kind))} where {expected.kind_name!r} belongs")
     if not isinstance(body, bytes):
         raise MessageError(ReceiptCode.MALFORMED, "the body is not a byte string")
     fields = _unpack(body, "body")
@@ -75,5 +75,10 @@ def _refuse_duplicate_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
 def _first_problem(error: ValidationError) -> str:
     # Values are left out: they may be anything, and receipts and event rows should stay small.
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    place = ".".join(str(part)[:40] for part in first["loc"]) or "message"
+    place = ".".join(_printable(str(part)) for part in first["loc"]) or "message"
     return f"{place}: {first['msg']}"[:300]
+
+
+def _printable(name: str) -> str:
+    """The beginning of a peer's name for something, safe to store and to show."""
+    return "".join(letter if letter.isprintable() else "?" for letter in name[:40])

@@ -23,6 +23,9 @@ Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 UpdateId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 # Bounded so that no count overflows a signed 64-bit SQL column, nor a sum of a million of them.
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+# Text for people. Printable: PostgreSQL stores no NUL, and terminals obey escape sequences.
+_PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
+Detail = Annotated[str, StringConstraints(max_length=500, pattern=_PRINTABLE)]
 Timestamp = Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
 
 
@@ -91,7 +94,7 @@ class Join(Message):
     kind_name: ClassVar[str] = "join"
     federation: Name
     client_id: Name
-    sdk_version: Annotated[str, StringConstraints(max_length=64)]
+    sdk_version: Annotated[str, StringConstraints(max_length=64, pattern=_PRINTABLE)]
 
 
 class Leave(Message):
@@ -213,7 +216,7 @@ class UpdateReceipt(Message):
     client_id: Name
     update_id: UpdateId | None
     code: Annotated[ReceiptCode, Field(strict=False)]
-    detail: Annotated[str, StringConstraints(max_length=500)] = ""
+    detail: Detail = ""
     retry_after_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = None
 
 
@@ -224,7 +227,7 @@ class MembershipReceipt(Message):
     federation: Name
     client_id: Name
     code: Annotated[ReceiptCode, Field(strict=False)]
-    detail: Annotated[str, StringConstraints(max_length=500)] = ""
+    detail: Detail = ""
 
 
 MESSAGE_TYPES: dict[str, type[Message]] = {

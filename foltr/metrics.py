@@ -84,6 +84,8 @@ def mean_ndcg_of_scores(scores: NDArray[np.floating], dataset: RankingDataset, k
         dataset: whose relevance and queries count.
         k: the cut-off.
     """
+    if k < 1:
+        raise DataError(f"nDCG@{k} is undefined; expected a cut-off of at least 1")
     if scores.shape != dataset.relevance.shape:
         raise DataError(f"{dataset.name} has {dataset.relevance.shape[0]} documents, scores {scores.shape}")
     total, n_evaluated = _sum_of_ndcg(scores, dataset.relevance, dataset.offsets, k)

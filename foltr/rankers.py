@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from foltr.compiled import compiled
 from foltr.errors import DataError
 
-# Up to here, picking the best one k times beats sorting all; measured at 50 to 1,000 documents.
+# Up to here, inserting into a short list beats sorting all; measured at 50 to 1,000 documents.
 _SELECT_AT_MOST = 24
 
 
@@ -40,7 +40,7 @@ def rank_by_score(scores: NDArray[np.floating], k: int) -> NDArray[np.int64]:
         (min(k, docs),) int64 document indices.
 
     Raises:
-        DataError: a score among the first k is not a number or minus infinity.
+        DataError: a score is not a number or minus infinity.
     """
     return top_k(scores, min(k, scores.shape[0]))
 
@@ -61,8 +61,13 @@ def sample_plackett_luce(scores: NDArray[np.floating], k: int, rng: np.random.Ge
     Returns:
         (min(k, docs),) int64 document indices, in the order shown.
     """
-    noise = np.log(rng.standard_exponential(scores.shape))
-    return top_k(np.subtract(scores, noise, out=noise), min(k, scores.shape[0]))
+    return _exponential_race(scores, rng.standard_exponential(scores.shape), min(k, scores.shape[0]))
+
+
+@compiled
+def _exponential_race(scores: NDArray[np.floating], exponentials: NDArray[np.float64], k: int) -> NDArray[np.int64]:
+    """The first k of a race in which document d takes time exponentials[d] / exp(scores[d]), in logarithms."""
+    return top_k(scores - np.log(exponentials), k)
 
 
 @compiled
@@ -77,13 +82,27 @@ def top_k(keys: NDArray[np.floating], k: int) -> NDArray[np.int64]:
         (k,) int64.
     """
     if k > _SELECT_AT_MOST:
-        return np.argsort(-keys, kind="mergesort")[:k]
-    remaining = keys.copy()
-    chosen = np.empty(k, np.int64)
-    for i in range(k):
-        best = np.argmax(remaining)
-        if not remaining[best] > -np.inf:
+        if not np.all(keys > -np.inf):
             raise DataError("scores must be finite numbers to rank by")
-        chosen[i] = best
-        remaining[best] = -np.inf
-    return chosen
+        return np.argsort(-keys, kind="mergesort")[:k]
+    # One pass that keeps the best so far in order: most keys fail the first comparison.
+    best_keys = np.empty(k, np.float64)
+    best = np.empty(k, np.int64)
+    held = 0
+    for i in range(keys.shape[0]):
+        key = keys[i]
+        if not key > -np.inf:
+            raise DataError("scores must be finite numbers to rank by")
+        if held == k:
+            if k == 0 or key <= best_keys[k - 1]:
+                continue
+            held -= 1
+        at = held
+        while at > 0 and best_keys[at - 1] < key:
+            best_keys[at] = best_keys[at - 1]
+            best[at] = best[at - 1]
+            at -= 1
+        best_keys[at] = key
+        best[at] = i
+        held += 1
+    return best

@@ -38,7 +38,7 @@ _LARGEST_ARCHIVE = 16 * 2**20
 def fetch_mslr_sample(cache_dir: Path | None = None, time_limit: float = 60.0) -> Path:
     """Return a folder with `train.txt` and `test.txt` of MSLR-WEB10K Fold1, fetching it the first time.
 
-    Each file has 41 queries with raw features; the last query of the published 5,000 lines is cut off in the
+    Each file has 42 queries with raw features; the last query of the published 5,000 lines is cut off in the
     middle and dropped. Read the folder with `foltr.letor.load_split`.
 
     Args:
@@ -99,23 +99,25 @@ def _download(deadline: float) -> bytes:
     except ModuleNotFoundError as error:
         raise UnavailableError("fetching data needs unearth: pip install 'foltr[simulation]'") from error
     settings = _pip_settings()
-    finder_settings: dict[str, Any] = {
-        "index_urls": _index_urls(settings, PackageFinder().sources[0]["url"]),
-        "find_links": [link for link in settings.get("find-links", []) if "://" in link or
-        Path(link).exists()],
-    }
+    # What the library itself falls back to is the default index; no host is named here.
+    index_urls = _index_urls(settings, PackageFinder().sources[0]["url"])
+    links = [link for link in settings.get("find-links", []) if "://" in link or Path(link).exists()]
     certificates = settings.get("cert", [None])[0]
-    session = PyPIClient(
+    # Any: the client does not match the protocol that its own library declares for it.
+    session: Any = PyPIClient(
         trusted_hosts=settings.get("trusted-host", []),
         verify=ssl.create_default_context(cafile=certificates) if certificates else True,
         timeout=10.0,
         follow_redirects=True,
     )
-    session.auth = MultiDomainBasicAuth(prompting=False, index_urls=finder_settings["index_urls"])
-    hint = "check the network and `pip config list`, or download MSLR-WEB10K yourself and give its Fold1 folder"
+    session.auth = MultiDomainBasicAuth(prompting=False, index_urls=index_urls)
+    hint = "check the network and `pip config list`, or get MSLR-WEB10K yourself and give its Fold1 folder"
     try:
         with session:
-            finder = PackageFinder(session=session, no_binary=[_PACKAGE], **finder_settings)
+            finder = PackageFinder(session, index_urls=index_urls, find_links=links, no_binary=[_PACKAGE])
+            if not (index_urls or links):
+                # The library adds its default index to an empty list, in spite of pip's no-index.
+                finder.sources = []
             best = finder.find_best_match(f"{_PACKAGE}=={_VERSION}").best
             if best is None:
                 raise UnavailableError(f"no configured package index has {_PACKAGE} {_VERSION}; {hint}")
@@ -150,7 +152,7 @@ def _index_urls(settings: dict[str, list[str]], default: str) -> list[str]:
 def _pip_settings() -> dict[str, list[str]]:
     """Ask pip for its settings, files and environment together; without pip, read the environment alone."""
     try:
-        listing = subprocess.run(  # noqa: S603 - our own interpreter with fixed arguments
+        listing = subprocess.run(
             [sys.executable, "-m", "pip", "config", "list"],
             capture_output=True,
             text=True,

