@@ -89,6 +89,7 @@ class FederationActor:
         self._round: Round | None = None
         self._announcer: Announcer | None = None
         self._stopping = False
+        self._writing = asyncio.Lock()
 
     # --- life ---------------------------------------------------------------------------------------------
 
@@ -405,7 +406,10 @@ class FederationActor:
         deadline, pause = loop.time() + self._plan.database_patience_s, 0.1
         while True:
             try:
-                return await transaction()
+                # The announcer marks models while the loop commits: waiting here costs less than SQLite's
+                # busy handler, which sleeps.
+                async with self._writing:
+                    return await transaction()
             except Exception as error:
                 if not is_transient(error):
                     raise

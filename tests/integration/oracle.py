@@ -19,7 +19,7 @@ from edge_client.store import Interaction
 from foltr.messages import PdgdTraining, unpack_vector
 
 
-def power_learner(i: int):  # noqa: ANN201 (a Learner)
+def power_learner(i: int):
     """A learner whose every step adds 2^i to the first weight."""
 
     def learn(weights: NDArray[np.float64], _interaction: Interaction, _training: PdgdTraining) -> NDArray[np.float64]:
@@ -48,7 +48,7 @@ async def contribute(broker: str, federation: str, i: int, n_wanted: int, store:
         return client.n_updates_counted
 
 
-def check_history(connection, federation: str) -> dict[str, int]:  # noqa: ANN001 (sqlite3 or psycopg-like cursor)
+def check_history(connection, federation: str) -> dict[str, int]:
     """Recompute every model from the stored updates; returns the number of counted updates per client.
 
     The federation's weights are the mean over the clients of each completed round, and every update has one
@@ -93,10 +93,7 @@ async def _main(broker: str, federation: str, n_clients: int, n_rounds: int, fol
 
     configure_logging("error", "text")
     told = await asyncio.gather(
-        *(
-            contribute(broker, federation, i, n_rounds, str(folder / f"oracle-{i:02d}.sqlite"))
-            for i in range(n_clients)
-        )
+        *(contribute(broker, federation, i, n_rounds, str(folder / f"oracle-{i:02d}.sqlite")) for i in range(n_clients))
     )
     print(json.dumps(told))  # noqa: T201 (its output)
 

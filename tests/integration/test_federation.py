@@ -5,6 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from integration.oracle import power_learner
 
 from broker.address import BrokerAddress
 from broker.link import InboundMessage, MqttLink
@@ -25,7 +26,6 @@ from foltr.messages import (
     unpack_vector,
 )
 from foltr.topics import ClientTopic, Topics
-from integration.oracle import power_learner
 from storage.database import Database
 from storage.migrate import upgrade
 from storage.models import list_models
@@ -191,7 +191,7 @@ async def test_bad_messages_get_a_receipt_and_an_event_and_the_round_goes_on(mqt
             assert (await peer.send(good)).code is ReceiptCode.ACCEPTED
         await running
     rejected = await count_rejections(database, FEDERATION)
-    assert rejected == {code: 1 for code in (*cases, ReceiptCode.UNKNOWN_CLIENT)}
+    assert rejected == dict.fromkeys((*cases, ReceiptCode.UNKNOWN_CLIENT), 1)
     events = await list_events(database, FEDERATION, limit=100)
     assert {event.code for event in events if event.kind == "update_rejected"} == set(rejected)
     assert [row.state for row in await list_rounds(database, FEDERATION)] == ["completed"]

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from integration.oracle import check_sqlite
 
 FOLTR = [sys.executable, "-c", "from foltr.cli.main import main; main()"]
@@ -53,9 +52,7 @@ def test_kill_9_of_the_federator_loses_nothing_and_counts_nothing_twice(mqtt_bro
     ]
     federator = subprocess.Popen(federator_command, env=environment)
     oracle_command = [sys.executable, str(ORACLE), mqtt_broker, FEDERATION, str(N_CLIENTS), str(N_ROUNDS)]
-    devices = subprocess.Popen(
-        [*oracle_command, str(tmp_path)], env=environment, stdout=subprocess.PIPE, text=True
-    )
+    devices = subprocess.Popen([*oracle_command, str(tmp_path)], env=environment, stdout=subprocess.PIPE, text=True)
     try:
         for kill in range(1, 4):
             wanted = kill * N_CLIENTS * N_ROUNDS // 5

@@ -1,0 +1,216 @@
+"""The Mosquitto configuration: what its defaults would lose, kept.
+
+Only options that Mosquitto 2.0.11 and 2.1 both take. Passwords, access control and TLS are not in it yet, so it
+refuses to open an anonymous listener to a network unless told to.
+
+``memory_limit`` is left out on purpose: at the limit Mosquitto drops the message at hand and disconnects its
+sender, who resends it for ever. What one absent subscriber may cost is bounded by its queue instead.
+"""
+
+import contextlib
+import ipaddress
+import os
+import pwd
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from foltr.errors import SettingsError, UnavailableError
+from foltr.messages import MAX_MESSAGE_BYTES
+
+CONFIG_NAME = "mosquitto.conf"
+# Twice what a sender may send: a message somewhat too large still reaches the federator, whose receipt says so.
+MESSAGE_SIZE_LIMIT = 2 * MAX_MESSAGE_BYTES
+# A packet is a payload, a topic of at most 64 KB, and a few properties.
+MAX_PACKET_SIZE = MESSAGE_SIZE_LIMIT + 128 * 1024
+MAX_QUEUED_MESSAGES = 100_000
+MAX_QUEUED_BYTES = 1024**3
+MAX_INFLIGHT_MESSAGES = 1000
+AUTOSAVE_INTERVAL_S = 30
+
+_HOST = re.compile(r"[A-Za-z0-9._:%-]+")
+_USER = re.compile(r"[A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True)
+class MosquittoSettings:
+    """What differs from one broker to another.
+
+    Attributes:
+        data_dir: absolute; Mosquitto keeps sessions and queued messages there.
+        listen: the address to bind.
+        allow_anonymous: whether a client needs no user name. With False nobody gets in until a password file
+            is added.
+        allow_anonymous_network: accept that with ``allow_anonymous`` everybody who reaches an address other
+            than loopback takes part, e.g. on the private network of a Compose project.
+        user: whom Mosquitto becomes when root starts it.
+    """
+
+    data_dir: Path
+    listen: str = "127.0.0.1"
+    port: int = 1883
+    allow_anonymous: bool = True
+    allow_anonymous_network: bool = False
+    user: str = "mosquitto"
+
+
+def mosquitto_config(settings: MosquittoSettings) -> str:
+    """The text of mosquitto.conf. Every line has its reason above it.
+
+    Raises:
+        SettingsError: a value Mosquitto would misread, or an anonymous listener open to a network.
+    """
+    _check(settings)
+    return f"""\
+# Mosquitto for foltr, written by `foltr broker config`. Fits Mosquitto 2.0.11 and later.
+#
+{_access_note(settings)}
+
+# Without an address Mosquitto listens on every interface.
+listener {settings.port} {settings.listen}
+
+# Said outright because the default depends on the version and on whether there is a listener line.
+allow_anonymous {_bool(settings.allow_anonymous)}
+
+# Started as root, Mosquitto becomes this user. If the user cannot write to persistence_location, the only sign
+# is "Error: Permission denied" in the log, and everything queued is lost at the next restart.
+user {settings.user}
+
+# Off by default: sessions, retained models and queued messages would be gone after a restart.
+persistence true
+
+# By default the directory Mosquitto happens to be started in.
+persistence_location {settings.data_dir}/
+
+# 30 minutes by default. After SIGKILL or a power cut, what was queued since the last save is lost; after SIGTERM
+# nothing is. Devices resend an update until the federator has receipted it.
+autosave_interval {AUTOSAVE_INTERVAL_S}
+
+# 1000 by default, and what does not fit is dropped without telling the sender: while a subscriber paused for
+# 3 seconds, 4000 of 5000 QoS 1 messages went. 0, for no limit, has had bugs.
+max_queued_messages {MAX_QUEUED_MESSAGES}
+
+# No limit by default: a subscriber that stays away could take all memory. The first of the two limits counts.
+max_queued_bytes {MAX_QUEUED_BYTES}
+
+# 20 by default: a federator that returns to a long queue would wait a round trip for every 20 messages.
+max_inflight_messages {MAX_INFLIGHT_MESSAGES}
+
+# No limit by default. A larger payload is acknowledged and then thrown away, so the limit is twice what foltr sends.
+message_size_limit {MESSAGE_SIZE_LIMIT}
+
+# The default depends on the version: none in 2.0, 2 MB from 2.1 on. A client that sends more is disconnected.
+max_packet_size {MAX_PACKET_SIZE}
+
+# Never by default: the queues of devices that were thrown away would grow for ever. Longer than any round.
+persistent_client_expiration 2m
+
+# Off by default, which makes each small QoS 1 exchange wait 40 ms for a delayed acknowledgement.
+set_tcp_nodelay true
+
+# Counters below $SYS/broker, among them publish/messages/dropped: the way to see whether anything was lost.
+sys_interval 10
+
+# Standard error, for whoever runs the process to collect.
+log_dest stderr
+
+# Error, warning and notice, without the line for every connection that the default adds. That messages of a
+# client are being dropped is a notice.
+log_type error
+log_type warning
+log_type notice
+
+# By default seconds since 1970.
+log_timestamp_format %Y-%m-%dT%H:%M:%S%z
+"""
+
+
+def write_config(out_dir: Path, settings: MosquittoSettings, *, force: bool = False) -> Path:
+    """Write ``mosquitto.conf`` into ``out_dir``, create the data directory, and return the file's path.
+
+    Raises:
+        SettingsError: as `mosquitto_config`; or a different file is there and ``force`` is not given; or the
+            user Mosquitto will become cannot get at the data directory.
+        UnavailableError: a directory or the file cannot be written.
+    """
+    text = mosquitto_config(settings)
+    path = out_dir / CONFIG_NAME
+    try:
+        if path.exists() and not force and path.read_text(encoding="utf-8", errors="replace") != text:
+            raise SettingsError(
+                f"{path} exists and differs from what would be written. Add --force to replace it, "
+                "or write elsewhere with --out."
+            )
+        out_dir.mkdir(parents=True, exist_ok=True)
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        if os.geteuid() == 0:
+            _hand_over(settings.data_dir, settings.user)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UnavailableError(
+            f"{error.filename or path}: {error.strerror or error}. Choose a directory you can write to with --out."
+        ) from error
+    return path
+
+
+def _check(settings: MosquittoSettings) -> None:
+    if not _HOST.fullmatch(settings.listen):
+        raise SettingsError(f"listen: {settings.listen!r} is no address; give an IP address or a host name.")
+    if not 1 <= settings.port <= 65535:
+        raise SettingsError(f"port: {settings.port} is no port; give one from 1 to 65535.")
+    if not settings.data_dir.is_absolute() or not str(settings.data_dir).isprintable():
+        raise SettingsError(
+            f"data_dir: {str(settings.data_dir)!r}; give an absolute path, which does not depend on where "
+            "Mosquitto is started, without line breaks."
+        )
+    if not _USER.fullmatch(settings.user):
+        raise SettingsError(f"user: {settings.user!r} is no user name; give one of this machine.")
+    if settings.allow_anonymous and not settings.allow_anonymous_network and not _is_loopback(settings.listen):
+        raise SettingsError(
+            f"listen: on {settings.listen} anybody who reaches port {settings.port} could take part, send "
+            "updates and read the models. Listen on 127.0.0.1, or, where only trusted machines reach it, "
+            "add --allow-anonymous-network."
+        )
+
+
+def _access_note(settings: MosquittoSettings) -> str:
+    if not settings.allow_anonymous:
+        return "# No client may connect before a password file is added below allow_anonymous."
+    if _is_loopback(settings.listen):
+        return (
+            "# There is no access control: every process on this machine can take part, send updates and read\n"
+            "# the models. Other machines cannot connect."
+        )
+    return (
+        "# WARNING: there is no access control and no encryption. Everybody who reaches this listener can take\n"
+        "# part, send updates under any name and read the models. Keep it on a network that only trusted machines\n"
+        "# reach. This was asked for with --allow-anonymous-network."
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _hand_over(data_dir: Path, user: str) -> None:
+    """Give ``data_dir`` to ``user``, and make sure that the user can enter it."""
+    with contextlib.suppress(KeyError):  # no such user here: the file is for another machine, or an image
+        entry = pwd.getpwnam(user)
+        os.chown(data_dir, entry.pw_uid, entry.pw_gid)
+        for folder in data_dir.parents:
+            status = folder.stat()
+            by_owner = status.st_uid == entry.pw_uid and status.st_mode & 0o100
+            by_group = status.st_gid == entry.pw_gid and status.st_mode & 0o010
+            if entry.pw_uid != 0 and not (by_owner or by_group or status.st_mode & 0o001):
+                raise SettingsError(
+                    f"data_dir: started by root, Mosquitto becomes the user {user}, who cannot enter {folder}, and "
+                    "would lose its sessions at every restart. Choose another directory with --out, e.g. one "
+                    "below /var/lib, or run this as an ordinary user."
+                )
+
+
+def _bool(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,93 @@
+"""What a federator is told at start is checked there, with the key in the message."""
+
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from federator.plan import FederationPlan
+from federator.round import RoundPolicy
+from foltr.errors import SettingsError
+from foltr.messages import LinearRankerSpec
+
+NAN, INF = float("nan"), float("inf")
+
+
+def test_the_defaults_are_a_plan():
+    """A name and a number of features are enough."""
+    plan = FederationPlan("mail", n_features=136)
+    assert plan.ranker == LinearRankerSpec(n_features=136)
+    assert plan.policy == RoundPolicy()
+
+
+@pytest.mark.parametrize(
+    ("key", "policy"),
+    [
+        ("min_clients", {"min_clients": 0}),
+        ("min_clients", {"min_clients": -1}),
+        ("max_clients", {"min_clients": 5, "max_clients": 4}),
+        ("max_clients", {"max_clients": 0}),
+        ("min_time_s", {"min_time_s": -0.1}),
+        ("min_time_s", {"min_time_s": 601.0}),
+        ("min_time_s", {"min_time_s": NAN}),
+        ("min_time_s", {"max_time_s": NAN}),
+        ("max_time_s", {"max_time_s": 0.0}),
+        ("max_time_s", {"max_time_s": INF}),
+        ("max_time_s", {"max_time_s": 31 * 86_400.0}),
+    ],
+)
+def test_a_policy_that_cannot_work_is_refused(key, policy):
+    """Contradictions and numbers that make a round endless are refused at start, by name."""
+    with pytest.raises(SettingsError, match=f"^{key}: "):
+        FederationPlan("mail", n_features=1, policy=RoundPolicy(**policy))
+
+
+@pytest.mark.parametrize("n_features", [-1, 0, 60_001])
+def test_a_ranker_that_no_message_could_carry_is_refused(n_features):
+    """The number of features is what a model announcement takes."""
+    with pytest.raises(SettingsError, match=r"^n_features: "):
+        FederationPlan("mail", n_features=n_features)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "+", "mail\n"])
+def test_a_federation_needs_a_name(name):
+    """The name is one level of the topics."""
+    with pytest.raises(SettingsError, match=r"^federation: "):
+        FederationPlan(name, n_features=1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("stop_after_round", 0),
+        ("stop_after_round", -3),
+        ("resume_grace_s", -1.0),
+        ("resume_grace_s", NAN),
+        ("resume_grace_s", INF),
+        ("database_patience_s", -1.0),
+        ("database_patience_s", NAN),
+    ],
+)
+def test_times_and_counts_that_mean_nothing_are_refused(key, value):
+    """An infinite grace is a wait without a deadline; NaN is never reached; no round 0 exists to stop after."""
+    with pytest.raises(SettingsError, match=f"^{key}: "):
+        FederationPlan("mail", n_features=1, **{key: value})
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        RoundPolicy(min_clients=1, max_clients=1, min_time_s=0.0, max_time_s=0.001),
+        RoundPolicy(min_clients=7, max_clients=7, min_time_s=60.0, max_time_s=60.0),
+        RoundPolicy(max_time_s=30 * 86_400.0),
+    ],
+)
+def test_the_bounds_are_inclusive(policy):
+    """Equal bounds are no contradiction."""
+    assert FederationPlan("a", n_features=60_000, policy=policy).policy == policy
+
+
+def test_a_plan_does_not_change():
+    """It is read once and passed down."""
+    plan = FederationPlan("mail", n_features=1)
+    with pytest.raises(FrozenInstanceError):
+        plan.n_features = 2

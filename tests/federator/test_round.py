@@ -1,0 +1,379 @@
+"""The round's state machine: what counts, when a round ends, and that nothing else happens."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from federator.round import (
+    TRANSITIONS,
+    Abandon,
+    AbandonReason,
+    Aggregate,
+    Offer,
+    Record,
+    Reject,
+    Round,
+    RoundEvent,
+    RoundPolicy,
+    RoundState,
+)
+from foltr.errors import ProtocolViolationError
+from foltr.messages import ReceiptCode
+
+OPENED = 1_000.0
+POLICY = RoundPolicy(min_clients=2, max_clients=3, min_time_s=10.0, max_time_s=60.0)
+
+
+def opened(policy=POLICY, number=5, base_version=4):
+    return Round.open(number, base_version, policy, OPENED)
+
+
+def offer(client="a", update=None, number=5, base=4):
+    return Offer(client, update or f"update-of-{client}", number, base)
+
+
+def with_contributions(n, policy=POLICY):
+    round_ = opened(policy)
+    for i in range(n):
+        assert isinstance(round_.decide(offer(f"client-{i}"), OPENED), Record)
+    return round_
+
+
+def code(decision):
+    return decision.code if isinstance(decision, Reject) else "recorded"
+
+
+# --- transitions ----------------------------------------------------------------------------------------------
+
+EVENTS = {
+    RoundEvent.UPDATE_RECORDED: lambda round_: round_._move(RoundEvent.UPDATE_RECORDED),
+    RoundEvent.QUORUM_REACHED: Round.stop_collecting,
+    RoundEvent.DEADLINE_MISSED: lambda round_: round_.abandon(AbandonReason.NO_UPDATES),
+    RoundEvent.MODEL_COMMITTED: Round.complete,
+    RoundEvent.AGGREGATION_FAILED: lambda round_: round_.abandon(AbandonReason.AGGREGATION_FAILED),
+}
+
+
+def test_the_transition_table_is_this():
+    """The states and events, spelled out a second time, so that a change is a decision."""
+    assert {(a.value, event.value): b.value for (a, event), b in TRANSITIONS.items()} == {
+        ("collecting", "update_recorded"): "collecting",
+        ("collecting", "quorum_reached"): "aggregating",
+        ("collecting", "deadline_missed"): "abandoned",
+        ("aggregating", "model_committed"): "completed",
+        ("aggregating", "aggregation_failed"): "abandoned",
+    }
+
+
+@pytest.mark.parametrize(("state", "event"), list(product(RoundState, RoundEvent)))
+def test_an_event_moves_the_round_or_raises_and_changes_nothing(state, event):
+    """Each pair of a state and an event is in the table, or it is a violation without effect."""
+    round_ = replace(with_contributions(2), state=state)
+    following = TRANSITIONS.get((state, event))
+    if following is not None:
+        EVENTS[event](round_)
+        assert round_.state is following
+        return
+    before = replace(round_, contributions=dict(round_.contributions))
+    with pytest.raises(ProtocolViolationError, match=state.value):
+        EVENTS[event](round_)
+    assert round_ == before
+
+
+def test_every_state_can_be_left_or_is_an_end():
+    """From every state some end is reached: no round is for ever."""
+    ends = {RoundState.COMPLETED, RoundState.ABANDONED}
+    assert not [state for state, _ in TRANSITIONS if state in ends]
+    reaches_end = set(ends)
+    for _ in RoundState:
+        reaches_end |= {state for (state, _), following in TRANSITIONS.items() if following in reaches_end}
+    assert reaches_end == set(RoundState)
+
+
+# --- what counts ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("offered", "after_s", "stored_in", "expected"),
+    [
+        pytest.param(offer("new"), 1, None, "recorded", id="accepted"),
+        pytest.param(offer("new"), 59.999, None, "recorded", id="just before the deadline"),
+        pytest.param(offer("client-0"), 1, None, "duplicate", id="same update again"),
+        pytest.param(offer("client-0"), 61, None, "duplicate", id="same update again after the deadline"),
+        pytest.param(offer("client-0", "other"), 1, None, "already_contributed", id="second update of a client"),
+        pytest.param(offer("client-0", "other"), 61, None, "already_contributed", id="second one, too late"),
+        pytest.param(offer("new", number=4), 1, None, "late", id="an earlier round"),
+        pytest.param(offer("client-0", "other", number=4), 1, None, "late", id="earlier round of a contributor"),
+        pytest.param(offer("new", number=4), 1, 4, "duplicate", id="stored in an earlier round"),
+        pytest.param(offer("new"), 1, 5, "duplicate", id="stored in this round, not in memory"),
+        pytest.param(offer("client-0", "other", number=3), 1, 3, "duplicate", id="stored earlier, contributor now"),
+        pytest.param(offer("new", number=6), 1, None, "unknown_round", id="a later round"),
+        pytest.param(offer("client-0", "other", number=6), 1, None, "unknown_round", id="later, of a contributor"),
+        pytest.param(offer("new", base=3), 1, None, "stale", id="an older model"),
+        pytest.param(offer("new", base=5), 1, None, "stale", id="a model that does not exist yet"),
+        pytest.param(offer("new"), 60, None, "late", id="at the deadline"),
+        pytest.param(offer("new"), 61, None, "late", id="after the deadline"),
+        pytest.param(offer("new", base=3), 61, None, "late", id="after the deadline and stale"),
+    ],
+)
+def test_decisions(offered, after_s, stored_in, expected):
+    """One row for each way an update can arrive; only a recorded one changes the round."""
+    round_ = with_contributions(1)
+    before = dict(round_.contributions)
+    assert code(round_.decide(offered, OPENED + after_s, stored_in_round=stored_in)) == expected
+    gained = {offered.client_id: offered.update_id} if expected == "recorded" else {}
+    assert round_.contributions == before | gained
+    assert round_.state is RoundState.COLLECTING
+
+
+def test_a_full_round_takes_no_more():
+    """The client after the last one is late; those who are in are still told that they are."""
+    round_ = with_contributions(3)
+    assert code(round_.decide(offer("new"), OPENED)) == "late"
+    assert code(round_.decide(offer("client-2"), OPENED)) == "duplicate"
+    assert len(round_.contributions) == 3
+
+
+@pytest.mark.parametrize("state", [RoundState.AGGREGATING, RoundState.COMPLETED, RoundState.ABANDONED])
+def test_a_decided_round_stays_decided(state):
+    """Once it no longer collects, nothing enters, whatever the clock says; duplicates stay duplicates."""
+    round_ = replace(with_contributions(1), state=state)
+    assert code(round_.decide(offer("new"), OPENED)) == "late"
+    assert code(round_.decide(offer("client-0"), OPENED)) == "duplicate"
+    assert list(round_.contributions) == ["client-0"]
+
+
+def test_the_round_of_a_duplicate_is_told():
+    """A device reads in which round its update counted."""
+    decision = opened().decide(offer(number=3), OPENED, stored_in_round=3)
+    assert decision == Reject(ReceiptCode.DUPLICATE, "counted once, in round 3")
+
+
+# --- when it ends ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n_updates", "after_s", "expected"),
+    [
+        pytest.param(0, 0, None, id="nothing yet"),
+        pytest.param(0, 59.999, None, id="nothing, just before the deadline"),
+        pytest.param(0, 60, Abandon(AbandonReason.NO_UPDATES), id="nothing at the deadline"),
+        pytest.param(1, 60, Abandon(AbandonReason.TOO_FEW_CLIENTS), id="too few at the deadline"),
+        pytest.param(1, 59.999, None, id="too few before the deadline"),
+        pytest.param(2, 0, None, id="enough, but too early"),
+        pytest.param(2, 9.999, None, id="enough, just before min_time"),
+        pytest.param(2, 10, Aggregate(), id="enough at min_time"),
+        pytest.param(2, 60, Aggregate(), id="enough at the deadline"),
+        pytest.param(2, 1e6, Aggregate(), id="enough, seen long after the deadline"),
+        pytest.param(3, 0, Aggregate(), id="full at once"),
+    ],
+)
+def test_quorum_and_deadline(n_updates, after_s, expected):
+    """Full: at once. Enough: after min_time. At the deadline: whatever there is, or the reason why not."""
+    assert with_contributions(n_updates).next_step(OPENED + after_s) == expected
+
+
+def test_asking_for_the_next_step_changes_nothing():
+    """`next_step` decides; the caller moves the round when the decision is stored."""
+    round_ = with_contributions(3)
+    before = replace(round_, contributions=dict(round_.contributions))
+    for now in (OPENED, OPENED + 10, OPENED + 60):
+        round_.next_step(now)
+    assert round_ == before
+
+
+def test_an_ended_round_has_no_next_step():
+    """Aggregating is due until it is done; after the end nothing is."""
+    round_ = with_contributions(2)
+    round_.stop_collecting()
+    assert round_.next_step(OPENED) == Aggregate()
+    round_.complete()
+    assert round_.next_step(OPENED + 1e6) is None
+
+
+def test_a_policy_where_everything_coincides():
+    """One client, no waiting: the first update ends the round; without one the deadline does."""
+    policy = RoundPolicy(min_clients=1, max_clients=1, min_time_s=0.0, max_time_s=5.0)
+    assert with_contributions(1, policy).next_step(OPENED) == Aggregate()
+    assert opened(policy).next_step(OPENED + 5) == Abandon(AbandonReason.NO_UPDATES)
+
+
+# Times are multiples of 1/4 so that sums are exact and the two ways of stepping can be compared.
+quarters = st.integers(0, 80).map(lambda n: n / 4)
+
+
+@st.composite
+def policies(draw):
+    clients = sorted((draw(st.integers(1, 5)), draw(st.integers(1, 5))))
+    times = sorted((draw(quarters), draw(quarters.filter(bool))))
+    return RoundPolicy(clients[0], clients[1], times[0], times[1])
+
+
+def run(policy, arrivals, wake_times):
+    """Step at the arrivals and at ``wake_times(round_, now)``; returns when and how the round ended, and with whom."""
+    round_ = opened(policy)
+    pending, now = sorted(arrivals), OPENED
+    for _ in range(10_000):
+        while pending and OPENED + pending[0][0] <= now:
+            _, client = pending.pop(0)
+            round_.decide(offer(f"client-{client}"), now)
+        step = round_.next_step(now)
+        if step is not None:
+            return now - OPENED, step, round_.contributions
+        following = wake_times(round_, now)
+        assert following > now, "woken for nothing: the actor would spin"
+        now = min(following, OPENED + pending[0][0]) if pending else following
+    raise AssertionError("the round does not end")
+
+
+@settings(max_examples=500, deadline=None)
+@given(policies(), st.lists(st.tuples(quarters, st.integers(0, 7)), max_size=10))
+def test_waking_when_told_is_as_good_as_looking_always(policy, arrivals):
+    """`wake_at` is never too late (nor so early that it spins): the round ends at the same time, alike."""
+    at_every_instant = run(policy, arrivals, lambda _, now: now + 0.25)
+    assert run(policy, arrivals, lambda round_, _: round_.wake_at()) == at_every_instant
+
+
+@settings(max_examples=300, deadline=None)
+@given(policies(), st.integers(0, 5), quarters)
+def test_no_step_becomes_due_before_wake_at(policy, n_clients, age):
+    """Whatever a round holds, also just after a restart: before `wake_at` there is nothing to do."""
+    contributions = {f"client-{i}": f"update-{i}" for i in range(min(n_clients, policy.max_clients))}
+    round_ = replace(opened(policy), contributions=contributions)
+    if round_.next_step(OPENED + age) is not None:
+        assert round_.wake_at() <= OPENED + age
+
+
+# --- after a restart ------------------------------------------------------------------------------------------
+
+
+def resumed(now, *, state=RoundState.COLLECTING, contributions=None, grace_s=5.0, policy=POLICY):
+    return Round.resume(
+        5,
+        4,
+        policy,
+        opened_at=OPENED,
+        closes_at=OPENED + policy.max_time_s,
+        state=state,
+        contributions=contributions or {},
+        now=now,
+        grace_s=grace_s,
+    )
+
+
+def test_a_resumed_round_knows_who_contributed():
+    """What was committed before the restart counts once, and is its own copy."""
+    committed = {"a": "update-of-a"}
+    round_ = resumed(OPENED + 1, contributions=committed)
+    assert code(round_.decide(offer("a"), OPENED + 1)) == "duplicate"
+    assert code(round_.decide(offer("a", "other"), OPENED + 1)) == "already_contributed"
+    assert code(round_.decide(offer("b"), OPENED + 1)) == "recorded"
+    assert committed == {"a": "update-of-a"}
+
+
+def test_a_resumed_round_stays_open_for_the_grace():
+    """A deadline that passed while the federator was down is moved, so that waiting updates still count."""
+    back = OPENED + 500
+    round_ = resumed(back, contributions={"a": "update-of-a"})
+    assert round_.next_step(back) is None
+    assert round_.wake_at() == back + 5
+    assert code(round_.decide(offer("b"), back + 4.9)) == "recorded"
+    assert code(round_.decide(offer("c"), back + 5)) == "late"
+    assert resumed(back).next_step(back + 5) == Abandon(AbandonReason.NO_UPDATES)
+
+
+def test_the_grace_never_shortens_a_round():
+    """A restart early in the round leaves the deadline where it was."""
+    assert resumed(OPENED + 1).closes_at == OPENED + 60
+
+
+def test_a_resumed_round_that_was_decided_is_aggregated():
+    """No update enters between the decision and the model, restart or not."""
+    round_ = resumed(OPENED + 500, state=RoundState.AGGREGATING, contributions={"a": "1", "b": "2"})
+    assert code(round_.decide(offer("c"), OPENED + 500)) == "late"
+    assert round_.next_step(OPENED + 500) == Aggregate()
+    assert round_.wake_at() <= OPENED + 500
+
+
+def test_a_resumed_round_that_is_full_does_not_wait():
+    """Killed between the last update and the aggregation, a full round goes on at once, not after min_time."""
+    round_ = resumed(OPENED + 1, contributions={"a": "1", "b": "2", "c": "3"})
+    assert round_.next_step(OPENED + 1) == Aggregate()
+    assert round_.wake_at() <= OPENED + 1
+
+
+# --- any sequence ---------------------------------------------------------------------------------------------
+
+
+class AnyOffers(RuleBasedStateMachine):
+    """Offers in any order, at any time, with restarts in between, against a model kept here."""
+
+    @initialize(policy=policies())
+    def start(self, policy):
+        self.policy = policy
+        self.now = OPENED
+        self.round = opened(policy)
+        self.accepted: dict[str, str] = {}
+
+    @rule(
+        client=st.integers(0, 6).map("client-{}".format),
+        update=st.integers(0, 3).map("update-{}".format),
+        number=st.sampled_from([4, 5, 5, 5, 6]),
+        base=st.sampled_from([3, 4, 4, 4]),
+    )
+    def offer_an_update(self, client, update, number, base):
+        collecting = self.round.state is RoundState.COLLECTING and self.now < self.round.closes_at
+        before = dict(self.round.contributions)
+        decision = self.round.decide(Offer(client, update, number, base), self.now)
+        if isinstance(decision, Record):
+            assert (number, base) == (5, 4)
+            assert collecting
+            assert client not in before
+            self.accepted[client] = update
+        else:
+            assert self.round.contributions == before
+            assert (decision.code is ReceiptCode.DUPLICATE) == (self.accepted.get(client) == update)
+
+    @rule(seconds=quarters)
+    def time_passes(self, seconds):
+        self.now += seconds
+
+    @precondition(lambda self: self.round.state is RoundState.COLLECTING)
+    @rule(grace_s=quarters)
+    def restart(self, grace_s):
+        self.round = Round.resume(
+            5,
+            4,
+            self.policy,
+            opened_at=self.round.opened_at,
+            closes_at=self.round.closes_at,
+            state=self.round.state,
+            contributions=self.accepted,
+            now=self.now,
+            grace_s=grace_s,
+        )
+
+    @rule()
+    def take_the_next_step(self):
+        match self.round.next_step(self.now):
+            case Aggregate() if self.round.state is RoundState.COLLECTING:
+                assert len(self.accepted) >= self.policy.min_clients
+                self.round.stop_collecting()
+            case Aggregate():
+                self.round.complete()
+            case Abandon(reason):
+                assert len(self.accepted) < self.policy.min_clients
+                self.round.abandon(reason)
+
+    @invariant()
+    def what_was_accepted_is_in(self):
+        assert self.round.contributions == self.accepted
+        assert len(self.accepted) <= self.policy.max_clients
+
+
+AnyOffers.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestAnyOffers = AnyOffers.TestCase

@@ -1,0 +1,199 @@
+"""Reaching a database: the URL, the transactions, what to do when it is not there."""
+
+import asyncio
+import sqlite3
+import time
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from sqlalchemy import insert, select, text
+from sqlalchemy.exc import DBAPIError, StatementError
+
+import storage.database
+from foltr.errors import SettingsError, UnavailableError
+from servers import MissingError, PostgresServer, free_port
+from storage.database import Database, is_transient
+from storage.migrate import upgrade
+from storage.tables import federations
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+ROW = {"name": "web", "writer_epoch": 0, "ranker": "linear", "n_features": 3, "created_at": NOW}
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("nonsense", "it is not a URL"),
+        ("postgresql://me:s3cret@host:port/foltr", "it is not a URL"),
+        ("mysql://me:s3cret@host/foltr", "mysql is not a database foltr can use"),
+        ("sqlite+pysqlite:///x.sqlite", "sqlite+pysqlite is not a database foltr can use"),
+        ("sqlite://", "needs the path of a file"),
+        ("sqlite:///:memory:", "needs the path of a file"),
+        ("postgresql://me:s3@cret@host", "it names no database"),
+        ("postgresql://me@host/foltr?password=s3cret", "password after the ? is not one of"),
+        ("postgresql://me@host/foltr?jit=off", "jit after the ? is not one of"),
+    ],
+)
+def test_a_wrong_url_names_the_setting_and_the_forms_but_no_password(url: str, says: str) -> None:
+    """The message tells what to write instead and can go into a log."""
+    with pytest.raises(SettingsError, match="db_url") as caught:
+        Database(url)
+    message = str(caught.value)
+    assert says in message
+    assert "sqlite:///folder/file.sqlite" in message
+    assert "cret" not in message
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
+def test_the_location_has_no_password(scheme: str) -> None:
+    """Neither the location nor the engine's own text tells the password."""
+    db = Database(f"{scheme}://me:s3cret@db.example:5433/foltr?sslmode=require")
+    assert db.location == "The PostgreSQL database 'foltr' at db.example:5433"
+    assert "s3cret" not in repr(db.engine)
+    assert db.engine.url.query == {"ssl": "require"}
+
+
+def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without asyncpg the message is the command that installs it."""
+    monkeypatch.setitem(__import__("sys").modules, "asyncpg", None)
+    with pytest.raises(UnavailableError, match=r"pip install 'foltr\[postgres\]'"):
+        Database("postgresql://me@host/foltr")
+
+
+async def test_an_absent_server_is_named_with_advice_and_may_be_tried_again() -> None:
+    """Which database, where, and how to start it; for as long as was asked, and not longer."""
+    port = free_port()
+    began = time.monotonic()
+    with pytest.raises(UnavailableError, match=f"'foltr' at 127.0.0.1:{port}.*Start PostgreSQL") as caught:
+        await Database.connect(f"postgresql://me:s3cret@127.0.0.1:{port}/foltr", retry_for_s=0.5)
+    assert 0.2 < time.monotonic() - began < 5
+    assert is_transient(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+async def test_an_absent_database_is_not_tried_again(postgres_server: PostgresServer) -> None:
+    """Waiting would not create it, so the answer comes at once and says what would."""
+    with pytest.raises(UnavailableError, match="createdb no_such_database") as caught:
+        await Database.connect(postgres_server.url("no_such_database"), retry_for_s=60)
+    assert not is_transient(caught.value)
+
+
+async def test_an_absent_folder_is_named(tmp_path) -> None:
+    """SQLite's own words do not say which file."""
+    with pytest.raises(UnavailableError, match="no_such_folder/foltr.sqlite") as caught:
+        await Database.connect(f"sqlite:///{tmp_path}/no_such_folder/foltr.sqlite", retry_for_s=60)
+    assert not is_transient(caught.value)
+
+
+async def test_a_unix_socket_reaches_postgresql(postgres_server: PostgresServer) -> None:
+    """The query form of the URL connects without TCP."""
+    async with await Database.connect(postgres_server.socket_url("postgres")) as db:
+        async with db.reading() as connection:
+            assert await connection.scalar(text("SELECT inet_server_addr()")) is None
+
+
+async def test_sqlite_is_durable_and_checks_foreign_keys(tmp_path) -> None:
+    """WAL, a synchronous commit, foreign keys and a bounded wait, on every connection."""
+    async with await Database.connect(f"sqlite:///{tmp_path}/foltr.sqlite") as db:
+        async with db.reading() as first, db.reading() as second:
+            for connection in (first, second):
+                found = [
+                    await connection.scalar(text(f"PRAGMA {name}"))
+                    for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+                ]
+                assert found == ["wal", 2, 1, 5000]
+
+
+async def test_every_wait_on_postgresql_is_bounded(postgres_server: PostgresServer) -> None:
+    """The server itself gives up on a long statement, a long lock and an abandoned transaction."""
+    async with await Database.connect(postgres_server.url("postgres")) as db, db.reading() as connection:
+        for setting in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
+            assert await connection.scalar(text(f"SELECT current_setting('{setting}')")) not in ("0", None)
+
+
+async def test_a_transaction_is_all_or_nothing(migrated: Database) -> None:
+    """A block that raises leaves nothing behind; one that ends is stored."""
+    with pytest.raises(RuntimeError, match="half way"):
+        async with migrated.transaction() as connection:
+            await connection.execute(insert(federations), ROW)
+            raise RuntimeError("half way")
+    async with migrated.transaction() as connection:
+        assert (await connection.execute(select(federations))).all() == []
+        await connection.execute(insert(federations), ROW)
+    async with migrated.reading() as connection:
+        assert (await connection.execute(select(federations.c.name))).scalars().all() == ["web"]
+
+
+async def test_a_reading_sees_one_snapshot_beside_the_writer(migrated: Database) -> None:
+    """A reader neither waits for the writer nor sees the world change between two statements."""
+    async with migrated.reading() as reader:
+        assert (await reader.execute(select(federations))).all() == []
+        async with migrated.transaction() as writer:
+            await writer.execute(insert(federations), ROW)
+        assert (await reader.execute(select(federations))).all() == []
+
+
+async def test_moments_come_back_aware_and_in_utc(migrated: Database) -> None:
+    """Whatever zone goes in, the same instant in UTC comes out; a naive moment is refused."""
+    paris_noon = datetime(2026, 7, 1, 12, 0, 0, 5, tzinfo=timezone(timedelta(hours=2)))
+    async with migrated.transaction() as connection:
+        await connection.execute(insert(federations), ROW | {"created_at": paris_noon})
+        found = await connection.scalar(select(federations.c.created_at))
+        assert found == paris_noon
+        assert found.isoformat() == "2026-07-01T10:00:00.000005+00:00"
+        with pytest.raises(StatementError, match="no time zone"):
+            await connection.execute(
+                insert(federations),
+                ROW | {"name": "b", "created_at": datetime(2026, 1, 1)},  # noqa: DTZ001
+            )
+
+
+async def test_a_locked_sqlite_file_is_transient(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process that holds the write lock makes us wait, then say so; we may try again."""
+    monkeypatch.setattr(storage.database, "BUSY_TIMEOUT_S", 0.1)
+    path = tmp_path / "foltr.sqlite"
+    async with await Database.connect(f"sqlite:///{path}") as db:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(UnavailableError, match="write lock") as caught:
+            async with db.transaction():
+                pass
+        assert is_transient(caught.value)
+        other.close()
+        async with db.transaction():
+            pass
+
+
+async def test_a_killed_postgresql_is_transient_and_comes_back() -> None:
+    """The same Database works again, without being told, once the server is back."""
+    try:
+        server = PostgresServer()
+    except MissingError as error:
+        pytest.skip(str(error))
+    try:
+        server.start()
+        async with await Database.connect(server.url("postgres")) as db:
+            with pytest.raises(DBAPIError) as caught:
+                async with db.transaction() as connection:
+                    await asyncio.to_thread(server.kill)
+                    await connection.execute(text("SELECT 1"))
+            assert is_transient(caught.value)
+            with pytest.raises(UnavailableError) as refused:
+                async with db.transaction():
+                    pass
+            assert is_transient(refused.value)
+            await asyncio.to_thread(server.start)
+            async with db.transaction() as connection:
+                assert await connection.scalar(text("SELECT 1")) == 1
+    finally:
+        server.remove()
+
+
+async def test_a_refused_row_is_not_transient(database_url: str) -> None:
+    """What a constraint refuses is refused again."""
+    async with await Database.connect(database_url) as db:
+        await upgrade(db)
+        with pytest.raises(DBAPIError) as caught:
+            async with db.transaction() as connection:
+                await connection.execute(insert(federations), ROW | {"n_features": 0})
+        assert not is_transient(caught.value)

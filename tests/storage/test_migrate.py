@@ -1,0 +1,122 @@
+"""The migrations make the schema that the code expects, and can be taken back."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection, inspect, text
+
+from foltr.errors import SettingsError
+from storage.database import Database
+from storage.migrate import current, downgrade, head, require_head, upgrade
+from storage.tables import metadata, views
+
+
+async def test_upgrade_makes_every_table_and_view(migrated: Database) -> None:
+    """Alembic's own comparison finds nothing missing, nothing too much, no comment that differs."""
+
+    def differences(connection: Connection) -> list[Any]:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        return compare_metadata(context, metadata)
+
+    async with migrated.reading() as connection:
+        assert await connection.run_sync(differences) == []
+
+
+async def test_migrated_equals_created(migrated: Database, tmp_path: Path, request) -> None:
+    """Constraints too, which Alembic does not compare: migrations and metadata make the same schema."""
+    async with migrated.reading() as connection:
+        from_migrations = await connection.run_sync(_schema)
+    if migrated.dialect == "sqlite":
+        url = f"sqlite:///{tmp_path}/created.sqlite"
+    else:
+        url = request.getfixturevalue("postgres_databases")()
+    async with await Database.connect(url) as created:
+        async with created.transaction() as connection:
+            await connection.run_sync(metadata.create_all)
+        async with created.reading() as connection:
+            assert await connection.run_sync(_schema) == from_migrations
+
+
+async def test_the_views_have_the_declared_columns(migrated: Database) -> None:
+    """What the queries select is what the migration made, in the same order."""
+    async with migrated.reading() as connection:
+        for view in views.tables.values():
+            found = await connection.execute(text(f"SELECT * FROM {view.name}"))
+            assert list(found.keys()) == [column.name for column in view.columns]
+
+
+async def test_down_and_up_again(migrated: Database) -> None:
+    """Taking the schema back leaves nothing; both directions may be repeated."""
+    await upgrade(migrated)
+    assert await current(migrated) == head()
+    await downgrade(migrated, "base")
+    assert await current(migrated) is None
+    async with migrated.reading() as connection:
+        assert await connection.run_sync(_names) == []
+    await upgrade(migrated)
+    assert await current(migrated) == head()
+
+
+async def test_a_failing_upgrade_changes_nothing(database_url: str) -> None:
+    """All steps are one transaction: a table in the way leaves the database as it was."""
+    async with await Database.connect(database_url) as db:
+        async with db.transaction() as connection:
+            await connection.execute(text("CREATE TABLE events (x INTEGER)"))
+        with pytest.raises(Exception, match="events"):
+            await upgrade(db)
+        async with db.reading() as connection:
+            assert await connection.run_sync(_names) == ["events"]
+        assert await current(db) is None
+
+
+async def test_two_services_may_upgrade_at_once(database_url: str) -> None:
+    """The second waits for the first and finds nothing to do."""
+    import asyncio
+
+    async with await Database.connect(database_url) as one, await Database.connect(database_url) as other:
+        await asyncio.gather(upgrade(one), upgrade(other))
+        assert await current(one) == head()
+
+
+async def test_an_old_schema_says_what_to_run(database_url: str) -> None:
+    """A service does not start on a schema it was not written for."""
+    async with await Database.connect(database_url) as db:
+        with pytest.raises(SettingsError, match=r"revision none.*foltr db upgrade"):
+            await require_head(db)
+        await upgrade(db)
+        await require_head(db)
+        async with db.transaction() as connection:
+            await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        with pytest.raises(SettingsError, match=r"9999, which this foltr does not know"):
+            await require_head(db)
+
+
+def _names(connection: Connection) -> list[str]:
+    inspector = inspect(connection)
+    return sorted({*inspector.get_table_names(), *inspector.get_view_names()} - {"alembic_version"})
+
+
+def _schema(connection: Connection) -> dict[str, Any]:
+    """Everything the database itself says about our tables."""
+    inspector = inspect(connection)
+
+    def ordered(items: Any) -> list[str]:
+        return sorted(repr(sorted(item.items(), key=str)) for item in items)
+
+    return {
+        name: {
+            "columns": [{**column, "type": repr(column["type"])} for column in inspector.get_columns(name)],
+            "primary key": inspector.get_pk_constraint(name),
+            "foreign keys": ordered(inspector.get_foreign_keys(name)),
+            "unique": ordered(inspector.get_unique_constraints(name)),
+            "checks": ordered(inspector.get_check_constraints(name)),
+            "indexes": sorted(
+                str({**index, "dialect_options": str(index.get("dialect_options"))})
+                for index in inspector.get_indexes(name)
+            ),
+        }
+        for name in metadata.tables
+    }

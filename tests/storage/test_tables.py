@@ -1,0 +1,146 @@
+"""The constraints: what no program can store, however wrong it is."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+from sqlalchemy import insert
+from sqlalchemy.exc import DBAPIError
+
+from storage import records
+from storage.tables import metadata, views
+
+LONG = "x" * 1000
+
+
+@pytest.fixture
+def valid(stored) -> dict[str, dict[str, Any]]:
+    """One row for each table that fits beside the federation `web`, its client `a` and its round 1."""
+    opening = dataclasses.asdict(stored.opening(2))
+    now = opening["opened_at"]
+    in_web = {"federation": "web"}
+    return {
+        "federations": {
+            "name": "b", "writer_epoch": 0, "ranker": "linear", "n_features": 3, "created_at": now,
+        },
+        "clients": in_web | {
+            "client_id": "b", "membership": "joined", "online": True, "joined_at": now, "last_seen_at": now,
+        },
+        "models": in_web | {
+            "version": 1, "base_version": 0, "round": 1, "n_features": 3, "weights": bytes(12), "created_at": now,
+        },
+        "rounds": in_web | opening | {
+            "state": "abandoned", "closed_at": now, "reason": "x", "n_updates": 0, "n_interactions": 0,
+        },
+        "updates": in_web | {
+            "round": 1, "client_id": "a", "update_id": "u1", "base_version": 0, "n_interactions": 5,
+            "encoding": "dense_f32", "n_bytes": 2, "body": b"ab", "received_at": now,
+        },
+        "events": in_web | {"at": now, "kind": "update_rejected", "detail": ""},
+    }  # fmt: skip
+
+
+WRONG = [
+    ("federations", {"name": ""}),
+    ("federations", {"name": LONG}),
+    ("federations", {"name": "web"}),
+    ("federations", {"n_features": 0}),
+    ("federations", {"writer_epoch": -1}),
+    ("federations", {"ranker": ""}),
+    ("clients", {"federation": "nowhere"}),
+    ("clients", {"client_id": ""}),
+    ("clients", {"client_id": LONG}),
+    ("clients", {"client_id": "a"}),
+    ("clients", {"membership": "maybe"}),
+    ("clients", {"membership": "left"}),
+    ("clients", {"n_features": 0}),
+    ("clients", {"sdk_version": LONG}),
+    ("models", {"federation": "nowhere"}),
+    ("models", {"version": 0}),
+    ("models", {"version": 0, "base_version": None, "round": None}),
+    ("models", {"base_version": 1}),
+    ("models", {"base_version": None}),
+    ("models", {"base_version": 7, "version": 8}),
+    ("models", {"round": None}),
+    ("models", {"weights": bytes(11)}),
+    ("models", {"n_features": 4}),
+    ("rounds", {"number": 0}),
+    ("rounds", {"number": 1}),
+    ("rounds", {"base_version": 7}),
+    ("rounds", {"state": "paused"}),
+    ("rounds", {"state": "collecting"}),
+    ("rounds", {"state": "completed"}),
+    ("rounds", {"reason": None}),
+    ("rounds", {"reason": LONG}),
+    ("rounds", {"model_version": 0}),
+    ("rounds", {"closed_at": None}),
+    ("rounds", {"n_updates": None}),
+    ("rounds", {"n_interactions": None}),
+    ("rounds", {"min_clients": 0}),
+    ("rounds", {"min_clients": 11}),
+    ("rounds", {"min_time_s": -1.0}),
+    ("rounds", {"min_time_s": 61.0}),
+    # A second open round.
+    (
+        "rounds",
+        {"state": "aggregating", "closed_at": None, "reason": None, "n_updates": None, "n_interactions": None},
+    ),
+    ("updates", {"round": 9}),
+    ("updates", {"client_id": "stranger"}),
+    ("updates", {"update_id": ""}),
+    ("updates", {"update_id": LONG}),
+    ("updates", {"n_interactions": 0}),
+    ("updates", {"base_version": -1}),
+    ("updates", {"n_bytes": 3}),
+    ("events", {"federation": "nowhere"}),
+    ("events", {"kind": ""}),
+    ("events", {"code": ""}),
+    ("events", {"client_id": LONG}),
+    ("events", {"detail": LONG}),
+]
+
+
+@pytest.mark.parametrize(("table", "wrong"), WRONG, ids=lambda value: str(value)[:60])
+async def test_a_constraint_refuses(stored, valid, table: str, wrong: dict[str, Any]) -> None:
+    """The row fits but for one thing, and is refused for it."""
+    await stored.join("a")
+    await stored.open(1)
+    with pytest.raises(DBAPIError):
+        async with stored.db.transaction() as connection:
+            await connection.execute(insert(metadata.tables[table]), valid[table] | wrong)
+    async with stored.db.transaction() as connection:
+        await connection.execute(insert(metadata.tables[table]), valid[table])
+
+
+async def test_a_deadline_before_the_opening_is_refused(stored, valid) -> None:
+    """A round cannot close before it opens."""
+    row = valid["rounds"]
+    with pytest.raises(DBAPIError):
+        async with stored.db.transaction() as connection:
+            await connection.execute(
+                insert(metadata.tables["rounds"]), row | {"opened_at": row["closes_at"], "closes_at": row["opened_at"]}
+            )
+
+
+def test_every_table_and_column_has_a_comment() -> None:
+    """The database explains itself."""
+    bare = [str(thing) for table in metadata.tables.values() for thing in (table, *table.columns) if not thing.comment]
+    assert bare == []
+
+
+@pytest.mark.parametrize(
+    ("record", "table"),
+    [
+        (records.FederationRow, metadata.tables["federations"]),
+        (records.ClientRow, metadata.tables["clients"]),
+        (records.ModelRow, metadata.tables["models"]),
+        (records.RoundRow, metadata.tables["rounds"]),
+        (records.UpdateRow, metadata.tables["updates"]),
+        (records.EventRow, metadata.tables["events"]),
+        (records.RoundHistoryRow, views.tables["round_history"]),
+        (records.ClientHistoryRow, views.tables["client_history"]),
+    ],
+)
+def test_a_record_mirrors_its_table(record: Any, table: Any) -> None:
+    """Rows become records by position, so names and order must agree."""
+    assert [field.name for field in dataclasses.fields(record)] == [column.name for column in table.columns]
