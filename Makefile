@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Packages are pinned by version and hash; the project itself is installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test test-quick lint format bench servers pins clean
+.PHONY: help demo test test-quick lint format docs bench servers pins clean
 
 help:
 	@echo "make demo   a federation on this machine: broker, federator, 20 devices, real data"
@@ -53,6 +53,9 @@ lint: $(INSTALLED)
 format: $(INSTALLED)
 	@$(BIN)/ruff check --quiet --fix . || true
 	@$(BIN)/ruff format --quiet .
+
+docs: $(INSTALLED)
+	@$(BIN)/python docs/generate.py
 
 bench: $(INSTALLED) servers
 	@$(BIN)/python benchmarks/interactions.py

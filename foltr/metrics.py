@@ -42,7 +42,7 @@ def dcg_at_k(ranked_relevance: NDArray[np.integer], k: int = 10) -> float:
         ranked_relevance: (n,) integer grades in ranked order.
         k: the cut-off.
     """
-    return _dcg(ranked_relevance, k)
+    return float(_dcg(ranked_relevance, k))
 
 
 def ndcg_at_k(
@@ -56,7 +56,7 @@ def ndcg_at_k(
         candidates: (docs,) grades of all the query's documents in any order, needed where the ranking shows
             only some of them; otherwise the ranking itself.
     """
-    return _ndcg(ranked_relevance, ranked_relevance if candidates is None else candidates, k)
+    return float(_ndcg(ranked_relevance, ranked_relevance if candidates is None else candidates, k))
 
 
 def mean_ndcg_at_k(weights: NDArray[np.floating], dataset: RankingDataset, k: int = 10) -> MeanNdcg:
@@ -93,7 +93,7 @@ def mean_ndcg_of_scores(scores: NDArray[np.floating], dataset: RankingDataset, k
         raise DataError(f"{dataset.name}: no query has a relevant document, so nDCG@{k} is undefined")
     if not math.isfinite(total):
         raise DataError(f"{dataset.name}: scores must be finite numbers to rank by")
-    return MeanNdcg(total / n_evaluated, int(n_evaluated), dataset.n_queries)
+    return MeanNdcg(float(total) / n_evaluated, int(n_evaluated), dataset.n_queries)
 
 
 def max_reciprocal_rank(clicks: NDArray[np.bool_]) -> float:

@@ -50,7 +50,7 @@ def pdgd_step(
     """
     if scores is None:
         scores = score(weights, features)
-    return _linear_step(weights, features, _as_shown(ranking), _as_clicks(clicks), scores, learning_rate)
+    return _linear_step(weights, features, ranking, clicks, scores, learning_rate)
 
 
 def pdgd_gradient(
@@ -75,18 +75,7 @@ def pdgd_gradient(
         DataError: the ranking and the clicks differ in length, a document index is repeated or outside the
             candidates, or a score is not finite.
     """
-    shown = _as_shown(ranking)
-    gradient = score_gradient(score(weights, features), shown, _as_clicks(clicks))
-    return _weighted_rows(features, shown, gradient)
-
-
-def _as_shown(ranking: NDArray[np.int64]) -> NDArray[np.int64]:
-    # One type per argument, so that a caller's int32 does not cost another compilation.
-    return np.ascontiguousarray(ranking, dtype=np.int64)
-
-
-def _as_clicks(clicks: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    return np.ascontiguousarray(clicks, dtype=np.bool_)
+    return _weighted_rows(features, ranking, score_gradient(score(weights, features), ranking, clicks))
 
 
 @compiled

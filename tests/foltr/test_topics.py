@@ -1,7 +1,7 @@
 """Topics: what is written where, and that nothing else is taken for it."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foltr.errors import SettingsError
@@ -28,6 +28,7 @@ def test_a_federator_hears_all_clients_but_no_inbox():
     )
 
 
+@settings(derandomize=True)
 @given(names, names, st.sampled_from(ClientTopic))
 def test_parse_undoes_client(federation, client_id, topic):
     """Every topic of a client is read back as that client's."""
@@ -35,6 +36,7 @@ def test_parse_undoes_client(federation, client_id, topic):
     assert topics.parse(topics.client(client_id, topic)) == (client_id, topic)
 
 
+@settings(derandomize=True)
 @given(st.text(max_size=40))
 def test_parse_never_raises(text):
     """Any topic is either a client's or nobody's."""
@@ -76,6 +78,7 @@ def test_a_name_that_is_no_topic_level_names_the_key(name):
         check_name("client_id", name)
 
 
+@settings(derandomize=True)
 @given(names)
 def test_a_name_is_handed_back(name):
     """`check_name` can be used in an assignment."""

@@ -6,12 +6,12 @@ import time
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
+from servers import MissingError, PostgresServer, free_port
 from sqlalchemy import insert, select, text
 from sqlalchemy.exc import DBAPIError, StatementError
 
 import storage.database
 from foltr.errors import SettingsError, UnavailableError
-from servers import MissingError, PostgresServer, free_port
 from storage.database import Database, is_transient
 from storage.migrate import upgrade
 from storage.tables import federations
@@ -80,28 +80,27 @@ async def test_an_absent_database_is_not_tried_again(postgres_server: PostgresSe
 
 async def test_an_absent_folder_is_named(tmp_path) -> None:
     """SQLite's own words do not say which file."""
-    with pytest.raises(UnavailableError, match="no_such_folder/foltr.sqlite") as caught:
+    with pytest.raises(UnavailableError, match=r"no_such_folder/foltr\.sqlite") as caught:
         await Database.connect(f"sqlite:///{tmp_path}/no_such_folder/foltr.sqlite", retry_for_s=60)
     assert not is_transient(caught.value)
 
 
 async def test_a_unix_socket_reaches_postgresql(postgres_server: PostgresServer) -> None:
     """The query form of the URL connects without TCP."""
-    async with await Database.connect(postgres_server.socket_url("postgres")) as db:
-        async with db.reading() as connection:
-            assert await connection.scalar(text("SELECT inet_server_addr()")) is None
+    async with await Database.connect(postgres_server.socket_url("postgres")) as db, db.reading() as connection:
+        assert await connection.scalar(text("SELECT inet_server_addr()")) is None
 
 
 async def test_sqlite_is_durable_and_checks_foreign_keys(tmp_path) -> None:
     """WAL, a synchronous commit, foreign keys and a bounded wait, on every connection."""
-    async with await Database.connect(f"sqlite:///{tmp_path}/foltr.sqlite") as db:
-        async with db.reading() as first, db.reading() as second:
-            for connection in (first, second):
-                found = [
-                    await connection.scalar(text(f"PRAGMA {name}"))
-                    for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
-                ]
-                assert found == ["wal", 2, 1, 5000]
+    db = await Database.connect(f"sqlite:///{tmp_path}/foltr.sqlite")
+    async with db, db.reading() as first, db.reading() as second:
+        for connection in (first, second):
+            found = [
+                await connection.scalar(text(f"PRAGMA {name}"))
+                for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+            ]
+            assert found == ["wal", 2, 1, 5000]
 
 
 async def test_every_wait_on_postgresql_is_bounded(postgres_server: PostgresServer) -> None:
@@ -113,10 +112,14 @@ async def test_every_wait_on_postgresql_is_bounded(postgres_server: PostgresServ
 
 async def test_a_transaction_is_all_or_nothing(migrated: Database) -> None:
     """A block that raises leaves nothing behind; one that ends is stored."""
-    with pytest.raises(RuntimeError, match="half way"):
+
+    async def fail_half_way() -> None:
         async with migrated.transaction() as connection:
             await connection.execute(insert(federations), ROW)
             raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        await fail_half_way()
     async with migrated.transaction() as connection:
         assert (await connection.execute(select(federations))).all() == []
         await connection.execute(insert(federations), ROW)
@@ -173,9 +176,9 @@ async def test_a_killed_postgresql_is_transient_and_comes_back() -> None:
     try:
         server.start()
         async with await Database.connect(server.url("postgres")) as db:
-            with pytest.raises(DBAPIError) as caught:
-                async with db.transaction() as connection:
-                    await asyncio.to_thread(server.kill)
+            async with db.transaction() as connection:
+                await asyncio.to_thread(server.kill)
+                with pytest.raises(DBAPIError) as caught:
                     await connection.execute(text("SELECT 1"))
             assert is_transient(caught.value)
             with pytest.raises(UnavailableError) as refused:

@@ -1,12 +1,13 @@
 """The migrations make the schema that the code expects, and can be taken back."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, inspect, select, text
 
 from foltr.errors import SettingsError
 from storage.database import Database
@@ -44,7 +45,7 @@ async def test_the_views_have_the_declared_columns(migrated: Database) -> None:
     """What the queries select is what the migration made, in the same order."""
     async with migrated.reading() as connection:
         for view in views.tables.values():
-            found = await connection.execute(text(f"SELECT * FROM {view.name}"))
+            found = await connection.execute(select(text("*")).select_from(view))
             assert list(found.keys()) == [column.name for column in view.columns]
 
 
@@ -74,8 +75,6 @@ async def test_a_failing_upgrade_changes_nothing(database_url: str) -> None:
 
 async def test_two_services_may_upgrade_at_once(database_url: str) -> None:
     """The second waits for the first and finds nothing to do."""
-    import asyncio
-
     async with await Database.connect(database_url) as one, await Database.connect(database_url) as other:
         await asyncio.gather(upgrade(one), upgrade(other))
         assert await current(one) == head()
@@ -114,9 +113,14 @@ def _schema(connection: Connection) -> dict[str, Any]:
             "unique": ordered(inspector.get_unique_constraints(name)),
             "checks": ordered(inspector.get_check_constraints(name)),
             "indexes": sorted(
-                str({**index, "dialect_options": str(index.get("dialect_options"))})
+                str({**index, "dialect_options": _texts(index.get("dialect_options", {}))})
                 for index in inspector.get_indexes(name)
             ),
         }
         for name in metadata.tables
     }
+
+
+def _texts(options: dict[str, Any]) -> dict[str, str]:
+    """The options with their SQL expressions, such as the condition of a partial index, as text."""
+    return {name: str(value) for name, value in sorted(options.items())}

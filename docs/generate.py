@@ -1,0 +1,91 @@
+"""Fill the generated parts of the documents from the code; ``--check`` only says whether they are up to date."""
+
+import sys
+from pathlib import Path
+
+from pydantic_core import PydanticUndefined
+
+from federator.round import TRANSITIONS
+from foltr.messages import REACTIONS, DeviceReaction, ReceiptCode
+from foltr.settings import ENV_PREFIX, Settings
+from storage.tables import client_history, metadata, round_history
+
+DOCS = Path(__file__).parent
+
+REACTION_WORDS = {
+    DeviceReaction.FORGET_UPDATE: "drops the update: it counts",
+    DeviceReaction.RETRAIN: "drops the update; its interactions go into a later one",
+    DeviceReaction.SEND_AGAIN: "sends the same update again, after the pause named",
+    DeviceReaction.JOIN_AGAIN: "joins, then sends the same update again",
+    DeviceReaction.DISCARD: "drops the update and its interactions, and logs an error",
+}
+
+
+def settings_table() -> str:
+    lines = ["| key | variable | default | meaning |", "|---|---|---|---|"]
+    for name, field in Settings.model_fields.items():
+        default = "unset" if field.default in (None, PydanticUndefined) else f"`{field.default}`"
+        lines.append(f"| `{name}` | `{ENV_PREFIX}{name.upper()}` | {default} | {field.description} |")
+    return "\n".join(lines)
+
+
+def receipts_table() -> str:
+    lines = ["| code | what the device does |", "|---|---|"]
+    for code in ReceiptCode:
+        reaction = REACTIONS.get(code)
+        words = "nothing; it answers a join or a leave" if reaction is None else REACTION_WORDS[reaction]
+        lines.append(f"| `{code}` | {words} |")
+    return "\n".join(lines)
+
+
+def round_diagram() -> str:
+    lines = ["```mermaid", "stateDiagram-v2", "    [*] --> collecting"]
+    lines += [f"    {state} --> {following}: {event}" for (state, event), following in TRANSITIONS.items()]
+    final = {following for following in TRANSITIONS.values()} - {state for state, _ in TRANSITIONS}
+    lines += [f"    {state} --> [*]" for state in sorted(final)]
+    return "\n".join([*lines, "```"])
+
+
+def tables() -> str:
+    parts = []
+    for table in (round_history, client_history, *metadata.sorted_tables):
+        kind = "view" if table in (round_history, client_history) else "table"
+        parts.append(f"### {table.name} ({kind})\n\n{table.comment}\n\n| column | meaning |\n|---|---|")
+        parts[-1] += "".join(f"\n| `{column.name}` | {column.comment} |" for column in table.columns)
+    return "\n\n".join(parts)
+
+
+SECTIONS = {
+    "operations.md": {"settings": settings_table},
+    "protocol.md": {"receipts": receipts_table, "round": round_diagram},
+    "history.md": {"tables": tables},
+}
+
+
+def fill(text: str, name: str, content: str) -> str:
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    before, rest = text.split(begin)
+    after = rest.split(end)[1]
+    return f"{before}{begin}\n{content}\n{end}{after}"
+
+
+def main() -> int:
+    stale = []
+    for file, sections in SECTIONS.items():
+        path = DOCS / file
+        text = path.read_text()
+        filled = text
+        for name, generate in sections.items():
+            filled = fill(filled, name, generate())
+        if filled != text:
+            stale.append(file)
+            if "--check" not in sys.argv:
+                path.write_text(filled)
+    if stale and "--check" in sys.argv:
+        sys.stderr.write(f"out of date: {', '.join(stale)}; run: make docs\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""``foltr demo`` and the commands that look at what it left in the database agree."""
+
+import json
+import sqlite3
+
+import numpy as np
+import pytest
+
+from cli.commands import foltr
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """One small demo run on a synthetic set: its folder, its results and its options for other commands."""
+    folder = tmp_path_factory.mktemp("demo")
+    db = f"sqlite:///{folder}/demo.sqlite"
+    arguments = ("--clients", "4", "--rounds", "6", "--data", "synthetic", "--db", db, "--json", "out.json")
+    done = foltr("demo", *arguments, cwd=folder, timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    results = json.loads((folder / "out.json").read_text())
+    return folder, results, ("--db", db, "--federation", results["federation"]), done.stdout
+
+
+def test_the_demo_says_that_a_synthetic_set_is_synthetic(demo):
+    """Nobody takes generated data for real."""
+    assert "synthetic" in demo[3]
+
+
+def test_the_results_have_what_was_promised(demo):
+    """ndcg_at_10, updates, rounds and db, with the counts of a run without trouble."""
+    _, results, _, _ = demo
+    assert len(results["ndcg_at_10"]["per_round"]) == 6
+    assert results["ndcg_at_10"]["last"] == results["ndcg_at_10"]["per_round"][-1]
+    assert results["updates"] == {"accepted": 24, "rejected": {}}
+    assert results["rounds"] == {"completed": 6}
+    assert results["db"].startswith("sqlite:///")
+
+
+def test_rounds_list_agrees_with_the_results(demo):
+    """The command reads the same rounds that the demo reported."""
+    _, results, options, _ = demo
+    rounds = json.loads(foltr("rounds", "list", *options, "--json").stdout)
+    assert [row["round"] for row in rounds] == list(range(1, 7))
+    assert sum(row["n_updates"] for row in rounds) == results["updates"]["accepted"]
+    assert {row["state"] for row in rounds} == set(results["rounds"])
+    assert "completed" in foltr("rounds", "list", *options).stdout
+
+
+def test_show_and_list_commands_print_json_and_tables(demo):
+    """Everything that prints a table also prints JSON with the same content."""
+    _, _, options, _ = demo
+    shown = json.loads(foltr("rounds", "show", "3", *options, "--json").stdout)
+    assert shown["round"]["round"] == 3
+    assert len(shown["contributions"]) == 4
+    clients = json.loads(foltr("clients", "list", *options, "--json").stdout)
+    assert [client["client_id"] for client in clients] == [f"device-{i:03d}" for i in range(1, 5)]
+    client = json.loads(foltr("clients", "show", "device-002", *options, "--json").stdout)
+    assert [row["round"] for row in client["contributions"]] == list(range(1, 7))
+    models = json.loads(foltr("models", "list", *options, "--json").stdout)
+    assert [model["version"] for model in models] == list(range(6, -1, -1))
+    for command in (("rounds", "show", "3"), ("clients", "list"), ("clients", "show", "device-002"), ("models", "list")):
+        done = foltr(*command, *options)
+        assert done.returncode == 0
+        assert done.stdout.strip()
+
+
+@pytest.mark.parametrize("command", [("rounds", "show", "99"), ("clients", "show", "nobody")])
+def test_what_is_not_there_is_said_with_the_next_step(demo, command):
+    """Exit code 2 and the command that lists what there is."""
+    done = foltr(*command, *demo[2])
+    assert done.returncode == 2
+    assert f"foltr {command[0]} list" in done.stderr
+
+
+def test_a_model_can_be_exported(demo):
+    """The newest weights as a NumPy file: float32, one a feature, not all zero."""
+    folder, _, options, _ = demo
+    done = foltr("models", "export", "--out", "model.npy", *options, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    weights = np.load(folder / "model.npy")
+    assert weights.dtype == np.float32
+    assert weights.shape == (136,)
+    assert np.abs(weights).max() > 0
+
+
+def test_the_views_answer_plain_sql(demo):
+    """What the documents tell people to type into sqlite3 works."""
+    folder, results, _, _ = demo
+    connection = sqlite3.connect(folder / "demo.sqlite")
+    try:
+        rounds = connection.execute("SELECT round, state, n_updates FROM round_history").fetchall()
+        assert len(rounds) == 6
+        total = connection.execute(
+            "SELECT sum(n_interactions) FROM client_history WHERE federation = ?", (results["federation"],)
+        ).fetchone()
+        assert total == (4 * 6 * 5,)
+    finally:
+        connection.close()

@@ -1,0 +1,123 @@
+"""What every command has in common: help, exit codes, one clear line for what is wrong."""
+
+import socket
+
+import pytest
+
+from cli.commands import foltr
+
+COMMANDS = {
+    "demo": (),
+    "doctor": (),
+    "broker": ("run", "config"),
+    "db": ("upgrade", "current"),
+    "federator": ("run",),
+    "client": ("run",),
+    "rounds": ("list", "show"),
+    "clients": ("list", "show"),
+    "models": ("list", "export"),
+    "data": ("get",),
+}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_help_lists_every_command():
+    """The commands users were promised are there."""
+    listed = foltr("--help").stdout
+    for command, subcommands in COMMANDS.items():
+        assert command in listed
+        if subcommands:
+            listed_below = foltr(command, "--help").stdout
+            assert all(subcommand in listed_below for subcommand in subcommands)
+
+
+def test_help_names_the_environment_variables():
+    """Each flag that is a setting says which variable sets it."""
+    text = foltr("federator", "run", "--help").stdout
+    for variable in ("FOLTR_BROKER_URL", "FOLTR_DB_URL", "FOLTR_FEDERATION", "FOLTR_MIN_CLIENTS", "FOLTR_MAX_TIME_S"):
+        assert variable in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "named"),
+    [
+        (("federator", "run"), {"FOLTR_MIN_CLEINTS": "3"}, "FOLTR_MIN_CLIENTS"),
+        (("federator", "run"), {"FOLTR_LOG_LEVEL": "loud"}, "'debug', 'info', 'warning' or 'error'"),
+        (("federator", "run", "--min-clients", "0"), {}, "min_clients"),
+        (("federator", "run", "--min-clients", "5", "--max-clients", "2"), {}, "max_clients"),
+        (("federator", "run", "--broker", "http://x"), {}, "mqtt://"),
+        (("federator", "run", "--federation", "a/b"), {}, "federation"),
+        (("db", "current", "--db", "mysql://x/y"), {}, "postgresql://"),
+        (("client", "run", "--clicks", "wild"), {}, "navigational"),
+        (("data", "get", "everything"), {}, "mslr-sample"),
+        (("rounds", "list", "--limit", "0"), {}, "limit"),
+    ],
+)
+def test_a_wrong_setting_is_one_clear_line_and_exit_code_2(arguments, variables, named, tmp_path):
+    """The line names the key and what is allowed; there is no traceback."""
+    done = foltr(*arguments, cwd=tmp_path, **variables)
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_key_that_does_not_exist_in_the_file_fails_at_start(tmp_path):
+    """A typo in the settings file is not a default."""
+    file = tmp_path / "foltr.toml"
+    file.write_text("min_cleints = 3\n")
+    done = foltr("db", "current", cwd=tmp_path, FOLTR_CONFIG=str(file))
+    assert done.returncode == 2
+    assert "min_cleints" in done.stderr
+
+
+def test_the_file_sets_the_environment_overrides_and_flags_win(tmp_path):
+    """The order of precedence, seen through the database that is opened."""
+    file = tmp_path / "foltr.toml"
+    file.write_text('db_url = "sqlite:///from-file.sqlite"\n')
+    assert "from-file" in foltr("db", "current", cwd=tmp_path, FOLTR_CONFIG=str(file)).stdout
+    from_env = {"FOLTR_CONFIG": str(file), "FOLTR_DB_URL": "sqlite:///from-env.sqlite"}
+    assert "from-env" in foltr("db", "current", cwd=tmp_path, **from_env).stdout
+    assert "from-flag" in foltr("db", "current", "--db", "sqlite:///from-flag.sqlite", cwd=tmp_path, **from_env).stdout
+
+
+def test_no_broker_says_which_where_and_how_to_start_it(tmp_path):
+    """Told to give up, the federator exits with 3 and names the next step."""
+    db = f"sqlite:///{tmp_path}/f.sqlite"
+    assert foltr("db", "upgrade", "--db", db).returncode == 0
+    port = free_port()
+    done = foltr("federator", "run", "--db", db, "--broker", f"mqtt://127.0.0.1:{port}", "--give-up-after", "0.5")
+    assert done.returncode == 3
+    assert f"mqtt://127.0.0.1:{port}" in done.stderr
+    assert "foltr broker run" in done.stderr
+
+
+def test_no_database_says_which_where_and_how_to_start_it(tmp_path):
+    """A database that is not there is exit code 3, and the password is not printed."""
+    port = free_port()
+    url = f"postgresql://someone:s3cret@127.0.0.1:{port}/foltr"
+    done = foltr("federator", "run", "--db", url, "--give-up-after", "0.5", cwd=tmp_path)
+    assert done.returncode == 3
+    assert str(port) in done.stderr
+    assert "s3cret" not in done.stderr + done.stdout
+
+
+def test_a_database_without_tables_says_to_upgrade_it(tmp_path):
+    """The next step is in the message."""
+    done = foltr("rounds", "list", "--db", f"sqlite:///{tmp_path}/empty.sqlite")
+    assert done.returncode != 0
+    assert "foltr db upgrade" in done.stderr
+
+
+def test_a_bad_line_of_letor_data_is_named(tmp_path):
+    """File, line number and what was expected."""
+    for name in ("train.txt", "test.txt"):
+        (tmp_path / name).write_text("1 qid:1 1:0.5 2:0.1\n0 qid:1 1:zero 2:0.2\n")
+    done = foltr("client", "run", "--data", str(tmp_path), cwd=tmp_path, FOLTR_CACHE=str(tmp_path / "cache"))
+    assert done.returncode == 1
+    assert "train.txt" in done.stderr
+    assert "2" in done.stderr

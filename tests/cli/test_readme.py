@@ -1,0 +1,118 @@
+"""The documents do what they say: the README's commands, run as they stand there."""
+
+import re
+import shlex
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cli.commands import PROJECT, environment, foltr, start, stop
+
+
+def blocks(file: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (PROJECT / file).read_text(), flags=re.DOTALL)
+
+
+def commands_by_hand() -> list[list[str]]:
+    """The block that starts a federation by hand, a command a line."""
+    block = next(block for block in blocks("README.md", "sh") if "foltr broker run" in block)
+    return [shlex.split(line)[1:] for line in block.strip().splitlines()]
+
+
+@pytest.mark.slow
+def test_a_federation_by_hand_as_in_the_readme(tmp_path, unused_tcp_port):
+    """Broker, database, federator, devices and a look at the rounds, each its own process; real loopback ports."""
+    commands = commands_by_hand()
+    assert [command[:2] for command in commands] == [
+        ["broker", "run"],
+        ["db", "upgrade"],
+        ["federator", "run"],
+        ["client", "run"],
+        ["rounds", "list"],
+    ]
+    # The only change to what the README says: a free port, and a data set that needs no network.
+    variables = {
+        "FOLTR_BROKER_URL": f"mqtt://127.0.0.1:{unused_tcp_port}",
+        "FOLTR_DATASET": "synthetic",
+        "FOLTR_LOG_LEVEL": "warning",
+    }
+    broker = start(*commands[0], "--port", str(unused_tcp_port), cwd=tmp_path, **variables)
+    federator = None
+    try:
+        assert foltr(*commands[1], cwd=tmp_path, **variables).returncode == 0
+        federator = start(*commands[2], cwd=tmp_path, **variables)
+        devices = foltr(*commands[3], cwd=tmp_path, timeout_s=120, **variables)
+        assert devices.returncode == 0, devices.stderr
+        assert "accepted" in devices.stdout
+        listed = foltr(*commands[4], cwd=tmp_path, **variables)
+        assert listed.stdout.count("completed") >= 20
+        database = str(tmp_path / "foltr.sqlite")
+        for block in blocks("README.md", "sh"):
+            for line in block.splitlines():
+                if line.startswith("sqlite3"):
+                    rows = query(database, shlex.split(line)[2])
+                    assert rows, line
+    finally:
+        codes = [stop(process)[0] for process in (federator, broker) if process is not None]
+    assert codes == [0, 0]
+
+
+def query(database: str, sql: str) -> list[tuple]:
+    import sqlite3
+
+    connection = sqlite3.connect(database)
+    try:
+        return connection.execute(sql).fetchall()
+    finally:
+        connection.close()
+
+
+def test_every_foltr_command_in_the_documents_exists():
+    """Each ``foltr …`` in a code block is a command, and each of its flags is in that command's help."""
+    helps: dict[tuple[str, ...], str] = {}
+    files = ["README.md", *(f"docs/{path.name}" for path in (PROJECT / "docs").glob("*.md")), "docker/README.md"]
+    for file in files:
+        for line in "\n".join(blocks(file, "sh")).splitlines():
+            if not line.startswith("foltr "):
+                continue
+            words = shlex.split(line, comments=True)[1:]
+            command = tuple(words[:1]) if words[0] in ("demo", "doctor") else tuple(words[:2])
+            if command not in helps:
+                helps[command] = foltr(*command, "--help").stdout
+            assert "Usage" in helps[command], line
+            for flag in (word for word in words if word.startswith("--")):
+                assert flag in helps[command], line
+
+
+def test_the_generated_parts_of_the_documents_are_up_to_date():
+    """Settings, receipts, transitions and columns in the documents are those of the code."""
+    done = subprocess.run(
+        [sys.executable, PROJECT / "docs" / "generate.py", "--check"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_device_starts_fast_and_imports_no_more_than_it_needs():
+    """The device SDK brings no SQLAlchemy, numba, SciPy or web framework along, and imports in well under a second."""
+    code = (
+        "import sys, time; started = time.perf_counter(); import edge_client.client;"
+        "print(time.perf_counter() - started);"
+        "print([m for m in ('sqlalchemy', 'alembic', 'numba', 'scipy', 'sklearn', 'iotcore') if m in sys.modules])"
+    )
+    seconds = []
+    for _ in range(3):
+        time.sleep(0.1)
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=60, check=True
+        )
+        elapsed, modules = done.stdout.splitlines()
+        assert modules == "[]"
+        seconds.append(float(elapsed))
+    assert min(seconds) < 1.0

@@ -1,0 +1,352 @@
+"""What a device does next: no I/O, no clock, every awkward order of events."""
+
+import random
+from itertools import pairwise, product
+
+import pytest
+
+from edge_client.participation import (
+    ANSWER_TIME_S,
+    FIRST_RESEND_S,
+    RESEND_LIMIT_S,
+    Outgoing,
+    Participation,
+)
+from edge_client.store import PendingUpdate
+from foltr.messages import (
+    REACTIONS,
+    DeviceReaction,
+    LinearRankerSpec,
+    MembershipReceipt,
+    ModelAnnouncement,
+    PdgdTraining,
+    ReceiptCode,
+    RoundAnnouncement,
+    UpdateReceipt,
+    pack_vector,
+)
+
+ID, OTHER_ID = "a" * 32, "b" * 32
+PENDING = PendingUpdate(ID, 4, b"payload")
+NOW = 1_000.0
+LONGEST = 1.25  # times the pause: a fleet does not resend in step
+
+
+def participation(pending=None):
+    return Participation(pending, random.Random(1))  # noqa: S311 (repeatable, no secret)
+
+
+def model(version=3, weights=(0.0,)):
+    return ModelAnnouncement(
+        federation="mail",
+        version=version,
+        ranker=LinearRankerSpec(n_features=len(weights)),
+        weights=pack_vector(weights),
+    )
+
+
+def round_announced(number=4, *, is_open=True, base_version=3):
+    return RoundAnnouncement(
+        federation="mail",
+        round=number,
+        open=is_open,
+        base_version=base_version,
+        opened_at=0.0,
+        closes_at=1.0,
+        training=PdgdTraining(),
+    )
+
+
+def update_receipt(code, update_id=ID, retry_after_s=None):
+    return UpdateReceipt(
+        federation="mail", client_id="device-7", update_id=update_id, code=code, retry_after_s=retry_after_s
+    )
+
+
+def membership_receipt(code):
+    return MembershipReceipt(federation="mail", client_id="device-7", code=code)
+
+
+def joined(pending=None):
+    device = participation(pending)
+    device.connected(NOW)
+    assert device.due(NOW) == [Outgoing.JOIN]
+    device.membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW)
+    return device
+
+
+def sending_times(device, n):
+    """When the next ``n`` things are sent, looking only when told to."""
+    times, now = [], NOW
+    while len(times) < n:
+        now = max(now, device.next_due_at())
+        times += [now] * len(device.due(now))
+    return times
+
+
+# --- joining and resending ------------------------------------------------------------------------------------
+
+
+def test_a_join_is_sent_at_once_and_again_with_growing_pauses():
+    """Until it is answered; the pauses double up to a limit, so a federation without federator stays quiet."""
+    device = participation()
+    device.connected(NOW)
+    times = sending_times(device, 12)
+    assert times[0] == NOW
+    for i, (before, after) in enumerate(pairwise(times)):
+        pause = min(RESEND_LIMIT_S, FIRST_RESEND_S * 2**i)
+        assert 0.75 * pause <= after - before <= LONGEST * pause
+
+
+def test_an_update_is_sent_again_with_growing_pauses():
+    """As a join is: what is unanswered is never given up and never sent in a hurry."""
+    device = joined(PENDING)
+    times = sending_times(device, 12)
+    assert times[0] == NOW
+    pauses = [after - before for before, after in pairwise(times)]
+    assert 0.75 * FIRST_RESEND_S <= pauses[0] <= LONGEST * FIRST_RESEND_S
+    assert all(0.75 * RESEND_LIMIT_S <= pause <= LONGEST * RESEND_LIMIT_S for pause in pauses[6:])
+
+
+@pytest.mark.parametrize("make", [participation, lambda: joined(PENDING)], ids=["join", "update"])
+def test_an_answer_may_take_weeks(make):
+    """Ten thousand unanswered sendings are two weeks on a quiet broker; the device still goes on."""
+    times = sending_times(make(), 10_000)
+    assert times[-1] - times[-2] <= LONGEST * RESEND_LIMIT_S
+
+
+def test_a_fleet_does_not_resend_in_step():
+    """Two devices that start together do not stay together."""
+    times = []
+    for seed in range(20):
+        device = Participation(None, random.Random(seed))  # noqa: S311 (repeatable, no secret)
+        device.connected(NOW)
+        times.append(sending_times(device, 3)[-1])
+    assert len(set(times)) == 20
+
+
+def test_an_answered_join_is_not_sent_again():
+    """Joined and with nothing to send, the device is silent."""
+    device = joined()
+    assert device.due(NOW + 1e6) == []
+    assert device.next_due_at() == float("inf")
+
+
+def test_an_update_waits_for_the_join():
+    """Before the join is answered an update would only be refused as that of an unknown client."""
+    device = participation(PENDING)
+    device.connected(NOW)
+    assert device.due(NOW) == [Outgoing.JOIN]
+    assert Outgoing.UPDATE not in device.due(NOW + 1e6)
+    device.membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 1)
+    assert device.next_due_at() <= NOW + 1
+    assert device.due(NOW + 1) == [Outgoing.UPDATE]
+
+
+@pytest.mark.parametrize("code", sorted(set(ReceiptCode) - {ReceiptCode.JOINED, ReceiptCode.LEFT}))
+def test_a_refused_join_is_tried_again_later(code):
+    """The reason may go away, e.g. with newer software; the pauses keep growing meanwhile."""
+    device = participation()
+    device.connected(NOW)
+    device.due(NOW)
+    due_at = device.next_due_at()
+    device.membership_receipt(membership_receipt(code), NOW)
+    assert not device.joined
+    assert device.next_due_at() == due_at > NOW
+
+
+def test_a_new_connection_resends_at_once():
+    """The broker may be another one, the federator too: hello again, then the same update, without a pause."""
+    device = joined(PENDING)
+    for _ in range(6):
+        device.due(device.next_due_at())
+    device.connected(NOW + 50)
+    assert device.due(NOW + 50) == [Outgoing.JOIN]
+    device.membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 50)
+    assert device.due(NOW + 50) == [Outgoing.UPDATE]
+    assert device.pending == PENDING
+
+
+def test_a_round_announcement_brings_a_resend_forward():
+    """A federator is there: what is unanswered need not wait for its long pause, but an answer gets its time."""
+    device = joined(PENDING)
+    sent_at = sending_times(device, 8)[-1]
+    device.announced_round(round_announced(), sent_at + 0.5)
+    assert device.due(sent_at + 0.5) == []
+    assert device.next_due_at() == sent_at + ANSWER_TIME_S
+    assert device.due(sent_at + ANSWER_TIME_S) == [Outgoing.UPDATE]
+
+
+def test_a_round_announcement_brings_a_join_forward():
+    """A federator that comes after the device hears of it within seconds."""
+    device = participation()
+    device.connected(NOW)
+    sent_at = sending_times(device, 8)[-1]
+    device.announced_round(round_announced(), sent_at + 10)
+    assert device.due(sent_at + 10) == [Outgoing.JOIN]
+
+
+# --- receipts -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", sorted(REACTIONS))
+def test_a_receipt_leads_to_its_reaction(code):
+    """Settled updates are no longer pending; the others are the same update still."""
+    device = joined(PENDING)
+    device.due(NOW)
+    reaction = device.update_receipt(update_receipt(code), NOW + 1)
+    assert reaction is REACTIONS[code]
+    settled = reaction not in (DeviceReaction.SEND_AGAIN, DeviceReaction.JOIN_AGAIN)
+    assert device.pending == (None if settled else PENDING)
+    assert device.joined == (reaction is not DeviceReaction.JOIN_AGAIN)
+
+
+@pytest.mark.parametrize("code", sorted(ReceiptCode))
+def test_a_receipt_for_another_update_is_ignored(code):
+    """A late receipt of an earlier update says nothing about this one."""
+    device = joined(PENDING)
+    device.due(NOW)
+    due_at = device.next_due_at()
+    assert device.update_receipt(update_receipt(code, OTHER_ID), NOW + 1) is None
+    assert (device.pending, device.joined, device.next_due_at()) == (PENDING, True, due_at)
+
+
+@pytest.mark.parametrize("code", sorted(ReceiptCode))
+def test_a_receipt_without_an_update_is_ignored(code):
+    """Twice the same receipt, or one after a restart: there is nothing to settle."""
+    device = joined()
+    assert device.update_receipt(update_receipt(code), NOW) is None
+    assert device.joined
+
+
+@pytest.mark.parametrize("code", [ReceiptCode.JOINED, ReceiptCode.LEFT])
+def test_a_membership_code_settles_no_update(code):
+    """Such a receipt breaks the protocol; the update goes on waiting for its own."""
+    device = joined(PENDING)
+    assert device.update_receipt(update_receipt(code), NOW) is None
+    assert device.pending == PENDING
+
+
+@pytest.mark.parametrize(
+    "code", [*sorted(c for c, r in REACTIONS.items() if r is DeviceReaction.FORGET_UPDATE), ReceiptCode.LATE]
+)
+def test_no_update_is_settled_without_being_named(code):
+    """That an update counted, or came too late, is only believed of the update that is named."""
+    device = joined(PENDING)
+    assert device.update_receipt(update_receipt(code, None), NOW) is None
+    assert device.pending == PENDING
+
+
+def test_newer_software_is_not_stuck_with_an_older_update():
+    """A federator of another version cannot read the update, so it cannot name it; still it must end.
+
+    Otherwise an update made before an upgrade is resent for ever, and the device never contributes again.
+    """
+    device = joined(PENDING)
+    reaction = device.update_receipt(update_receipt(ReceiptCode.UNSUPPORTED_VERSION, None), NOW)
+    assert reaction is DeviceReaction.RETRAIN
+    assert device.pending is None
+
+
+@pytest.mark.parametrize("update_id", [ID, None], ids=["named", "unnamed"])
+def test_busy_says_when_to_come_back(update_id):
+    """The same update, not before the pause the federator asked for, and not in step with the others."""
+    device = joined(PENDING)
+    device.due(NOW)
+    device.update_receipt(update_receipt(ReceiptCode.BUSY, update_id, retry_after_s=10.0), NOW)
+    assert device.pending == PENDING
+    assert NOW + 10 <= device.next_due_at() <= NOW + 15
+    assert device.due(NOW + 9.9) == []
+    assert device.due(NOW + 15) == [Outgoing.UPDATE]
+
+
+def test_busy_without_a_time_waits_as_for_an_answer():
+    """An older federator names no pause."""
+    device = joined(PENDING)
+    device.due(NOW)
+    device.update_receipt(update_receipt(ReceiptCode.BUSY), NOW)
+    assert device.next_due_at() >= NOW + FIRST_RESEND_S
+
+
+def test_busy_is_not_overruled_by_an_announcement():
+    """A round is announced to all devices at once: all of them coming back early is what busy asked not to do."""
+    device = joined(PENDING)
+    device.due(NOW)
+    device.update_receipt(update_receipt(ReceiptCode.BUSY, retry_after_s=60.0), NOW)
+    device.announced_round(round_announced(), NOW + 5)
+    assert device.next_due_at() >= NOW + 60
+
+
+def test_an_unknown_client_joins_and_sends_the_same_update():
+    """The federator forgot us, or we left: the update itself is still good."""
+    device = joined(PENDING)
+    device.due(NOW)
+    device.update_receipt(update_receipt(ReceiptCode.UNKNOWN_CLIENT), NOW + 1)
+    assert device.due(NOW + 1) == [Outgoing.JOIN]
+    device.membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 2)
+    assert device.due(NOW + 2) == [Outgoing.UPDATE]
+    assert device.pending == PENDING
+
+
+# --- contributing ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("has_model", "has_round", "is_open", "right_base", "has_pending", "is_settled"),
+    list(product([True, False], repeat=6)),
+)
+def test_may_contribute(has_model, has_round, is_open, right_base, has_pending, is_settled):
+    """Only with an open round, its base model, nothing pending, and no update for this round settled already."""
+    device = participation(PENDING if is_settled or has_pending else None)
+    if has_model:
+        device.announced_model(model(3 if right_base else 2))
+    if has_round:
+        device.announced_round(round_announced(is_open=is_open), NOW)
+    if is_settled:
+        device.update_receipt(update_receipt(ReceiptCode.ACCEPTED), NOW)
+        if has_pending:
+            device.contribute(PendingUpdate(OTHER_ID, 4, b""), NOW)
+    expected = has_model and has_round and is_open and right_base and not has_pending and not is_settled
+    assert device.may_contribute() == expected
+
+
+@pytest.mark.parametrize(
+    "code", sorted(c for c, r in REACTIONS.items() if r in (DeviceReaction.FORGET_UPDATE, DeviceReaction.RETRAIN))
+)
+def test_a_settled_round_gets_no_second_update_but_the_next_one_does(code):
+    """Counted or not, the round is over for this device; the next round is not."""
+    device = joined(PENDING)
+    device.announced_model(model())
+    device.announced_round(round_announced(4), NOW)
+    device.update_receipt(update_receipt(code), NOW)
+    assert not device.may_contribute()
+    device.announced_round(round_announced(5), NOW)
+    assert device.may_contribute()
+
+
+def test_rounds_that_start_over_are_taken():
+    """A federation whose database was restored or made anew counts from a lower number again."""
+    device = joined(PendingUpdate(ID, 40, b""))
+    device.announced_model(model())
+    device.update_receipt(update_receipt(ReceiptCode.ACCEPTED), NOW)
+    device.announced_round(round_announced(2), NOW)
+    assert device.may_contribute()
+
+
+def test_a_new_update_is_sent_at_once():
+    """Once joined there is nothing to wait for, whatever the pauses of the one before."""
+    device = joined(PENDING)
+    sending_times(device, 8)
+    device.update_receipt(update_receipt(ReceiptCode.ACCEPTED), NOW)
+    device.contribute(PendingUpdate(OTHER_ID, 5, b""), NOW + 7)
+    assert device.next_due_at() == NOW + 7
+    assert device.due(NOW + 7) == [Outgoing.UPDATE]
+
+
+def test_the_same_model_again_is_no_news():
+    """A retained announcement comes with every connection; training goes on."""
+    device = participation()
+    assert device.announced_model(model(3))
+    assert not device.announced_model(model(3))
+    assert device.announced_model(model(4))
+    assert device.announced_model(model(4, weights=(1.0,))), "same version, other weights: a restored federation"

@@ -1,0 +1,54 @@
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from foltr.aggregation import fed_avg
+from foltr.errors import DataError
+
+
+def test_weighted_mean_by_hand() -> None:
+    """(1 * a + 3 * b) / 4, in float64 whatever came in."""
+    updates = [(np.array([1, 2], np.float32), 1.0), (np.array([5, 6], np.float32), 3.0)]
+    mean = fed_avg(updates, 2)
+    assert mean.tolist() == [(1 + 3 * 5) / 4, (2 + 3 * 6) / 4]
+    assert mean.dtype == np.float64
+
+
+def test_weight_zero_does_not_count(rng: np.random.Generator) -> None:
+    """A client without interactions changes nothing."""
+    update = rng.normal(size=7)
+    assert fed_avg([(update, 2.0), (rng.normal(size=7), 0.0)], 7).tolist() == pytest.approx(update.tolist())
+
+
+@pytest.mark.parametrize(
+    ("vector", "weight", "complaint"),
+    [
+        (np.zeros(3), 1.0, r"update 1 has shape \(3,\), expected \(2,\)"),
+        (np.zeros((1, 2)), 1.0, "update 1 has shape"),
+        (np.array([0.0, np.nan]), 1.0, "update 1 contains"),
+        (np.array([0.0, np.inf]), 1.0, "update 1 contains"),
+        (np.zeros(2), -1.0, "update 1 has weight"),
+        (np.zeros(2), float("nan"), "update 1 has weight"),
+    ],
+)
+def test_a_bad_update_is_named(vector: np.ndarray, weight: float, complaint: str) -> None:
+    """The message says which update and what was expected."""
+    with pytest.raises(DataError, match=complaint):
+        fed_avg([(np.ones(2), 1.0), (vector, weight)], 2)
+
+
+@pytest.mark.parametrize("updates", [[], [(np.ones(2), 0.0)]])
+def test_nothing_to_average_is_an_error(updates: list) -> None:
+    """No weight, no mean."""
+    with pytest.raises(DataError, match="add up to zero"):
+        fed_avg(updates, 2)
+
+
+def test_memory_does_not_grow_with_the_number_of_updates() -> None:
+    """500 updates of 80 kB pass through less than 1 MB."""
+    tracemalloc.start()
+    fed_avg(((np.full(20_000, i, np.float32), 1.0) for i in range(500)), 20_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1_000_000

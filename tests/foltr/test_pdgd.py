@@ -1,0 +1,182 @@
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foltr.aggregation import fed_avg
+from foltr.click_models import click_model, simulate_clicks
+from foltr.errors import DataError
+from foltr.letor import load_split
+from foltr.metrics import mean_ndcg_at_k
+from foltr.pdgd import pdgd_gradient, pdgd_step, plackett_luce_denominators, reversal_weight, score_gradient
+from foltr.rankers import sample_plackett_luce, score
+
+
+def probability(scores: np.ndarray, ranking: list[int]) -> float:
+    """P(R | D) by the definition (FPDGD, Eq. 2)."""
+    left = list(range(len(scores)))
+    result = 1.0
+    for document in ranking:
+        result *= np.exp(scores[document]) / sum(np.exp(scores[d]) for d in left)
+        left.remove(document)
+    return result
+
+
+def swapped(ranking: list[int], a: int, b: int) -> list[int]:
+    result = list(ranking)
+    result[a], result[b] = result[b], result[a]
+    return result
+
+
+def literal_gradient(weights: np.ndarray, features: np.ndarray, ranking: list[int], clicks: list[bool]) -> np.ndarray:
+    """FPDGD, Algorithm 1, line by line with whole-ranking probabilities."""
+    scores = features.astype(np.float64) @ weights
+    gradient = np.zeros(len(weights))
+    if not any(clicks):
+        return gradient
+    last = max(i for i, clicked in enumerate(clicks) if clicked)
+    for p, q in itertools.product(range(len(ranking)), repeat=2):
+        if not clicks[p] or clicks[q] or q > last + 1:
+            continue
+        shown, reversed_ = probability(scores, ranking), probability(scores, swapped(ranking, p, q))
+        rho = reversed_ / (shown + reversed_)
+        e_p, e_q = np.exp(scores[ranking[p]]), np.exp(scores[ranking[q]])
+        slope = e_p * e_q / (e_p + e_q) ** 2
+        gradient += rho * slope * (features[ranking[p]].astype(np.float64) - features[ranking[q]])
+    return gradient
+
+
+@pytest.mark.parametrize(("docs", "k"), [(2, 2), (5, 5), (6, 4), (9, 3)])
+def test_reversal_weight_is_the_ratio_of_ranking_probabilities(rng: np.random.Generator, docs: int, k: int) -> None:
+    """rho from the denominators equals P(R*) / (P(R) + P(R*)) multiplied out, for every pair of positions."""
+    scores = rng.normal(scale=2.0, size=docs)
+    ranking = rng.permutation(docs)[:k]
+    shown_scores, log_denominators = plackett_luce_denominators(scores, ranking)
+    for a, b in itertools.combinations(range(k), 2):
+        shown = probability(scores, ranking.tolist())
+        other = probability(scores, swapped(ranking.tolist(), a, b))
+        assert reversal_weight(shown_scores, log_denominators, a, b) == pytest.approx(
+            other / (shown + other), rel=1e-12
+        )
+
+
+@pytest.mark.parametrize("docs", [10, 30])
+def test_gradient_is_the_published_algorithm(rng: np.random.Generator, docs: int) -> None:
+    """The gradient equals a slow transcription of Algorithm 1, for many click patterns."""
+    for _ in range(20):
+        features = rng.random((docs, 7), dtype=np.float32)
+        weights = rng.normal(size=7).astype(np.float32)
+        ranking = rng.permutation(docs)[:10]
+        clicks = rng.random(10) < rng.choice([0.1, 0.5, 0.9])
+        expected = literal_gradient(weights.astype(np.float64), features, ranking.tolist(), clicks.tolist())
+        np.testing.assert_allclose(pdgd_gradient(weights, features, ranking, clicks), expected, rtol=2e-5, atol=1e-7)
+
+
+def test_one_click_prefers_over_those_above_and_the_next_below() -> None:
+    """A click at rank 2 of 5 involves ranks 1, 2 and 3 only."""
+    clicks = np.array([False, True, False, False, False])
+    gradient = score_gradient(np.zeros(8), np.arange(5), clicks)
+    assert gradient[1] > 0 > gradient[0]
+    assert gradient[2] < 0
+    assert gradient[3:].tolist() == [0.0, 0.0]
+    # Equal scores: both rankings are equally likely, the slope of the logistic function is 1/4.
+    assert gradient.tolist() == pytest.approx([-0.5 * 0.25, 2 * 0.5 * 0.25, -0.5 * 0.25, 0, 0])
+
+
+@pytest.mark.parametrize("clicks", [[False] * 4, [True] * 4])
+def test_no_preference_no_gradient(clicks: list[bool]) -> None:
+    """Without a click, or with nothing but clicks, nothing is learned."""
+    features = np.eye(6, dtype=np.float32)
+    assert not pdgd_gradient(np.zeros(6), features, np.arange(4), np.array(clicks)).any()
+
+
+def test_scores_far_apart_neither_overflow_nor_cancel(rng: np.random.Generator) -> None:
+    """Scores in the thousands give finite weights that do not change when all scores are shifted."""
+    scores = rng.normal(scale=3.0, size=20)
+    ranking, clicks = np.arange(10), rng.random(10) < 0.5
+    reference = score_gradient(scores, ranking, clicks)
+    np.testing.assert_allclose(score_gradient(scores + 4096.0, ranking, clicks), reference, rtol=1e-8, atol=1e-12)
+    wild = score_gradient(scores * 1000.0, ranking, clicks)
+    assert np.isfinite(wild).all()
+    assert np.abs(wild).max() <= 25 * 0.25
+
+
+def test_permuting_the_candidates_changes_nothing(rng: np.random.Generator) -> None:
+    """The gradient depends on the documents, not on how the device numbers them."""
+    features = rng.random((15, 4), dtype=np.float32)
+    weights = rng.normal(size=4)
+    ranking, clicks = rng.permutation(15)[:10], rng.random(10) < 0.4
+    order = rng.permutation(15)
+    np.testing.assert_allclose(
+        pdgd_gradient(weights, features[order], np.argsort(order)[ranking], clicks),
+        pdgd_gradient(weights, features, ranking, clicks),
+        rtol=1e-5,
+        atol=1e-9,
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_step_moves_along_the_gradient_in_a_new_array(rng: np.random.Generator, dtype: type) -> None:
+    """w + eta * gradient, in the type of w; the argument stays as it was; given scores spare the scoring."""
+    features = rng.random((12, 5), dtype=np.float32)
+    weights = rng.normal(size=5).astype(dtype)
+    before = weights.copy()
+    ranking, clicks = np.arange(10), rng.random(10) < 0.5
+    after = pdgd_step(weights, features, ranking, clicks, 0.1)
+    expected = weights + 0.1 * pdgd_gradient(weights, features, ranking, clicks)
+    np.testing.assert_allclose(after, expected.astype(dtype), rtol=1e-6)
+    assert after.dtype == dtype
+    assert (weights == before).all()
+    given = pdgd_step(weights, features, ranking, clicks, 0.1, score(weights, features))
+    assert (given == after).all()
+
+
+@pytest.mark.parametrize(
+    ("ranking", "clicks", "score_of_first", "complaint"),
+    [
+        ([0, 9], [True, False], 0.0, "candidates"),
+        ([-1, 0], [True, False], 0.0, "candidates"),
+        ([1, 1], [True, False], 0.0, "twice"),
+        ([0, 1, 2], [True, False], 0.0, "one entry for each"),
+        ([0, 1], [True, False], np.nan, "finite"),
+        ([0, 1], [True, False], np.inf, "finite"),
+        ([1, 2], [True, False], np.nan, "finite"),
+    ],
+)
+def test_wrong_interactions_are_refused(
+    ranking: list[int], clicks: list[bool], score_of_first: float, complaint: str
+) -> None:
+    """What compiled code could turn into a wrong read of memory or a silent NaN is an error with a reason."""
+    scores = np.zeros(4)
+    scores[0] = score_of_first
+    with pytest.raises(DataError, match=complaint):
+        score_gradient(scores, np.array(ranking), np.array(clicks))
+
+
+def test_features_must_fit_the_weights() -> None:
+    """A kernel never reads past a row."""
+    with pytest.raises(DataError, match="features"):
+        pdgd_step(np.zeros(3), np.zeros((4, 2), np.float32), np.arange(2), np.array([True, False]), 0.1, np.zeros(4))
+
+
+def test_federated_pdgd_learns_from_real_clicks(real_data, parsed_cache: Path, rng: np.random.Generator) -> None:
+    """Ten clients, five interactions a round, 100 rounds on MQ2008: well above a random order, near ridge."""
+    split = load_split(real_data("MQ2008") / "Fold1", cache_dir=parsed_cache)
+    model = click_model("navigational", 3)
+    weights = np.zeros(split.train.n_features, np.float32)
+    for _ in range(100):
+        local = []
+        for _ in range(10):
+            mine = weights
+            for i in rng.integers(split.train.n_queries, size=5).tolist():
+                features, relevance = split.train.query(i)
+                scores = score(mine, features)
+                ranking = sample_plackett_luce(scores, 10, rng)
+                clicks = simulate_clicks(model, relevance[ranking], rng)
+                mine = pdgd_step(mine, features, ranking, clicks, 0.1, scores)
+            local.append((mine, 5.0))
+        weights = fed_avg(local, weights.shape[0]).astype(np.float32)
+    result = mean_ndcg_at_k(weights, split.test)
+    assert (result.n_evaluated, result.n_queries) == (105, 156)
+    assert result.mean > 0.64
