@@ -11,6 +11,7 @@ from enum import StrEnum
 from edge_client.store import PendingUpdate
 from foltr.messages import (
     REACTIONS,
+    UNNAMED_REFUSALS,
     DeviceReaction,
     MembershipReceipt,
     ModelAnnouncement,
@@ -36,16 +37,16 @@ class _Resend:
 
     due_at: float = 0.0
     n_sent: int = 0
-    last_sent_at: float = float("-inf")
+    not_before: float = float("-inf")
 
     def sent(self, now: float, rng: random.Random) -> None:
-        pause = min(RESEND_LIMIT_S, FIRST_RESEND_S * 2**self.n_sent)
+        pause = min(RESEND_LIMIT_S, FIRST_RESEND_S * 2 ** min(self.n_sent, 16))
         self.due_at = now + pause * rng.uniform(0.75, 1.25)  # a fleet must not resend in step
         self.n_sent += 1
-        self.last_sent_at = now
+        self.not_before = now + ANSWER_TIME_S
 
     def bring_forward(self, now: float) -> None:
-        self.due_at = min(self.due_at, max(now, self.last_sent_at + ANSWER_TIME_S))
+        self.due_at = min(self.due_at, max(now, self.not_before))
 
 
 class Participation:
@@ -92,20 +93,21 @@ class Participation:
 
     def update_receipt(self, receipt: UpdateReceipt, now: float) -> DeviceReaction | None:
         """What to do with the pending update; None if the receipt is not about it."""
-        if self.pending is None or receipt.update_id not in (None, self.pending.update_id):
+        if self.pending is None:
+            return None
+        unnamed = receipt.update_id is None and receipt.code in UNNAMED_REFUSALS
+        if receipt.update_id != self.pending.update_id and not unnamed:
             return None
         reaction = REACTIONS.get(receipt.code)
         if reaction is DeviceReaction.SEND_AGAIN:
             pause = FIRST_RESEND_S if receipt.retry_after_s is None else receipt.retry_after_s
-            self._update.due_at = now + pause * self._rng.uniform(1.0, 1.5)
+            self._update.due_at = self._update.not_before = now + pause * self._rng.uniform(1.0, 1.5)
         elif reaction is DeviceReaction.JOIN_AGAIN:
             self.joined = False
             self._join = _Resend(due_at=now)
-        elif reaction is not None and (receipt.update_id is not None or reaction is DeviceReaction.DISCARD):
+        elif reaction is not None:
             self._settled_round = self.pending.round
             self.pending = None
-        else:
-            return None
         return reaction
 
     # --- what to do -----------------------------------------------------------------------------------------

@@ -42,6 +42,13 @@ class FederationPlan:
         if not 0 < policy.max_time_s <= 30 * 86_400:
             raise SettingsError(f"max_time_s: {policy.max_time_s:g} is not between 0 and 30 days")
 
+        if self.stop_after_round is not None and self.stop_after_round < 1:
+            raise SettingsError(f"stop_after_round: {self.stop_after_round} is below 1")
+        for name in ("resume_grace_s", "database_patience_s"):
+            seconds = getattr(self, name)
+            if not 0 <= seconds <= 86_400:
+                raise SettingsError(f"{name}: {seconds:g} is not between 0 and a day")
+
     @property
     def ranker(self) -> LinearRankerSpec:
         return LinearRankerSpec(n_features=self.n_features)

@@ -133,14 +133,15 @@ class Round:
         """A stored round after a restart.
 
         Its deadline is at least ``grace_s`` away: updates that waited in the broker or on devices while the
-        federator was down deserve the chance to be counted before the round is given up.
+        federator was down deserve the chance to be counted before the round is given up. Nor is it further away
+        than a new round's would be: the clock may have been set back since.
         """
         return cls(
             number,
             base_version,
             policy,
-            opened_at=opened_at,
-            closes_at=max(closes_at, now + grace_s),
+            opened_at=min(opened_at, now),
+            closes_at=min(max(closes_at, now + grace_s), now + max(policy.max_time_s, grace_s)),
             state=state,
             contributions=dict(contributions),
         )
@@ -188,7 +189,7 @@ class Round:
 
     def wake_at(self) -> float:
         """When `next_step` may change its answer although no message arrived."""
-        if self.state is not RoundState.COLLECTING:
+        if self.state is not RoundState.COLLECTING or self._full:
             return self.opened_at
         quorum = len(self.contributions) >= self.policy.min_clients
         return min(self.opened_at + self.policy.min_time_s, self.closes_at) if quorum else self.closes_at

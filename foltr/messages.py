@@ -81,6 +81,15 @@ REACTIONS: dict[ReceiptCode, DeviceReaction] = {
 }
 
 
+# The refusals of a message that was not read far enough to know its update_id. All others name the update.
+UNNAMED_REFUSALS = {
+    ReceiptCode.MALFORMED,
+    ReceiptCode.TOO_LARGE,
+    ReceiptCode.UNSUPPORTED_VERSION,
+    ReceiptCode.BUSY,
+}
+
+
 class Message(BaseModel):
     """Base of all messages: frozen, strict, no unknown fields."""
 

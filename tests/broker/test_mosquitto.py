@@ -1,0 +1,226 @@
+"""The generated Mosquitto configuration: what it says, where it is refused, and that the real broker keeps data."""
+
+import asyncio
+import os
+import pwd
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from servers import MissingError, MosquittoServer
+
+from broker.address import BrokerAddress
+from broker.link import InboundMessage, MqttLink
+from broker.mosquitto import (
+    MAX_PACKET_SIZE,
+    MESSAGE_SIZE_LIMIT,
+    MosquittoSettings,
+    mosquitto_config,
+    write_config,
+)
+from foltr.errors import SettingsError, UnavailableError
+from foltr.messages import MAX_MESSAGE_BYTES
+
+# Three times the queue of a Mosquitto with its default settings.
+N_MESSAGES = 3000
+TIMEOUT_S = 30.0
+TOPIC = "foltr/v1/test/clients/d1/updates"
+
+SETTINGS = MosquittoSettings(data_dir=Path("/var/lib/foltr-broker"))
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
+
+
+def options(text: str) -> list[str]:
+    """The lines that Mosquitto reads."""
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def as_me(folder: Path) -> MosquittoSettings:
+    """Settings with the data below ``folder``, for a Mosquitto that stays the user who runs the tests."""
+    return MosquittoSettings(data_dir=folder / "data", user=pwd.getpwuid(os.geteuid()).pw_name)
+
+
+def test_listens_on_loopback_by_default() -> None:
+    assert "listener 1883 127.0.0.1" in options(mosquitto_config(SETTINGS))
+
+
+def test_replaces_the_defaults_that_lose_data() -> None:
+    assert {
+        "max_queued_messages 100000",
+        "persistence true",
+        "persistence_location /var/lib/foltr-broker/",
+        "set_tcp_nodelay true",
+    } <= set(options(mosquitto_config(SETTINGS)))
+
+
+def test_lets_every_message_of_the_protocol_through() -> None:
+    """A payload of the largest size, on the longest topic MQTT has, fits."""
+    assert MESSAGE_SIZE_LIMIT >= MAX_MESSAGE_BYTES
+    assert MAX_PACKET_SIZE >= MESSAGE_SIZE_LIMIT + 65_535
+
+
+def test_gives_a_reason_above_every_option() -> None:
+    lines = mosquitto_config(SETTINGS).splitlines()
+    unexplained = [
+        line
+        for before, line in zip(lines, lines[1:], strict=False)
+        if line and not line.startswith("#") and not before.startswith(("#", "log_type"))
+    ]
+    assert unexplained == []
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_an_anonymous_listener_on_loopback_is_allowed(listen: str) -> None:
+    assert "allow_anonymous true" in options(mosquitto_config(replace(SETTINGS, listen=listen)))
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0", "::", "192.168.1.2", "broker.example"])  # noqa: S104
+def test_an_anonymous_listener_on_a_network_is_refused_unless_asked_for(listen: str) -> None:
+    settings = replace(SETTINGS, listen=listen)
+    with pytest.raises(SettingsError, match="--allow-anonymous-network"):
+        mosquitto_config(settings)
+
+    text = mosquitto_config(replace(settings, allow_anonymous_network=True))
+    assert "WARNING: there is no access control" in text.split("listener", 1)[0].replace("\n# ", " ")
+
+
+def test_a_listener_that_asks_for_names_may_be_on_a_network() -> None:
+    text = mosquitto_config(replace(SETTINGS, listen="0.0.0.0", allow_anonymous=False))  # noqa: S104
+    assert "allow_anonymous false" in options(text)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"listen": "127.0.0.1\nallow_anonymous true"},
+        {"listen": ""},
+        {"port": 0},
+        {"port": 65536},
+        {"data_dir": Path("relative")},
+        {"data_dir": Path("/srv/a\nuser root")},
+        {"user": "a b"},
+    ],
+)
+def test_refuses_what_mosquitto_would_misread(wrong: dict[str, object]) -> None:
+    with pytest.raises(SettingsError, match=next(iter(wrong))):
+        mosquitto_config(replace(SETTINGS, **wrong))  # type: ignore[arg-type]
+
+
+def test_writes_the_file_and_creates_the_data_directory(tmp_path: Path) -> None:
+    settings = as_me(tmp_path)
+    path = write_config(tmp_path / "out", settings)
+    assert path == tmp_path / "out" / "mosquitto.conf"
+    assert path.read_text() == mosquitto_config(settings)
+    assert settings.data_dir.is_dir()
+
+
+def test_replaces_a_different_file_only_when_forced(tmp_path: Path) -> None:
+    settings = as_me(tmp_path)
+    path = write_config(tmp_path, settings)
+    assert write_config(tmp_path, settings) == path
+
+    path.write_text("port 1\n")
+    with pytest.raises(SettingsError, match="--force"):
+        write_config(tmp_path, settings)
+    assert path.read_text() == "port 1\n"
+
+    write_config(tmp_path, settings, force=True)
+    assert path.read_text() == mosquitto_config(settings)
+
+
+def test_names_the_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(UnavailableError, match=r"taken.*--out"):
+        write_config(tmp_path / "taken", as_me(tmp_path))
+
+
+@only_root
+def test_root_gives_the_data_to_the_user_mosquitto_becomes() -> None:
+    folder = Path(tempfile.mkdtemp(prefix="foltr-mosquitto-", dir="/tmp"))
+    try:
+        folder.chmod(0o755)
+        write_config(folder, replace(as_me(folder), user="nobody"))
+        assert (folder / "data").owner() == "nobody"
+    finally:
+        shutil.rmtree(folder)
+
+
+@only_root
+def test_root_is_told_when_that_user_cannot_reach_the_data(tmp_path: Path) -> None:
+    """Mosquitto itself would start, and lose everything at its first restart."""
+    tmp_path.chmod(0o700)
+    with pytest.raises(SettingsError, match=r"nobody, who cannot enter .*--out"):
+        write_config(tmp_path, replace(as_me(tmp_path), user="nobody"))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[MosquittoServer]:
+    """A real Mosquitto that runs on the generated configuration."""
+    try:
+        server = MosquittoServer(tmp_path)
+    except MissingError as error:
+        pytest.skip(f"Mosquitto: {error}")
+    server.config = write_config(tmp_path / "generated", replace(as_me(tmp_path), port=server.port))
+    server.start()
+    yield server
+    server.stop()
+
+
+class Subscriber:
+    """A persistent session that counts what it is sent."""
+
+    def __init__(self, url: str) -> None:
+        self.payloads: list[bytes] = []
+        self.link = MqttLink(
+            BrokerAddress.parse(url), client_id="subscriber", subscriptions=[TOPIC], on_message=self._take
+        )
+
+    def _take(self, message: InboundMessage) -> None:
+        self.payloads.append(message.payload)
+
+    async def receive(self, n_messages: int) -> list[bytes]:
+        """Come back and stay until ``n_messages`` have arrived, or no longer than the limit."""
+        async with self.link:
+            await self.link.wait_connected(TIMEOUT_S)
+            give_up_at = asyncio.get_running_loop().time() + TIMEOUT_S
+            while len(self.payloads) < n_messages and asyncio.get_running_loop().time() < give_up_at:
+                await asyncio.sleep(0.02)
+        return self.payloads
+
+
+async def publish(url: str, payloads: list[bytes]) -> None:
+    link = MqttLink(
+        BrokerAddress.parse(url), client_id="publisher", subscriptions=[], on_message=lambda _: None, persistent=False
+    )
+    async with link:
+        await link.wait_connected(TIMEOUT_S)
+        for start in range(0, len(payloads), 500):
+            await asyncio.gather(*(link.publish(TOPIC, payload) for payload in payloads[start : start + 500]))
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["running", "restarted by SIGTERM"])
+async def test_keeps_what_was_sent_while_the_subscriber_was_away(server: MosquittoServer, restart: bool) -> None:
+    """All of it, once, where the default settings would drop two thirds."""
+    await Subscriber(server.url).receive(0)
+    sent = [b"%04d" % number + bytes(540) for number in range(N_MESSAGES)]
+    await publish(server.url, sent)
+    if restart:
+        server.stop()
+        server.start()
+    assert sorted(await Subscriber(server.url).receive(N_MESSAGES)) == sent
+
+
+async def test_carries_the_largest_message(server: MosquittoServer) -> None:
+    await Subscriber(server.url).receive(0)
+    await publish(server.url, [bytes(MAX_MESSAGE_BYTES)])
+    assert await Subscriber(server.url).receive(1) == [bytes(MAX_MESSAGE_BYTES)]
+
+
+def test_the_broker_says_nothing_against_the_configuration(server: MosquittoServer) -> None:
+    server.stop()
+    log = server.log.read_text()
+    assert "Error" not in log
+    assert "Warning" not in log
