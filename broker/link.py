@@ -194,12 +194,11 @@ class MqttLink:
             """Hands each message on at once: aiomqtt's own is unbounded or drops, and costs a task each."""
 
             def put_nowait(self, item: aiomqtt.Message) -> None:
-                payload = item.payload if isinstance(item.payload, bytes) else b""
                 try:
-                    handler(InboundMessage(str(item.topic), payload, retained=item.retain))
+                    handler(InboundMessage(str(item.topic), item.payload, retained=item.retain))
                 except Exception:
                     # An exception here would end the connection, and the same message would end the next.
-                    log.exception("message_handler_failed", topic=str(item.topic), n_bytes=len(payload))
+                    log.exception("message_handler_failed", topic=str(item.topic), n_bytes=len(item.payload))
 
         will = self._last_will
         return aiomqtt.Client(

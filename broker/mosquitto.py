@@ -114,8 +114,7 @@ sys_interval 10
 # Standard error, for whoever runs the process to collect.
 log_dest stderr
 
-# Error, warning and notice, without the line for every connection that the default adds. That messages of a
-# client are being dropped is a notice.
+# The default without "information", which is a line at every save. That messages are being dropped is a notice.
 log_type error
 log_type warning
 log_type notice

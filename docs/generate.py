@@ -41,7 +41,7 @@ def receipts_table() -> str:
 def round_diagram() -> str:
     lines = ["```mermaid", "stateDiagram-v2", "    [*] --> collecting"]
     lines += [f"    {state} --> {following}: {event}" for (state, event), following in TRANSITIONS.items()]
-    final = {following for following in TRANSITIONS.values()} - {state for state, _ in TRANSITIONS}
+    final = set(TRANSITIONS.values()) - {state for state, _ in TRANSITIONS}
     lines += [f"    {state} --> [*]" for state in sorted(final)]
     return "\n".join([*lines, "```"])
 

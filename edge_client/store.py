@@ -7,8 +7,8 @@ that stores it, and they are deleted in the same transaction that removes it.
 """
 
 import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,6 +72,7 @@ class DeviceStore:
     """
 
     def __init__(self, path: str | Path, *, client_id: str, federation: str, max_interactions: int) -> None:
+        self._path = str(path)
         self._max_interactions = max_interactions
         try:
             self._db = sqlite3.connect(path, isolation_level=None, timeout=5.0)
@@ -201,24 +202,24 @@ class DeviceStore:
                 (n_stored - self._max_interactions + 1,),
             )
 
-    def _transaction(self) -> "_Transaction":
-        return _Transaction(self._db)
-
-
-class _Transaction:
-    """BEGIN IMMEDIATE … COMMIT, or ROLLBACK on an exception."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-
-    def __enter__(self) -> sqlite3.Cursor:
-        self._cursor = self._db.cursor()
-        self._cursor.execute("BEGIN IMMEDIATE")
-        return self._cursor
-
-    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
-        with closing(self._cursor):
-            self._cursor.execute("COMMIT" if failed is None else "ROLLBACK")
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Cursor]:
+        """BEGIN IMMEDIATE ... COMMIT, or nothing happened and DataError says why (say, a full disk)."""
+        try:
+            with closing(self._db.cursor()) as cursor:
+                cursor.execute("BEGIN IMMEDIATE")
+                try:
+                    yield cursor
+                    cursor.execute("COMMIT")
+                finally:
+                    # After some errors SQLite has rolled back by itself.
+                    if self._db.in_transaction:
+                        cursor.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise DataError(
+                f"device store {self._path}: {error}. Nothing was changed; free space on its disk, "
+                "and see that no other process uses it"
+            ) from error
 
 
 def _interaction(row_id: int, n_documents: int, features: bytes, ranking: bytes, clicks: bytes) -> Interaction:

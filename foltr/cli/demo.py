@@ -165,9 +165,8 @@ class _Demo:
     _last_printed = 0
 
     async def _report(self, data: "LoadedData", database: "Database", seconds: float) -> dict[str, Any]:
-        from storage.queries import count_rejections, list_rounds
-
         from storage.models import list_models
+        from storage.queries import count_rejections, list_rounds
 
         name = self._settings.federation
         rounds = await list_rounds(database, name, limit=self._n_rounds)

@@ -5,7 +5,6 @@ import sqlite3
 
 import numpy as np
 import pytest
-
 from cli.commands import foltr
 
 
@@ -58,7 +57,12 @@ def test_show_and_list_commands_print_json_and_tables(demo):
     assert [row["round"] for row in client["contributions"]] == list(range(1, 7))
     models = json.loads(foltr("models", "list", *options, "--json").stdout)
     assert [model["version"] for model in models] == list(range(6, -1, -1))
-    for command in (("rounds", "show", "3"), ("clients", "list"), ("clients", "show", "device-002"), ("models", "list")):
+    for command in (
+        ("rounds", "show", "3"),
+        ("clients", "list"),
+        ("clients", "show", "device-002"),
+        ("models", "list"),
+    ):
         done = foltr(*command, *options)
         assert done.returncode == 0
         assert done.stdout.strip()

@@ -3,7 +3,6 @@
 import socket
 
 import pytest
-
 from cli.commands import foltr
 
 COMMANDS = {

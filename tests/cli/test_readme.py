@@ -7,7 +7,6 @@ import sys
 import time
 
 import pytest
-
 from cli.commands import PROJECT, environment, foltr, start, stop
 
 

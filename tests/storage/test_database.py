@@ -176,10 +176,14 @@ async def test_a_killed_postgresql_is_transient_and_comes_back() -> None:
     try:
         server.start()
         async with await Database.connect(server.url("postgres")) as db:
-            async with db.transaction() as connection:
-                await asyncio.to_thread(server.kill)
-                with pytest.raises(DBAPIError) as caught:
+
+            async def lose_the_server() -> None:
+                async with db.transaction() as connection:
+                    await asyncio.to_thread(server.kill)
                     await connection.execute(text("SELECT 1"))
+
+            with pytest.raises(DBAPIError) as caught:
+                await lose_the_server()
             assert is_transient(caught.value)
             with pytest.raises(UnavailableError) as refused:
                 async with db.transaction():

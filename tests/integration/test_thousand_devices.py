@@ -1,0 +1,36 @@
+"""A thousand simulated devices in one process, each with its own connection, over Mosquitto."""
+
+import json
+
+import pytest
+from cli.commands import foltr, start, stop
+
+N_CLIENTS, N_ROUNDS = 1000, 20
+
+
+@pytest.mark.slow
+def test_a_thousand_devices_complete_twenty_rounds(mosquitto_server, tmp_path):
+    """Every device contributes to every round, and each of the 20,000 updates is receipted accepted once."""
+    db = f"sqlite:///{tmp_path}/federator.sqlite"
+    variables = {
+        "FOLTR_BROKER_URL": mosquitto_server.url,
+        "FOLTR_DB_URL": db,
+        "FOLTR_DATASET": "synthetic",
+        "FOLTR_INTERACTIONS": "1",
+        "FOLTR_LOG_LEVEL": "warning",
+    }
+    assert foltr("db", "upgrade", **variables).returncode == 0
+    counts = ("--min-clients", str(N_CLIENTS), "--max-clients", str(N_CLIENTS))
+    federator = start("federator", "run", *counts, "--max-time", "90", "--rounds", str(N_ROUNDS), **variables)
+    try:
+        devices = foltr(
+            *("client", "run", "--id", "device", "--count", str(N_CLIENTS), "--json"), timeout_s=240, **variables
+        )
+        assert devices.returncode == 0, devices.stderr[-2000:]
+        assert federator.wait(timeout=30) == 0
+    finally:
+        stop(federator)
+    receipts = json.loads(devices.stdout)["receipts"]
+    assert receipts["accepted"] + receipts.get("duplicate", 0) >= N_CLIENTS * N_ROUNDS
+    rounds = json.loads(foltr("rounds", "list", "--json", **variables).stdout)
+    assert [(row["state"], row["n_updates"]) for row in rounds] == [("completed", N_CLIENTS)] * N_ROUNDS
