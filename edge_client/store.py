@@ -21,7 +21,7 @@ _SCHEMA_VERSION = 1
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
 CREATE TABLE interactions (
-    id INTEGER PRIMARY KEY,
+    id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used again: the agent remembers by it what it has learned
     serp_id TEXT NOT NULL UNIQUE,
     n_documents INTEGER NOT NULL CHECK (n_documents > 0),
     features BLOB NOT NULL,   -- little-endian float32, (n_documents, features), row by row
@@ -75,8 +75,12 @@ class DeviceStore:
         self._path = str(path)
         self._max_interactions = max_interactions
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=5.0)
-            self._prepare(str(path), client_id, federation)
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=1.0)
+            try:
+                self._prepare(str(path), client_id, federation)
+            except BaseException:
+                self._db.close()  # or its lock would outlive the refusal
+                raise
         except sqlite3.Error as error:
             raise DataError(
                 f"device store {path}: {error}. Name a writable file with store= or --store; "
@@ -104,15 +108,16 @@ class DeviceStore:
             clicks.astype("u1").tobytes(),
         )
         with self._transaction() as cursor:
-            self._make_room(cursor)
             cursor.execute(
                 "INSERT OR IGNORE INTO interactions (serp_id, n_documents, features, ranking, clicks) "
                 "VALUES (?, ?, ?, ?, ?)",
                 values,
             )
-            if cursor.rowcount != 1 or cursor.lastrowid is None:
+            row_id = cursor.lastrowid
+            if cursor.rowcount != 1 or row_id is None:
                 return None
-            return Interaction(cursor.lastrowid, features, ranking, clicks)
+            self._make_room(cursor)
+            return Interaction(row_id, features, ranking, clicks)
 
     def waiting_interactions(self, limit: int) -> list[Interaction]:
         """The oldest interactions that no update holds."""
@@ -135,7 +140,11 @@ class DeviceStore:
     # --- the unsent update ----------------------------------------------------------------------------------
 
     def put_update(self, update: PendingUpdate, interaction_ids: Sequence[int]) -> None:
-        """Make ``update`` the pending one, holding these interactions."""
+        """Make ``update`` the pending one, holding these interactions.
+
+        Raises:
+            DataError: one of them is not waiting any more; nothing is changed.
+        """
         with self._transaction() as cursor:
             cursor.execute(
                 "INSERT INTO pending_update (only_one, update_id, round, payload) VALUES (1, ?, ?, ?)",
@@ -145,6 +154,11 @@ class DeviceStore:
                 "UPDATE interactions SET update_id = ? WHERE id = ? AND update_id IS NULL",
                 [(update.update_id, i) for i in interaction_ids],
             )
+            if cursor.rowcount != len(interaction_ids):
+                raise DataError(
+                    f"update {update.update_id}: only {cursor.rowcount} of its {len(interaction_ids)} interactions "
+                    "are still waiting"
+                )
 
     def pending_update(self) -> PendingUpdate | None:
         row = self._db.execute("SELECT update_id, round, payload FROM pending_update").fetchone()
@@ -173,6 +187,8 @@ class DeviceStore:
     # --- helpers --------------------------------------------------------------------------------------------
 
     def _prepare(self, path: str, client_id: str, federation: str) -> None:
+        # Two processes on one store would each train on the same clicks. The lock ends with the process.
+        self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
@@ -195,11 +211,11 @@ class DeviceStore:
 
     def _make_room(self, cursor: sqlite3.Cursor) -> None:
         n_stored = cursor.execute("SELECT count(*) FROM interactions").fetchone()[0]
-        if n_stored >= self._max_interactions:
+        if n_stored > self._max_interactions:
             cursor.execute(
                 "DELETE FROM interactions WHERE id IN "
                 "(SELECT id FROM interactions WHERE update_id IS NULL ORDER BY id LIMIT ?)",
-                (n_stored - self._max_interactions + 1,),
+                (n_stored - self._max_interactions,),
             )
 
     @contextmanager

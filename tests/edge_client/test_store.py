@@ -141,8 +141,7 @@ def test_writing_again_after_the_disk_was_full(store):
     n_pages = store._db.execute("PRAGMA page_count").fetchone()[0]
     store._db.execute(f"PRAGMA max_page_count = {n_pages}")
     with pytest.raises(DataError, match="full"):
-        for i in range(1_000):
-            add(store, f"too-much-{i}")
+        add(store, *(f"too-much-{i}" for i in range(1_000)))
     store._db.execute("PRAGMA max_page_count = 100000")
     n_stored = store.n_waiting()
     assert add(store, "b")[0] is not None

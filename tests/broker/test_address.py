@@ -1,0 +1,97 @@
+"""The address of a broker: what is understood, and that a password is never shown."""
+
+import pytest
+
+from broker.address import BrokerAddress
+from foltr.errors import SettingsError
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("mqtt://127.0.0.1:1884", BrokerAddress("127.0.0.1", 1884)),
+        ("mqtt://localhost", BrokerAddress("localhost", 1883)),
+        ("mqtt://localhost/", BrokerAddress("localhost", 1883)),
+        ("mqtt://[::1]:1884", BrokerAddress("::1", 1884)),
+        ("mqtt://ann@broker", BrokerAddress("broker", 1883, "ann")),
+        ("mqtt://ann:s3cret@broker:1", BrokerAddress("broker", 1, "ann", "s3cret")),
+        ("mqtt://a%40b:p%2F%3A%23@broker", BrokerAddress("broker", 1883, "a@b", "p/:#")),
+        ("mqtt://ann:p@ss@broker", BrokerAddress("broker", 1883, "ann", "p@ss")),
+    ],
+)
+def test_an_address_is_read(url, address):
+    """Host, port, user and password, with percent escapes."""
+    assert BrokerAddress.parse(url) == address
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "broker",
+        "broker:1883",
+        "127.0.0.1:1883",
+        "mqtts://broker",
+        "tcp://broker",
+        "http://broker:1883",
+        "mqtt://",
+        "mqtt://:1883",
+        "mqtt://ann:s3cret@",
+        "mqtt://broker:port",
+        "mqtt://broker:65536",
+        "mqtt://broker:-1",
+        "mqtt://broker:0",
+        "mqtt://broker/topic",
+        "mqtt://broker?x=1",
+        "mqtt://broker#x",
+        "mqtt://[::1",
+    ],
+)
+def test_anything_else_is_refused_with_an_example(url):
+    """The setting is named and the form is shown; no part of an address is silently ignored."""
+    with pytest.raises(SettingsError, match=r"^broker_url: .*mqtt://127\.0\.0\.1:1883"):
+        BrokerAddress.parse(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mqtts://ann:s3cret@broker",
+        "mqtt://ann:s3cret@broker/topic",
+        "mqtt://ann:s3cret@broker:port",
+        "mqtt://ann:s3cret@broker:65536",
+        "mqtt://ann:s3cret/x@broker",
+        "mqtt://ann:s3cret#x@broker",
+        "mqtt://ann:s3cret?x@broker",
+        "ann:s3cret@broker",
+        "mqtt://ann:s3cret@",
+        "mqtt://ann:s3cret@[::1",
+    ],
+)
+def test_a_refusal_does_not_show_the_password(url):
+    """The message goes to a terminal and to logs; a password often holds characters that break the address."""
+    with pytest.raises(SettingsError) as caught:
+        BrokerAddress.parse(url)
+    error = caught.value
+    while error is not None:
+        assert "s3cret" not in str(error)
+        error = error.__cause__
+
+
+def test_a_password_that_breaks_the_address_does_not_move_it():
+    """An unescaped ``#`` must not make the user's name the host and the password the port."""
+    with pytest.raises(SettingsError):
+        BrokerAddress.parse("mqtt://ann:1234#x@broker")
+
+
+def test_the_password_is_in_no_text():
+    """Logs and tracebacks show the address."""
+    address = BrokerAddress.parse("mqtt://ann:s3cret@broker:1884")
+    assert str(address) == "mqtt://broker:1884"
+    assert "s3cret" not in repr(address)
+
+
+@pytest.mark.parametrize("url", ["mqtt://broker:1884", "mqtt://127.0.0.1:1883", "mqtt://[::1]:1884"])
+def test_the_text_can_be_used_as_an_address(url):
+    """What a message shows can be pasted back."""
+    assert str(BrokerAddress.parse(url)) == url

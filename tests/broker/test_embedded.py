@@ -1,0 +1,96 @@
+"""The embedded broker: it runs while it is used, on the loopback interface only."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from servers import accepts, free_port
+
+from broker.embedded import LOOPBACK, embedded_broker
+from broker.link import MqttLink
+from foltr.errors import SettingsError, UnavailableError
+from foltr.messages import MAX_MESSAGE_BYTES
+
+pytest.importorskip("iotcore")
+REPOSITORY = Path(__file__).parents[2]
+
+
+async def test_it_carries_the_largest_message():
+    """Its own default of 20 KB would drop the connection of larger ones."""
+    arrived = asyncio.Queue()
+    with embedded_broker() as address:
+        link = MqttLink(address, client_id="a", subscriptions=["t"], on_message=arrived.put_nowait)
+        async with link, asyncio.timeout(5):
+            await link.wait_connected(5)
+            await link.publish("t", bytes(MAX_MESSAGE_BYTES))
+            assert len((await arrived.get()).payload) == MAX_MESSAGE_BYTES
+
+
+def test_it_ends_with_its_block():
+    """Its port is free again, also after an error inside."""
+    with pytest.raises(KeyError), embedded_broker() as address:
+        assert accepts(address.port)
+        raise KeyError
+    assert not accepts(address.port)
+
+
+def test_it_takes_the_port_it_is_told():
+    """0 picks a free one, anything else is meant."""
+    port = free_port()
+    with embedded_broker(port) as address:
+        assert (address.host, address.port) == (LOOPBACK, port)
+        assert accepts(port)
+
+
+def test_two_run_side_by_side():
+    """Each on a port of its own."""
+    with embedded_broker() as one, embedded_broker() as two:
+        assert one.port != two.port
+        assert accepts(one.port)
+        assert accepts(two.port)
+
+
+def test_a_taken_port_is_told():
+    """The error names the address and what to do; whoever has the port keeps it."""
+    with socket.socket() as taken:
+        taken.bind((LOOPBACK, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UnavailableError, match=rf"127\.0\.0\.1:{port}.*--port"), embedded_broker(port):
+            pass
+
+
+def test_it_does_not_listen_on_other_interfaces():
+    """It has no access control, so no other machine may reach it."""
+    with embedded_broker() as address, socket.socket() as probe:
+        # Somebody else can still bind the same port on another loopback address: it is not on every interface.
+        probe.bind(("127.0.0.2", address.port))
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    """The base install has no broker; the message says what to install."""
+    monkeypatch.setitem(sys.modules, "iotcore", None)
+    with pytest.raises(SettingsError, match=r"pip install 'foltr\[simulation\]'"), embedded_broker():
+        pass
+
+
+def test_it_does_not_outlive_a_killed_process():
+    """After kill -9 of the process that runs it, nothing listens on its port."""
+    code = (
+        "import time\n"
+        "from broker.embedded import embedded_broker\n"
+        "with embedded_broker() as address:\n"
+        "    print(address.port, flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=REPOSITORY) as process:
+        port = int(process.stdout.readline())
+        assert accepts(port)
+        process.kill()
+    for _ in range(100):
+        if not accepts(port):
+            return
+    pytest.fail(f"port {port} still accepts")
