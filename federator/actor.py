@@ -8,6 +8,7 @@ decided but not stored is gone with it, and no device was told otherwise.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import TypeVar
 
 import structlog
@@ -43,7 +44,7 @@ from foltr.topics import ClientTopic, Topics
 from storage.database import Database, is_transient
 from storage.federations import claim_federation, create_federation
 from storage.intake import commit_batch, find_updates, member_ids
-from storage.models import latest_model, mark_published
+from storage.models import latest_model
 from storage.records import Batch, MembershipChange, ModelRow, NewEvent, NewUpdate, RoundOpening
 from storage.rounds import (
     abandon_round,
@@ -89,7 +90,7 @@ class FederationActor:
         self._round: Round | None = None
         self._announcer: Announcer | None = None
         self._stopping = False
-        self._writing = asyncio.Lock()
+        self._published: tuple[int, datetime] | None = None
 
     # --- life ---------------------------------------------------------------------------------------------
 
@@ -154,9 +155,15 @@ class FederationActor:
         if parsed is not None and parsed[1] is ClientTopic.UPDATES and len(self._turned_away) < BATCH_LIMIT:
             self._turned_away[parsed[0]] = None
 
-    async def mark_model_published(self, version: int) -> None:
-        now = to_datetime(self._clock.now())
-        await self._persist(lambda: mark_published(self._db, self._plan.federation, self._epoch, version, now))
+    def model_published(self, version: int) -> None:
+        """The broker has taken this model: noted with the next commit, which this brings about."""
+        self._published = (version, to_datetime(self._clock.now()))
+        self._intake.wake()
+
+    async def note_published(self) -> None:
+        """Commit what `model_published` noted, where no further batch will."""
+        if self._published is not None:
+            await self._commit(_Decided())
 
     # --- messages -----------------------------------------------------------------------------------------
 
@@ -166,7 +173,7 @@ class FederationActor:
             for message in self._intake.take(BATCH_LIMIT)
             if (reading := read_message(self._topics, self._plan.n_features, message)) is not None
         ]
-        if not readings and not self._n_turned_away:
+        if not readings and not self._n_turned_away and self._published is None:
             return
         stored = await self._stored_already(readings)
         now = self._clock.now()
@@ -180,11 +187,27 @@ class FederationActor:
                 case Refused():
                     self._decide_refused(reading, now, decided)
         self._answer_turned_away(now, decided)
-        if decided.needs_commit:
-            batch = Batch(updates=decided.updates, events=decided.events, membership=decided.membership)
-            await self._persist(lambda: commit_batch(self._db, self._plan.federation, self._epoch, batch))
+        await self._commit(decided)
         self._receipts.send(decided.membership_receipts)
         self._receipts.send(decided.update_receipts)
+
+    async def _commit(self, decided: "_Decided") -> None:
+        filled = None
+        current = self._round
+        if decided.updates and current is not None and current.next_step(self._clock.now()) == Aggregate():
+            # The last update and the end of collecting in one transaction: one wait for the disk less a round.
+            current.stop_collecting()
+            filled = current.number
+        batch = Batch(
+            updates=decided.updates,
+            events=decided.events,
+            membership=decided.membership,
+            stop_collecting=filled,
+            published=self._published,
+        )
+        self._published = None
+        if not batch.is_empty:
+            await self._persist(lambda: commit_batch(self._db, self._plan.federation, self._epoch, batch))
 
     async def _stored_already(self, readings: list[Reading]) -> dict[tuple[str, str], int]:
         """Which of the updates for other rounds than the open one are stored: resent, not late."""
@@ -406,10 +429,7 @@ class FederationActor:
         deadline, pause = loop.time() + self._plan.database_patience_s, 0.1
         while True:
             try:
-                # The announcer marks models while the loop commits: waiting here costs less than SQLite's
-                # busy handler, which sleeps.
-                async with self._writing:
-                    return await transaction()
+                return await transaction()
             except Exception as error:
                 if not is_transient(error):
                     raise
@@ -444,7 +464,3 @@ class _Decided:
         self.membership: list[MembershipChange] = []
         self.update_receipts: list[UpdateReceipt] = []
         self.membership_receipts: list[MembershipReceipt] = []
-
-    @property
-    def needs_commit(self) -> bool:
-        return bool(self.updates or self.events or self.membership)

@@ -7,7 +7,7 @@ does not arrive is asked for again: the device resends its update and is told ``
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import structlog
 
@@ -28,7 +28,7 @@ _RECEIPT_SENDERS = 32
 class Announcer:
     """Keeps the retained ``model`` and ``round`` topics equal to what was last announced."""
 
-    def __init__(self, link: MqttLink, topics: Topics, on_model_published: Callable[[int], Awaitable[None]]) -> None:
+    def __init__(self, link: MqttLink, topics: Topics, on_model_published: Callable[[int], None]) -> None:
         self._link = link
         self._topics = topics
         self._on_model_published = on_model_published
@@ -81,7 +81,7 @@ class Announcer:
             await self._link.publish(self._topics.round, encode(round_), retain=True)
         self._published = (model, round_)
         if model is not published_model:
-            await self._on_model_published(model.version)
+            self._on_model_published(model.version)
         if (model, round_) == (self._model, self._round):
             self._settled.set()
 

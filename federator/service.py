@@ -48,7 +48,7 @@ class FederatorService:
         )
         self._receipts = ReceiptSender(self._link, topics)
         self._actor = FederationActor(plan, db, BoundedIntake(), self._receipts, SteadyClock())
-        self._announcer = Announcer(self._link, topics, self._actor.mark_model_published)
+        self._announcer = Announcer(self._link, topics, self._actor.model_published)
 
     async def run(self, on_started: Callable[[], None] | None = None) -> None:
         """Serve. Raises UnavailableError, WriterFencedError or SettingsError when it cannot go on."""
@@ -67,6 +67,7 @@ class FederatorService:
                 if self._link.connected:
                     await self._announcer.wait_settled(_LAST_WORDS_S)
                     await self._receipts.wait_sent(_LAST_WORDS_S)
+                    await self._actor.note_published()
                 for helper in helpers:
                     helper.cancel()
         except BaseExceptionGroup as group_error:

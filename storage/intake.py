@@ -11,7 +11,9 @@ from sqlalchemy.sql.dml import Update
 from foltr.errors import ProtocolViolationError
 from storage.database import Database, insert_into
 from storage.federations import fenced_transaction
+from storage.models import mark_model_published
 from storage.records import Batch, MembershipChange, NewEvent, NewUpdate
+from storage.rounds import stop_collecting
 from storage.tables import (
     CLIENT_ID_MAX,
     DETAIL_MAX,
@@ -46,6 +48,10 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
         await _store_updates(connection, name, batch.updates)
         if batch.events:
             await connection.execute(insert(events), [_event_values(name, event) for event in batch.events])
+        if batch.stop_collecting is not None:
+            await stop_collecting(connection, name, batch.stop_collecting)
+        if batch.published is not None:
+            await mark_model_published(connection, name, *batch.published)
 
 
 async def find_updates(db: Database, name: str, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:

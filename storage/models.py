@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from storage.database import Database
 from storage.federations import fenced_transaction
@@ -51,8 +52,13 @@ async def unpublished_models(db: Database, name: str) -> list[ModelRow]:
 async def mark_published(db: Database, name: str, epoch: int, version: int, at: datetime) -> None:
     """The broker has taken this model. The first mark stays."""
     async with fenced_transaction(db, name, epoch) as connection:
-        await connection.execute(
-            update(models)
-            .where(models.c.federation == name, models.c.version == version, models.c.published_at.is_(None))
-            .values(published_at=at)
-        )
+        await mark_model_published(connection, name, version, at)
+
+
+async def mark_model_published(connection: AsyncConnection, name: str, version: int, at: datetime) -> None:
+    """The part of a transaction that marks a model as taken by the broker."""
+    await connection.execute(
+        update(models)
+        .where(models.c.federation == name, models.c.version == version, models.c.published_at.is_(None))
+        .values(published_at=at)
+    )

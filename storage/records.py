@@ -53,12 +53,25 @@ class MembershipChange:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one transaction of the federator stores. When a commit is in doubt, offer the same again."""
+    """What one transaction of the federator stores. When a commit is in doubt, offer the same again.
+
+    Attributes:
+        stop_collecting: the round that these updates fill: it is aggregating from then on.
+        published: the model version that the broker has taken, and when.
+    """
 
     updates: Sequence[NewUpdate] = ()
     events: Sequence[NewEvent] = ()
     membership: Sequence[MembershipChange] = ()
+    stop_collecting: int | None = None
+    published: tuple[int, datetime] | None = None
     batch_id: str = field(default_factory=lambda: str(uuid4()))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to store."""
+        parts = (self.updates, self.events, self.membership, self.stop_collecting is not None, self.published)
+        return not any(parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,14 +57,21 @@ async def latest_round(db: Database, name: str) -> RoundRow | None:
 async def begin_aggregation(db: Database, name: str, epoch: int, number: int) -> None:
     """Stop collecting: from now on the round's updates do not change."""
     async with fenced_transaction(db, name, epoch) as connection:
-        stored = await _load(connection, name, number)
-        if stored.state == "aggregating":
-            return
-        if stored.state != "collecting":
-            raise ProtocolViolationError(f"round {number} of {name!r} is {stored.state}, not collecting")
-        await connection.execute(
-            update(rounds).where(rounds.c.federation == name, rounds.c.number == number).values(state="aggregating")
-        )
+        await stop_collecting(connection, name, number)
+
+
+async def stop_collecting(connection: AsyncConnection, name: str, number: int) -> None:
+    """The part of a transaction that makes a collecting round aggregating; done twice, it changes nothing."""
+    moved = await connection.execute(
+        update(rounds)
+        .where(rounds.c.federation == name, rounds.c.number == number, rounds.c.state == "collecting")
+        .values(state="aggregating")
+    )
+    if moved.rowcount == 1:
+        return
+    stored = await _load(connection, name, number)
+    if stored.state != "aggregating":
+        raise ProtocolViolationError(f"round {number} of {name!r} is {stored.state}, not collecting")
 
 
 async def stream_updates(db: Database, name: str, number: int, batch: int = 256) -> AsyncIterator[UpdateRow]:
