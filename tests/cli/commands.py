@@ -10,9 +10,8 @@ PROJECT = Path(__file__).parents[2]
 
 
 def environment(**variables: str) -> dict[str, str]:
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("FOLTR_")}
-    cache = {"FOLTR_CACHE": os.environ["FOLTR_CACHE"]} if "FOLTR_CACHE" in os.environ else {}
-    return {**inherited, **cache, "COLUMNS": "200", **variables}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("FOLTR_") or key == "FOLTR_CACHE"}
+    return {**inherited, "COLUMNS": "200", **variables}
 
 
 def foltr(*arguments: str, cwd: Path | None = None, timeout_s: float = 60, **variables: str):

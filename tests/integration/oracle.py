@@ -6,7 +6,6 @@ each has had ``N_ROUNDS`` updates counted, and prints how many each was told do 
 
 import asyncio
 import json
-import sqlite3
 import sys
 from collections import Counter
 from pathlib import Path
@@ -17,6 +16,9 @@ from numpy.typing import NDArray
 from edge_client.client import EdgeClient
 from edge_client.store import Interaction
 from foltr.messages import PdgdTraining, unpack_vector
+from storage.database import Database
+from storage.models import list_models
+from storage.queries import list_contributions, list_rounds
 
 
 def power_learner(i: int):
@@ -48,44 +50,24 @@ async def contribute(broker: str, federation: str, i: int, n_wanted: int, store:
         return client.n_updates_counted
 
 
-def check_history(connection, federation: str) -> dict[str, int]:
-    """Recompute every model from the stored updates; returns the number of counted updates per client.
+async def check_history(db_url: str, federation: str) -> dict[str, int]:
+    """Recompute every model from the stored updates; returns how many updates of each client are stored.
 
-    The federation's weights are the mean over the clients of each completed round, and every update has one
-    interaction, so (model - base) * n must be the sum of 2^i over exactly the clients that the round lists.
+    A model is its base plus the mean over the clients of its round, and every update has one interaction, so
+    (model - base) * n must be the sum of 2^i over exactly the clients that the round lists.
     """
-    rounds = connection.execute(
-        "SELECT number, base_version, model_version, n_updates FROM rounds"
-        " WHERE federation = ? AND state = 'completed' ORDER BY number",
-        (federation,),
-    ).fetchall()
-    weights = {
-        version: float(unpack_vector(bytes(blob))[0])
-        for version, blob in connection.execute(
-            "SELECT version, weights FROM models WHERE federation = ?", (federation,)
-        ).fetchall()
-    }
-    counted: Counter[str] = Counter()
-    for number, base_version, model_version, n_updates in rounds:
-        clients = [
-            row[0]
-            for row in connection.execute(
-                "SELECT client_id FROM updates WHERE federation = ? AND round = ?", (federation, number)
-            ).fetchall()
-        ]
-        assert len(clients) == n_updates
-        expected = sum(2 ** int(client_id.removeprefix("oracle-")) for client_id in clients)
-        assert round((weights[model_version] - weights[base_version]) * n_updates) == expected, f"round {number}"
-        counted.update(clients)
-    return dict(counted)
-
-
-def check_sqlite(path: Path, federation: str) -> dict[str, int]:
-    connection = sqlite3.connect(path)
-    try:
-        return check_history(connection, federation)
-    finally:
-        connection.close()
+    async with await Database.connect(db_url) as database:
+        rounds = await list_rounds(database, federation, limit=10_000)
+        models = await list_models(database, federation, limit=10_000)
+        contributions = await list_contributions(database, federation)
+    weights = {model.version: float(unpack_vector(model.weights)[0]) for model in models}
+    clients = {row.round: [c.client_id for c in contributions if c.round == row.round] for row in rounds}
+    for row in rounds:
+        if row.state == "completed":
+            expected = sum(2 ** int(client_id.removeprefix("oracle-")) for client_id in clients[row.round])
+            change = weights[row.model_version] - weights[row.base_version]
+            assert round(change * row.n_updates) == expected, f"round {row.round}"
+    return dict(Counter(contribution.client_id for contribution in contributions))
 
 
 async def _main(broker: str, federation: str, n_clients: int, n_rounds: int, folder: Path) -> None:
