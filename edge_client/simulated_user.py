@@ -1,5 +1,6 @@
 """A simulated user: queries from a ranking dataset, clicks from a click model, through the same SDK."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,9 +33,17 @@ class SimulatedUser:
         self.n_interactions += 1
 
     async def take_part(
-        self, interactions_per_round: int, *, n_rounds: int | None = None, round_timeout_s: float = 120.0
+        self,
+        interactions_per_round: int,
+        *,
+        n_rounds: int | None = None,
+        round_timeout_s: float = 120.0,
+        on_round: Callable[[int], None] | None = None,
     ) -> int:
-        """Interact in every round until the federation's last, or ``n_rounds``; returns the rounds seen.
+        """Interact in every round until the federation's last, or ``n_rounds``; returns how many it saw.
+
+        Args:
+            on_round: told the number of each round as it opens.
 
         Raises:
             UnavailableError: no new round within ``round_timeout_s``.
@@ -46,6 +55,8 @@ class SimulatedUser:
                 break
             newest = round_.round
             seen += 1
+            if on_round is not None:
+                on_round(newest)
             for _ in range(interactions_per_round):
                 self.interact()
         await self.client.wait_settled(timeout_s=10.0)

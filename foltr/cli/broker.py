@@ -19,13 +19,13 @@ def run(
     from broker.embedded import embedded_broker
 
     signal.signal(signal.SIGTERM, _interrupt)
-    with embedded_broker(port) as address:
-        console.print(f"broker: {address} (loopback only, no access control, nothing kept on disk)")
-        console.print("Interrupt with Ctrl-C. For more than one machine: foltr broker config --help")
-        try:
+    try:
+        with embedded_broker(port) as address:
+            console.print(f"broker: {address} (loopback only, no access control, nothing kept on disk)")
+            console.print("Interrupt with Ctrl-C. For more than one machine: foltr broker config --help")
             signal.pause()
-        except KeyboardInterrupt:
-            console.print("broker stopped")
+    except KeyboardInterrupt:
+        console.print("broker stopped")
 
 
 @app.command("config")
@@ -33,6 +33,7 @@ def config(
     out: Annotated[Path, typer.Option("--out", help="Directory to write mosquitto.conf into")] = Path("mosquitto"),
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on")] = 1883,
     listen: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
+    user: Annotated[str, typer.Option(help="Whom Mosquitto becomes when root starts it")] = "mosquitto",
     allow_anonymous_network: Annotated[
         bool,
         typer.Option(
@@ -50,6 +51,7 @@ def config(
         port=port,
         data_dir=out.resolve() / "data",
         allow_anonymous_network=allow_anonymous_network,
+        user=user,
     )
     path = write_config(out, settings, force=force)
     console.print(f"wrote {path}; start it with: mosquitto -c {path}", soft_wrap=True)

@@ -36,9 +36,11 @@ class Fleet:
     n_rounds: int | None = None
     give_up_after_s: float | None = None
     receipts: Counter[str] = field(default_factory=Counter)
+    newest_round: int = 0
 
     async def run(self) -> None:
         """Run all devices to the federation's last round (or ``n_rounds``)."""
+        log.info("clients_started", n_clients=len(self.stores), federation=self.federation, broker=self.broker_url)
         seeds = np.random.SeedSequence(self.seed).spawn(len(self.stores))
         try:
             async with asyncio.TaskGroup() as group:
@@ -50,6 +52,11 @@ class Fleet:
             if others is None and expected is not None:
                 raise _first(expected) from failures
             raise
+
+    def _seen_round(self, number: int) -> None:
+        if number > self.newest_round:
+            self.newest_round = number
+            log.info("round_open", round=number, n_clients=len(self.stores))
 
     async def _run_device(self, name: str, store: str, seed: np.random.SeedSequence) -> None:
         for_user, for_rankings = seed.spawn(2)
@@ -72,7 +79,10 @@ class Fleet:
                     np.random.default_rng(for_user),
                 )
                 n_rounds = await user.take_part(
-                    self.interactions, n_rounds=self.n_rounds, round_timeout_s=_ROUND_TIMEOUT_S
+                    self.interactions,
+                    n_rounds=self.n_rounds,
+                    round_timeout_s=_ROUND_TIMEOUT_S,
+                    on_round=self._seen_round,
                 )
                 log.debug("device_done", client_id=name, rounds=n_rounds, interactions=user.n_interactions)
             finally:

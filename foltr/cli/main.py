@@ -7,7 +7,7 @@ import typer
 
 from foltr import __version__
 from foltr.cli import broker, client, data, db, demo, doctor, federator, history
-from foltr.cli.output import errors
+from foltr.cli.output import configure_logging, errors
 from foltr.errors import FoltrError, SettingsError, UnavailableError
 
 app = typer.Typer(
@@ -44,6 +44,8 @@ def _root(
     ] = False,
 ) -> None:
     """Federated online learning to rank over MQTT."""
+    # Standard output is for results; commands that read settings configure this again.
+    configure_logging("warning", "text")
 
 
 def main() -> None:

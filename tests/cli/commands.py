@@ -10,7 +10,9 @@ PROJECT = Path(__file__).parents[2]
 
 
 def environment(**variables: str) -> dict[str, str]:
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("FOLTR_") or key == "FOLTR_CACHE"}
+    inherited = {
+        key: value for key, value in os.environ.items() if not key.startswith("FOLTR_") or key == "FOLTR_CACHE"
+    }
     return {**inherited, "COLUMNS": "200", **variables}
 
 

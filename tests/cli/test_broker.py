@@ -1,0 +1,62 @@
+"""``foltr broker``: the embedded broker ends when told to, and the Mosquitto configuration is one Mosquitto takes."""
+
+import getpass
+import socket
+import time
+
+from cli.commands import foltr, start, stop
+from cli.test_main import free_port
+
+# A temporary folder may be closed to the user mosquitto, which the command refuses when root runs it.
+USER = getpass.getuser()
+
+
+def test_the_embedded_broker_runs_until_it_is_told_to_stop():
+    """It listens on the loopback interface, ends on SIGTERM with 0, and frees its port."""
+    port = free_port()
+    broker = start("broker", "run", "--port", str(port))
+    try:
+        deadline = time.monotonic() + 15
+        while not listening("127.0.0.1", port):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        code, output = stop(broker)
+    assert code == 0
+    assert f"mqtt://127.0.0.1:{port}" in output
+    assert not listening("127.0.0.1", port)
+
+
+def test_a_taken_port_is_said_with_the_next_step():
+    """Exit code 3 and the flag that chooses another port."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = foltr("broker", "run", "--port", str(taken.getsockname()[1]))
+    assert done.returncode == 3
+    assert "--port" in done.stderr
+
+
+def test_the_configuration_is_written_and_not_overwritten(tmp_path):
+    """The same again is fine; a different one needs --force."""
+    done = foltr("broker", "config", "--out", str(tmp_path / "m"), "--user", USER, "--port", "1884")
+    assert done.returncode == 0, done.stderr
+    assert "listener 1884 127.0.0.1" in (tmp_path / "m" / "mosquitto.conf").read_text()
+    assert foltr("broker", "config", "--out", str(tmp_path / "m"), "--user", USER, "--port", "1884").returncode == 0
+    changed = ("broker", "config", "--out", str(tmp_path / "m"), "--user", USER, "--port", "1885")
+    assert foltr(*changed).returncode != 0
+    assert foltr(*changed, "--force").returncode == 0
+
+
+def test_an_open_listener_for_the_network_must_be_asked_for(tmp_path):
+    """Without a flag no configuration is written that lets everybody in from everywhere."""
+    arguments = ("broker", "config", "--out", str(tmp_path / "m"), "--user", USER, "--listen", "0.0.0.0")  # noqa: S104 (refused)
+    done = foltr(*arguments)
+    assert done.returncode == 2
+    assert "allow" in done.stderr
+    assert foltr(*arguments, "--allow-anonymous-network").returncode == 0
+
+
+def listening(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((host, port)) == 0
