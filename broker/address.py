@@ -18,19 +18,29 @@ class BrokerAddress:
     password: str | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
-        return f"mqtt://{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"mqtt://{host}:{self.port}"
 
     @classmethod
     def parse(cls, url: str) -> "BrokerAddress":
-        """The address named by ``url``; SettingsError for anything but ``mqtt://host[:port]``."""
+        """The address named by ``url``; SettingsError for anything but ``mqtt://host[:port]``.
+
+        No part of a refused address is in the error: it may hold a password.
+        """
         try:
             parts = urlsplit(url)
-            port = parts.port if parts.port is not None else 1883
-        except ValueError as error:
-            raise SettingsError(f"broker_url: {error}; {_EXPECTED}") from error
-        if parts.scheme != "mqtt" or not parts.hostname or parts.path not in ("", "/") or parts.query:
-            shown = f"{parts.scheme}://{parts.hostname or ''}" if parts.scheme else "a text without mqtt://"
-            raise SettingsError(f"broker_url: cannot use {shown}; {_EXPECTED}")
+            port = 1883 if parts.port is None else parts.port
+        except ValueError:
+            raise SettingsError(f"broker_url: the host or the port is not one; {_EXPECTED}") from None
+        if parts.scheme != "mqtt":
+            raise SettingsError(f"broker_url: it does not begin with mqtt://; {_EXPECTED}")
+        beyond = f"{parts.path}?{parts.query}#{parts.fragment}"
+        if "@" in beyond:
+            raise SettingsError(
+                f"broker_url: the characters / ? # in a user name or password are written %2F %3F %23; {_EXPECTED}"
+            )
+        if not parts.hostname or port == 0 or beyond not in ("?#", "/?#"):
+            raise SettingsError(f"broker_url: a host and a port is all there can be in it; {_EXPECTED}")
         return cls(
             host=parts.hostname,
             port=port,

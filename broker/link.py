@@ -6,8 +6,8 @@ they arrive, a lost connection is noticed and made again with backoff and jitter
 """
 
 import asyncio
-import contextlib
 import logging
+import math
 import random
 import socket
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,6 +28,7 @@ BACKOFF_LIMIT_S = 30.0
 # Without it a small QoS-1 exchange waits 40 ms for Nagle and delayed acknowledgements to sort themselves out.
 _SOCKET_OPTIONS = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
 _MAX_INFLIGHT = 1000
+_GOODBYE_S = 1.0
 
 # aiomqtt warns above ten pending publishes; a federator has hundreds of receipts under way.
 _mqtt_logger = logging.getLogger("foltr.mqtt")
@@ -91,6 +92,8 @@ class MqttLink:
         self._on_failed = on_failed
         self._client: aiomqtt.Client | None = None
         self._up = asyncio.Event()
+        self._waits: set[asyncio.Timeout] = set()
+        self._leaving = False
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -104,10 +107,13 @@ class MqttLink:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._task is not None:
+        self._leaving = True
+        while self._task is not None and not self._task.done():
+            # More than once: in Python 3.11 asyncio.wait_for, which aiomqtt uses, may swallow a cancellation.
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, UnavailableError):
-                await self._task
+            await asyncio.wait({self._task}, timeout=_GOODBYE_S)
+        if self._task is not None and not self._task.cancelled():
+            self._task.exception()  # given up before: whoever waited was told
 
     async def wait_connected(self, timeout_s: float) -> None:
         """Wait for the connection. Raises UnavailableError after ``timeout_s``, or once the link gave up."""
@@ -145,14 +151,22 @@ class MqttLink:
         if client is None or not self._up.is_set():
             raise self._unavailable("not connected")
         try:
-            await client.publish(topic, payload, qos=QOS, retain=retain, timeout=self._timeout_s)
+            async with asyncio.timeout(self._timeout_s) as wait:
+                self._waits.add(wait)
+                try:
+                    await client.publish(topic, payload, qos=QOS, retain=retain, timeout=math.inf)
+                finally:
+                    self._waits.discard(wait)
+        except TimeoutError as error:
+            raise self._unavailable("no acknowledgement of a message") from error
         except (aiomqtt.MqttError, ValueError, OSError) as error:
             raise self._unavailable(str(error)) from error
 
     async def _keep_up(self) -> None:
         loop = asyncio.get_running_loop()
         failures, down_since = 0, loop.time()
-        while True:
+        while not self._leaving:
+            cause = "the connection ended"
             try:
                 async with self._new_client() as client:
                     await self._serve(client)
@@ -164,6 +178,8 @@ class MqttLink:
             finally:
                 self._up.clear()
                 self._client = None
+                for wait in self._waits:
+                    wait.reschedule(loop.time())  # what this connection did not acknowledge, none will
             if self._give_up_after_s is not None and loop.time() - down_since >= self._give_up_after_s:
                 raise self._unavailable(f"{cause}; gave up after {self._give_up_after_s:g} s")
             # Full jitter: after a broker restart a fleet must not come back in step.
@@ -179,6 +195,8 @@ class MqttLink:
             refused = [code for code in granted if (code if isinstance(code, int) else code.value) >= 128]
             if refused:
                 raise self._unavailable(f"the broker refused a subscription of {self.client_id} (see its ACL)")
+        if self._leaving:
+            return
         self._up.set()
         log.debug("broker_connected", broker=str(self.address), client_id=self.client_id)
         if self._on_connected is not None:

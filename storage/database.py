@@ -67,6 +67,8 @@ class Database:
             UnavailableError: the database cannot be reached, or its driver is not installed.
         """
         database = cls(url)
+        if database.dialect == "sqlite":
+            database._require_file()
         give_up_at = time.monotonic() + retry_for_s
         pause_s = 0.1
         while True:
@@ -111,6 +113,14 @@ class Database:
             except Exception as error:
                 raise self._unavailable(error) from error
             yield connection
+
+    def _require_file(self) -> None:
+        # When aiosqlite cannot open the file it leaves its thread to end by itself, and the thread complains
+        # loudly if the event loop ends first. So a file that cannot be opened must not get that far.
+        try:
+            sqlite3.connect(self.engine.url.database or "").close()
+        except sqlite3.OperationalError as error:
+            raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception) -> UnavailableError:
         cause = str(getattr(error, "orig", None) or error) or type(error).__name__

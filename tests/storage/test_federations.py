@@ -1,0 +1,88 @@
+"""Federations and the fence around their single writer."""
+
+import asyncio
+
+import pytest
+
+from foltr.errors import SettingsError
+from storage.errors import WriterFencedError
+from storage.federations import (
+    claim_federation,
+    create_federation,
+    fenced_transaction,
+    get_federation,
+    list_federations,
+)
+from storage.intake import commit_batch
+from storage.models import latest_model, mark_published
+from storage.records import Batch, MembershipChange, RoundOpening
+from storage.rounds import abandon_round, begin_aggregation, complete_round, open_round
+
+
+async def test_creating_again_changes_nothing(stored) -> None:
+    """A federation is created once, with model 0, however often the service starts."""
+    before = await stored.dump()
+    await create_federation(stored.db, "web", 3, "linear", stored.weights, stored.opening(1).closes_at)
+    assert await stored.dump() == before
+    assert [(row.name, row.n_features, row.ranker) for row in await list_federations(stored.db)] == [
+        ("web", 3, "linear")
+    ]
+    model = await latest_model(stored.db, "web")
+    assert model is not None
+    assert (model.version, model.weights, model.base_version, model.published_at) == (0, bytes(12), None, None)
+
+
+@pytest.mark.parametrize(("ranker", "n_features"), [("linear", 4), ("neural", 3)])
+async def test_another_shape_is_refused_in_words(stored, ranker: str, n_features: int) -> None:
+    """The message has both what is stored and what was asked for, and nothing changes."""
+    before = await stored.dump()
+    with pytest.raises(SettingsError, match=f"n_features = 3, but.*'{ranker}', n_features = {n_features}"):
+        await create_federation(
+            stored.db, "web", n_features, ranker, bytes(4 * n_features), stored.opening(1).opened_at
+        )
+    assert await stored.dump() == before
+
+
+async def test_each_claim_gets_a_newer_epoch(stored) -> None:
+    """Claims are counted, and only an existing federation can be claimed."""
+    assert await claim_federation(stored.db, "web") == stored.epoch + 1
+    found = await get_federation(stored.db, "web")
+    assert found is not None
+    assert found.writer_epoch == stored.epoch + 1
+    assert await get_federation(stored.db, "nowhere") is None
+    with pytest.raises(SettingsError, match="nowhere"):
+        await claim_federation(stored.db, "nowhere")
+
+
+WRITES = {
+    "commit_batch": lambda stored, now: commit_batch(
+        stored.db, "web", stored.epoch, Batch(membership=[MembershipChange("b", "joined", now)])
+    ),
+    "open_round": lambda stored, now: open_round(
+        stored.db, "web", stored.epoch, RoundOpening(2, 0, 1, 1, 0, 1, now, now)
+    ),
+    "begin_aggregation": lambda stored, _now: begin_aggregation(stored.db, "web", stored.epoch, 1),
+    "complete_round": lambda stored, now: complete_round(stored.db, "web", stored.epoch, 1, 1, stored.weights, now),
+    "abandon_round": lambda stored, now: abandon_round(stored.db, "web", stored.epoch, 1, "late", now),
+    "mark_published": lambda stored, now: mark_published(stored.db, "web", stored.epoch, 0, now),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
+async def test_a_replaced_writer_writes_nothing(stored, write) -> None:
+    """Once another federator has claimed the federation, no transaction of the first goes through."""
+    await stored.open(1)
+    await claim_federation(stored.db, "web")
+    before = await stored.dump()
+    with pytest.raises(WriterFencedError, match=f"epoch {stored.epoch + 1}, this federator holds {stored.epoch}"):
+        await write(stored, stored.opening(1).opened_at)
+    assert await stored.dump() == before
+
+
+async def test_a_claim_waits_for_the_writer_in_the_middle_of_a_transaction(stored) -> None:
+    """There is no moment at which two writers both believe they hold the federation."""
+    async with fenced_transaction(stored.db, "web", stored.epoch):
+        claim = asyncio.create_task(claim_federation(stored.db, "web"))
+        await asyncio.sleep(0.2)
+        assert not claim.done()
+    assert await claim == stored.epoch + 1

@@ -1,0 +1,138 @@
+"""The life of a round: every step safe to repeat, no step out of order."""
+
+import dataclasses
+
+import pytest
+
+from foltr.errors import ProtocolViolationError
+from storage.models import get_model
+from storage.records import Batch
+from storage.rounds import (
+    abandon_round,
+    begin_aggregation,
+    complete_round,
+    latest_round,
+    load_open_round,
+    open_round,
+    stream_updates,
+)
+
+
+async def test_a_round_opens_once(stored) -> None:
+    """Opening it again changes nothing; opening it differently, or a second one, is our own mistake."""
+    await stored.open(1)
+    before = await stored.dump()
+    await stored.open(1)
+    assert await stored.dump() == before
+    with pytest.raises(ProtocolViolationError, match="round 1 of 'web' was opened before, differently"):
+        await open_round(stored.db, "web", stored.epoch, dataclasses.replace(stored.opening(1), max_clients=99))
+    with pytest.raises(ProtocolViolationError, match=r"(?s)refuses to store this.*(rounds\.federation|one_open)"):
+        await stored.open(2)
+    assert await stored.dump() == before
+
+
+async def test_a_restarted_federator_finds_its_round_and_its_updates(stored) -> None:
+    """What was committed is what the next process goes on with."""
+    assert await load_open_round(stored.db, "web") is None
+    assert await latest_round(stored.db, "web") is None
+    await stored.join("b", "a")
+    await stored.open(1)
+    await stored.commit(Batch(updates=[stored.update("b", "ub"), stored.update("a", "ua")]))
+    found = await load_open_round(stored.db, "web")
+    assert found is not None
+    opened, committed = found
+    assert dataclasses.asdict(stored.opening(1)).items() <= dataclasses.asdict(opened).items()
+    assert (opened.state, opened.closed_at, opened.n_updates) == ("collecting", None, None)
+    assert committed == [("a", "ua"), ("b", "ub")]
+    await begin_aggregation(stored.db, "web", stored.epoch, 1)
+    found = await load_open_round(stored.db, "web")
+    assert found is not None
+    assert found[0].state == "aggregating"
+
+
+async def test_completing_closes_stores_the_model_and_opens_the_next(stored) -> None:
+    """One transaction, and the same again when its answer was lost."""
+    await stored.join("a", "b")
+    await stored.open(1)
+    await stored.commit(Batch(updates=[stored.update("a"), stored.update("b", n_interactions=7)]))
+    weights = b"\0\0\x80?" * 3
+    for _ in range(2):
+        await begin_aggregation(stored.db, "web", stored.epoch, 1)
+    closed_at = stored.opening(1).closes_at
+    for _ in range(2):
+        await complete_round(
+            stored.db, "web", stored.epoch, 1, 1, weights, closed_at, stored.opening(2, base_version=1)
+        )
+    (closed, opened) = (await stored.dump())["rounds"]
+    assert closed[2] == "completed"
+    assert closed[-5:] == (closed_at, None, 2, 12, 1)
+    newest = await latest_round(stored.db, "web")
+    assert newest is not None
+    assert (newest.number, newest.state, newest.base_version) == (2, "collecting", 1)
+    assert opened[1] == 2
+    model = await get_model(stored.db, "web", 1)
+    assert model is not None
+    assert (model.weights, model.base_version, model.round, model.created_at, model.published_at) == (
+        weights, 0, 1, closed_at, None,
+    )  # fmt: skip
+
+
+async def test_abandoning_says_why_and_opens_the_next(stored) -> None:
+    """From collecting or from aggregating, and the same again when its answer was lost."""
+    await stored.open(1)
+    closed_at = stored.opening(1).closes_at
+    for _ in range(2):
+        await abandon_round(stored.db, "web", stored.epoch, 1, "too_few", closed_at, stored.opening(2))
+    await begin_aggregation(stored.db, "web", stored.epoch, 2)
+    await abandon_round(stored.db, "web", stored.epoch, 2, "x" * 9999, closed_at)
+    first, second = (await stored.dump())["rounds"]
+    assert first[2] == "abandoned"
+    assert first[-5:] == (closed_at, "too_few", 0, 0, None)
+    assert second[-4] == "x" * 500
+    assert await load_open_round(stored.db, "web") is None
+
+
+async def test_no_step_out_of_order(stored) -> None:
+    """A step the stored round does not allow raises and changes nothing."""
+    now = stored.opening(1).closes_at
+    db, epoch = stored.db, stored.epoch
+    with pytest.raises(ProtocolViolationError, match="has no round 1"):
+        await begin_aggregation(db, "web", epoch, 1)
+    await stored.open(1)
+    with pytest.raises(ProtocolViolationError, match="collecting, not aggregating"):
+        await complete_round(db, "web", epoch, 1, 1, stored.weights, now)
+    await begin_aggregation(db, "web", epoch, 1)
+    await complete_round(db, "web", epoch, 1, 1, stored.weights, now)
+    before = await stored.dump()
+    with pytest.raises(ProtocolViolationError, match="completed, not aggregating"):
+        await complete_round(db, "web", epoch, 1, 2, stored.weights, now)
+    with pytest.raises(ProtocolViolationError, match="completed and cannot be abandoned"):
+        await abandon_round(db, "web", epoch, 1, "late", now)
+    with pytest.raises(ProtocolViolationError, match="completed, not collecting"):
+        await begin_aggregation(db, "web", epoch, 1)
+    assert await stored.dump() == before
+
+
+async def test_a_model_of_the_wrong_length_closes_nothing(stored) -> None:
+    """The round stays aggregating when its model is refused."""
+    await stored.open(1)
+    await begin_aggregation(stored.db, "web", stored.epoch, 1)
+    before = await stored.dump()
+    with pytest.raises(ProtocolViolationError, match="weights_length"):
+        await complete_round(
+            stored.db, "web", stored.epoch, 1, 1, stored.weights[:-1], stored.opening(1).closes_at, stored.opening(2)
+        )
+    assert await stored.dump() == before
+
+
+@pytest.mark.parametrize("batch", [1, 3, 256])
+async def test_updates_stream_in_byte_order(stored, batch: int) -> None:
+    """Whatever the page size, the locale and the order of arrival: replay sums in the same order."""
+    names = ["b", "B", "a-1", "a1", "a.1", "Z", "10", "9", "_"]
+    await stored.join(*names)
+    await stored.open(1)
+    await stored.commit(Batch(updates=[stored.update(name, body=name.encode()) for name in names]))
+    found = [row async for row in stream_updates(stored.db, "web", 1, batch=batch)]
+    assert [row.client_id for row in found] == sorted(names, key=str.encode)
+    assert all(row.body == row.client_id.encode() and row.n_bytes == len(row.body) for row in found)
+    assert [row async for row in stream_updates(stored.db, "web", 2)] == []
