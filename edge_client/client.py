@@ -12,6 +12,7 @@ import asyncio
 import random
 import time
 import uuid
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +54,7 @@ log = structlog.get_logger(__name__)
 _GOODBYE_S = 2.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Serp:
     """A result list as shown.
 
@@ -135,6 +136,7 @@ class EdgeClient:
         # How often each receipt code came, and how many distinct updates are known to count.
         self.receipts: dict[str, int] = {}
         self.n_updates_counted = 0
+        self._recorded: weakref.WeakSet[Serp] = weakref.WeakSet()
         self._restore_model()
 
     # --- what an application calls --------------------------------------------------------------------------
@@ -149,7 +151,7 @@ class EdgeClient:
             self._agent.cancel()
             await asyncio.gather(self._agent, return_exceptions=True)
         try:
-            if self._link.connected:
+            if self._link.connected and not self._participation.left:
                 async with asyncio.timeout(_GOODBYE_S):
                     await self._publish(ClientTopic.STATUS, self._status(online=False), retain=True)
         except (UnavailableError, TimeoutError):
@@ -176,13 +178,14 @@ class EdgeClient:
             k: how many to show; by default what the federation announces (10 before it does).
 
         Raises:
-            DataError: not a non-empty finite matrix, or not of the ranker's number of features.
+            DataError: not a non-empty finite matrix, or not of the ranker's number of features, or so large that
+                scores are not finite.
         """
-        # A copy: the application may reuse its buffer before the clicks come.
-        matrix = np.array(features, dtype=np.float32, order="C")
-        if matrix.ndim != 2 or 0 in matrix.shape or not np.isfinite(matrix).all():
-            raise DataError(f"features: expected a finite matrix (documents, features), got shape {matrix.shape}")
-        shown = min(k if k is not None else self._training_settings.serp_length, len(matrix))
+        matrix = _as_features(features)
+        wanted = self._training_settings.serp_length if k is None else k
+        if wanted < 1:
+            raise DataError(f"k: {wanted} documents to show; at least 1 is needed")
+        shown = min(wanted, len(matrix))
         if self._training is None:
             scores = np.zeros(len(matrix), np.float32)
         elif matrix.shape[1] != self._training.dim:
@@ -190,7 +193,10 @@ class EdgeClient:
                 f"features: {matrix.shape[1]} columns, but the federation's ranker has {self._training.dim}"
             )
         else:
-            scores = score(self._training.weights, matrix)
+            with np.errstate(over="ignore", invalid="ignore"):  # told as an error instead
+                scores = score(self._training.weights, matrix)
+            if not np.isfinite(scores).all():
+                raise DataError("features: too large, the scores are not finite; normalise them to [0, 1]")
         ranking = sample_plackett_luce(scores, shown, self._rng) if self._explore else rank_by_score(scores, shown)
         return Serp(uuid.uuid4().hex, ranking, self.model_version, matrix)
 
@@ -207,12 +213,13 @@ class EdgeClient:
             if not 0 <= position < len(clicks):
                 raise DataError(f"clicked: position {position} is outside the list (0 to {len(clicks) - 1})")
             clicks[position] = True
-        interaction = self._store.add_interaction(serp.serp_id, serp.features, serp.ranking, clicks)
-        training = self._training
-        if interaction is None or training is None or interaction.features.shape[1] != training.dim:
+        if serp in self._recorded:  # the store forgets a list once its update counts
             return
-        if len(training.interaction_ids) < self._training_settings.max_interactions:
-            training.learn(interaction, self._training_settings)
+        self._store.add_interaction(serp.serp_id, serp.features, serp.ranking, clicks)
+        self._recorded.add(serp)
+        training = self._training
+        if training is not None and len(training.interaction_ids) < self._training_settings.max_interactions:
+            self._fold_waiting()
             self._contribute()
 
     async def wait_connected(self, timeout_s: float = 30.0) -> None:
@@ -263,18 +270,23 @@ class EdgeClient:
         return True
 
     async def leave(self) -> None:
-        """Leave the federation for good: contribute no more, and clear the retained status.
+        """Leave the federation: send nothing more from this client, and clear the retained status.
+
+        What waits in the store stays there. A new client on the same store joins again.
 
         Raises:
             UnavailableError: the broker did not take it; nothing was changed.
         """
         message = Leave(federation=self.federation, client_id=self.client_id)
         await self._link.publish(self._topics.client(self.client_id, ClientTopic.LEAVE), encode(message))
+        self._participation.left = True
         await self._link.publish(self._topics.client(self.client_id, ClientTopic.STATUS), b"", retain=True)
 
     # --- what the network brings ----------------------------------------------------------------------------
 
     async def _connected(self) -> None:
+        if self._participation.left:
+            return
         self._participation.connected(time.monotonic())
         await self._publish(ClientTopic.STATUS, self._status(online=True), retain=True)
         self._wake.set()
@@ -284,19 +296,25 @@ class EdgeClient:
             if message.topic == self._topics.model:
                 self._take_model(decode(message.payload, ModelAnnouncement), message.payload)
             elif message.topic == self._topics.round:
-                round_ = decode(message.payload, RoundAnnouncement)
-                self._participation.announced_round(round_, time.monotonic())
-                self._fold_waiting()
-                self._contribute()
+                self._take_round(decode(message.payload, RoundAnnouncement))
             else:
                 self._take_receipt(message.payload)
         except MessageError as error:
             log.warning("message_not_understood", topic=message.topic, cause=str(error))
         self._wake.set()
 
+    def _take_round(self, round_: RoundAnnouncement) -> None:
+        if round_.federation == self.federation:
+            self._participation.announced_round(round_, time.monotonic())
+            self._fold_waiting()
+            self._contribute()
+
     def _take_model(self, model: ModelAnnouncement, payload: bytes) -> None:
         if model.federation == self.federation and self._participation.announced_model(model):
-            self._store.put_model(payload)
+            try:
+                self._store.put_model(payload)
+            except DataError as error:
+                log.warning("model_not_stored", cause=str(error))  # it serves until the next start
             self._start_training(model)
             self._contribute()
 
@@ -311,7 +329,13 @@ class EdgeClient:
         reaction = self._participation.update_receipt(receipt, time.monotonic())
         if pending is None or self._participation.pending is not None:
             return
-        self._store.remove_update(pending.update_id, keep_interactions=reaction is DeviceReaction.RETRAIN)
+        try:
+            self._store.remove_update(pending.update_id, keep_interactions=reaction is DeviceReaction.RETRAIN)
+        except DataError as error:
+            # Pending on disk, so pending here too: sent again, it is answered again.
+            log.error("receipt_not_stored", cause=str(error))  # noqa: TRY400
+            self._participation.still_pending(pending, time.monotonic())
+            return
         if reaction is DeviceReaction.FORGET_UPDATE:
             self.n_updates_counted += 1
         elif reaction is DeviceReaction.DISCARD:
@@ -360,7 +384,12 @@ class EdgeClient:
             training = LocalTraining(unpack_vector(model.weights), model.version, self._learner)
             self._training = training
         for interaction in waiting[len(training.interaction_ids) :]:
-            training.learn(interaction, self._training_settings)
+            try:
+                training.learn(interaction, self._training_settings)
+            except DataError as error:
+                # One list that cannot be learned must not keep the others from it.
+                log.warning("interaction_discarded", cause=str(error))
+                self._store.discard_interactions([interaction.id])
 
     def _contribute(self) -> None:
         """Make an update if a round is open and enough was learned."""
@@ -380,7 +409,11 @@ class EdgeClient:
             body=DenseDelta(dim=training.dim, values=pack_vector(training.delta())),
         )
         pending = PendingUpdate(update.update_id, update.round, encode(update))
-        self._store.put_update(pending, ids)
+        try:
+            self._store.put_update(pending, ids)
+        except DataError as error:
+            log.error("update_not_stored", cause=str(error))  # noqa: TRY400 (tried again at the next occasion)
+            return
         self._participation.contribute(pending, time.monotonic())
         self._wake.set()
 
@@ -419,3 +452,18 @@ class EdgeClient:
 
     def _status(self, *, online: bool) -> Status:
         return Status(federation=self.federation, client_id=self.client_id, online=online)
+
+
+def _as_features(features: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """A float32 copy (the application may reuse its buffer before the clicks come), or DataError."""
+    try:
+        exact = np.asarray(features)
+        if exact.dtype != np.float32:
+            exact = exact.astype(np.float64, casting="same_kind" if exact.dtype.kind == "c" else "unsafe")
+    except (TypeError, ValueError) as error:
+        raise DataError(f"features: expected numbers, (documents, features): {error}") from error
+    if exact.ndim != 2 or 0 in exact.shape:
+        raise DataError(f"features: expected a non-empty matrix (documents, features), got shape {exact.shape}")
+    if not np.abs(exact).max() <= np.finfo(np.float32).max:  # written so that NaN fails it too
+        raise DataError("features: expected finite numbers that fit float32")
+    return np.array(exact, dtype=np.float32, order="C")

@@ -57,6 +57,7 @@ class Participation:
         self.round: RoundAnnouncement | None = None
         self.pending = pending
         self.joined = False
+        self.left = False
         # The round of the last update that is settled for good: no second update for it is worth sending.
         self._settled_round = 0
         self._rng = rng
@@ -115,7 +116,8 @@ class Participation:
     def may_contribute(self) -> bool:
         """Whether an update made now could count: an open round, its base model at hand, none pending."""
         return (
-            self.pending is None
+            not self.left
+            and self.pending is None
             and self.round is not None
             and self.round.open
             and self.round.round != self._settled_round
@@ -127,8 +129,16 @@ class Participation:
         self.pending = update
         self._update = _Resend(due_at=now)
 
+    def still_pending(self, update: PendingUpdate, now: float) -> None:
+        """Its receipt came and could not be stored: ask for it again after a pause."""
+        self.pending = update
+        self._settled_round = 0
+        self._update = _Resend(due_at=now + FIRST_RESEND_S)
+
     def due(self, now: float) -> list[Outgoing]:
         """What to send now; each thing named counts as sent."""
+        if self.left:
+            return []
         outgoing = []
         if not self.joined and self._join.due_at <= now:
             self._join.sent(now, self._rng)
@@ -141,6 +151,8 @@ class Participation:
 
     def next_due_at(self) -> float:
         """When `due` will next have something, if nothing arrives before."""
+        if self.left:
+            return float("inf")
         if not self.joined:
             return self._join.due_at
         return float("inf") if self.pending is None else self._update.due_at

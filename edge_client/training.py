@@ -9,8 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_client.store import Interaction
+from foltr.errors import DataError
 from foltr.messages import PdgdTraining
 from foltr.pdgd import pdgd_step
+
+# Half of float32's range: the difference to the global weights, which may be as large, still fits.
+_LARGEST_WEIGHT = float(np.finfo(np.float32).max) / 2
 
 
 class Learner(Protocol):
@@ -49,7 +53,16 @@ class LocalTraining:
         return len(self._base)
 
     def learn(self, interaction: Interaction, training: PdgdTraining) -> None:
-        self.weights = self._learner(self.weights, interaction, training)
+        """Learn one interaction.
+
+        Raises:
+            DataError: it cannot be learned, e.g. because its features are too large; nothing is changed.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):  # told as an error instead
+            stepped = self._learner(self.weights, interaction, training)
+        if not np.abs(stepped).max(initial=0.0) <= _LARGEST_WEIGHT:  # written so that NaN fails it too
+            raise DataError("a learning step ended in weights that are not finite or do not fit float32")
+        self.weights = stepped
         self.interaction_ids.append(interaction.id)
 
     def delta(self) -> npt.NDArray[np.float32]:

@@ -1,11 +1,11 @@
 """What arrives from the devices, stored in batches: one transaction for many messages."""
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from sqlalchemy import and_, bindparam, case, column, insert, select, update
-from sqlalchemy import values as rows_of_values
+from sqlalchemy import bindparam, case, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import Update
 
@@ -27,8 +27,25 @@ from storage.tables import (
     updates,
 )
 
-# Bound parameters of one statement; SQLite's limit is 32766, PostgreSQL's 32767, and an identity takes two.
-_IDENTITIES_PER_QUERY = 1000
+# The identities come as one JSON array, joined as a table: one look into the unique index for each, and one
+# statement for any number of them. `(client_id, update_id) IN (...)` scans every update of the federation; so
+# does SQLite with a plain JOIN, while its CROSS JOIN means: the left side first.
+_FIND_UPDATES = {
+    "sqlite": text("""
+        SELECT u.client_id, u.update_id, u.round
+        FROM json_each(:identities) AS asked
+        CROSS JOIN updates AS u ON u.federation = :name
+            AND u.client_id = json_extract(asked.value, '$[0]')
+            AND u.update_id = json_extract(asked.value, '$[1]')
+    """),
+    "postgresql": text("""
+        SELECT u.client_id, u.update_id, u.round
+        FROM json_array_elements(CAST(:identities AS json)) AS asked (value)
+        JOIN updates AS u ON u.federation = :name
+            AND u.client_id = asked.value ->> 0
+            AND u.update_id = asked.value ->> 1
+    """),
+}
 
 
 async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> None:
@@ -57,28 +74,10 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
 
 async def find_updates(db: Database, name: str, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
     """Which of these (client_id, update_id) are stored, each with the round it counts in."""
-    asked = list(identities)
-    found: dict[tuple[str, str], int] = {}
+    parameters = {"name": name, "identities": json.dumps(list(identities))}
     async with db.reading() as connection:
-        for start in range(0, len(asked), _IDENTITIES_PER_QUERY):
-            # A join with the list as a table: one look into the unique index for each identity on both
-            # databases. `(client_id, update_id) IN (...)` makes both scan all updates of the federation.
-            columns = [column(key, updates.c[key].type) for key in ("client_id", "update_id")]
-            page = asked[start : start + _IDENTITIES_PER_QUERY]
-            wanted = rows_of_values(*columns, name="wanted").data(page).cte()
-            rows = await connection.execute(
-                select(updates.c.client_id, updates.c.update_id, updates.c.round).join_from(
-                    wanted,
-                    updates,
-                    and_(
-                        updates.c.federation == name,
-                        updates.c.client_id == wanted.c.client_id,
-                        updates.c.update_id == wanted.c.update_id,
-                    ),
-                )
-            )
-            found.update({(client_id, update_id): round_ for client_id, update_id, round_ in rows})
-    return found
+        rows = await connection.execute(_FIND_UPDATES[db.dialect], parameters)
+        return {(client_id, update_id): number for client_id, update_id, number in rows}
 
 
 async def member_ids(db: Database, name: str) -> set[str]:
@@ -217,11 +216,11 @@ def _event_values(name: str, event: NewEvent) -> dict[str, Any]:
     }
 
 
-def _clean(text: str | None, length: int) -> str | None:
+def _clean(raw: str | None, length: int) -> str | None:
     """Text as a database takes it: a bad message is an event to record, not a failed transaction.
 
     PostgreSQL refuses NUL, and neither database takes half of a surrogate pair.
     """
-    if text is None:
+    if raw is None:
         return None
-    return text.encode(errors="replace").decode().replace("\0", "?")[:length]
+    return raw.encode(errors="replace").decode().replace("\0", "?")[:length]

@@ -39,7 +39,8 @@ def test_it_ends_with_its_block():
             ports.append(address.port)
             raise KeyError
 
-    pytest.raises(KeyError, fail_inside)
+    with pytest.raises(KeyError):
+        fail_inside()
     assert not accepts(ports[0])
 
 
