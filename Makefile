@@ -48,7 +48,7 @@ lint: $(INSTALLED)
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-timing
+	@$(BIN)/lint-imports --no-logo
 
 format: $(INSTALLED)
 	@$(BIN)/ruff check --quiet --fix . || true

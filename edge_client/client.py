@@ -25,7 +25,7 @@ import structlog
 from broker.address import BrokerAddress
 from broker.link import InboundMessage, LastWill, MqttLink
 from edge_client.participation import Outgoing, Participation
-from edge_client.store import DeviceStore, PendingUpdate
+from edge_client.store import DeviceStore, Interaction, PendingUpdate
 from edge_client.training import Learner, LocalTraining, pdgd_learner
 from foltr import __version__
 from foltr.codec import decode, encode
@@ -215,11 +215,16 @@ class EdgeClient:
             clicks[position] = True
         if serp in self._recorded:  # the store forgets a list once its update counts
             return
-        self._store.add_interaction(serp.serp_id, serp.features, serp.ranking, clicks)
+        n_dropped = self._store.n_dropped
+        interaction = self._store.add_interaction(serp.serp_id, serp.features, serp.ranking, clicks)
         self._recorded.add(serp)
         training = self._training
-        if training is not None and len(training.interaction_ids) < self._training_settings.max_interactions:
+        if interaction is None or training is None:
+            return
+        if self._store.n_dropped > n_dropped or len(serp.features[0]) != training.dim:
             self._fold_waiting()
+        elif len(training.interaction_ids) < self._training_settings.max_interactions:
+            self._learn(training, interaction)
             self._contribute()
 
     async def wait_connected(self, timeout_s: float = 30.0) -> None:
@@ -384,12 +389,15 @@ class EdgeClient:
             training = LocalTraining(unpack_vector(model.weights), model.version, self._learner)
             self._training = training
         for interaction in waiting[len(training.interaction_ids) :]:
-            try:
-                training.learn(interaction, self._training_settings)
-            except DataError as error:
-                # One list that cannot be learned must not keep the others from it.
-                log.warning("interaction_discarded", cause=str(error))
-                self._store.discard_interactions([interaction.id])
+            self._learn(training, interaction)
+
+    def _learn(self, training: LocalTraining, interaction: Interaction) -> None:
+        try:
+            training.learn(interaction, self._training_settings)
+        except DataError as error:
+            # One list that cannot be learned must not keep the others from it.
+            log.warning("interaction_discarded", cause=str(error))
+            self._store.discard_interactions([interaction.id])
 
     def _contribute(self) -> None:
         """Make an update if a round is open and enough was learned."""

@@ -73,6 +73,7 @@ class DeviceStore:
 
     def __init__(self, path: str | Path, *, client_id: str, federation: str, max_interactions: int) -> None:
         self._path = str(path)
+        self.n_dropped = 0  # how many interactions made room for newer ones
         self._max_interactions = max_interactions
         try:
             self._db = sqlite3.connect(path, isolation_level=None, timeout=1.0)
@@ -217,6 +218,7 @@ class DeviceStore:
                 "(SELECT id FROM interactions WHERE update_id IS NULL ORDER BY id LIMIT ?)",
                 (n_stored - self._max_interactions,),
             )
+            self.n_dropped += cursor.rowcount
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Cursor]:

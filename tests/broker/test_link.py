@@ -304,7 +304,7 @@ class FakeServer:
 
     def __init__(self, answers):
         self.answers = answers
-        self.n_connections = 0
+        self.n_connections = self.n_open = 0
 
     async def __aenter__(self):
         self._tasks = set()
@@ -320,9 +320,11 @@ class FakeServer:
 
     async def _serve(self, reader, writer):
         self.n_connections += 1
+        self.n_open += 1
         self._tasks.add(asyncio.current_task())
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             await self._answer_all(reader, writer)
+        self.n_open -= 1
         writer.close()
 
     async def _answer_all(self, reader, writer):
@@ -433,6 +435,39 @@ async def test_leaving_while_the_subscription_is_answered(n_steps):
         assert done, "the link cannot be left"
         assert link._task.done()
         assert not link.connected
+
+
+async def test_leaving_in_the_middle_of_a_connection_leaves_none_behind():
+    """The server has the connection, its answer is still to come: what was begun is ended, not forgotten.
+
+    A forgotten session stays alive in the background: it answers pings and hands messages to a closed application.
+    """
+    async with FakeServer(SILENT) as server, asyncio.timeout(WITHIN_S):
+        async with link_to(server.address):
+            while server.n_open == 0:  # noqa: ASYNC110 (the server is another's to wait for)
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
+        give_up_at = time.monotonic() + 1
+        while server.n_open:
+            assert time.monotonic() < give_up_at, "the connection is still open"
+            await asyncio.sleep(0.01)
+
+
+async def test_losing_the_connection_while_a_wait_times_out():
+    """Both in the same turn of the event loop: the caller is told, and the link lives on."""
+    async with FakeServer(FRIENDLY) as server, asyncio.timeout(WITHIN_S):
+        async with connected(server.address, topics=["t"]) as link:
+            publishing = asyncio.create_task(link.publish("t", b"x"))
+            while not link._waits:
+                await asyncio.sleep(0)
+            (wait,) = link._waits
+            link._client._disconnected.set_exception(OSError("reset by peer"))
+            asyncio.get_running_loop().call_soon(wait._on_timeout)
+            with pytest.raises(UnavailableError):
+                await publishing
+            while server.n_connections < 2:  # noqa: ASYNC110 (the server is another's to wait for)
+                await asyncio.sleep(0.01)
+            await link.wait_connected(WITHIN_S)
 
 
 @pytest.mark.parametrize("n_steps", [0, 1, 3, 10, 30])

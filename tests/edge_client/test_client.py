@@ -41,7 +41,7 @@ TOPICS = Topics("mail")
 N_FEATURES = 16
 WITHIN_S = 5.0
 # Long enough for a message that should not come to arrive on a loopback.
-QUIET_S = 0.25
+QUIET_S = 0.15
 
 
 class Federator:
