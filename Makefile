@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Packages are pinned by version and hash; the project itself is installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test test-quick lint format docs bench servers pins clean
+.PHONY: help demo test test-quick test-slow lint format docs bench servers pins clean
 
 help:
 	@echo "make demo   a federation on this machine: broker, federator, 20 devices, real data"
@@ -31,6 +31,9 @@ test: $(INSTALLED) servers
 
 test-quick: $(INSTALLED)
 	@$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(INSTALLED) servers
+	@$(BIN)/python -m pytest -m slow
 
 # Mosquitto is no Python package. PostgreSQL comes from the machine or from a wheel (see tests/servers.py).
 servers:
