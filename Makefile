@@ -64,11 +64,16 @@ bench: $(INSTALLED) servers
 	@$(BIN)/python benchmarks/interactions.py
 	@$(BIN)/python benchmarks/round_overhead.py
 
-# Pin anew after changing the dependencies in pyproject.toml: names, versions and hashes, no addresses.
+# Pin anew after changing the dependencies in pyproject.toml: names, versions and hashes, no addresses. The images
+# get the same versions as everything else.
+UV_COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 pins:
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
-	@$(BIN)/uv pip compile --quiet pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
-		--generate-hashes --no-header --no-annotate --output-file constraints.txt
+	@$(UV_COMPILE) pyproject.toml --all-extras --group dev --output-file constraints.txt
+	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra federator --extra postgres -o docker/federator.txt
+	@$(UV_COMPILE) pyproject.toml -c constraints.txt -o docker/edge-client.txt
+	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra simulation -o docker/edge-client-simulation.txt
+	@echo hatchling | $(UV_COMPILE) - -c constraints.txt -o docker/build.txt
 
 clean:
 	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

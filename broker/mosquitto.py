@@ -207,7 +207,7 @@ def _hand_over(data_dir: Path, user: str) -> None:
                 raise SettingsError(
                     f"data_dir: started by root, Mosquitto becomes the user {user}, who cannot enter {folder}, and "
                     "would lose its sessions at every restart. Choose another directory with --out, e.g. one "
-                    "below /var/lib, or run this as an ordinary user."
+                    "below /var/lib, or another user with --user."
                 )
 
 

@@ -499,6 +499,7 @@ ROW = [0.0] * N_FEATURES
         pytest.param([ROW, ROW[:-1]], id="ragged"),
         pytest.param([["x"] * N_FEATURES], id="text"),
         pytest.param([[1j] * N_FEATURES], id="complex"),
+        pytest.param([[10**400] * N_FEATURES], id="too large for any float"),
         pytest.param(None, id="nothing"),
         pytest.param(3.0, id="a number"),
     ],
@@ -844,6 +845,22 @@ async def test_a_receipt_that_cannot_be_stored_is_asked_for_again(mqtt_broker, m
         await client.next_round(after=1)
         see(client, 3, 4)
         assert content(await federator.update()) == [3, 4]
+
+
+async def test_clicks_that_cannot_be_stored_are_told(nowhere, monkeypatch):
+    """The application gets the error and may record the same list again when there is room."""
+    async with device(nowhere) as client:
+        serp = client.rank(np.eye(3, N_FEATURES))
+        with monkeypatch.context() as full_disk:
+
+            def fail(*_):
+                raise DataError("device store: database or disk is full")
+
+            full_disk.setattr(client._store, "add_interaction", fail)
+            with pytest.raises(DataError, match="full"):
+                client.record_clicks(serp, [0])
+        client.record_clicks(serp, [0])
+        assert client.n_waiting == 1
 
 
 async def test_a_model_that_cannot_be_stored_is_used(mqtt_broker, monkeypatch):

@@ -1,0 +1,14 @@
+"""Writes docker/mosquitto.conf anew, after a change of the generator: ``python docker/mosquitto_conf.py``."""
+
+from pathlib import Path
+
+from broker.mosquitto import CONFIG_NAME, MosquittoSettings, mosquitto_config
+
+SETTINGS = MosquittoSettings(
+    data_dir=Path("/mosquitto/data"),  # a volume of the image eclipse-mosquitto
+    listen="0.0.0.0",  # noqa: S104 (a container's own; compose.yaml publishes no port of it)
+    allow_anonymous_network=True,
+)
+
+if __name__ == "__main__":
+    Path(__file__).with_name(CONFIG_NAME).write_text(mosquitto_config(SETTINGS), encoding="utf-8")
