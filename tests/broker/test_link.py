@@ -318,6 +318,11 @@ class FakeServer:
         self._server.close()
         for writer in self._writers:
             writer.close()
+        # The end of a connection takes a few turns of the event loop; a test must not end in the middle of it.
+        for _ in range(100):
+            if self.n_open == 0:
+                break
+            await asyncio.sleep(0.005)
 
     async def _serve(self, reader, writer):
         self.n_connections += 1
