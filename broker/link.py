@@ -10,7 +10,8 @@ import logging
 import math
 import random
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Self
 
@@ -29,10 +30,12 @@ BACKOFF_LIMIT_S = 30.0
 _SOCKET_OPTIONS = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
 _MAX_INFLIGHT = 1000
 _GOODBYE_S = 1.0
+_STEADY_S = 10.0
 
-# aiomqtt warns above ten pending publishes; a federator has hundreds of receipts under way.
+# aiomqtt warns above ten pending publishes, of which a federator has hundreds, and logs a traceback when a
+# connection is left while it subscribes. What matters is raised as well.
 _mqtt_logger = logging.getLogger("foltr.mqtt")
-_mqtt_logger.setLevel(logging.ERROR)
+_mqtt_logger.setLevel(logging.CRITICAL)
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ class MqttLink:
         while self._task is not None and not self._task.done():
             # More than once: in Python 3.11 asyncio.wait_for, which aiomqtt uses, may swallow a cancellation.
             self._task.cancel()
-            await asyncio.wait({self._task}, timeout=_GOODBYE_S)
+            await asyncio.wait({self._task}, timeout=2 * _GOODBYE_S)
         if self._task is not None and not self._task.cancelled():
             self._task.exception()  # given up before: whoever waited was told
 
@@ -134,7 +137,9 @@ class MqttLink:
         if self._task is None or not self._task.done() or self._task.cancelled():
             return None
         error = self._task.exception()
-        return error if isinstance(error, UnavailableError) else None
+        if error is None or isinstance(error, UnavailableError):
+            return error
+        return self._unavailable(f"the link failed: {error!r}")
 
     async def wait_failed(self) -> None:
         """Return only by raising: UnavailableError once the link has given up. For a task group to watch."""
@@ -167,26 +172,57 @@ class MqttLink:
         failures, down_since = 0, loop.time()
         while not self._leaving:
             cause = "the connection ended"
+            up_since = loop.time()
             try:
-                async with self._new_client() as client:
+                async with self._connection() as client:
+                    up_since = loop.time()
                     await self._serve(client)
             except (aiomqtt.MqttError, UnavailableError, OSError, ValueError) as error:
                 if self._up.is_set():
-                    failures, down_since = 0, loop.time()
+                    down_since = loop.time()
+                    # Not after a moment: two clients of one name would throw each other out in a tight loop.
+                    if down_since - up_since > _STEADY_S:
+                        failures = 0
                 failures += 1
                 cause = str(error) or type(error).__name__
             finally:
                 self._up.clear()
                 self._client = None
-                for wait in self._waits:
-                    wait.reschedule(loop.time())  # what this connection did not acknowledge, none will
-            if self._give_up_after_s is not None and loop.time() - down_since >= self._give_up_after_s:
-                raise self._unavailable(f"{cause}; gave up after {self._give_up_after_s:g} s")
+                for wait in list(self._waits):
+                    if not wait.expired():
+                        wait.reschedule(loop.time())  # what this connection did not acknowledge, none will
+            time_left = math.inf
+            if self._give_up_after_s is not None:
+                time_left = down_since + self._give_up_after_s - loop.time()
+                if time_left <= 0:
+                    raise self._unavailable(f"{cause}; gave up after {self._give_up_after_s:g} s")
             # Full jitter: after a broker restart a fleet must not come back in step.
             pause = random.uniform(0.1, 1) * min(BACKOFF_LIMIT_S, BACKOFF_FIRST_S * 2 ** min(failures, 16))  # noqa: S311
             if failures in (1, 5) or failures % 20 == 0:
                 log.warning("broker_unreachable", broker=str(self.address), cause=cause, attempt=failures)
-            await asyncio.sleep(pause)
+            await asyncio.sleep(min(pause, time_left))
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[aiomqtt.Client]:
+        """A connected client, disconnected at the end.
+
+        aiomqtt leaves an open connection behind when it is cancelled while connecting: the session would live
+        on without us. So it is given a moment to finish, and what it has not finished is closed.
+        """
+        client = self._new_client()
+        entering = asyncio.create_task(client.__aenter__())
+        try:
+            await asyncio.shield(entering)
+        except asyncio.CancelledError:
+            await asyncio.wait({entering}, timeout=_GOODBYE_S)
+            entering.cancel()
+            await asyncio.gather(entering, return_exceptions=True)
+            client._client._sock_close()  # noqa: SLF001 (neither library has a public way)
+            raise
+        try:
+            yield client
+        finally:
+            await client.__aexit__(None, None, None)
 
     async def _serve(self, client: aiomqtt.Client) -> None:
         self._client = client

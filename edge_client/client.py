@@ -329,6 +329,8 @@ class EdgeClient:
         except MessageError:
             self._participation.membership_receipt(decode(payload, MembershipReceipt), time.monotonic())
             return
+        if (receipt.federation, receipt.client_id) != (self.federation, self.client_id):
+            return
         self.receipts[receipt.code] = self.receipts.get(receipt.code, 0) + 1
         pending = self._participation.pending
         reaction = self._participation.update_receipt(receipt, time.monotonic())
@@ -468,7 +470,7 @@ def _as_features(features: npt.ArrayLike) -> npt.NDArray[np.float32]:
         exact = np.asarray(features)
         if exact.dtype != np.float32:
             exact = exact.astype(np.float64, casting="same_kind" if exact.dtype.kind == "c" else "unsafe")
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"features: expected numbers, (documents, features): {error}") from error
     if exact.ndim != 2 or 0 in exact.shape:
         raise DataError(f"features: expected a non-empty matrix (documents, features), got shape {exact.shape}")

@@ -20,7 +20,6 @@ from federator.outgoing import Announcer, ReceiptSender
 from federator.plan import FederationPlan
 from federator.reading import MembershipAsked, Reading, Refused, UpdateOffered, read_message
 from federator.round import (
-    Abandon,
     AbandonReason,
     Aggregate,
     Record,
@@ -88,6 +87,7 @@ class FederationActor:
         self._n_turned_away = 0
         self._model: ModelRow | None = None
         self._round: Round | None = None
+        self._ended: Round | None = None  # the newest round that has ended here
         self._announcer: Announcer | None = None
         self._stopping = False
         self._published: tuple[int, datetime] | None = None
@@ -129,6 +129,9 @@ class FederationActor:
                 NewEvent(to_datetime(now), "round_resumed", round=row.number, detail=f"{len(committed)} updates")
             )
         await commit_batch(self._db, plan.federation, self._epoch, Batch(events=events))
+        if self._round is not None and self._round.state is RoundState.AGGREGATING:
+            # Announced as it is, it would look like the federation's last.
+            await self._advance_round(now)
 
     def attach(self, announcer: Announcer) -> None:
         self._announcer = announcer
@@ -138,8 +141,12 @@ class FederationActor:
         """Serve until `stop`, or until the plan's last round has ended."""
         while self._round is not None and not self._stopping:
             await self._intake.wait(self._round.wake_at() - self._clock.now())
-            await self._serve_messages()
-            await self._advance_round()
+            # One moment for both, the end of the round first: nobody is told that a round is over before that
+            # is stored, or a copy of the same update could count after a restart.
+            now = self._clock.now()
+            await self._advance_round(now)
+            await self._serve_messages(now)
+            await self._advance_round(now)
 
     def stop(self) -> None:
         """End `run` after what it is doing now; the open round stays open in the database."""
@@ -163,11 +170,13 @@ class FederationActor:
     async def note_published(self) -> None:
         """Commit what `model_published` noted, where no further batch will."""
         if self._published is not None:
-            await self._commit(_Decided())
+            await self._commit(_Decided(), self._clock.now())
 
     # --- messages -----------------------------------------------------------------------------------------
 
-    async def _serve_messages(self) -> None:
+    async def _serve_messages(self, now: float) -> None:
+        if self._round is None:
+            return
         readings = [
             reading
             for message in self._intake.take(BATCH_LIMIT)
@@ -176,7 +185,6 @@ class FederationActor:
         if not readings and not self._n_turned_away and self._published is None:
             return
         stored = await self._stored_already(readings)
-        now = self._clock.now()
         decided = _Decided()
         for reading in readings:
             match reading:
@@ -187,14 +195,14 @@ class FederationActor:
                 case Refused():
                     self._decide_refused(reading, now, decided)
         self._answer_turned_away(now, decided)
-        await self._commit(decided)
+        await self._commit(decided, now)
         self._receipts.send(decided.membership_receipts)
         self._receipts.send(decided.update_receipts)
 
-    async def _commit(self, decided: "_Decided") -> None:
+    async def _commit(self, decided: "_Decided", now: float) -> None:
         filled = None
         current = self._round
-        if decided.updates and current is not None and current.next_step(self._clock.now()) == Aggregate():
+        if decided.updates and current is not None and current.next_step(now) == Aggregate():
             # The last update and the end of collecting in one transaction: one wait for the disk less a round.
             current.stop_collecting()
             filled = current.number
@@ -312,12 +320,14 @@ class FederationActor:
 
     # --- rounds -------------------------------------------------------------------------------------------
 
-    async def _advance_round(self) -> None:
-        current = self._current_round
-        step = current.next_step(self._clock.now())
+    async def _advance_round(self, now: float) -> None:
+        current = self._round
+        step = None if current is None else current.next_step(now)
+        if current is None or step is None:
+            return
         if isinstance(step, Aggregate):
             await self._aggregate(current)
-        elif isinstance(step, Abandon):
+        else:
             await self._abandon(current, step.reason)
 
     async def _aggregate(self, current: Round) -> None:
@@ -340,7 +350,8 @@ class FederationActor:
             name, version, current.base_version, number, self._plan.n_features, weights, closed_at, published_at=None
         )
         self._round = following
-        self._announce(closed=current)
+        self._ended = current
+        self._announce()
         log.info("round_completed", round=number, model=version, n_updates=len(current.contributions))
 
     async def _mean_model(self, current: Round) -> bytes:
@@ -359,7 +370,8 @@ class FederationActor:
         await self._persist(lambda: abandon_round(self._db, name, epoch, number, reason, closed_at, opening))
         current.abandon(reason)
         self._round = following
-        self._announce(closed=current)
+        self._ended = current
+        self._announce()
         log.info("round_abandoned", round=number, reason=reason, n_updates=len(current.contributions))
 
     def _following(self, ended: int, base_version: int, now: float) -> tuple[Round | None, RoundOpening | None]:
@@ -386,8 +398,8 @@ class FederationActor:
 
     # --- telling ------------------------------------------------------------------------------------------
 
-    def _announce(self, closed: Round | None = None) -> None:
-        shown = self._round or closed
+    def _announce(self) -> None:
+        shown = self._round or self._ended
         if self._announcer is None or shown is None:
             return
         model = self._newest_model

@@ -49,7 +49,9 @@ class Announcer:
         self._changed.set()
 
     async def wait_settled(self, timeout_s: float) -> bool:
-        """Whether, within ``timeout_s``, the broker had everything that was announced."""
+        """Whether, within ``timeout_s``, the broker had everything that was announced (if anything was)."""
+        if self._model is None:
+            return True
         try:
             async with asyncio.timeout(timeout_s):
                 await self._settled.wait()

@@ -71,10 +71,11 @@ REACTIONS: dict[ReceiptCode, DeviceReaction] = {
     ReceiptCode.UNKNOWN_CLIENT: DeviceReaction.JOIN_AGAIN,
     ReceiptCode.CLIENT_MISMATCH: DeviceReaction.DISCARD,
     ReceiptCode.WRONG_FEDERATION: DeviceReaction.DISCARD,
-    ReceiptCode.MALFORMED: DeviceReaction.DISCARD,
+    # The refusal does not name the update, so it may be about somebody's junk on our topic: no clicks are dropped.
+    ReceiptCode.MALFORMED: DeviceReaction.RETRAIN,
+    ReceiptCode.TOO_LARGE: DeviceReaction.RETRAIN,
     ReceiptCode.WRONG_SHAPE: DeviceReaction.DISCARD,
     ReceiptCode.NOT_FINITE: DeviceReaction.DISCARD,
-    ReceiptCode.TOO_LARGE: DeviceReaction.DISCARD,
     # The interactions stay: they can be sent once the device's software is newer.
     ReceiptCode.UNSUPPORTED_VERSION: DeviceReaction.RETRAIN,
     ReceiptCode.BUSY: DeviceReaction.SEND_AGAIN,
