@@ -120,10 +120,11 @@ class MqttLink:
 
     async def wait_connected(self, timeout_s: float) -> None:
         """Wait for the connection. Raises UnavailableError after ``timeout_s``, or once the link gave up."""
+        limit = None if timeout_s == math.inf else timeout_s  # math.inf: until connected or given up
         up = asyncio.create_task(self._up.wait())
         try:
             waiting = {up} if self._task is None else {up, self._task}
-            await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waiting, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
         finally:
             up.cancel()
         if self._task is not None and self._task.done():
@@ -198,7 +199,7 @@ class MqttLink:
                     raise self._unavailable(f"{cause}; gave up after {self._give_up_after_s:g} s")
             # Full jitter: after a broker restart a fleet must not come back in step.
             pause = random.uniform(0.1, 1) * min(BACKOFF_LIMIT_S, BACKOFF_FIRST_S * 2 ** min(failures, 16))  # noqa: S311
-            if failures in (1, 5) or failures % 20 == 0:
+            if failures in (1, 5) or (failures and failures % 20 == 0):
                 log.warning("broker_unreachable", broker=str(self.address), cause=cause, attempt=failures)
             await asyncio.sleep(min(pause, time_left))
 

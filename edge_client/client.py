@@ -40,6 +40,7 @@ from foltr.messages import (
     ModelAnnouncement,
     ModelUpdate,
     PdgdTraining,
+    ReceiptCode,
     RoundAnnouncement,
     Status,
     UpdateReceipt,
@@ -118,7 +119,7 @@ class EdgeClient:
         self._agent: asyncio.Task[None] | None = None
         self._link = MqttLink(
             self._address,
-            client_id=f"foltr-{federation}-{client_id}",
+            client_id=f"foltr:{federation}:{client_id}",  # no name holds a colon, so no two share an id
             subscriptions=(
                 self._topics.model,
                 self._topics.round,
@@ -306,7 +307,8 @@ class EdgeClient:
                 self._take_receipt(message.payload)
         except MessageError as error:
             log.warning("message_not_understood", topic=message.topic, cause=str(error))
-        self._wake.set()
+        finally:
+            self._wake.set()
 
     def _take_round(self, round_: RoundAnnouncement) -> None:
         if round_.federation == self.federation:
@@ -327,7 +329,7 @@ class EdgeClient:
         try:
             receipt = decode(payload, UpdateReceipt)
         except MessageError:
-            self._participation.membership_receipt(decode(payload, MembershipReceipt), time.monotonic())
+            self._take_membership_receipt(decode(payload, MembershipReceipt))
             return
         if (receipt.federation, receipt.client_id) != (self.federation, self.client_id):
             return
@@ -349,6 +351,11 @@ class EdgeClient:
             log.error("update_refused", client_id=self.client_id, code=receipt.code, detail=receipt.detail)
         self._fold_waiting()
         self._contribute()
+
+    def _take_membership_receipt(self, receipt: MembershipReceipt) -> None:
+        if receipt.code not in (ReceiptCode.JOINED, ReceiptCode.LEFT):
+            log.error("join_refused", client_id=self.client_id, code=receipt.code, detail=receipt.detail)
+        self._participation.membership_receipt(receipt, time.monotonic())
 
     # --- training -------------------------------------------------------------------------------------------
 

@@ -11,13 +11,13 @@ from enum import StrEnum
 from edge_client.store import PendingUpdate
 from foltr.messages import (
     REACTIONS,
-    UNNAMED_REFUSALS,
     DeviceReaction,
     MembershipReceipt,
     ModelAnnouncement,
     ReceiptCode,
     RoundAnnouncement,
     UpdateReceipt,
+    payload_digest,
 )
 
 FIRST_RESEND_S = 5.0
@@ -96,8 +96,10 @@ class Participation:
         """What to do with the pending update; None if the receipt is not about it."""
         if self.pending is None:
             return None
-        unnamed = receipt.update_id is None and receipt.code in UNNAMED_REFUSALS
-        if receipt.update_id != self.pending.update_id and not unnamed:
+        if receipt.update_id is None and receipt.code is not ReceiptCode.BUSY:
+            if receipt.payload_digest != payload_digest(self.pending.payload):
+                return None
+        elif receipt.update_id not in (None, self.pending.update_id):
             return None
         reaction = REACTIONS.get(receipt.code)
         if reaction is DeviceReaction.SEND_AGAIN:
@@ -132,7 +134,6 @@ class Participation:
     def still_pending(self, update: PendingUpdate, now: float) -> None:
         """Its receipt came and could not be stored: ask for it again after a pause."""
         self.pending = update
-        self._settled_round = 0
         self._update = _Resend(due_at=now + FIRST_RESEND_S)
 
     def due(self, now: float) -> list[Outgoing]:

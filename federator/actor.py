@@ -42,9 +42,9 @@ from foltr.messages import (
 from foltr.topics import ClientTopic, Topics
 from storage.database import Database, is_transient
 from storage.federations import claim_federation, create_federation
-from storage.intake import commit_batch, find_updates, member_ids
+from storage.intake import commit_batch, find_updates, member_ids, online_ids
 from storage.models import latest_model
-from storage.records import Batch, MembershipChange, ModelRow, NewEvent, NewUpdate, RoundOpening
+from storage.records import Batch, MembershipChange, ModelRow, NewEvent, NewUpdate, RoundOpening, RoundRow
 from storage.rounds import (
     abandon_round,
     begin_aggregation,
@@ -95,36 +95,32 @@ class FederationActor:
     # --- life ---------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Claim the federation and take up where the last federator left off."""
+        """Claim the federation and take up where the last federator left off; safe to do again."""
+        await self._persist(self._start)
+
+    async def _start(self) -> None:
         plan, now = self._plan, self._clock.now()
         initial = pack_vector([0.0] * plan.n_features)
         await create_federation(self._db, plan.federation, plan.n_features, plan.ranker.kind, initial, to_datetime(now))
         self._epoch = await claim_federation(self._db, plan.federation)
         self._members = await member_ids(self._db, plan.federation)
+        self._online = await online_ids(self._db, plan.federation)
         self._model = await latest_model(self._db, plan.federation)
         found = await load_open_round(self._db, plan.federation)
         events = [NewEvent(to_datetime(now), "federator_started", detail=f"writer epoch {self._epoch}")]
         if found is None:
             newest = await latest_round(self._db, plan.federation)
             number = 1 if newest is None else newest.number + 1
-            if not self._is_last(number - 1):
+            if newest is not None and self._is_last(newest.number):
+                # Perhaps the last federator died before the broker had the last model: it is announced again.
+                self._ended = self._stored_round(newest, {}, now)
+            else:
                 opening = self._opening(number, self._newest_model.version, now)
                 await open_round(self._db, plan.federation, self._epoch, opening)
                 self._round = Round.open(number, opening.base_version, plan.policy, now)
         else:
             row, committed = found
-            policy = RoundPolicy(row.min_clients, row.max_clients, row.min_time_s, row.max_time_s)
-            self._round = Round.resume(
-                row.number,
-                row.base_version,
-                policy,
-                opened_at=row.opened_at.timestamp(),
-                closes_at=row.closes_at.timestamp(),
-                state=RoundState(row.state),
-                contributions=dict(committed),
-                now=now,
-                grace_s=plan.resume_grace_s,
-            )
+            self._round = self._stored_round(row, dict(committed), now)
             events.append(
                 NewEvent(to_datetime(now), "round_resumed", round=row.number, detail=f"{len(committed)} updates")
             )
@@ -133,20 +129,43 @@ class FederationActor:
             # Announced as it is, it would look like the federation's last.
             await self._advance_round(now)
 
+    def _stored_round(self, row: RoundRow, contributions: dict[str, str], now: float) -> Round:
+        return Round.resume(
+            row.number,
+            row.base_version,
+            RoundPolicy(row.min_clients, row.max_clients, row.min_time_s, row.max_time_s),
+            opened_at=row.opened_at.timestamp(),
+            closes_at=row.closes_at.timestamp(),
+            state=RoundState(row.state),
+            contributions=contributions,
+            now=now,
+            grace_s=self._plan.resume_grace_s,
+        )
+
     def attach(self, announcer: Announcer) -> None:
         self._announcer = announcer
         self._announce()
 
     async def run(self) -> None:
         """Serve until `stop`, or until the plan's last round has ended."""
-        while self._round is not None and not self._stopping:
-            await self._intake.wait(self._round.wake_at() - self._clock.now())
+        while (before := self._round) is not None and not self._stopping:
+            await self._intake.wait(before.wake_at() - self._clock.now())
             # One moment for both, the end of the round first: nobody is told that a round is over before that
             # is stored, or a copy of the same update could count after a restart.
             now = self._clock.now()
             await self._advance_round(now)
+            if self._round is not before:
+                now = self._clock.now()  # ending the round may have taken long; its successor opened meanwhile
             await self._serve_messages(now)
             await self._advance_round(now)
+
+        while len(self._intake) and self._ended is not self._round:
+            await self._serve_messages(self._clock.now())  # taken from the broker, so owed an answer
+
+    @property
+    def finished(self) -> bool:
+        """Whether the plan's last round has ended."""
+        return self._round is None
 
     def stop(self) -> None:
         """End `run` after what it is doing now; the open round stays open in the database."""
@@ -175,12 +194,8 @@ class FederationActor:
     # --- messages -----------------------------------------------------------------------------------------
 
     async def _serve_messages(self, now: float) -> None:
-        if self._round is None:
-            return
         readings = [
-            reading
-            for message in self._intake.take(BATCH_LIMIT)
-            if (reading := read_message(self._topics, self._plan.n_features, message)) is not None
+            reading for message in self._intake.take(BATCH_LIMIT) if (reading := self._read(message)) is not None
         ]
         if not readings and not self._n_turned_away and self._published is None:
             return
@@ -198,6 +213,10 @@ class FederationActor:
         await self._commit(decided, now)
         self._receipts.send(decided.membership_receipts)
         self._receipts.send(decided.update_receipts)
+
+    def _read(self, message: InboundMessage) -> Reading | None:
+        plan = self._plan
+        return read_message(self._topics, plan.n_features, plan.training.max_interactions, message)
 
     async def _commit(self, decided: "_Decided", now: float) -> None:
         filled = None
@@ -218,12 +237,11 @@ class FederationActor:
             await self._persist(lambda: commit_batch(self._db, self._plan.federation, self._epoch, batch))
 
     async def _stored_already(self, readings: list[Reading]) -> dict[tuple[str, str], int]:
-        """Which of the updates for other rounds than the open one are stored: resent, not late."""
-        number = self._current_round.number
+        """Which of the updates are stored already, in whatever round they say they are for."""
         asked = {
             (reading.offer.client_id, reading.offer.update_id)
             for reading in readings
-            if isinstance(reading, UpdateOffered) and reading.offer.round != number
+            if isinstance(reading, UpdateOffered)
         }
         if not asked:
             return {}
@@ -279,7 +297,10 @@ class FederationActor:
                 self._online.add(client_id)
             case "offline":
                 self._online.discard(client_id)
-        if before != (client_id in self._members, client_id in self._online):
+        changed = before != (client_id in self._members, client_id in self._online)
+        if asked.retained and not changed:
+            return  # the broker repeats what it retained at every connection: no news, and nobody was seen
+        if changed:
             decided.events.append(NewEvent(at, f"client_{asked.kind}", client_id=client_id))
         decided.membership.append(MembershipChange(client_id, asked.kind, at, sdk_version=asked.sdk_version))
 
@@ -297,7 +318,9 @@ class FederationActor:
         )
         if is_update:
             decided.update_receipts.append(
-                self._update_receipt(refused.client_id, refused.update_id, refused.code, refused.detail)
+                self._update_receipt(refused.client_id, refused.update_id, refused.code, refused.detail).model_copy(
+                    update={"payload_digest": refused.payload_digest}
+                )
             )
         elif refused.topic is not ClientTopic.STATUS:
             decided.membership_receipts.append(
@@ -456,9 +479,11 @@ class FederationActor:
 
     @property
     def _current_round(self) -> Round:
-        if self._round is None:
-            raise RuntimeError("the federator has no open round: start() comes first")
-        return self._round
+        """The open round, or the last one where no other follows: it answers ``late`` and ``duplicate``."""
+        current = self._round or self._ended
+        if current is None:
+            raise RuntimeError("the federator has no round: start() comes first")
+        return current
 
     @property
     def _newest_model(self) -> ModelRow:

@@ -46,6 +46,7 @@ class Announcer:
     def announce_again(self) -> None:
         """Publish everything once more: the connection, perhaps the broker, is a new one."""
         self._published = (None, None)
+        self._settled.clear()
         self._changed.set()
 
     async def wait_settled(self, timeout_s: float) -> bool:

@@ -9,7 +9,7 @@ from broker.link import InboundMessage
 from federator.round import Offer
 from foltr.codec import decode
 from foltr.errors import MessageError
-from foltr.messages import Join, Leave, ModelUpdate, ReceiptCode, Status, unpack_vector
+from foltr.messages import MAX_ABS_DELTA, Join, Leave, ModelUpdate, ReceiptCode, Status, payload_digest, unpack_vector
 from foltr.topics import ClientTopic, Topics
 
 
@@ -27,6 +27,7 @@ class MembershipAsked:
     client_id: str
     kind: Literal["joined", "left", "online", "offline"]
     sdk_version: str | None = None
+    retained: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,13 @@ class Refused:
     detail: str
     update_id: str | None = None
     round: int | None = None
+    payload_digest: bytes | None = None
 
 
 Reading = UpdateOffered | MembershipAsked | Refused
 
 
-def read_message(topics: Topics, n_features: int, message: InboundMessage) -> Reading | None:
+def read_message(topics: Topics, n_features: int, max_interactions: int, message: InboundMessage) -> Reading | None:
     """What ``message`` asks for; None where there is nobody to answer (a foreign topic, a cleared status)."""
     parsed = topics.parse(message.topic)
     if parsed is None:
@@ -53,7 +55,7 @@ def read_message(topics: Topics, n_features: int, message: InboundMessage) -> Re
     try:
         match topic:
             case ClientTopic.UPDATES:
-                return _read_update(topics.federation, client_id, n_features, message.payload)
+                return _read_update(topics.federation, client_id, n_features, max_interactions, message.payload)
             case ClientTopic.JOIN:
                 join = decode(message.payload, Join)
                 _check_sender(join, topics.federation, client_id)
@@ -66,14 +68,18 @@ def read_message(topics: Topics, n_features: int, message: InboundMessage) -> Re
                     return None
                 status = decode(message.payload, Status)
                 _check_sender(status, topics.federation, client_id)
-                return MembershipAsked(client_id, "online" if status.online else "offline")
+                kind: Literal["online", "offline"] = "online" if status.online else "offline"
+                return MembershipAsked(client_id, kind, retained=message.retained)
             case ClientTopic.INBOX:
                 return None
     except MessageError as error:
-        return Refused(client_id, topic, ReceiptCode(error.code), error.detail)
+        digest = payload_digest(message.payload)
+        return Refused(client_id, topic, ReceiptCode(error.code), error.detail, payload_digest=digest)
 
 
-def _read_update(federation: str, client_id: str, n_features: int, payload: bytes) -> UpdateOffered | Refused:
+def _read_update(
+    federation: str, client_id: str, n_features: int, max_interactions: int, payload: bytes
+) -> UpdateOffered | Refused:
     update = decode(payload, ModelUpdate)
 
     def refused(code: ReceiptCode, detail: str) -> Refused:
@@ -85,8 +91,16 @@ def _read_update(federation: str, client_id: str, n_features: int, payload: byte
         return refused(ReceiptCode(error.code), error.detail)
     if update.body.dim != n_features:
         return refused(ReceiptCode.WRONG_SHAPE, f"{update.body.dim} values; the ranker has {n_features} features")
-    if not np.isfinite(unpack_vector(update.body.values)).all():
+    values = unpack_vector(update.body.values)
+    if not np.isfinite(values).all():
         return refused(ReceiptCode.NOT_FINITE, "the update holds NaN or infinity")
+    if np.abs(values).max() > MAX_ABS_DELTA:
+        return refused(ReceiptCode.OUT_OF_RANGE, f"a weight changed by more than {MAX_ABS_DELTA:g}")
+    if update.n_interactions > max_interactions:
+        # It is the update's weight in the mean: a client must not give itself more than was announced.
+        return refused(
+            ReceiptCode.OUT_OF_RANGE, f"{update.n_interactions} interactions; an update has at most {max_interactions}"
+        )
     offer = Offer(client_id, update.update_id, update.round, update.base_version)
     return UpdateOffered(offer, update.n_interactions, update.body.values)
 

@@ -1,6 +1,7 @@
 """A federator process: the actor, its link to the broker, and how they start and end together."""
 
 import asyncio
+import math
 from collections.abc import Callable
 
 import structlog
@@ -12,6 +13,7 @@ from federator.actor import FederationActor
 from federator.clock import SteadyClock
 from federator.outgoing import Announcer, ReceiptSender
 from federator.plan import FederationPlan
+from foltr.errors import UnavailableError, first_cause
 from foltr.topics import Topics
 from storage.database import Database
 
@@ -38,7 +40,7 @@ class FederatorService:
         topics = Topics(plan.federation)
         self._link = MqttLink(
             address,
-            client_id=f"foltr-federator-{plan.federation}",
+            client_id=f"foltr-federator:{plan.federation}",
             subscriptions=topics.from_all_clients(),
             on_message=self._receive,
             on_connected=self._on_connected,
@@ -52,10 +54,12 @@ class FederatorService:
 
     async def run(self, on_started: Callable[[], None] | None = None) -> None:
         """Serve. Raises UnavailableError, WriterFencedError or SettingsError when it cannot go on."""
-        await self._actor.start()
-        self._actor.attach(self._announcer)
         try:
             async with self._link, asyncio.TaskGroup() as group:
+                # Claiming the federation stops another federator, so not before there is a broker to serve on.
+                await self._link.wait_connected(math.inf)
+                await self._actor.start()
+                self._actor.attach(self._announcer)
                 helpers = [
                     group.create_task(self._announcer.run()),
                     group.create_task(self._receipts.run()),
@@ -64,15 +68,28 @@ class FederatorService:
                 if on_started is not None:
                     on_started()
                 await self._actor.run()
-                if self._link.connected:
-                    await self._announcer.wait_settled(_LAST_WORDS_S)
-                    await self._receipts.wait_sent(_LAST_WORDS_S)
-                    await self._actor.note_published()
+                await self._say_last_words()
                 for helper in helpers:
                     helper.cancel()
         except BaseExceptionGroup as group_error:
             # One task's failure ends the others; its own error is what the operator needs to read.
-            raise group_error.exceptions[0] from group_error
+            raise first_cause(group_error) from group_error
+
+    async def _say_last_words(self) -> None:
+        """See to it that the broker has the newest model and the receipts are out.
+
+        Raises:
+            UnavailableError: the last round has ended and its model could not be published.
+        """
+        published = await self._announcer.wait_settled(_LAST_WORDS_S)
+        if published:
+            await self._receipts.wait_sent(_LAST_WORDS_S)
+            await self._actor.note_published()
+        elif self._actor.finished:
+            raise UnavailableError(
+                f"MQTT broker {self._link.address}: the last round is stored but not announced. "
+                "Start the federator again once the broker is back: it announces it"
+            )
 
     def stop(self) -> None:
         self._actor.stop()

@@ -32,3 +32,9 @@ class UnavailableError(FoltrError):
 
 class ProtocolViolationError(FoltrError):
     """We broke our own protocol: an event was offered to a state machine that does not allow it."""
+
+
+def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error in a group of any depth: one task's failure ends the others, its own is what matters."""
+    first = group.exceptions[0]
+    return first_cause(first) if isinstance(first, BaseExceptionGroup) else first

@@ -5,6 +5,7 @@ A message is a frozen model; on the wire it is a msgpack map ``{"v": schema vers
 signed as it stands. Bytes are checked where they enter (`foltr.codec`) and trusted afterwards.
 """
 
+import hashlib
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
@@ -13,6 +14,8 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 SCHEMA_VERSION = 1
+# No single weight of a ranker over features in [0, 1] moves this far in a round; what does would end learning.
+MAX_ABS_DELTA = 1e6
 # Brokers cut off packets at 1-2 MB by default; larger bodies will be chunked, not sent whole.
 MAX_MESSAGE_BYTES = 256 * 1024
 
@@ -43,6 +46,7 @@ class ReceiptCode(StrEnum):
     WRONG_FEDERATION = "wrong_federation"
     MALFORMED = "malformed"
     WRONG_SHAPE = "wrong_shape"
+    OUT_OF_RANGE = "out_of_range"
     NOT_FINITE = "not_finite"
     TOO_LARGE = "too_large"
     UNSUPPORTED_VERSION = "unsupported_version"
@@ -71,23 +75,14 @@ REACTIONS: dict[ReceiptCode, DeviceReaction] = {
     ReceiptCode.UNKNOWN_CLIENT: DeviceReaction.JOIN_AGAIN,
     ReceiptCode.CLIENT_MISMATCH: DeviceReaction.DISCARD,
     ReceiptCode.WRONG_FEDERATION: DeviceReaction.DISCARD,
-    # The refusal does not name the update, so it may be about somebody's junk on our topic: no clicks are dropped.
-    ReceiptCode.MALFORMED: DeviceReaction.RETRAIN,
-    ReceiptCode.TOO_LARGE: DeviceReaction.RETRAIN,
+    ReceiptCode.MALFORMED: DeviceReaction.DISCARD,
+    ReceiptCode.TOO_LARGE: DeviceReaction.DISCARD,
     ReceiptCode.WRONG_SHAPE: DeviceReaction.DISCARD,
+    ReceiptCode.OUT_OF_RANGE: DeviceReaction.DISCARD,
     ReceiptCode.NOT_FINITE: DeviceReaction.DISCARD,
     # The interactions stay: they can be sent once the device's software is newer.
     ReceiptCode.UNSUPPORTED_VERSION: DeviceReaction.RETRAIN,
     ReceiptCode.BUSY: DeviceReaction.SEND_AGAIN,
-}
-
-
-# The refusals of a message that was not read far enough to know its update_id. All others name the update.
-UNNAMED_REFUSALS = {
-    ReceiptCode.MALFORMED,
-    ReceiptCode.TOO_LARGE,
-    ReceiptCode.UNSUPPORTED_VERSION,
-    ReceiptCode.BUSY,
 }
 
 
@@ -218,13 +213,15 @@ class ModelUpdate(Message):
 class UpdateReceipt(Message):
     """Federator to one device, sent after the SQL commit: the only acknowledgement there is.
 
-    ``update_id`` is None where the update could not be read far enough to know it.
+    ``update_id`` is None where the update could not be read far enough to know it. ``payload_digest`` then says
+    which bytes are meant: anyone may have sent them, and a device must not drop a good update for another's junk.
     """
 
     kind_name: ClassVar[str] = "update_receipt"
     federation: Name
     client_id: Name
     update_id: UpdateId | None
+    payload_digest: Annotated[bytes, Field(min_length=16, max_length=16)] | None = None
     code: Annotated[ReceiptCode, Field(strict=False)]
     detail: Detail = ""
     retry_after_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = None
@@ -253,6 +250,11 @@ MESSAGE_TYPES: dict[str, type[Message]] = {
         MembershipReceipt,
     )
 }
+
+
+def payload_digest(payload: bytes) -> bytes:
+    """16 bytes that stand for a message that could not be read: the beginning of its SHA-256."""
+    return hashlib.sha256(payload).digest()[:16]
 
 
 def pack_vector(values: npt.ArrayLike) -> bytes:

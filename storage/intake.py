@@ -89,6 +89,17 @@ async def member_ids(db: Database, name: str) -> set[str]:
         return set(rows)
 
 
+async def online_ids(db: Database, name: str) -> set[str]:
+    """The joined clients that are online, as far as was last heard."""
+    async with db.reading() as connection:
+        rows = await connection.scalars(
+            select(clients.c.client_id).where(
+                clients.c.federation == name, clients.c.membership == "joined", clients.c.online
+            )
+        )
+        return set(rows)
+
+
 async def _mark_batch(connection: AsyncConnection, name: str, batch_id: str) -> bool:
     """Note the batch on the federation's row; False if it is noted there already."""
     marked = await connection.execute(

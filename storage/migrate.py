@@ -60,7 +60,8 @@ async def require_head(db: Database) -> None:
             f"{wanted}): install the foltr that made it, or a newer one"
         )
     raise SettingsError(
-        f"{db.location} is at schema revision {found or 'none'}, this foltr needs {wanted}: run `foltr db upgrade`"
+        f"{db.location} is at schema revision {found or 'none'}, this foltr needs {wanted}: "
+        "run `foltr db upgrade` with the same --db"
     )
 
 

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import json as json_text
 import math
+import shutil
 import signal
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from foltr.cli import options
 from foltr.cli.output import configure_logging, console, print_rows, to_plain
+from foltr.errors import first_cause
 from foltr.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -86,7 +89,10 @@ class _Demo:
             await upgrade(database)
             started = time.perf_counter()
             with self._broker() as address:
-                await self._federate(data, database, address)
+                try:
+                    await self._federate(data, database, address)
+                except BaseExceptionGroup as failures:
+                    raise first_cause(failures) from failures
             return await self._report(data, database, time.perf_counter() - started)
 
     @contextlib.contextmanager
@@ -130,10 +136,8 @@ class _Demo:
             stores={f"device-{i:03d}": ":memory:" for i in range(1, self._n_clients + 1)},
             give_up_after_s=30.0,
         )
-        started = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            federating = group.create_task(service.run(on_started=started.set))
-            await started.wait()
+            federating = group.create_task(service.run())
             group.create_task(fleet.run())
             await self._show_progress(federating, data, database)
 
@@ -149,6 +153,7 @@ class _Demo:
         )
         with Progress(*columns, console=console) as progress:
             shown = progress.add_task("rounds", total=self._n_rounds, ndcg="-")
+            printed = -1
             while not federating.done():
                 await asyncio.wait({federating}, timeout=_POLL_S)
                 newest = await latest_round(database, self._settings.federation)
@@ -158,11 +163,9 @@ class _Demo:
                 ndcg = await asyncio.to_thread(_ndcg, model, data)
                 done = newest.number if newest.closed_at is not None else newest.number - 1
                 progress.update(shown, completed=done, ndcg=f"{ndcg:.4f}")
-                if not console.is_terminal and done % 10 == 0 and done != self._last_printed:
-                    self._last_printed = done
+                if not console.is_terminal and (done % 10 == 0 or done < 4) and done != printed:
+                    printed = done
                     console.print(f"round {done}/{self._n_rounds}  nDCG@10 {ndcg:.4f}", highlight=False)
-
-    _last_printed = 0
 
     async def _report(self, data: "LoadedData", database: "Database", seconds: float) -> dict[str, Any]:
         from storage.models import list_models
@@ -214,6 +217,8 @@ class _Demo:
             highlight=False,
         )
         console.print("Look further:", highlight=False)
+        # `make demo` runs the command where it is installed, which need not be on the PATH.
+        command_name = "foltr" if shutil.which("foltr") else sys.argv[0]
         where = f"--db {self._settings.db_url} --federation {name}"
         for command in (
             "rounds list",
@@ -221,11 +226,14 @@ class _Demo:
             "clients show device-001",
             "models list",
         ):
-            console.print(f"  foltr {command} {where}", soft_wrap=True, highlight=False)
+            console.print(f"  {command_name} {command} {where}", soft_wrap=True, highlight=False)
         if self._settings.db_url.startswith("sqlite:///"):
             path = Path(self._settings.db_url.removeprefix("sqlite:///"))
-            query = "SELECT round, state, n_updates FROM round_history"
-            console.print(f'  sqlite3 {path} "{query}"', soft_wrap=True, highlight=False)
+            console.print(
+                f"  sqlite3 {path} \"SELECT round, state, n_updates FROM round_history WHERE federation = '{name}'\"",  # noqa: S608 (printed)
+                soft_wrap=True,
+                highlight=False,
+            )
         return results
 
 

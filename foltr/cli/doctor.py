@@ -12,7 +12,7 @@ import typer
 
 from foltr import __version__
 from foltr.cli import options
-from foltr.cli.output import console, print_json
+from foltr.cli.output import console, print_json, require_existing
 from foltr.errors import FoltrError, UnavailableError
 from foltr.settings import Settings, load_settings
 
@@ -120,6 +120,7 @@ async def _database(settings: Settings) -> str:
     from storage.database import Database
     from storage.migrate import require_head
 
+    require_existing(settings.db_url)
     async with await Database.connect(settings.db_url) as database:
         await require_head(database)
         return f"{database.location} is up to date"

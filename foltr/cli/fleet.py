@@ -11,11 +11,12 @@ from edge_client.client import EdgeClient
 from edge_client.simulated_user import SimulatedUser
 from foltr.cli.datasets import LoadedData
 from foltr.click_models import click_model
-from foltr.errors import FoltrError
+from foltr.errors import FoltrError, first_cause
 
 log = structlog.get_logger(__name__)
 
 _ROUND_TIMEOUT_S = 86_400.0
+_SILENCE_S = 15.0
 
 
 @dataclass
@@ -41,17 +42,29 @@ class Fleet:
     async def run(self) -> None:
         """Run all devices to the federation's last round (or ``n_rounds``)."""
         log.info("clients_started", n_clients=len(self.stores), federation=self.federation, broker=self.broker_url)
-        seeds = np.random.SeedSequence(self.seed).spawn(len(self.stores))
         try:
             async with asyncio.TaskGroup() as group:
-                for (name, store), seed in zip(self.stores.items(), seeds, strict=True):
-                    group.create_task(self._run_device(name, store, seed))
+                watching = group.create_task(self._say_when_waiting())
+                devices = []
+                for name, store in self.stores.items():
+                    # By name, so that devices in processes of their own differ as those of one process do.
+                    seed = np.random.SeedSequence([self.seed, *name.encode()])
+                    devices.append(group.create_task(self._run_device(name, store, seed)))
+                await asyncio.wait(devices)
+                watching.cancel()
         except BaseExceptionGroup as failures:
             # One line is enough: the same cause usually stops them all.
             expected, others = failures.split(FoltrError)
             if others is None and expected is not None:
-                raise _first(expected) from failures
+                raise first_cause(expected) from failures
             raise
+
+    async def _say_when_waiting(self) -> None:
+        while True:
+            before = self.newest_round
+            await asyncio.sleep(_SILENCE_S)
+            if self.newest_round == before:
+                log.warning("no_new_round", newest=before, federation=self.federation, hint="is its federator running?")
 
     def _seen_round(self, number: int) -> None:
         if number > self.newest_round:
@@ -87,8 +100,3 @@ class Fleet:
                 log.debug("device_done", client_id=name, rounds=n_rounds, interactions=user.n_interactions)
             finally:
                 self.receipts.update(client.receipts)
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    first = group.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from foltr.cli import options
-from foltr.cli.output import console, print_json, print_record, print_rows
+from foltr.cli.output import console, print_json, print_record, print_rows, require_existing
 from foltr.errors import SettingsError
 from foltr.messages import unpack_vector
 from foltr.settings import load_settings
@@ -148,11 +148,14 @@ def models_export(
         np.save(out, unpack_vector(model.weights))
         console.print(f"wrote version {model.version} ({model.n_features} weights) to {out}", soft_wrap=True)
 
+    if not out.resolve().parent.is_dir():
+        raise SettingsError(f"out: there is no folder {out.resolve().parent}")
     _query(db, federation, query)
 
 
 def _query(db: str | None, federation: str | None, query: Callable[["Database", str], Awaitable[None]]) -> None:
     settings = load_settings(db_url=db, federation=federation)
+    require_existing(settings.db_url)
 
     async def run() -> None:
         from storage.database import Database

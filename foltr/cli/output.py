@@ -6,11 +6,14 @@ import logging
 import sys
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import structlog
 from rich.console import Console
 from rich.table import Table
+
+from foltr.errors import SettingsError
 
 console = Console()
 errors = Console(stderr=True)
@@ -88,3 +91,10 @@ def _cell(value: Any) -> str:
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
     return str(value)
+
+
+def require_existing(db_url: str) -> None:
+    """Refuse a SQLite file that is not there: looking must not create one, and a typo should be seen."""
+    path = db_url.removeprefix("sqlite:///")
+    if path != db_url and not Path(path).exists():
+        raise SettingsError(f"db_url: there is no file {path}; create it with: foltr db upgrade --db {db_url}")

@@ -32,6 +32,7 @@ from foltr.messages import (
     Status,
     UpdateReceipt,
     pack_vector,
+    payload_digest,
     unpack_vector,
 )
 from foltr.topics import ClientTopic, Topics
@@ -97,6 +98,7 @@ class Federator:
             federation="mail",
             client_id=update.client_id,
             update_id=update.update_id if named else None,
+            payload_digest=None if named else payload_digest(encode(update)),
             code=code,
             **more,
         )

@@ -24,6 +24,7 @@ from foltr.messages import (
     RoundAnnouncement,
     UpdateReceipt,
     pack_vector,
+    payload_digest,
 )
 
 ID, OTHER_ID = "a" * 32, "b" * 32
@@ -57,9 +58,14 @@ def round_announced(number=4, *, is_open=True, base_version=3):
     )
 
 
-def update_receipt(code, update_id=ID, retry_after_s=None):
+def update_receipt(code, update_id=ID, retry_after_s=None, payload=None):
     return UpdateReceipt(
-        federation="mail", client_id="device-7", update_id=update_id, code=code, retry_after_s=retry_after_s
+        federation="mail",
+        client_id="device-7",
+        update_id=update_id,
+        payload_digest=None if payload is None else payload_digest(payload),
+        code=code,
+        retry_after_s=retry_after_s,
     )
 
 
@@ -243,9 +249,18 @@ def test_newer_software_is_not_stuck_with_an_older_update():
     Otherwise an update made before an upgrade is resent for ever, and the device never contributes again.
     """
     device = joined(PENDING)
-    reaction = device.update_receipt(update_receipt(ReceiptCode.UNSUPPORTED_VERSION, None), NOW)
-    assert reaction is DeviceReaction.RETRAIN
+    refusal = update_receipt(ReceiptCode.UNSUPPORTED_VERSION, None, payload=PENDING.payload)
+    assert device.update_receipt(refusal, NOW) is DeviceReaction.RETRAIN
     assert device.pending is None
+
+
+@pytest.mark.parametrize("code", [ReceiptCode.MALFORMED, ReceiptCode.TOO_LARGE, ReceiptCode.UNSUPPORTED_VERSION])
+@pytest.mark.parametrize("payload", [b"junk", None])
+def test_the_refusal_of_anothers_junk_does_not_touch_the_update(code, payload):
+    """Whoever reaches the topic can send bytes that nobody can read; the update they are not stays pending."""
+    device = joined(PENDING)
+    assert device.update_receipt(update_receipt(code, None, payload=payload), NOW) is None
+    assert device.pending == PENDING
 
 
 @pytest.mark.parametrize("update_id", [ID, None], ids=["named", "unnamed"])

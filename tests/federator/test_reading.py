@@ -19,7 +19,7 @@ N_FEATURES = 3
 
 def read(topic, payload, client="device-7"):
     name = TOPICS.client(client, topic)
-    return read_message(TOPICS, N_FEATURES, InboundMessage(name, payload, retained=False))
+    return read_message(TOPICS, N_FEATURES, 100_000, InboundMessage(name, payload, retained=False))
 
 
 def update(values=(1.0, 2.0, 3.0), **fields):
@@ -124,7 +124,7 @@ def test_a_cleared_status_asks_for_nothing():
 @pytest.mark.parametrize("topic", ["foltr/v1/mail/model", "foltr/v1/other/clients/device-7/join", "x", ""])
 def test_a_foreign_topic_asks_for_nothing(topic):
     """There is nobody to answer."""
-    assert read_message(TOPICS, N_FEATURES, InboundMessage(topic, update(), retained=False)) is None
+    assert read_message(TOPICS, N_FEATURES, 100_000, InboundMessage(topic, update(), retained=False)) is None
 
 
 def test_an_inbox_asks_for_nothing():

@@ -152,7 +152,7 @@ class HandMade:
             "update_id": "0" * 32,
             "round": 1,
             "base_version": 0,
-            "n_interactions": 5,
+            "n_interactions": 1,
             "body": DenseDelta(dim=DIM, values=pack_vector(np.ones(DIM))),
         }
         return encode(ModelUpdate(**{**fields, **changes}))
@@ -176,6 +176,7 @@ async def test_bad_messages_get_a_receipt_and_an_event_and_the_round_goes_on(mqt
                 ReceiptCode.NOT_FINITE: peer.update(body=DenseDelta(dim=DIM, values=nan)),
                 ReceiptCode.TOO_LARGE: bytes(300_000),
                 ReceiptCode.UNSUPPORTED_VERSION: good.replace(b"\xa1v\x01", b"\xa1v\x09"),
+                ReceiptCode.OUT_OF_RANGE: peer.update(n_interactions=100),
                 ReceiptCode.STALE: peer.update(base_version=7),
                 ReceiptCode.UNKNOWN_ROUND: peer.update(round=9),
                 ReceiptCode.LATE: peer.update(round=0),
@@ -215,6 +216,8 @@ async def test_a_resent_update_is_told_duplicate_and_counts_once(mqtt_broker, da
             assert (await one.send(second)).code is ReceiptCode.ALREADY_CONTRIBUTED
             assert (await other.send(other.update(update_id="1" * 32))).code is ReceiptCode.ACCEPTED
             assert (await one.send(one.update())).code is ReceiptCode.DUPLICATE  # round 2 is open by now
+            relabelled = one.update(round=2, base_version=1)
+            assert (await one.send(relabelled)).code is ReceiptCode.DUPLICATE
             for peer, update_id in ((one, "2" * 32), (other, "3" * 32)):
                 receipt = await peer.send(peer.update(update_id=update_id, round=2, base_version=1))
                 assert receipt.code is ReceiptCode.ACCEPTED
