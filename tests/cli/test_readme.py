@@ -58,6 +58,22 @@ def test_a_federation_by_hand_as_in_the_readme(tmp_path, unused_tcp_port):
     assert codes == [0, 0]
 
 
+def test_the_python_of_the_readme_runs(tmp_path):
+    """As it stands, also where no broker is to be had: the click is on disk when it ends."""
+    (code,) = blocks("README.md", "python")
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert query(str(tmp_path / "default-device-7.sqlite"), "SELECT count(*) FROM interactions") == [(1,)]
+
+
 def query(database: str, sql: str) -> list[tuple]:
     import sqlite3
 
