@@ -59,3 +59,10 @@ def main() -> None:
         sys.exit(EXIT_UNAVAILABLE if isinstance(error, UnavailableError) else EXIT_FAILED)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        # By name: a device has no SQLAlchemy to import the class from.
+        if not type(error).__module__.startswith("sqlalchemy."):
+            raise
+        cause = str(getattr(error, "orig", None) or error).splitlines()[0]
+        errors.print(f"error: database: {cause}. Look with: foltr doctor", style="red", markup=False, soft_wrap=True)
+        sys.exit(EXIT_UNAVAILABLE)

@@ -1,6 +1,7 @@
 """What every command has in common: help, exit codes, one clear line for what is wrong."""
 
 import socket
+import sqlite3
 
 import pytest
 from cli.commands import foltr
@@ -120,3 +121,22 @@ def test_a_bad_line_of_letor_data_is_named(tmp_path):
     assert done.returncode == 1
     assert "train.txt" in done.stderr
     assert "2" in done.stderr
+
+
+def test_a_damaged_database_is_one_line(tmp_path):
+    """Tables that are not what they were: the cause and the next step, no traceback."""
+    file = tmp_path / "f.sqlite"
+    db = f"sqlite:///{file}"
+    assert foltr("db", "upgrade", "--db", db).returncode == 0
+    connection = sqlite3.connect(file)
+    connection.execute("DROP VIEW round_history")
+    connection.execute(
+        "INSERT INTO federations (name, writer_epoch, ranker, n_features, created_at) VALUES "
+        "('default', 0, 'linear', 4, '2026-01-01 00:00:00.000000')"
+    )
+    connection.commit()
+    connection.close()
+    done = foltr("rounds", "list", "--db", db)
+    assert done.returncode == 3
+    assert "foltr doctor" in done.stderr
+    assert "Traceback" not in done.stderr
