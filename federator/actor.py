@@ -6,6 +6,7 @@ decided but not stored is gone with it, and no device was told otherwise.
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -148,19 +149,25 @@ class FederationActor:
 
     async def run(self) -> None:
         """Serve until `stop`, or until the plan's last round has ended."""
-        while (before := self._round) is not None and not self._stopping:
-            await self._intake.wait(before.wake_at() - self._clock.now())
-            # One moment for both, the end of the round first: nobody is told that a round is over before that
-            # is stored, or a copy of the same update could count after a restart.
-            now = self._clock.now()
-            await self._advance_round(now)
-            if self._round is not before:
-                now = self._clock.now()  # ending the round may have taken long; its successor opened meanwhile
-            await self._serve_messages(now)
-            await self._advance_round(now)
+        while self._round is not None and not self._stopping:
+            await self._intake.wait(self._round.wake_at() - self._clock.now())
+            await self._take_turn()
+        # What was taken from the broker is owed an answer; what arrives from here on is sent again.
+        for _ in range(math.ceil(len(self._intake) / BATCH_LIMIT)):
+            await self._take_turn()
 
-        while len(self._intake) and self._ended is not self._round:
-            await self._serve_messages(self._clock.now())  # taken from the broker, so owed an answer
+    async def _take_turn(self) -> None:
+        """End the round if it is due, answer a batch of messages, and end the round if they filled it.
+
+        One moment for all of it, the end of the round first: nobody is told that a round is over before that is
+        stored, or a copy of the same update could count after a restart.
+        """
+        before, now = self._round, self._clock.now()
+        await self._advance_round(now)
+        if self._round is not before:
+            now = self._clock.now()  # ending the round may have taken long; its successor opened meanwhile
+        await self._serve_messages(now)
+        await self._advance_round(now)
 
     @property
     def finished(self) -> bool:

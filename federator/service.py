@@ -48,6 +48,7 @@ class FederatorService:
             persistent=True,
             give_up_after_s=give_up_after_s,
         )
+        self._stopped = asyncio.Event()
         self._receipts = ReceiptSender(self._link, topics)
         self._actor = FederationActor(plan, db, BoundedIntake(), self._receipts, SteadyClock())
         self._announcer = Announcer(self._link, topics, self._actor.model_published)
@@ -57,7 +58,8 @@ class FederatorService:
         try:
             async with self._link, asyncio.TaskGroup() as group:
                 # Claiming the federation stops another federator, so not before there is a broker to serve on.
-                await self._link.wait_connected(math.inf)
+                if not await self._wait_for_broker():
+                    return
                 await self._actor.start()
                 self._actor.attach(self._announcer)
                 helpers = [
@@ -74,6 +76,19 @@ class FederatorService:
         except BaseExceptionGroup as group_error:
             # One task's failure ends the others; its own error is what the operator needs to read.
             raise first_cause(group_error) from group_error
+
+    async def _wait_for_broker(self) -> bool:
+        """Whether there is a broker to serve on; False if `stop` came first."""
+        stopped = asyncio.create_task(self._stopped.wait())
+        connected = asyncio.create_task(self._link.wait_connected(math.inf))
+        try:
+            await asyncio.wait({stopped, connected}, return_when=asyncio.FIRST_COMPLETED)
+            if connected.done():
+                connected.result()
+            return not self._stopped.is_set()
+        finally:
+            stopped.cancel()
+            connected.cancel()
 
     async def _say_last_words(self) -> None:
         """See to it that the broker has the newest model and the receipts are out.
@@ -92,6 +107,7 @@ class FederatorService:
             )
 
     def stop(self) -> None:
+        self._stopped.set()
         self._actor.stop()
 
     def _receive(self, message: InboundMessage) -> None:

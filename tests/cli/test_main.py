@@ -4,7 +4,7 @@ import socket
 import sqlite3
 
 import pytest
-from cli.commands import foltr
+from cli.commands import foltr, start, stop
 
 COMMANDS = {
     "demo": (),
@@ -94,6 +94,18 @@ def test_no_broker_says_which_where_and_how_to_start_it(tmp_path):
     assert done.returncode == 3
     assert f"mqtt://127.0.0.1:{port}" in done.stderr
     assert "foltr broker run" in done.stderr
+
+
+def test_a_federator_that_waits_for_its_broker_can_be_stopped(tmp_path):
+    """SIGTERM ends it with 0, also before there is a broker."""
+    db = f"sqlite:///{tmp_path}/f.sqlite"
+    assert foltr("db", "upgrade", "--db", db).returncode == 0
+    federator = start("federator", "run", "--db", db, "--broker", f"mqtt://127.0.0.1:{free_port()}")
+    try:
+        assert "broker_unreachable" in federator.stdout.readline()
+    finally:
+        code, output = stop(federator)
+    assert code == 0, output
 
 
 def test_no_database_says_which_where_and_how_to_start_it(tmp_path):
