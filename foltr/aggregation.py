@@ -22,8 +22,12 @@ class RunningMean:
         self._total_weight = 0.0
         self._n_added = 0
 
-    def add(self, vector: NDArray[np.floating], weight: float) -> None:
+    def add(self, vector: NDArray[np.floating], weight: float, discount: float = 1.0) -> None:
         """Take an update (dim,) with its weight, e.g. how many interactions it was learned from.
+
+        Args:
+            discount: shrinks the update itself and not its weight, so that a mean of discounted updates is a
+                smaller step (FedBuff, Algorithm 1: the buffer is divided by K, not by the sum of discounts).
 
         Raises:
             DataError: another shape, a number that is not finite, or a weight that is negative or not finite.
@@ -35,7 +39,7 @@ class RunningMean:
             raise DataError(f"update {i} has weight {weight}, expected a finite number of at least 0")
         if not np.isfinite(vector).all():
             raise DataError(f"update {i} contains a number that is not finite")
-        self._total += np.multiply(vector, weight, dtype=np.float64)
+        self._total += np.multiply(vector, weight * discount, dtype=np.float64)
         self._total_weight += weight
         self._n_added += 1
 
@@ -52,6 +56,11 @@ class RunningMean:
         if np.abs(exact).max(initial=0.0) > np.finfo(np.float32).max:
             raise DataError("the new model does not fit float32: the updates are too large")
         return exact.astype(np.float32)
+
+
+def staleness_discount(staleness: int, exponent: float) -> float:
+    """(1 + s) ** -exponent: how much an update counts that is s model versions behind (FedBuff, section 4)."""
+    return float((1 + staleness) ** -exponent)
 
 
 def fed_avg(updates: Iterable[tuple[NDArray[np.floating], float]], dim: int) -> NDArray[np.float64]:

@@ -1,8 +1,8 @@
 """Every message that crosses a process boundary, with its units and shapes.
 
-A message is a frozen model; on the wire it is a msgpack map ``{"v": schema version, "kind": name,
-"body": msgpack of the fields}``. The body is an opaque byte string inside the envelope so that it can be
-signed as it stands. Bytes are checked where they enter (`foltr.codec`) and trusted afterwards.
+A message is a frozen model; on the wire it is a msgpack map ``{"v": schema version, "kind": name, "nonce": number,
+"body": msgpack of the fields, "signature": bytes}``. The body is an opaque byte string inside the envelope so that
+it is signed as it stands. Bytes are checked where they enter (`foltr.codec`) and trusted afterwards.
 """
 
 import hashlib
@@ -13,11 +13,15 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-SCHEMA_VERSION = 1
+# 1 had no nonces and no signatures.
+SCHEMA_VERSION = 2
 # No single weight of a ranker over features in [0, 1] moves this far in a round; what does would end learning.
 MAX_ABS_DELTA = 1e6
-# Brokers cut off packets at 1-2 MB by default; larger bodies will be chunked, not sent whole.
+# Brokers cut off packets at 1-2 MB by default; what is larger is sent in chunks.
 MAX_MESSAGE_BYTES = 256 * 1024
+CHUNK_BYTES = 192 * 1024
+MAX_DIM = 4_000_000
+MAX_CHUNKED_BYTES = 4 * MAX_DIM + 4096
 
 # A name is one level of an MQTT topic, so the separators and wildcards of MQTT cannot be in it.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -30,6 +34,11 @@ Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 _PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
 Detail = Annotated[str, StringConstraints(max_length=500, pattern=_PRINTABLE)]
 Timestamp = Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
+Dim = Annotated[int, Field(ge=1, le=MAX_DIM)]
+Nonce = Annotated[int, Field(ge=0, le=2**63 - 1)]
+PublicKey = Annotated[bytes, Field(min_length=32, max_length=32)]
+Sha256 = Annotated[bytes, Field(min_length=32, max_length=32)]
+ChunkIndex = Annotated[int, Field(ge=0, lt=1000)]
 
 
 class ReceiptCode(StrEnum):
@@ -50,6 +59,12 @@ class ReceiptCode(StrEnum):
     NOT_FINITE = "not_finite"
     TOO_LARGE = "too_large"
     UNSUPPORTED_VERSION = "unsupported_version"
+    BAD_SIGNATURE = "bad_signature"
+    NOT_ENROLLED = "not_enrolled"
+    REVOKED = "revoked"
+    REPLAYED = "replayed"
+    NOT_SELECTED = "not_selected"
+    INCOMPLETE = "incomplete"
     BUSY = "busy"
     JOINED = "joined"
     LEFT = "left"
@@ -61,6 +76,7 @@ class DeviceReaction(StrEnum):
     FORGET_UPDATE = "forget_update"  # it counts: the interactions in it are spent
     RETRAIN = "retrain"  # it does not count: its interactions go into a later update
     SEND_AGAIN = "send_again"  # not decided yet: send the same update_id again
+    SEND_CHUNKS = "send_chunks"  # parts of it are missing: send those
     JOIN_AGAIN = "join_again"  # not a member: join, then send the same update_id again
     DISCARD = "discard"  # it can never count, nor can its interactions: drop both and log it
 
@@ -82,7 +98,42 @@ REACTIONS: dict[ReceiptCode, DeviceReaction] = {
     ReceiptCode.NOT_FINITE: DeviceReaction.DISCARD,
     # The interactions stay: they can be sent once the device's software is newer.
     ReceiptCode.UNSUPPORTED_VERSION: DeviceReaction.RETRAIN,
+    # The clicks are the user's, whatever became of the device's key.
+    ReceiptCode.BAD_SIGNATURE: DeviceReaction.RETRAIN,
+    ReceiptCode.NOT_ENROLLED: DeviceReaction.JOIN_AGAIN,
+    ReceiptCode.REVOKED: DeviceReaction.RETRAIN,
+    ReceiptCode.REPLAYED: DeviceReaction.RETRAIN,
+    ReceiptCode.NOT_SELECTED: DeviceReaction.RETRAIN,
+    ReceiptCode.INCOMPLETE: DeviceReaction.SEND_CHUNKS,
     ReceiptCode.BUSY: DeviceReaction.SEND_AGAIN,
+}
+
+# What an operator, or a device's owner, should know of each; `docs/errors.md` is made from it.
+EXPLANATIONS: dict[ReceiptCode, str] = {
+    ReceiptCode.ACCEPTED: "The update is stored and counts in its round.",
+    ReceiptCode.DUPLICATE: "This very update was stored before; it counts once.",
+    ReceiptCode.ALREADY_CONTRIBUTED: "The round has another update of this client.",
+    ReceiptCode.LATE: "The round was over, full or past its deadline when the update arrived.",
+    ReceiptCode.STALE: "The update was trained on another model than the round's, or on one too old.",
+    ReceiptCode.UNKNOWN_ROUND: "The round named has not been opened here; was the database restored from a backup?",
+    ReceiptCode.UNKNOWN_CLIENT: "The client has not joined; it joins by itself and sends again.",
+    ReceiptCode.CLIENT_MISMATCH: "The message names another client than its topic.",
+    ReceiptCode.WRONG_FEDERATION: "The message names another federation than its topic.",
+    ReceiptCode.MALFORMED: "The bytes are not a message of this protocol; the detail says where.",
+    ReceiptCode.WRONG_SHAPE: "The update has another number of values than the federation's ranker.",
+    ReceiptCode.OUT_OF_RANGE: "A value is beyond what is possible, or more interactions are claimed than announced.",
+    ReceiptCode.NOT_FINITE: "The update holds NaN or infinity.",
+    ReceiptCode.TOO_LARGE: "The message is larger than the protocol allows, or than this federation's ranker needs.",
+    ReceiptCode.UNSUPPORTED_VERSION: "The peer speaks another version of the protocol; upgrade the older of the two.",
+    ReceiptCode.BAD_SIGNATURE: "No signature, or not this client's: a forgery, or another key than was enrolled.",
+    ReceiptCode.NOT_ENROLLED: "The client shows no enrolment signed by this federation's operator: `foltr enrol`.",
+    ReceiptCode.REVOKED: "The client's enrolment was revoked, or a newer one has replaced it.",
+    ReceiptCode.REPLAYED: "The message is older than one already seen from this client.",
+    ReceiptCode.NOT_SELECTED: "The round asked other clients; the selection can be checked from its seed.",
+    ReceiptCode.INCOMPLETE: "Chunks of a large update are missing; the receipt lists them.",
+    ReceiptCode.BUSY: "The federator has more to do than it can take, or this client sends too much; not a loss.",
+    ReceiptCode.JOINED: "The client is a member.",
+    ReceiptCode.LEFT: "The client is a member no more.",
 }
 
 
@@ -91,15 +142,22 @@ class Message(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
     kind_name: ClassVar[str]
+    # How many items a list in it may have; a reader makes no room for more.
+    longest_list: ClassVar[int] = 0
 
 
 class Join(Message):
-    """Device to federator: take me into the federation. Idempotent; sent at every connection."""
+    """Device to federator: take me into the federation. Idempotent; sent at every connection.
+
+    ``enrolment`` is an `Enrolment` as the operator signed it (see `foltr.enrolment`); None where the federation
+    takes anyone.
+    """
 
     kind_name: ClassVar[str] = "join"
     federation: Name
     client_id: Name
     sdk_version: Annotated[str, StringConstraints(max_length=64, pattern=_PRINTABLE)]
+    enrolment: Annotated[bytes, Field(max_length=1024)] | None = None
 
 
 class Leave(Message):
@@ -123,7 +181,7 @@ class LinearRankerSpec(Message):
     """A linear ranker: the score of a document is the dot product of its features and the weights."""
 
     kind: Literal["linear"] = "linear"
-    n_features: Annotated[int, Field(ge=1, le=60_000)]
+    n_features: Dim
 
 
 class PdgdTraining(Message):
@@ -163,6 +221,20 @@ class ModelAnnouncement(Message):
         return self
 
 
+class Selection(Message):
+    """Who may contribute to a round: clients whose ticket is at most ``cutoff`` (see `foltr.selection`).
+
+    The round's seed follows from the federation's first seed and the round's number alone, so nobody chose it for
+    this round; ``cutoff`` is the ``n_selected``-th lowest ticket of the ``n_eligible`` clients online at the opening.
+    """
+
+    kind_name: ClassVar[str] = "selection"
+    first_seed: Sha256
+    cutoff: Annotated[bytes, Field(min_length=8, max_length=8)]
+    n_selected: Count
+    n_eligible: Count
+
+
 class RoundAnnouncement(Message):
     """Federator to all, retained: the newest round and whether it takes updates.
 
@@ -178,13 +250,15 @@ class RoundAnnouncement(Message):
     opened_at: Timestamp
     closes_at: Timestamp
     training: PdgdTraining
+    # None: whoever comes.
+    selection: Selection | None = None
 
 
 class DenseDelta(Message):
     """Update body: local weights minus global weights, little-endian float32, ``dim`` entries."""
 
     kind: Literal["dense"] = "dense"
-    dim: Annotated[int, Field(ge=1, le=60_000)]
+    dim: Dim
     values: bytes
 
     @model_validator(mode="after")
@@ -218,6 +292,7 @@ class UpdateReceipt(Message):
     """
 
     kind_name: ClassVar[str] = "update_receipt"
+    longest_list: ClassVar[int] = 1000
     federation: Name
     client_id: Name
     update_id: UpdateId | None
@@ -225,16 +300,99 @@ class UpdateReceipt(Message):
     code: Annotated[ReceiptCode, Field(strict=False)]
     detail: Detail = ""
     retry_after_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = None
+    # With ``incomplete``: the chunks that have not arrived.
+    missing: Annotated[list[ChunkIndex], Field(max_length=1000)] | None = None
 
 
 class MembershipReceipt(Message):
-    """Federator to one device: the answer to a join or a leave (``joined``, ``left``, or why not)."""
+    """Federator to one device: the answer to a join or a leave (``joined``, ``left``, or why not).
+
+    ``nonce`` is that of the message answered; with ``replayed`` ``newest_nonce`` says what to rise above.
+    """
 
     kind_name: ClassVar[str] = "membership_receipt"
     federation: Name
     client_id: Name
     code: Annotated[ReceiptCode, Field(strict=False)]
+    nonce: Nonce | None = None
+    newest_nonce: Nonce | None = None
     detail: Detail = ""
+
+
+class Manifest(Message):
+    """What stands for a message too large for one packet: a sealed envelope that comes in chunks.
+
+    From a device it is an offer: the federator answers ``incomplete`` with the chunks it lacks, until it has all.
+    From the federator it is retained in place of the model, whose chunks are retained beside it.
+    """
+
+    kind_name: ClassVar[str] = "manifest"
+    federation: Name
+    client_id: Name | None = None
+    digest: Sha256
+    size: Annotated[int, Field(ge=1, le=MAX_CHUNKED_BYTES)]
+    n_chunks: Annotated[int, Field(ge=1, le=1000)]
+
+    @model_validator(mode="after")
+    def _chunks_fit_the_size(self) -> "Manifest":
+        if self.n_chunks != -(-self.size // CHUNK_BYTES):
+            raise ValueError(f"{self.n_chunks} chunks for {self.size} bytes")
+        return self
+
+
+class Chunk(Message):
+    """Bytes ``index * CHUNK_BYTES`` and on of the message with this digest."""
+
+    kind_name: ClassVar[str] = "chunk"
+    federation: Name
+    client_id: Name | None = None
+    digest: Sha256
+    index: ChunkIndex
+    data: Annotated[bytes, Field(min_length=1, max_length=CHUNK_BYTES)]
+
+
+class Enrolment(Message):
+    """Operator's statement: this key is this client's. Shown by the device when it joins.
+
+    ``serial`` rises with every enrolment of a federation; a client's newer one replaces its older ones.
+    """
+
+    kind_name: ClassVar[str] = "enrolment"
+    federation: Name
+    client_id: Name
+    public_key: PublicKey
+    serial: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    issued_at: Timestamp
+
+
+class Revocation(Message):
+    """Every enrolment of ``client_id`` up to ``serial`` is void."""
+
+    kind_name: ClassVar[str] = "revocation"
+    client_id: Name
+    serial: Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
+class Roster(Message):
+    """Operator to federator and all, retained: which enrolments are void. A higher ``version`` replaces a lower."""
+
+    kind_name: ClassVar[str] = "roster"
+    # Read only once the operator's signature is checked.
+    longest_list: ClassVar[int] = 1_000_000
+    federation: Name
+    version: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    issued_at: Timestamp
+    n_enrolled: Count
+    revoked: list[Revocation]
+
+
+class SetDeadline(Message):
+    """Operator to federator: give this round ``max_time_s`` seconds from its opening instead of what was set."""
+
+    kind_name: ClassVar[str] = "set_deadline"
+    federation: Name
+    round: Count
+    max_time_s: Annotated[float, Field(gt=0, le=30 * 86_400, allow_inf_nan=False)]
 
 
 MESSAGE_TYPES: dict[str, type[Message]] = {
@@ -248,6 +406,11 @@ MESSAGE_TYPES: dict[str, type[Message]] = {
         ModelUpdate,
         UpdateReceipt,
         MembershipReceipt,
+        Manifest,
+        Chunk,
+        Enrolment,
+        Roster,
+        SetDeadline,
     )
 }
 

@@ -36,7 +36,11 @@ class Settings(BaseSettings):
     )
 
     broker_url: str = "mqtt://127.0.0.1:1883"
-    """mqtt://[user:password@]host[:port] of the MQTT broker."""
+    """mqtt[s]://[user:password@]host[:port] of the MQTT broker; with credentials, theirs unless it is set."""
+    credentials: str | None = None
+    """The file that `foltr enrol` wrote for this process; for several devices a folder of such files."""
+    allow_unsigned: bool = False
+    """A federator without credentials takes any client under any name and signs nothing; else it refuses to start."""
     db_url: str = "sqlite:///foltr.sqlite"
     """sqlite:///PATH or postgresql://[user[:password]@]host[:port]/name."""
     federation: str = "default"
@@ -48,7 +52,7 @@ class Settings(BaseSettings):
     give_up_after_s: float | None = Field(default=None, gt=0)
     """Exit non-zero when the broker or the database is away this long; unset retries for ever."""
 
-    n_features: int = Field(default=136, ge=1, le=60_000)
+    n_features: int = Field(default=136, ge=1, le=4_000_000)
     """Features of a document; fixed once the federation exists."""
     min_clients: int = Field(default=2, ge=1)
     """A round with fewer contributing clients makes no model."""
@@ -58,6 +62,20 @@ class Settings(BaseSettings):
     """From this age on a round ends as soon as min_clients have contributed."""
     max_time_s: float = Field(default=600.0, gt=0, le=30 * 86_400)
     """The deadline of a round."""
+    pacing: Literal["deadline", "buffered"] = "deadline"
+    """deadline: an update counts in the round it was made for. buffered: a model from every max_clients updates."""
+    over_selection: float | None = Field(default=None, ge=0, le=100)
+    """Deadline: ask max_clients * (1 + this) clients chosen at random; unset asks all."""
+    staleness_limit: int = Field(default=10, ge=0, le=100_000)
+    """Buffered: how many model versions old the base of an update may be."""
+    staleness_exponent: float = Field(default=0.5, ge=0, le=10)
+    """Buffered: an update s versions old weighs (1 + s) ** -staleness_exponent."""
+    client_rate_per_s: float = Field(default=50.0, gt=0, le=1e6)
+    """Messages a second the federator takes from one client; more are told busy."""
+    client_burst: int = Field(default=400, ge=1, le=1_000_000)
+    """Messages it takes from one client at once."""
+    database_patience_s: float = Field(default=60.0, ge=0, le=86_400)
+    """How long one transaction is tried again while the database is away."""
     rounds: int | None = Field(default=None, ge=1)
     """Stop after this round number; unset goes on for ever."""
     interactions: int = Field(default=5, ge=1, le=100_000)

@@ -17,6 +17,7 @@ class ClientTopic(StrEnum):
     LEAVE = "leave"
     STATUS = "status"
     UPDATES = "updates"
+    CHUNKS = "chunks"
     INBOX = "inbox"
 
 
@@ -47,6 +48,26 @@ class Topics:
     @property
     def round(self) -> str:
         return f"{self.root}/round"
+
+    @property
+    def roster(self) -> str:
+        return f"{self.root}/roster"
+
+    @property
+    def operator(self) -> str:
+        return f"{self.root}/operator"
+
+    def model_chunk(self, index: int) -> str:
+        return f"{self.root}/model/chunks/{index}"
+
+    @property
+    def model_chunks(self) -> str:
+        """The filter of all chunks of a model."""
+        return f"{self.root}/model/chunks/+"
+
+    def enrolment(self, client_id: str) -> str:
+        """No topic: what the operator's signature of an enrolment names in place of one."""
+        return f"{self.root}/enrolment/{client_id}"
 
     def client(self, client_id: str, topic: ClientTopic) -> str:
         return f"{self.root}/clients/{client_id}/{topic}"

@@ -8,17 +8,28 @@ from hypothesis.extra import numpy as hnp
 from pydantic import ValidationError
 
 from foltr.messages import (
+    CHUNK_BYTES,
+    EXPLANATIONS,
+    MAX_CHUNKED_BYTES,
     MESSAGE_TYPES,
     REACTIONS,
+    Chunk,
     DenseDelta,
     DeviceReaction,
+    Enrolment,
     Join,
     Leave,
     LinearRankerSpec,
+    Manifest,
+    MembershipReceipt,
     ModelAnnouncement,
     ModelUpdate,
     PdgdTraining,
     ReceiptCode,
+    Revocation,
+    Roster,
+    Selection,
+    SetDeadline,
     Status,
     UpdateReceipt,
     pack_vector,
@@ -40,12 +51,33 @@ UPDATE = {
 def test_every_message_kind_is_spelled_once():
     """The kind on the wire names exactly one class, and each class is found under its own name."""
     assert sorted(MESSAGE_TYPES) == sorted(kind.kind_name for kind in MESSAGE_TYPES.values())
-    assert len(set(MESSAGE_TYPES.values())) == len(MESSAGE_TYPES) == 8
+    assert len(set(MESSAGE_TYPES.values())) == len(MESSAGE_TYPES)
 
 
 def test_every_code_that_can_answer_an_update_has_a_reaction():
     """A device knows what to do with every code but the two that only answer a join or a leave."""
     assert set(REACTIONS) == set(ReceiptCode) - {ReceiptCode.JOINED, ReceiptCode.LEFT}
+
+
+def test_every_code_is_explained_in_a_sentence_or_two():
+    """What a receipt or an event means can be looked up, whichever code it has."""
+    assert set(EXPLANATIONS) == set(ReceiptCode)
+    assert all(text[0].isupper() and len(text) < 120 for text in EXPLANATIONS.values())
+    assert len(set(EXPLANATIONS.values())) == len(ReceiptCode)
+
+
+def test_what_a_device_can_mend_costs_no_clicks():
+    """Only an update that can never count is dropped with its interactions: none that time or an operator mends."""
+    dropped = {code for code, reaction in REACTIONS.items() if reaction is DeviceReaction.DISCARD}
+    assert dropped == {
+        ReceiptCode.CLIENT_MISMATCH,
+        ReceiptCode.WRONG_FEDERATION,
+        ReceiptCode.MALFORMED,
+        ReceiptCode.TOO_LARGE,
+        ReceiptCode.WRONG_SHAPE,
+        ReceiptCode.OUT_OF_RANGE,
+        ReceiptCode.NOT_FINITE,
+    }
 
 
 def test_only_a_counted_update_spends_its_interactions():
@@ -132,6 +164,94 @@ def test_a_receipt_cannot_silence_a_device(pause):
         UpdateReceipt(
             federation="mail", client_id="device-7", update_id=None, code=ReceiptCode.BUSY, retry_after_s=pause
         )
+
+
+CLIENT = {"federation": "mail", "client_id": "device-7"}
+# Of each message that schema version 2 brought: what is right, and for each field what is not.
+NEW = [
+    (
+        Manifest,
+        {**CLIENT, "digest": bytes(32), "size": CHUNK_BYTES + 1, "n_chunks": 2},
+        {
+            "client_id": ["a/b", ""],
+            "digest": [bytes(31), bytes(33), "0" * 32],
+            "size": [0, MAX_CHUNKED_BYTES + 1, CHUNK_BYTES, 2 * CHUNK_BYTES + 1, True],
+            "n_chunks": [0, 1, 3, 1001],
+        },
+    ),
+    (
+        Chunk,
+        {**CLIENT, "digest": bytes(32), "index": 0, "data": b"x"},
+        {
+            "client_id": ["a/b"],
+            "digest": [bytes(31), bytes(33)],
+            "index": [-1, 1000, True, 0.0],
+            "data": [b"", bytes(CHUNK_BYTES + 1), "x"],
+        },
+    ),
+    (
+        Enrolment,
+        {**CLIENT, "public_key": bytes(32), "serial": 1, "issued_at": 0.0},
+        {
+            "client_id": [None, "a/b"],
+            "public_key": [bytes(31), bytes(33), "0" * 32],
+            "serial": [0, -1, 2**31, True],
+            "issued_at": [-1.0, float("nan"), float("inf")],
+        },
+    ),
+    (
+        Roster,
+        {"federation": "mail", "version": 1, "issued_at": 0.0, "n_enrolled": 0, "revoked": []},
+        {
+            "version": [0, 2**31],
+            "issued_at": [float("nan")],
+            "n_enrolled": [-1, 2**31],
+            "revoked": [None, {}, [None], [{"client_id": "a/b", "serial": 1}], [{"client_id": "a", "serial": 0}]],
+        },
+    ),
+    (
+        SetDeadline,
+        {"federation": "mail", "round": 1, "max_time_s": 1.0},
+        {"round": [-1, True], "max_time_s": [0.0, -1.0, float("nan"), float("inf"), 30 * 86_400 + 1.0]},
+    ),
+    (
+        Selection,
+        {"first_seed": bytes(32), "cutoff": bytes(8), "n_selected": 1, "n_eligible": 1},
+        {
+            "first_seed": [bytes(31), bytes(33)],
+            "cutoff": [bytes(7), bytes(9), 1],
+            "n_selected": [-1, 2**31],
+            "n_eligible": [-1, 2**31],
+        },
+    ),
+    (Join, {**CLIENT, "sdk_version": "1"}, {"enrolment": [bytes(1025), "x", 1]}),
+    (
+        MembershipReceipt,
+        {**CLIENT, "code": ReceiptCode.JOINED},
+        {"nonce": [-1, 2**63, True, 1.0], "newest_nonce": [-1, 2**63]},
+    ),
+    (
+        UpdateReceipt,
+        {**CLIENT, "update_id": None, "code": ReceiptCode.INCOMPLETE},
+        {"missing": [[-1], [1000], [True], [0] * 1001, 0], "payload_digest": [bytes(15), bytes(17)]},
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields", "wrong"), NEW, ids=lambda value: getattr(value, "kind_name", ""))
+def test_the_messages_of_version_2_refuse_what_is_out_of_bounds(kind, fields, wrong):
+    """Keys, digests, serials, chunks and deadlines have exact sizes and bounds."""
+    assert kind(**fields)
+    for field, values in wrong.items():
+        for value in values:
+            with pytest.raises(ValidationError):
+                kind(**{**fields, field: value})
+
+
+def test_a_roster_holds_many_revocations():
+    """There is no limit below that of a chunked message."""
+    revoked = [Revocation(client_id=f"device-{i}", serial=i + 1) for i in range(10_000)]
+    assert Roster(federation="mail", version=1, issued_at=0.0, n_enrolled=0, revoked=revoked).revoked == revoked
 
 
 def test_messages_are_frozen_and_know_all_their_fields():

@@ -15,16 +15,21 @@ names = st.from_regex(NAME_PATTERN, fullmatch=True)
 def test_the_topics_are_spelled_as_documented():
     """The layout is public: other software and an ACL rely on it."""
     assert TOPICS.model == "foltr/v1/mail/model"
+    assert TOPICS.model_chunk(12) == "foltr/v1/mail/model/chunks/12"
+    assert TOPICS.model_chunks == "foltr/v1/mail/model/chunks/+"
     assert TOPICS.round == "foltr/v1/mail/round"
+    assert TOPICS.roster == "foltr/v1/mail/roster"
+    assert TOPICS.operator == "foltr/v1/mail/operator"
+    assert TOPICS.enrolment("device-7") == "foltr/v1/mail/enrolment/device-7"
     assert [TOPICS.client("device-7", topic) for topic in ClientTopic] == [
-        f"foltr/v1/mail/clients/device-7/{name}" for name in ("join", "leave", "status", "updates", "inbox")
+        f"foltr/v1/mail/clients/device-7/{name}" for name in ("join", "leave", "status", "updates", "chunks", "inbox")
     ]
 
 
 def test_a_federator_hears_all_clients_but_no_inbox():
     """The filters cover what clients write, and the federator does not read its own receipts."""
     assert TOPICS.from_all_clients() == tuple(
-        f"foltr/v1/mail/clients/+/{name}" for name in ("join", "leave", "status", "updates")
+        f"foltr/v1/mail/clients/+/{name}" for name in ("join", "leave", "status", "updates", "chunks")
     )
 
 
@@ -34,6 +39,18 @@ def test_parse_undoes_client(federation, client_id, topic):
     """Every topic of a client is read back as that client's."""
     topics = Topics(federation)
     assert topics.parse(topics.client(client_id, topic)) == (client_id, topic)
+
+
+@settings(derandomize=True)
+@given(names, names)
+def test_what_all_may_read_is_no_clients_topic(federation, client_id):
+    """Model, round, roster, orders and enrolments are signed for topics that no client may write to."""
+    topics = Topics(federation)
+    shared = [topics.model, topics.model_chunk(0), topics.round, topics.roster, topics.operator]
+    own = [topics.client(client_id, topic) for topic in ClientTopic]
+    every = [*shared, topics.enrolment(client_id), *own]
+    assert len(set(every)) == len(every)
+    assert [topic for topic in every if topics.parse(topic)] == own
 
 
 @settings(derandomize=True)

@@ -1,0 +1,76 @@
+"""Every kind of row in the table ``events``, and what it means; `docs/errors.md` is made from it."""
+
+from enum import StrEnum
+
+from foltr.messages import ReceiptCode
+
+
+class EventKind(StrEnum):
+    """What happened. A test compares these with the kinds that the code writes."""
+
+    FEDERATOR_STARTED = "federator_started"
+    ROUND_RESUMED = "round_resumed"
+    CLIENT_JOINED = "client_joined"
+    CLIENT_ONLINE = "client_online"
+    CLIENT_OFFLINE = "client_offline"
+    CLIENT_LEFT = "client_left"
+    CLIENT_REVOKED = "client_revoked"
+    UPDATE_REJECTED = "update_rejected"
+    MESSAGE_REFUSED = "message_refused"
+    INTAKE_FULL = "intake_full"
+    ROSTER_ADOPTED = "roster_adopted"
+    ROSTER_REFUSED = "roster_refused"
+    DEADLINE_SET = "deadline_set"
+    ORDER_REFUSED = "order_refused"
+
+
+MEANINGS: dict[EventKind, str] = {
+    EventKind.FEDERATOR_STARTED: "A federator has claimed the federation; another one of it stops at its next write.",
+    EventKind.ROUND_RESUMED: "It found an open round and goes on with it, and with the updates it had.",
+    EventKind.CLIENT_JOINED: "A client joined, or is back after it was offline.",
+    EventKind.CLIENT_ONLINE: "A member that was offline says that it is connected.",
+    EventKind.CLIENT_OFFLINE: "A member disconnected, or its connection was lost.",
+    EventKind.CLIENT_LEFT: "A member left; what it contributed stays.",
+    EventKind.CLIENT_REVOKED: "A roster made a member's enrolment void; its update in the open round is withdrawn.",
+    EventKind.UPDATE_REJECTED: "An update, or a part of one, was refused; `code` says why.",
+    EventKind.MESSAGE_REFUSED: "A join, leave or status was refused; `code` says why, the detail names which.",
+    EventKind.INTAKE_FULL: "Messages were turned away for want of room, or because a client sent too many.",
+    EventKind.ROSTER_ADOPTED: "A newer roster of the operator holds from now on.",
+    EventKind.ROSTER_REFUSED: "A roster was older than the one known, or not the operator's.",
+    EventKind.DEADLINE_SET: "The operator gave the open round another deadline.",
+    EventKind.ORDER_REFUSED: "An order was not the operator's, was seen before, or is for another round.",
+}
+
+_UPDATE, _MESSAGE, _ROSTER, _ORDER = (
+    EventKind.UPDATE_REJECTED,
+    EventKind.MESSAGE_REFUSED,
+    EventKind.ROSTER_REFUSED,
+    EventKind.ORDER_REFUSED,
+)
+# Which events may carry a receipt's code; one without is told to the device and leaves no row.
+EVENTS_OF: dict[ReceiptCode, tuple[EventKind, ...]] = {
+    ReceiptCode.ACCEPTED: (),
+    ReceiptCode.DUPLICATE: (_UPDATE,),
+    ReceiptCode.ALREADY_CONTRIBUTED: (_UPDATE,),
+    ReceiptCode.LATE: (_UPDATE,),
+    ReceiptCode.STALE: (_UPDATE,),
+    ReceiptCode.UNKNOWN_ROUND: (_UPDATE, _ORDER),
+    ReceiptCode.UNKNOWN_CLIENT: (_UPDATE, _MESSAGE),
+    ReceiptCode.CLIENT_MISMATCH: (_UPDATE, _MESSAGE),
+    ReceiptCode.WRONG_FEDERATION: (_UPDATE, _MESSAGE, _ROSTER, _ORDER),
+    ReceiptCode.MALFORMED: (_UPDATE, _MESSAGE, _ROSTER, _ORDER),
+    ReceiptCode.WRONG_SHAPE: (_UPDATE,),
+    ReceiptCode.OUT_OF_RANGE: (_UPDATE,),
+    ReceiptCode.NOT_FINITE: (_UPDATE,),
+    ReceiptCode.TOO_LARGE: (_UPDATE, _MESSAGE, _ROSTER, _ORDER),
+    ReceiptCode.UNSUPPORTED_VERSION: (_UPDATE, _MESSAGE, _ROSTER, _ORDER),
+    ReceiptCode.BAD_SIGNATURE: (_UPDATE, _MESSAGE, _ROSTER, _ORDER),
+    ReceiptCode.NOT_ENROLLED: (_MESSAGE, _ROSTER, _ORDER),
+    ReceiptCode.REVOKED: (_UPDATE, _MESSAGE),
+    ReceiptCode.REPLAYED: (_MESSAGE, _ROSTER, _ORDER),
+    ReceiptCode.NOT_SELECTED: (_UPDATE,),
+    ReceiptCode.INCOMPLETE: (),
+    ReceiptCode.BUSY: (EventKind.INTAKE_FULL, _UPDATE),
+    ReceiptCode.JOINED: (),
+    ReceiptCode.LEFT: (),
+}

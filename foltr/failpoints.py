@@ -1,0 +1,70 @@
+"""Places where a test can make a process die or fail; off unless the environment names one.
+
+``FOLTR_TEST_FAILPOINTS="batch_committed=kill@3"`` ends the process with SIGKILL the third time it passes there;
+``=error`` raises OSError every time, ``=error@2`` the second time. Several are separated by commas.
+"""
+
+import os
+import re
+import signal
+from enum import StrEnum
+
+from foltr.errors import SettingsError
+
+VARIABLE = "FOLTR_TEST_FAILPOINTS"
+
+
+class Failpoint(StrEnum):
+    """Every place, in the order in which an update passes them."""
+
+    FEDERATION_CLAIMED = "federation_claimed"
+    BATCH_DECIDED = "batch_decided"
+    IN_BATCH_TRANSACTION = "in_batch_transaction"
+    BATCH_COMMITTED = "batch_committed"
+    RECEIPT_SENT = "receipt_sent"
+    COLLECTING_STOPPED = "collecting_stopped"
+    AGGREGATED = "aggregated"
+    IN_ROUND_TRANSACTION = "in_round_transaction"
+    ROUND_COMPLETED = "round_completed"
+    ROUND_ABANDONED = "round_abandoned"
+    MODEL_ANNOUNCED = "model_announced"
+    ROUND_ANNOUNCED = "round_announced"
+
+
+class _Action:
+    def __init__(self, kind: str, only: int | None) -> None:
+        self._kind = kind
+        self._only = only
+        self._n_passed = 0
+
+    def run(self, name: str) -> None:
+        self._n_passed += 1
+        if self._only is not None and self._n_passed != self._only:
+            return
+        if self._kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise OSError(f"failpoint {name}")
+
+
+def _read(text: str) -> dict[str, _Action]:
+    """The actions by failpoint. SettingsError: a test that asks for what does not exist would test nothing."""
+    actions: dict[str, _Action] = {}
+    for part in filter(None, text.split(",")):
+        name, _, action = part.partition("=")
+        if name not in set(Failpoint):
+            raise SettingsError(f"{VARIABLE}: there is no failpoint {name!r}; known are {', '.join(Failpoint)}")
+        matched = re.fullmatch(r"(kill|error)(?:@([1-9][0-9]*))?", action)
+        if matched is None:
+            raise SettingsError(f"{VARIABLE}: {part!r} is not {name}=kill, {name}=error or one of them with @N, N >= 1")
+        kind, only = matched.groups()
+        actions[name] = _Action(kind, None if only is None else int(only))
+    return actions
+
+
+_active = _read(os.environ.get(VARIABLE, ""))
+
+
+def failpoint(name: Failpoint) -> None:
+    """Do here what the environment asks for; normally nothing."""
+    if _active and (action := _active.get(name)) is not None:
+        action.run(name)

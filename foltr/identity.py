@@ -1,0 +1,172 @@
+"""Who is who: Ed25519 keys, and what an operator signs about a device.
+
+Three kinds of key. A *device's* key signs everything the device sends. The *federator's* signs everything the
+federator sends. The *enrolment* key signs who the devices are and who no longer is one; the federator process
+does not hold it, so it cannot invent clients.
+
+A signature covers the topic (federation, client and purpose), the kind of message, a nonce and the body, so a
+message moved to another topic, or another client, is not signed.
+"""
+
+import base64
+import binascii
+import hashlib
+import time
+from functools import lru_cache
+from typing import Protocol
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from foltr.errors import SettingsError
+
+KEY_BYTES = 32
+SIGNATURE_BYTES = 64
+_DOMAIN = b"foltr message 2\n"
+# Steps within one session; the last one is for the last will, which is signed when the session begins.
+SESSION_STEPS = 1 << 16
+# Sessions are milliseconds: the year 2248.
+_LATEST_SESSION = 1 << 43
+# Room for 2^40 messages of one federator, and 2^23 federators.
+_EPOCH_BITS = 40
+_N_REMEMBERED = 16
+_remembered: dict[tuple[bytes, bytes, bytes], bool] = {}
+
+
+class SigningKey:
+    """An Ed25519 private key. Its text form never shows it."""
+
+    def __init__(self, seed: bytes) -> None:
+        if len(seed) != KEY_BYTES:
+            raise SettingsError(f"signing key: {len(seed)} bytes; an Ed25519 key has {KEY_BYTES}")
+        self._key = Ed25519PrivateKey.from_private_bytes(seed)
+        self.public = self._key.public_key().public_bytes_raw()
+
+    @classmethod
+    def generate(cls) -> "SigningKey":
+        return cls(Ed25519PrivateKey.generate().private_bytes_raw())
+
+    @classmethod
+    def from_text(cls, text: str) -> "SigningKey":
+        return cls(key_from_text("signing_key", text))
+
+    def to_text(self) -> str:
+        """The private key, for a file that only its owner may read."""
+        return key_to_text(self._key.private_bytes_raw())
+
+    def sign(self, data: bytes) -> bytes:
+        return self._key.sign(data)
+
+    def __repr__(self) -> str:
+        return f"SigningKey(public={key_to_text(self.public)})"
+
+
+def verify(public_key: bytes, data: bytes, signature: bytes) -> bool:
+    """Whether ``signature`` is this key's for ``data``; False for anything else, whatever its length."""
+    key = _loaded(public_key)
+    if key is None or len(signature) != SIGNATURE_BYTES:
+        return False
+    try:
+        key.verify(signature, data)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def verify_repeated(public_key: bytes, data: bytes, signature: bytes) -> bool:
+    """`verify`, remembered: for what many clients of one process receive alike."""
+    # By digest: a model may be large, and the last few of them should not be kept for this.
+    asked = (public_key, hashlib.sha256(data).digest(), signature)
+    if asked not in _remembered:
+        if len(_remembered) >= _N_REMEMBERED:
+            _remembered.pop(next(iter(_remembered)))
+        _remembered[asked] = verify(public_key, data, signature)
+    return _remembered[asked]
+
+
+def signed_bytes(topic: str, kind: str, nonce: int, body: bytes) -> bytes:
+    """What is signed. No topic or kind holds a line break, so no two messages share these bytes."""
+    return b"".join((_DOMAIN, topic.encode(), b"\n", kind.encode(), b"\n", nonce.to_bytes(8, "big"), body))
+
+
+def key_to_text(key: bytes) -> str:
+    return base64.b64encode(key).decode()
+
+
+def key_from_text(name: str, text: str) -> bytes:
+    """32 bytes from base64; SettingsError naming the setting ``name`` (and not the text, it may be secret)."""
+    try:
+        key = base64.b64decode(text.strip(), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise SettingsError(f"{name}: it is not the base64 text of {KEY_BYTES} bytes")
+    return key
+
+
+class NonceSource(Protocol):
+    """Where a sender's nonces come from: each larger than the one before."""
+
+    def next(self) -> int: ...
+
+
+class EpochNonces:
+    """A federator's nonces: they rise within one claim of the federation, and with every claim.
+
+    Not by the clock, which may have been set back since the last start: devices would take everything for old.
+    """
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def begin(self, epoch: int) -> None:
+        """From now on this federator writes under the claim ``epoch``."""
+        self._last = epoch << _EPOCH_BITS
+
+    def next(self) -> int:
+        self._last += 1
+        return self._last
+
+
+class SessionNonces:
+    """A device's nonces: they rise within a session, and every session begins above the one before.
+
+    Args:
+        newest: the session to begin above, from the device's store; a store that was lost is made up for by
+            the clock.
+    """
+
+    def __init__(self, newest: int = 0) -> None:
+        self.session = newest
+        self._step = 0
+
+    def begin_session(self) -> int:
+        """Begin a session; returns it, to be stored before anything is sent."""
+        self.session = max(self.session + 1, time.time_ns() // 1_000_000)
+        self._step = 0
+        return self.session
+
+    def begin_above(self, nonce: int) -> None:
+        """The next session begins above ``nonce``, which the federator has seen from this client.
+
+        One that no session of ours can have had is passed over: above it there may be no room, for ever.
+        """
+        if nonce // SESSION_STEPS < _LATEST_SESSION:
+            self.session = max(self.session, nonce // SESSION_STEPS)
+
+    def next(self) -> int:
+        # A session that lasts for years stays below its own last will.
+        self._step = min(self._step + 1, SESSION_STEPS - 2)
+        return self.session * SESSION_STEPS + self._step
+
+    def last_will(self) -> int:
+        """Above everything else this session sends, below the next session."""
+        return self.session * SESSION_STEPS + SESSION_STEPS - 1
+
+
+@lru_cache(maxsize=65_536)
+def _loaded(public_key: bytes) -> Ed25519PublicKey | None:
+    try:
+        return Ed25519PublicKey.from_public_bytes(public_key)
+    except ValueError:
+        return None

@@ -1,0 +1,33 @@
+"""Which clients a round asks, so that each of them can check that it was left to chance.
+
+Every client has a ticket for every round: the first 8 bytes of SHA-256 over the round's seed and its name. The
+lowest tickets are asked. The seed follows from the federation's first seed, drawn once and never changed, and
+the round's number, so a federator cannot try seeds until the clients it wants come out.
+"""
+
+import hashlib
+from collections.abc import Iterable
+
+TICKET_BYTES = 8
+HIGHEST_TICKET = b"\xff" * TICKET_BYTES
+
+
+def round_seed(first_seed: bytes, round_number: int) -> bytes:
+    """The 32-byte seed of a round."""
+    return hashlib.sha256(b"foltr selection\n" + first_seed + round_number.to_bytes(8, "big")).digest()
+
+
+def ticket(seed: bytes, client_id: str) -> bytes:
+    """The client's ticket, uniform over 8 bytes; compared as bytes."""
+    return hashlib.sha256(seed + client_id.encode()).digest()[:TICKET_BYTES]
+
+
+def cutoff(seed: bytes, eligible: Iterable[str], n_wanted: int) -> bytes:
+    """The highest ticket that is asked: the ``n_wanted``-th lowest, or any where so many are not there."""
+    tickets = sorted(ticket(seed, client_id) for client_id in eligible)
+    return HIGHEST_TICKET if len(tickets) <= n_wanted else tickets[n_wanted - 1]
+
+
+def is_selected(seed: bytes, highest: bytes, client_id: str) -> bool:
+    """Whether this client is asked. Who joins later is, too, if its ticket is low enough."""
+    return ticket(seed, client_id) <= highest

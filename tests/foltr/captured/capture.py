@@ -1,0 +1,207 @@
+"""How the captured messages were made: one of each kind, as each released version of the protocol wrote it.
+
+    python tests/foltr/captured/capture.py      # writes what is missing for this version
+    python tests/foltr/captured/capture.py v1   # makes version 1 again, from the commit that spoke it
+
+A file that is there is never replaced: devices in the field go on writing what it holds. Version 2 is signed
+with the key below, which signs nothing else.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from foltr.codec import encode
+from foltr.identity import SigningKey
+from foltr.messages import (
+    CHUNK_BYTES,
+    SCHEMA_VERSION,
+    Chunk,
+    DenseDelta,
+    Enrolment,
+    Join,
+    Leave,
+    LinearRankerSpec,
+    Manifest,
+    MembershipReceipt,
+    Message,
+    ModelAnnouncement,
+    ModelUpdate,
+    PdgdTraining,
+    ReceiptCode,
+    Revocation,
+    Roster,
+    RoundAnnouncement,
+    Selection,
+    SetDeadline,
+    Status,
+    UpdateReceipt,
+    pack_vector,
+)
+from foltr.topics import ClientTopic, Topics
+
+FOLDER = Path(__file__).parent
+KEY = SigningKey(bytes(range(32)))
+FIRST_NONCE = 2**40
+UPDATE_ID = "0123456789abcdef" * 2
+CLIENT = {"federation": "mail", "client_id": "device-7"}
+_TOPICS = Topics("mail")
+
+
+def _own(topic: ClientTopic) -> str:
+    return _TOPICS.client("device-7", topic)
+
+
+# Every message with all its fields set, and the topic it is signed for.
+MESSAGES: list[tuple[Message, str]] = [
+    (Join(**CLIENT, sdk_version="0.2.0", enrolment=b"an enrolment"), _own(ClientTopic.JOIN)),
+    (Leave(**CLIENT), _own(ClientTopic.LEAVE)),
+    (Status(**CLIENT, online=True), _own(ClientTopic.STATUS)),
+    (
+        ModelAnnouncement(
+            federation="mail", version=3, ranker=LinearRankerSpec(n_features=2), weights=pack_vector([1.0, -2.5])
+        ),
+        _TOPICS.model,
+    ),
+    (
+        RoundAnnouncement(
+            federation="mail",
+            round=4,
+            open=True,
+            base_version=3,
+            opened_at=1000.5,
+            closes_at=1600.5,
+            training=PdgdTraining(learning_rate=0.1, serp_length=10, min_interactions=5, max_interactions=8),
+            selection=Selection(first_seed=bytes(range(32)), cutoff=bytes(range(8)), n_selected=10, n_eligible=100),
+        ),
+        _TOPICS.round,
+    ),
+    (
+        ModelUpdate(
+            **CLIENT,
+            update_id=UPDATE_ID,
+            round=4,
+            base_version=3,
+            n_interactions=5,
+            body=DenseDelta(dim=2, values=pack_vector([0.5, -0.25])),
+        ),
+        _own(ClientTopic.UPDATES),
+    ),
+    (
+        UpdateReceipt(
+            **CLIENT,
+            update_id=UPDATE_ID,
+            payload_digest=bytes(range(16)),
+            code=ReceiptCode.INCOMPLETE,
+            detail="chunks",
+            retry_after_s=2.0,
+            missing=[0, 2],
+        ),
+        _own(ClientTopic.INBOX),
+    ),
+    (
+        MembershipReceipt(
+            **CLIENT, code=ReceiptCode.REPLAYED, nonce=FIRST_NONCE, newest_nonce=FIRST_NONCE + 9, detail="older"
+        ),
+        _own(ClientTopic.INBOX),
+    ),
+    (
+        Manifest(**CLIENT, digest=bytes(range(32)), size=CHUNK_BYTES + 1, n_chunks=2),
+        _own(ClientTopic.UPDATES),
+    ),
+    (Chunk(**CLIENT, digest=bytes(range(32)), index=1, data=b"the last"), _own(ClientTopic.CHUNKS)),
+    (
+        Enrolment(**CLIENT, public_key=KEY.public, serial=12, issued_at=1000.5),
+        _TOPICS.enrolment("device-7"),
+    ),
+    (
+        Roster(
+            federation="mail",
+            version=3,
+            issued_at=1000.5,
+            n_enrolled=100,
+            revoked=[Revocation(client_id="device-8", serial=11)],
+        ),
+        _TOPICS.roster,
+    ),
+    (SetDeadline(federation="mail", round=4, max_time_s=90.5), _TOPICS.operator),
+]
+
+# Run with nothing but version 1's own kernel on the path.
+V1_COMMIT = "6e65326"
+V1_MODULES = ("__init__", "errors", "messages", "codec")
+V1_PROGRAM = """
+import sys
+from pathlib import Path
+from foltr.codec import encode
+from foltr.messages import *
+from foltr.messages import MESSAGE_TYPES
+UPDATE_ID = "0123456789abcdef" * 2
+CLIENT = {"federation": "mail", "client_id": "device-7"}
+training = PdgdTraining(learning_rate=0.1, serp_length=10, min_interactions=5, max_interactions=8)
+ranker = LinearRankerSpec(n_features=2)
+delta = DenseDelta(dim=2, values=pack_vector([0.5, -0.25]))
+messages = [
+    Join(**CLIENT, sdk_version="0.1.0"),
+    Leave(**CLIENT),
+    Status(**CLIENT, online=True),
+    ModelAnnouncement(federation="mail", version=3, ranker=ranker, weights=pack_vector([1.0, -2.5])),
+    RoundAnnouncement(
+        federation="mail", round=4, open=True, base_version=3, opened_at=1000.5, closes_at=1600.5, training=training
+    ),
+    ModelUpdate(**CLIENT, update_id=UPDATE_ID, round=4, base_version=3, n_interactions=5, body=delta),
+    UpdateReceipt(**CLIENT, update_id=UPDATE_ID, code=ReceiptCode.BUSY, detail="full", retry_after_s=2.0),
+    MembershipReceipt(**CLIENT, code=ReceiptCode.JOINED),
+]
+assert {type(message) for message in messages} == set(MESSAGE_TYPES.values())
+for message in messages:
+    path = Path(sys.argv[1], f"{message.kind_name}.msgpack")
+    if not path.exists():
+        path.write_bytes(encode(message))
+"""
+
+
+def captured(version: int) -> dict[str, bytes]:
+    """The messages of a version, by kind."""
+    return {path.stem: path.read_bytes() for path in sorted((FOLDER / f"v{version}").glob("*.msgpack"))}
+
+
+def sealed(message: Message, topic: str, nonce: int = FIRST_NONCE) -> bytes:
+    return encode(message, topic, nonce, KEY)
+
+
+def capture_this_version() -> None:
+    folder = FOLDER / f"v{SCHEMA_VERSION}"
+    folder.mkdir(exist_ok=True)
+    for message, topic in MESSAGES:
+        path = folder / f"{message.kind_name}.msgpack"
+        if not path.exists():
+            path.write_bytes(sealed(message, topic))
+
+
+def capture_version_1() -> None:
+    folder = FOLDER / "v1"
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as kernel:
+        (Path(kernel) / "foltr").mkdir()
+        for module in V1_MODULES:
+            source = subprocess.run(
+                ["git", "show", f"{V1_COMMIT}:foltr/{module}.py"], check=True, capture_output=True, cwd=FOLDER
+            ).stdout
+            (Path(kernel) / "foltr" / f"{module}.py").write_bytes(source)
+        # Run there, too: the working directory comes before everything else on the path.
+        subprocess.run(
+            [sys.executable, "-c", V1_PROGRAM, str(folder)],
+            check=True,
+            cwd=kernel,
+            env={**os.environ, "PYTHONPATH": kernel},
+        )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["v1"]:
+        capture_version_1()
+    else:
+        capture_this_version()
