@@ -3,37 +3,57 @@
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
+from broker.tls import TlsMaterial
+from foltr.credentials import BrokerAccess
 from foltr.errors import SettingsError
 
-_EXPECTED = "expected mqtt://[user:password@]host[:port], e.g. mqtt://127.0.0.1:1883"
+_EXPECTED = (
+    "expected mqtt://[user:password@]host[:port], e.g. mqtt://127.0.0.1:1883, or mqtts://… for TLS, "
+    "e.g. mqtts://broker.example:8883"
+)
+_DEFAULT_PORTS = {"mqtt": 1883, "mqtts": 8883}
 
 
 @dataclass(frozen=True)
 class BrokerAddress:
-    """The address of an MQTT broker; the password is kept out of its text form."""
+    """The address of an MQTT broker; passwords and keys are kept out of its text form.
+
+    Attributes:
+        tls: speak TLS, and check the broker's certificate.
+        tls_material: whom to trust and who we are; None: whom the system trusts, and nobody.
+    """
 
     host: str
     port: int = 1883
     username: str | None = None
     password: str | None = field(default=None, repr=False)
+    tls: bool = False
+    tls_material: TlsMaterial | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.tls and self.tls_material not in (None, TlsMaterial()):
+            raise SettingsError(
+                "broker_url: certificates are given (broker_ca, broker_certificate, broker_key), but the address "
+                "is without TLS; begin it with mqtts://, or leave them out"
+            )
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"mqtt://{host}:{self.port}"
+        return f"{'mqtts' if self.tls else 'mqtt'}://{host}:{self.port}"
 
     @classmethod
     def parse(cls, url: str) -> "BrokerAddress":
-        """The address named by ``url``; SettingsError for anything but ``mqtt://host[:port]``.
+        """The address named by ``url``; SettingsError for anything but ``mqtt[s]://host[:port]``.
 
         No part of a refused address is in the error: it may hold a password.
         """
         try:
             parts = urlsplit(url)
-            port = 1883 if parts.port is None else parts.port
+            port = _DEFAULT_PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
         except ValueError:
             raise SettingsError(f"broker_url: the host or the port is not one; {_EXPECTED}") from None
-        if parts.scheme != "mqtt":
-            raise SettingsError(f"broker_url: it does not begin with mqtt://; {_EXPECTED}")
+        if parts.scheme not in _DEFAULT_PORTS:
+            raise SettingsError(f"broker_url: it does not begin with mqtt:// or mqtts://; {_EXPECTED}")
         beyond = f"{parts.path}?{parts.query}#{parts.fragment}"
         if "@" in beyond:
             raise SettingsError(
@@ -46,4 +66,22 @@ class BrokerAddress:
             port=port,
             username=unquote(parts.username) if parts.username else None,
             password=unquote(parts.password) if parts.password else None,
+            tls=parts.scheme == "mqtts",
+        )
+
+    @classmethod
+    def of(cls, access: BrokerAccess) -> "BrokerAddress":
+        """The address that ``access`` means; its user and password win over those in its URL.
+
+        Raises:
+            SettingsError: the URL is not one, or certificates are given for an address without TLS.
+        """
+        parsed = cls.parse(access.broker_url)
+        return cls(
+            host=parsed.host,
+            port=parsed.port,
+            username=access.username or parsed.username,
+            password=access.password or parsed.password,
+            tls=parsed.tls,
+            tls_material=TlsMaterial(access.ca, access.certificate, access.key),
         )

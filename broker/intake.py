@@ -2,52 +2,266 @@
 
 It never blocks the network and never grows past its bounds; what does not fit is refused, and the refusal
 is the caller's to tell. A device resends until it has a receipt, so a refused message is late, not lost.
+
+One sender cannot use it up for the others. Three rules see to that:
+
+* Taking goes round the senders, one message each: the first message of a sender waits one rotation, however
+  much the others send.
+* Besides its fixed bounds, a sender may hold no more than is still free. Those who flood settle, as messages
+  are taken, where each holds as much as is left over; so while they are fewer than the places, one who has
+  nothing waiting finds room. (The dynamic thresholds of shared-memory switches, Choudhury and Hahne 1998,
+  with alpha = 1. Equal shares, ``max_messages // senders``, add up to all there is and leave a newcomer
+  nothing.)
+* A token bucket per sender. Only a message that is taken in costs a token: trying again costs nobody any.
 """
 
 import asyncio
-from collections import deque
+import math
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 from broker.link import InboundMessage
 
+# A forgotten sender comes back with a full bucket. That is what most idle ones have anyway: at the default
+# limits an empty bucket is full again after 8 s.
+MAX_IDLE_SENDERS = 10_000
+MAX_REFUSED_SENDERS = 500
+RETRY_WHEN_FULL_S = 2.0
+MIN_RETRY_S = 1.0
+# Not every event loop takes an infinite timer.
+_MAX_WAIT_S = 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A message that was taken in, ``at`` the clock's seconds."""
+
+    message: InboundMessage
+    at: float
+    sender: str
+
+
+@dataclass(frozen=True)
+class IntakeLimits:
+    """What may wait, in all and of one sender, and how fast one sender may send.
+
+    A message counts with the bytes of its payload and its topic. One above ``max_bytes_per_sender`` never fits.
+    """
+
+    max_messages: int = 20_000
+    max_bytes: int = 64 * 1024 * 1024
+    max_waiting_per_sender: int = 256
+    max_bytes_per_sender: int = 8 * 1024 * 1024
+    rate_per_s: float = 50.0  # messages per second a sender's bucket refills by
+    burst: int = 400  # messages a full bucket holds
+
+    def __post_init__(self) -> None:
+        for name in ("max_messages", "max_bytes", "max_waiting_per_sender", "max_bytes_per_sender", "burst"):
+            if not 1 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}: {getattr(self, name)!r} is not a number of at least 1")
+        if not 0 < self.rate_per_s < math.inf:
+            raise ValueError(f"rate_per_s: {self.rate_per_s!r} is not a positive number")
+
+
+DEFAULT_LIMITS = IntakeLimits()
+
+
+class RefusalCause(StrEnum):
+    """Whose bound a refused message met."""
+
+    FULL = "full"
+    SENDER_FULL = "sender_full"
+    RATE = "rate"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a message was not taken, and after how long another try is worth it."""
+
+    cause: RefusalCause
+    retry_after_s: float
+
+
+@dataclass(frozen=True)
+class RefusedSender:
+    """What was refused of one sender: the latest cause, the longest wait."""
+
+    sender: str
+    n_messages: int
+    cause: RefusalCause
+    retry_after_s: float
+
 
 class BoundedIntake:
-    """FIFO of inbound messages, bounded in count and bytes."""
+    """Inbound messages, bounded in count and bytes, taken fairly.
 
-    def __init__(self, max_messages: int = 20_000, max_bytes: int = 64 * 1024 * 1024) -> None:
-        self._max_messages = max_messages
-        self._max_bytes = max_bytes
-        self._messages: deque[InboundMessage] = deque()
+    Args:
+        clock: seconds; it must not step back.
+        sender_of: whose limits a message counts against. Called for every message, refused ones too, so it
+            should be quick; names that anybody can invent should map to one.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        sender_of: Callable[[InboundMessage], str],
+        limits: IntakeLimits = DEFAULT_LIMITS,
+    ) -> None:
+        self._clock = clock
+        self._sender_of = sender_of
+        self._limits = limits
+        self._waiting: OrderedDict[int, Arrival] = OrderedDict()  # by number, in order of arrival
         self._n_bytes = 0
+        self._n_arrived = 0
+        self._rotation: OrderedDict[str, _Sender] = OrderedDict()  # who has something waiting, next turn first
+        self._idle: OrderedDict[str, _Sender] = OrderedDict()  # who has nothing waiting, longest idle first
+        self._refused: dict[str, _Refusals] = {}
+        self._n_refused = 0
         self._arrived = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._messages)
+        return len(self._waiting)
 
-    def offer(self, message: InboundMessage) -> bool:
-        """Take ``message``; False, and nothing changes, where it does not fit."""
-        if len(self._messages) >= self._max_messages or self._n_bytes + len(message.payload) > self._max_bytes:
-            return False
-        self._messages.append(message)
-        self._n_bytes += len(message.payload)
-        self._arrived.set()
-        return True
+    def offer(self, message: InboundMessage) -> Refusal | None:
+        """Take ``message`` in; where it does not fit, say why, and nothing else changes."""
+        limits, name, size = self._limits, self._sender_of(message), _size(message)
+        free, free_bytes = limits.max_messages - len(self._waiting), limits.max_bytes - self._n_bytes
+        if free < 1 or free_bytes < size:
+            return self._refuse(name, _FULL)
+        now = self._clock()
+        sender = self._rotation.get(name) or self._idle.get(name) or _Sender(name, limits.burst, now)
+        if len(sender.numbers) + 1 > min(limits.max_waiting_per_sender, free) or sender.n_bytes + size > min(
+            limits.max_bytes_per_sender, free_bytes
+        ):
+            return self._refuse(name, _SENDER_FULL)
+        sender.tokens = min(limits.burst, sender.tokens + (now - sender.refilled_at) * limits.rate_per_s)
+        sender.refilled_at = now
+        if sender.tokens < 1:
+            retry_after_s = (1 - sender.tokens) / limits.rate_per_s
+            return self._refuse(
+                name, _RATE if retry_after_s <= MIN_RETRY_S else Refusal(RefusalCause.RATE, retry_after_s)
+            )
+        sender.tokens -= 1
+        self._append(sender, message, size, now)
+        return None
+
+    def take(self, limit: int, before: float | None = None) -> list[Arrival]:
+        """Up to ``limit`` messages, a sender's own in order of arrival, the senders by turns; possibly none.
+
+        With ``before`` only what arrived by then; a sender with nothing so old keeps its turn for later.
+        """
+        until = math.inf if before is None else before
+        taken: list[Arrival] = []
+        passed_over: list[_Sender] = []
+        while len(taken) < limit and (oldest := self.oldest()) is not None and oldest <= until:
+            # The oldest message of all is the first of its sender, so some sender here has one to give.
+            name, sender = self._rotation.popitem(last=False)
+            if self._waiting[sender.numbers[0]].at > until:
+                passed_over.append(sender)
+                continue
+            taken.append(self._pop_first(sender))
+            if sender.numbers:
+                self._rotation[name] = sender
+            else:
+                self._rest(sender)
+        for sender in reversed(passed_over):
+            self._rotation[sender.name] = sender
+            self._rotation.move_to_end(sender.name, last=False)
+        if not self._waiting:
+            self._arrived.clear()
+        return taken
+
+    def oldest(self) -> float | None:
+        """When the message that waits longest arrived."""
+        for arrival in self._waiting.values():
+            return arrival.at
+        return None
+
+    def refused(self) -> tuple[list[RefusedSender], int]:
+        """What was refused since the last call: by sender, the first 500 of them, and how many messages in all."""
+        senders = [
+            RefusedSender(name, refusals.n_messages, refusals.cause, refusals.retry_after_s)
+            for name, refusals in self._refused.items()
+        ]
+        n_messages = self._n_refused
+        self._refused.clear()
+        self._n_refused = 0
+        return senders, n_messages
 
     def wake(self) -> None:
         """End a running `wait` although no message came."""
         self._arrived.set()
 
     async def wait(self, timeout_s: float) -> None:
-        """Return when there is something to take, or after ``timeout_s``."""
+        """Return when there is something to take, or after ``timeout_s``, a day at most."""
         try:
-            async with asyncio.timeout(max(0.0, timeout_s)):
+            async with asyncio.timeout(min(max(0.0, timeout_s), _MAX_WAIT_S)):
                 await self._arrived.wait()
         except TimeoutError:
             pass
 
-    def take(self, limit: int) -> list[InboundMessage]:
-        """Up to ``limit`` messages, oldest first; possibly none."""
-        taken = [self._messages.popleft() for _ in range(min(limit, len(self._messages)))]
-        self._n_bytes -= sum(len(message.payload) for message in taken)
-        if not self._messages:
-            self._arrived.clear()
-        return taken
+    def _append(self, sender: "_Sender", message: InboundMessage, size: int, now: float) -> None:
+        if not sender.numbers:
+            self._idle.pop(sender.name, None)
+            self._rotation[sender.name] = sender
+        self._n_arrived += 1
+        # The sender's own copy of its name: 20,000 equal strings would be the larger part of small messages.
+        self._waiting[self._n_arrived] = Arrival(message, now, sender.name)
+        sender.numbers.append(self._n_arrived)
+        sender.n_bytes += size
+        self._n_bytes += size
+        self._arrived.set()
+
+    def _pop_first(self, sender: "_Sender") -> Arrival:
+        arrival = self._waiting.pop(sender.numbers.popleft())
+        size = _size(arrival.message)
+        sender.n_bytes -= size
+        self._n_bytes -= size
+        return arrival
+
+    def _rest(self, sender: "_Sender") -> None:
+        self._idle[sender.name] = sender
+        if len(self._idle) > MAX_IDLE_SENDERS:
+            self._idle.popitem(last=False)
+
+    def _refuse(self, name: str, refusal: Refusal) -> Refusal:
+        self._n_refused += 1
+        so_far = self._refused.get(name)
+        if so_far is not None:
+            so_far.n_messages += 1
+            so_far.cause = refusal.cause
+            so_far.retry_after_s = max(so_far.retry_after_s, refusal.retry_after_s)
+        elif len(self._refused) < MAX_REFUSED_SENDERS:
+            self._refused[name] = _Refusals(1, refusal.cause, refusal.retry_after_s)
+        return refusal
+
+
+@dataclass(slots=True)
+class _Sender:
+    """What one sender has waiting, and its token bucket."""
+
+    name: str
+    tokens: float
+    refilled_at: float
+    numbers: deque[int] = field(default_factory=deque)
+    n_bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Refusals:
+    """A `RefusedSender` still growing: a flood refused should cost no more than a count."""
+
+    n_messages: int
+    cause: RefusalCause
+    retry_after_s: float
+
+
+_FULL = Refusal(RefusalCause.FULL, RETRY_WHEN_FULL_S)
+_SENDER_FULL = Refusal(RefusalCause.SENDER_FULL, RETRY_WHEN_FULL_S)
+_RATE = Refusal(RefusalCause.RATE, MIN_RETRY_S)
+
+
+def _size(message: InboundMessage) -> int:
+    return len(message.payload) + len(message.topic)

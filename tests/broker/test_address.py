@@ -3,6 +3,7 @@
 import pytest
 
 from broker.address import BrokerAddress
+from broker.tls import TlsMaterial
 from foltr.errors import SettingsError
 
 
@@ -17,6 +18,9 @@ from foltr.errors import SettingsError
         ("mqtt://ann:s3cret@broker:1", BrokerAddress("broker", 1, "ann", "s3cret")),
         ("mqtt://a%40b:p%2F%3A%23@broker", BrokerAddress("broker", 1883, "a@b", "p/:#")),
         ("mqtt://ann:p@ss@broker", BrokerAddress("broker", 1883, "ann", "p@ss")),
+        ("mqtts://broker", BrokerAddress("broker", 8883, tls=True)),
+        ("mqtts://ann:s3cret@[::1]:1", BrokerAddress("::1", 1, "ann", "s3cret", tls=True)),
+        ("MQTTS://broker", BrokerAddress("broker", 8883, tls=True)),
     ],
 )
 def test_an_address_is_read(url, address):
@@ -31,7 +35,10 @@ def test_an_address_is_read(url, address):
         "broker",
         "broker:1883",
         "127.0.0.1:1883",
-        "mqtts://broker",
+        "mqttss://broker",
+        "mqtts://",
+        "mqtts://broker:0",
+        "ssl://broker:8883",
         "tcp://broker",
         "http://broker:1883",
         "mqtt://",
@@ -56,7 +63,8 @@ def test_anything_else_is_refused_with_an_example(url):
 @pytest.mark.parametrize(
     "url",
     [
-        "mqtts://ann:s3cret@broker",
+        "ssl://ann:s3cret@broker",
+        "mqtts://ann:s3cret@broker/topic",
         "mqtt://ann:s3cret@broker/topic",
         "mqtt://ann:s3cret@broker:port",
         "mqtt://ann:s3cret@broker:65536",
@@ -91,7 +99,22 @@ def test_the_password_is_in_no_text():
     assert "s3cret" not in repr(address)
 
 
-@pytest.mark.parametrize("url", ["mqtt://broker:1884", "mqtt://127.0.0.1:1883", "mqtt://[::1]:1884"])
+@pytest.mark.parametrize(
+    "url", ["mqtt://broker:1884", "mqtt://127.0.0.1:1883", "mqtt://[::1]:1884", "mqtts://broker:8883"]
+)
 def test_the_text_can_be_used_as_an_address(url):
     """What a message shows can be pasted back."""
     assert str(BrokerAddress.parse(url)) == url
+
+
+def test_a_key_is_in_no_text():
+    """What is given beside the address stays out of logs as well."""
+    address = BrokerAddress("broker", 8883, tls=True, tls_material=TlsMaterial("ca", "certificate", "s3cret"))
+    assert "s3cret" not in repr(address) + str(address) + repr(address.tls_material)
+
+
+def test_certificates_are_not_silently_left_unused():
+    """Who gives an authority to check against does not want to talk in the clear."""
+    with pytest.raises(SettingsError, match="mqtts://"):
+        BrokerAddress("broker", tls_material=TlsMaterial(ca="ca"))
+    assert BrokerAddress("broker", tls_material=TlsMaterial()).port == 1883

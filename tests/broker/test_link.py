@@ -6,14 +6,16 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from servers import free_port
+from servers import MissingError, ProvisionedMosquitto, free_port
 
 from broker.address import BrokerAddress
 from broker.link import InboundMessage, LastWill, MqttLink
 from foltr.errors import UnavailableError
+from foltr.messages import MAX_MESSAGE_BYTES
 
 REPOSITORY = Path(__file__).parents[2]
 WITHIN_S = 5.0
@@ -140,7 +142,7 @@ async def test_a_goodbye_is_no_death(mqtt_broker):
     """The last will is for a session that ends without one."""
     inbox = Inbox()
     async with connected(mqtt_broker, "watcher", inbox, ["will", "t"]) as watcher:
-        async with connected(mqtt_broker, "a", last_will=LastWill("will", b"dead")):
+        async with connected(mqtt_broker, "a", last_will=lambda: LastWill("will", b"dead")):
             pass
         await watcher.publish("t", b"after")
         assert (await inbox.next()).payload == b"after"
@@ -154,7 +156,7 @@ from broker.link import LastWill, MqttLink
 async def main():
     link = MqttLink(
         BrokerAddress.parse(sys.argv[1]), client_id="dying", subscriptions=[], on_message=print,
-        last_will=LastWill("will", b"dead"),
+        last_will=lambda: LastWill("will", b"dead"),
     )
     async with link:
         await link.wait_connected(10)
@@ -179,6 +181,99 @@ async def test_the_last_will_is_published_and_retained(mqtt_broker):
         assert (await inbox.next()).payload == b"dead"
         async with connected(mqtt_broker, "later", later, ["will"]):
             assert await later.next() == InboundMessage("will", b"dead", retained=True)
+
+
+# --- over TLS -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tls_server(tmp_path):
+    """A real Mosquitto with TLS and passwords, which the test may stop, kill and start again."""
+    try:
+        server = ProvisionedMosquitto(tmp_path, "passwords")
+    except MissingError as error:
+        pytest.skip(f"Mosquitto: {error}")
+    server.start()
+    yield server
+    server.stop()
+
+
+async def test_messages_arrive_in_order_over_tls(tls_server):
+    """Also many at once: what OpenSSL has read already does not wait for the next packet to come."""
+    address, topic, inbox = tls_server.service("operator").address, "foltr/doctor/x", Inbox()
+    sent = [f"message {i}".encode() for i in range(300)] + [bytes(MAX_MESSAGE_BYTES), b"last"]
+    async with connected(address, "a", inbox, [topic]) as link:
+        await asyncio.gather(*(link.publish(topic, payload) for payload in sent))
+        assert await inbox.payloads(len(sent)) == sent
+
+
+async def test_nagle_is_off_over_tls(tls_server):
+    """The option reaches the socket below."""
+    async with connected(tls_server.service("operator").address) as link:
+        connection = link._client._client.socket()
+        assert connection.version() == "TLSv1.3"
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+
+
+async def test_it_comes_back_over_tls(tls_server):
+    """After the broker was killed, and the reason of the outage is forgotten."""
+    async with connected(tls_server.service("operator").address, timeout_s=1.0) as link:
+        tls_server.kill()
+        with pytest.raises(UnavailableError):
+            await publish_until_it_fails(link)
+        tls_server.start()
+        await link.wait_connected(WITHIN_S)
+        assert link._cause is None
+
+
+@pytest.mark.parametrize("n_steps", [0, 1, 3, 10, 30])
+async def test_it_can_be_left_at_any_moment_over_tls(tls_server, n_steps):
+    """Before the handshake, in the middle of it, or after."""
+    async with asyncio.timeout(WITHIN_S):
+        async with link_to(tls_server.service("operator").address, topics=["t"]):
+            for _ in range(n_steps):
+                await asyncio.sleep(0.001)
+
+
+async def test_leaving_in_the_middle_of_a_handshake_leaves_none_behind(tls_server, monkeypatch):
+    """A slow network finishes it when nobody wants it any more: the connection is ended, not begun."""
+    monkeypatch.setattr("broker.link._GOODBYE_S", 0.1)
+    reached, released, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def hold(reader, writer):
+        hello = await reader.read(1000)
+        reached.set()
+        await released.wait()
+        back, forth = await asyncio.open_connection("127.0.0.1", tls_server.port)
+        forth.write(hello)
+
+        async def pump(source, sink):
+            while data := await source.read(10_000):
+                sink.write(data)
+            sink.close()
+
+        await asyncio.gather(pump(reader, forth), pump(back, writer))
+        ended.set()
+
+    server = await asyncio.start_server(hold, "127.0.0.1", 0)
+    credentials = replace(tls_server.service("operator").address, port=server.sockets[0].getsockname()[1])
+    async with server, asyncio.timeout(WITHIN_S):
+        async with link_to(credentials):
+            await reached.wait()
+        released.set()
+        await ended.wait()
+    assert "@operator" not in tls_server.log.read_text()
+
+
+async def test_a_wrong_password_is_called_one(tls_server):
+    """The next step is about credentials, not about starting a broker."""
+    address = replace(tls_server.service("operator").address, password="wrong")  # noqa: S106
+    async with link_to(address) as link:
+        with pytest.raises(
+            UnavailableError, match=r"0\.2 s: it does not let this user in.*Check the user name"
+        ) as caught:
+            await link.wait_connected(0.2)
+    assert "Start one" not in str(caught.value)
 
 
 # --- when the broker goes away --------------------------------------------------------------------------------
@@ -384,6 +479,19 @@ async def test_a_bad_server_is_an_outage(answers, monkeypatch):
             with pytest.raises(UnavailableError, match="gave up"):
                 await link.wait_failed()
         assert server.n_connections > 1
+
+
+@pytest.mark.parametrize(
+    ("answers", "tls", "next_step"),
+    [(CLOSING, False, "mqtts://"), (SILENT, True, "no connection"), (CLOSING, True, "mqtt://")],
+)
+async def test_a_server_that_speaks_something_else_is_an_outage(answers, tls, next_step):
+    """TLS where there is none, or none where there is: the wait ends in time, and the message asks about it."""
+    async with FakeServer(answers) as server, asyncio.timeout(2 * WITHIN_S):
+        address = replace(server.address, tls=tls)
+        async with link_to(address, timeout_s=5.0) as link:
+            with pytest.raises(UnavailableError, match=next_step):
+                await link.wait_connected(0.3)
 
 
 async def fail(link):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from servers import MissingError, MosquittoServer
 
+from broker.access import Access, Anonymous, ClientCertificates, Passwords
 from broker.address import BrokerAddress
 from broker.link import InboundMessage, MqttLink
 from broker.mosquitto import (
@@ -31,6 +32,7 @@ N_MESSAGES = 3000
 TIMEOUT_S = 30.0
 TOPIC = "foltr/v1/test/clients/d1/updates"
 
+FOLDER = Path("/etc/foltr")
 SETTINGS = MosquittoSettings(data_dir=Path("/var/lib/foltr-broker"))
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
 
@@ -65,7 +67,9 @@ def test_lets_every_message_of_the_protocol_through() -> None:
 
 
 def test_gives_a_reason_above_every_option() -> None:
-    lines = mosquitto_config(SETTINGS).splitlines()
+    settings = replace(SETTINGS, access=ClientCertificates(FOLDER), max_connections=1)
+    texts = [mosquitto_config(settings), mosquitto_config(replace(settings, access=Passwords(FOLDER)))]
+    lines = [line for text in texts for line in text.splitlines()]
     unexplained = [
         line
         for before, line in itertools.pairwise(lines)
@@ -90,8 +94,45 @@ def test_an_anonymous_listener_on_a_network_is_refused_unless_asked_for(listen: 
 
 
 def test_a_listener_that_asks_for_names_may_be_on_a_network() -> None:
-    text = mosquitto_config(replace(SETTINGS, listen="0.0.0.0", allow_anonymous=False))  # noqa: S104
-    assert "allow_anonymous false" in options(text)
+    """Everybody has to say who they are, with passwords as with certificates; without TLS there is a warning."""
+    for access in (Passwords(FOLDER), ClientCertificates(FOLDER), Passwords(FOLDER, tls=False)):
+        text = mosquitto_config(replace(SETTINGS, listen="0.0.0.0", access=access))  # noqa: S104
+        assert {"allow_anonymous false", "acl_file /etc/foltr/acl"} <= set(options(text))
+        assert ("WARNING" in text) == (access == Passwords(FOLDER, tls=False))
+
+
+TLS = {
+    "cafile /etc/foltr/ca.crt",
+    "certfile /etc/foltr/server.crt",
+    "keyfile /etc/foltr/server.key",
+    "tls_version tlsv1.2",
+}
+IDENTITY = {"require_certificate true", "use_identity_as_username true"}
+PASSWORDS = {"password_file /etc/foltr/passwords"}
+
+
+@pytest.mark.parametrize(
+    ("access", "there"),
+    [
+        (Anonymous(), set()),
+        (Passwords(FOLDER, tls=False), PASSWORDS),
+        (Passwords(FOLDER), PASSWORDS | TLS),
+        (ClientCertificates(FOLDER), TLS | IDENTITY),
+    ],
+    ids=str,
+)
+def test_each_way_in_has_its_options(access: Access, there: set[str]) -> None:
+    """All that it needs, and none that is another's."""
+    given = set(options(mosquitto_config(replace(SETTINGS, access=access))))
+    assert given & (TLS | IDENTITY | PASSWORDS) == there
+    assert ("use_username_as_clientid true" in given) == (access != Anonymous())
+
+
+def test_connections_are_limited_when_asked_for() -> None:
+    """It is an option of the listener, so it stands below one."""
+    assert "max_connections" not in mosquitto_config(SETTINGS)
+    lines = options(mosquitto_config(replace(SETTINGS, max_connections=500)))
+    assert lines[:2] == ["listener 1883 127.0.0.1", "max_connections 500"]
 
 
 @pytest.mark.parametrize(
@@ -104,10 +145,13 @@ def test_a_listener_that_asks_for_names_may_be_on_a_network() -> None:
         {"data_dir": Path("relative")},
         {"data_dir": Path("/srv/a\nuser root")},
         {"user": "a b"},
+        {"max_connections": 0},
+        {"access": Passwords(Path("folder"))},
+        {"access": ClientCertificates(Path("/folder\nuser root"))},
     ],
 )
 def test_refuses_what_mosquitto_would_misread(wrong: dict[str, object]) -> None:
-    with pytest.raises(SettingsError, match=next(iter(wrong))):
+    with pytest.raises(SettingsError, match="folder" if "access" in wrong else next(iter(wrong))):
         mosquitto_config(replace(SETTINGS, **wrong))  # type: ignore[arg-type]
 
 

@@ -1,0 +1,167 @@
+"""Who may do what at the broker: how clients prove who they are, and which topics each may read and write.
+
+Mosquitto grants every subscription and filters what is delivered, so a wildcard yields what its subscriber may
+read and nothing else. A publish that is not allowed is acknowledged all the same, in MQTT 3.1.1, and dropped.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from foltr.credentials import FEDERATOR_USER, OPERATOR_USER
+from foltr.topics import Topics, check_name
+
+ACL_NAME = "acl"
+PASSWORDS_NAME = "passwords"
+CA_NAME = "ca.crt"
+SERVER_CERTIFICATE_NAME = "server.crt"
+SERVER_KEY_NAME = "server.key"
+PID_NAME = "mosquitto.pid"
+
+# What a device sends; its inbox is the one topic of its own that it reads.
+DEVICE_WRITES = ("join", "leave", "status", "updates", "chunks", "forget")
+
+
+@dataclass(frozen=True)
+class Anonymous:
+    """Everybody who reaches the listener is let in and may do anything."""
+
+
+@dataclass(frozen=True)
+class Passwords:
+    """A user name and a password for every client.
+
+    Attributes:
+        folder: where Mosquitto finds the files of this module's names.
+        tls: encrypt; without it the passwords cross the network readable.
+    """
+
+    folder: Path
+    tls: bool = True
+
+
+@dataclass(frozen=True)
+class ClientCertificates:
+    """TLS both ways: a client is whom its certificate names.
+
+    Attributes:
+        folder: where Mosquitto finds the files of this module's names.
+    """
+
+    folder: Path
+
+
+Access = Anonymous | Passwords | ClientCertificates
+
+
+def uses_tls(access: Access) -> bool:
+    match access:
+        case Anonymous():
+            return False
+        case Passwords(tls=tls):
+            return tls
+        case ClientCertificates():
+            return True
+
+
+def listener_options(access: Access) -> str:
+    """The lines of mosquitto.conf that belong to the listener above them."""
+    if isinstance(access, Anonymous):
+        return ""
+    lines = [
+        "# Off by default: then any client could take the MQTT client id of another, which throws that one out and",
+        "# takes over its session with the messages in it. So one user is one session: a second connection of the",
+        "# same user ends the first.",
+        "use_username_as_clientid true",
+    ]
+    if uses_tls(access):
+        lines += [
+            "",
+            "# The authority whose client certificates count.",
+            f"cafile {access.folder / CA_NAME}",
+            "# What this broker shows to clients, issued by that authority.",
+            f"certfile {access.folder / SERVER_CERTIFICATE_NAME}",
+            "# Its key: readable for the user below only.",
+            f"keyfile {access.folder / SERVER_KEY_NAME}",
+            "# The least version. Older ones are broken.",
+            "tls_version tlsv1.2",
+        ]
+    if isinstance(access, ClientCertificates):
+        lines += [
+            "",
+            "# Off by default: whoever has no certificate of the authority does not get as far as MQTT.",
+            "require_certificate true",
+            "# Off by default. The name in the certificate is the user of the access list, whatever a client claims.",
+            "use_identity_as_username true",
+        ]
+    return "\n".join(["", *lines, ""])
+
+
+def authentication_options(access: Access, data_dir: Path) -> str:
+    """The lines of mosquitto.conf, for the whole broker, that go with ``allow_anonymous false``."""
+    if isinstance(access, Anonymous):
+        return ""
+    lines = []
+    if isinstance(access, Passwords):
+        lines += [
+            "# Users and hashes of their passwords; read again on SIGHUP.",
+            f"password_file {access.folder / PASSWORDS_NAME}",
+            "",
+        ]
+    lines += [
+        "# By default every user may read and write everything. Read again on SIGHUP.",
+        f"acl_file {access.folder / ACL_NAME}",
+        "",
+        "# None by default. Tells `foltr enrol` whom to send that SIGHUP.",
+        f"pid_file {data_dir / PID_NAME}",
+    ]
+    return "\n".join(["", *lines, ""])
+
+
+def access_list(federation: str) -> str:
+    """The text of the access list for one federation. SettingsError if its name cannot be a level of a topic.
+
+    What is not granted is refused. %u is the name of the user who asks, and a pattern holds for every user: so
+    none of them may match a topic that is another's, or that the federator or the operator speaks on.
+    """
+    topics = Topics(check_name("federation", federation))
+    clients = f"{topics.root}/clients"
+    own = "\n".join(f"pattern write {clients}/%u/{name}" for name in DEVICE_WRITES)
+    from_clients = "\n".join(f"topic read {clients}/+/{name}" for name in DEVICE_WRITES)
+    return f"""\
+# Access list of the federation {federation}, written by `foltr broker config`. What is not granted is refused.
+
+# A device speaks on its own topics and on no other's: %u is the user who asks, and no name holds a / or a wildcard.
+{own}
+pattern read {clients}/%u/inbox
+
+# What the federator and the operator tell everybody. Mosquitto warns that these lines hold no %u; it has no other
+# way to say "every user", because lines of `topic` above the first `user` are for clients without a name.
+pattern read {topics.model}
+pattern read {topics.model_chunks}
+pattern read {topics.round}
+pattern read {topics.roster}
+pattern read {topics.root}/unlearning/+
+
+# A corner of its own for each user, in which `foltr doctor` sends itself a message.
+pattern readwrite foltr/doctor/%u/#
+
+user {FEDERATOR_USER}
+{from_clients}
+# To clear what an erased client left there: a last status is retained.
+topic write {clients}/+/status
+topic write {clients}/+/inbox
+topic write {topics.model}
+topic write {topics.model_chunks}
+topic write {topics.round}
+topic write {topics.root}/unlearning/+
+topic read {topics.roster}
+topic read {topics.operator}
+
+user {OPERATOR_USER}
+topic read {topics.root}/#
+topic write {topics.roster}
+topic write {topics.operator}
+topic readwrite foltr/doctor/#
+# Counters of the broker, e.g. of dropped messages; they also tell who is connected.
+topic read $SYS/#
+"""

@@ -1,0 +1,192 @@
+"""A private certificate authority: one key that vouches for the broker and, where wanted, for every client.
+
+ECDSA on P-256: small, fast on a device, and understood by every TLS library there is.
+"""
+
+import ipaddress
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from foltr.errors import SettingsError
+
+AUTHORITY_DAYS = 3650
+# The longest that all TLS libraries accept of a certificate.
+CERTIFICATE_DAYS = 825
+RENEW_DAYS = 30
+# Not a host name, so that the broker's certificate can be taken for no user's.
+SERVER_NAME = "foltr broker"
+# A device whose clock is slow must not find the certificate of the future.
+_CLOCK_SKEW = timedelta(hours=1)
+_DNS_NAME = re.compile(
+    r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"
+)
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """A certificate and its private key, as PEM text."""
+
+    certificate_pem: str
+    key_pem: str = field(repr=False)
+
+
+def create_authority(name: str, days: int = AUTHORITY_DAYS) -> KeyPair:
+    """A new authority, which signs itself and may sign certificates, but no further authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+    builder = (
+        _builder(subject, subject, key.public_key(), datetime.now(UTC) + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(key_cert_sign=True, crl_sign=True), critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
+    )
+    return _signed(builder, key, by=key)
+
+
+def issue_server(authority: KeyPair, hosts: Sequence[str], days: int = CERTIFICATE_DAYS) -> KeyPair:
+    """A certificate for a server that clients reach by any of ``hosts``: DNS names or IP addresses.
+
+    Raises:
+        SettingsError: there is no host, or one is neither.
+    """
+    names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
+    if not hosts:
+        raise SettingsError("host: a server certificate needs one at least; give the name devices will connect to")
+    return _issue(authority, SERVER_NAME, ExtendedKeyUsageOID.SERVER_AUTH, days, names)
+
+
+def issue_client(authority: KeyPair, common_name: str, days: int = CERTIFICATE_DAYS) -> KeyPair:
+    """A certificate that says its holder is ``common_name``; it cannot serve as a server's."""
+    return _issue(authority, common_name, ExtendedKeyUsageOID.CLIENT_AUTH, days, None)
+
+
+def load_authority(certificate: Path, key: Path) -> KeyPair:
+    """The authority in two files. SettingsError if they do not hold one, or not the same one."""
+    try:
+        pair = KeyPair(certificate.read_text(encoding="utf-8"), key.read_text(encoding="utf-8"))
+        loaded, private_key = _certificate(pair.certificate_pem), _private_key(pair.key_pem)
+    except OSError as error:
+        raise SettingsError(
+            f"{error.filename}: {error.strerror}; name the folder that foltr broker config wrote with --operator"
+        ) from error
+    except (ValueError, TypeError) as error:
+        raise SettingsError(
+            f"{certificate}, {key}: not the certificate and unencrypted key of an authority; put back the ones "
+            "foltr broker config wrote"
+        ) from error
+    if loaded.public_key() != private_key.public_key():
+        raise SettingsError(f"{key}: not the key of {certificate}; put back the one foltr broker config wrote")
+    return pair
+
+
+def still_good(certificate_pem: str, authority_pem: str, hosts: Collection[str] | None = None) -> bool:
+    """Whether the authority issued it, it lasts for RENEW_DAYS and, where given, is for exactly ``hosts``."""
+    try:
+        certificate = _certificate(certificate_pem)
+        certificate.verify_directly_issued_by(_certificate(authority_pem))
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    if certificate.not_valid_after_utc < datetime.now(UTC) + timedelta(days=RENEW_DAYS):
+        return False
+    if hosts is None:
+        return True
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return set(names) == {_general_name(host) for host in hosts}
+
+
+def _issue(
+    authority: KeyPair,
+    common_name: str,
+    usage: x509.ObjectIdentifier,
+    days: int,
+    names: x509.SubjectAlternativeName | None,
+) -> KeyPair:
+    issuer, issuer_key = _certificate(authority.certificate_pem), _private_key(authority.key_pem)
+    # A certificate that outlives its authority's fails when that one does, and does not say so.
+    until = min(datetime.now(UTC) + timedelta(days=days), issuer.not_valid_after_utc)
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    issuer_ski = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    builder = (
+        _builder(subject, issuer.subject, key.public_key(), until)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(digital_signature=True), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer_ski), critical=False)
+    )
+    if names is not None:
+        builder = builder.add_extension(names, critical=False)
+    return _signed(builder, key, by=issuer_key)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, until: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(datetime.now(UTC) - _CLOCK_SKEW)
+        .not_valid_after(until)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    )
+
+
+def _signed(
+    builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, *, by: ec.EllipticCurvePrivateKey
+) -> KeyPair:
+    certificate = builder.sign(by, hashes.SHA256())
+    key_pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return KeyPair(certificate.public_bytes(serialization.Encoding.PEM).decode(), key_pem.decode())
+
+
+def _key_usage(
+    *, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False
+) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=digital_signature,
+        key_cert_sign=key_cert_sign,
+        crl_sign=crl_sign,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        if not _DNS_NAME.fullmatch(host):
+            raise SettingsError(
+                f"host: {host!r} is neither a host name nor an IP address; give what devices will connect to, "
+                "without mqtts:// and without a port"
+            ) from None
+        return x509.DNSName(host.lower())
+
+
+def _certificate(pem: str) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(pem.encode())
+
+
+def _private_key(pem: str) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key(pem.encode(), password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise TypeError(f"a {type(key).__name__}, where a key on an elliptic curve was expected")
+    return key

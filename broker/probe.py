@@ -1,0 +1,180 @@
+"""What a broker lets a user do, in its own words: MQTT 5 says why it refuses, where 3.1.1 acknowledges and drops.
+
+Only for looking: everything else speaks 3.1.1, through `broker.link`.
+"""
+
+import socket
+import ssl
+import threading
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from broker.address import BrokerAddress
+from broker.tls import client_context
+from foltr.errors import UnavailableError
+
+_REFUSED = 128
+# Bad user name or password, not authorised, banned, bad authentication method.
+_NOT_LET_IN = (134, 135, 138, 140)
+_KEPT_FOR_EVER = 2**32 - 1
+
+
+class RefusedError(UnavailableError):
+    """The broker does not let this user in."""
+
+
+class TakenOverError(UnavailableError):
+    """The broker ended the connection; that is what it does for another process of the same name."""
+
+
+@dataclass
+class _Heard:
+    """What the broker has answered; written by paho-mqtt's thread."""
+
+    connected: ReasonCode | None = None
+    resumed: bool = False
+    ended: ReasonCode | None = None
+    published: dict[int, ReasonCode] = field(default_factory=dict)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+
+class Probe:
+    """A short MQTT 5 session that publishes and reads the broker's answers. Blocking, every wait bounded.
+
+    The session may be the very one of a federator that is away, with updates waiting in it: some brokers make the
+    user's name the session's. So it is resumed and left as it was, and of what waits nothing is acknowledged.
+
+    Args:
+        name: of the session, where the broker does not choose it.
+    """
+
+    def __init__(self, address: BrokerAddress, name: str, timeout_s: float = 3.0) -> None:
+        self._address = address
+        self._timeout_s = timeout_s
+        self._heard = _Heard()
+        self._client = Client(CallbackAPIVersion.VERSION2, name, protocol=MQTTProtocolVersion.MQTTv5, manual_ack=True)
+        self._client.connect_timeout = timeout_s
+        if address.username is not None:
+            self._client.username_pw_set(address.username, address.password)
+        if address.tls:
+            self._client.tls_set_context(client_context(address.tls_material))
+        self._client.on_connect = self._on_connect
+        self._client.on_disconnect = self._on_disconnect
+        self._client.on_publish = self._on_publish
+
+    def __enter__(self) -> Self:
+        """Connect. UnavailableError if that fails, as it does where the broker knows only MQTT 3.1.1."""
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = _KEPT_FOR_EVER
+        properties.ReceiveMaximum = 1
+        try:
+            self._client.connect(self._address.host, self._address.port, clean_start=False, properties=properties)
+        except (OSError, ValueError) as error:
+            raise UnavailableError(f"MQTT broker {self._address}: {error}") from error
+        self._client.loop_start()
+        try:
+            self._wait_for(lambda heard: heard.connected is not None)
+            self._require_welcome()
+        except UnavailableError:
+            self._client.loop_stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        properties = Properties(PacketTypes.DISCONNECT)  # type: ignore[no-untyped-call]
+        # A session that was there stays, one that this has made goes.
+        properties.SessionExpiryInterval = _KEPT_FOR_EVER if self._heard.resumed else 0
+        self._client.disconnect(properties=properties)
+        self._client.loop_stop()
+
+    def may_publish(self, topic: str, payload: bytes = b"") -> bool:
+        """Publish, unless the broker refuses it.
+
+        Raises:
+            TakenOverError: another process has connected under this name.
+            UnavailableError: no answer.
+        """
+        number = self._client.publish(topic, payload, qos=1).mid
+        self._wait_for(lambda heard: number in heard.published)
+        return bool(self._heard.published[number].value < _REFUSED)
+
+    def _require_welcome(self) -> None:
+        code = self._heard.connected
+        if code is not None and code.value in _NOT_LET_IN:
+            raise RefusedError(
+                f"MQTT broker {self._address}: it does not let this user in, or not with this password ({code}). "
+                "Was it enrolled at this broker, and the broker told to read its files again?"
+            )
+        if code is None or code.value >= _REFUSED:
+            raise UnavailableError(f"MQTT broker {self._address}: {code}")
+
+    def _wait_for(self, condition: Any) -> None:
+        heard = self._heard
+        with heard.changed:
+            heard.changed.wait_for(lambda: condition(heard) or heard.ended is not None, self._timeout_s)
+        if condition(heard):
+            return
+        if heard.ended is not None and heard.connected is not None and heard.connected.value < _REFUSED:
+            # Not every broker says so when it ends a session for another of its name.
+            raise TakenOverError(
+                f"MQTT broker {self._address}: it ended the connection, for another process that runs as this user"
+            )
+        raise UnavailableError(f"MQTT broker {self._address}: {heard.ended or 'no answer in MQTT 5'}")
+
+    def _on_connect(
+        self, _client: Client, _data: Any, flags: ConnectFlags, code: ReasonCode, _properties: Properties | None
+    ) -> None:
+        with self._heard.changed:
+            self._heard.connected, self._heard.resumed = code, flags.session_present
+            self._heard.changed.notify_all()
+
+    def _on_disconnect(
+        self, client: Client, _data: Any, _flags: DisconnectFlags, code: ReasonCode, _properties: Properties | None
+    ) -> None:
+        with self._heard.changed:
+            self._heard.ended = code
+            self._heard.changed.notify_all()
+        # Or paho-mqtt would connect again by itself.
+        client.disconnect()
+
+    def _on_publish(self, _client: Client, _data: Any, number: int, code: ReasonCode, _properties: Properties) -> None:
+        with self._heard.changed:
+            self._heard.published[number] = code
+            self._heard.changed.notify_all()
+
+
+@dataclass(frozen=True)
+class ShownCertificate:
+    """What a broker shows in the TLS handshake; ``not_after`` in epoch seconds."""
+
+    protocol: str
+    subject: str
+    issuer: str
+    not_after: float
+
+
+def look_at_tls(address: BrokerAddress, timeout_s: float = 3.0) -> ShownCertificate:
+    """Shake hands as every connection does, and say with whom. Raises OSError, ssl.SSLError among them."""
+    context = client_context(address.tls_material)
+    with (
+        socket.create_connection((address.host, address.port), timeout=timeout_s) as plain,
+        context.wrap_socket(plain, server_hostname=address.host) as secure,
+    ):
+        shown: Any = secure.getpeercert() or {}
+        return ShownCertificate(
+            secure.version() or "TLS",
+            _common_name(shown.get("subject", ())),
+            _common_name(shown.get("issuer", ())),
+            ssl.cert_time_to_seconds(shown["notAfter"]),
+        )
+
+
+def _common_name(names: Any) -> str:
+    parts = dict(part for group in names for part in group)
+    return str(parts.get("commonName") or parts.get("organizationName") or "nobody in particular")

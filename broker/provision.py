@@ -1,0 +1,310 @@
+"""A broker with everything it needs, and the operator's folder from which users are let in.
+
+Two folders, because two people may have them. The broker's holds what Mosquitto reads: configuration, access list,
+password file and certificates. The operator's holds the authority's key, which makes users and never goes near the
+broker, the two services' credentials, and ``broker.json``, which says where all this belongs.
+"""
+
+import os
+import signal
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+
+from broker import passwords
+from broker.access import (
+    ACL_NAME,
+    CA_NAME,
+    PASSWORDS_NAME,
+    PID_NAME,
+    SERVER_CERTIFICATE_NAME,
+    SERVER_KEY_NAME,
+    Anonymous,
+    ClientCertificates,
+    Passwords,
+    access_list,
+    uses_tls,
+)
+from broker.address import BrokerAddress
+from broker.certificates import KeyPair, create_authority, issue_client, issue_server, load_authority, still_good
+from broker.files import Owner, owner_named, replace_file
+from broker.mosquitto import CONFIG_NAME, MosquittoSettings, mosquitto_config, refuse_to_replace, write_config
+from broker.records import (
+    RECORD_NAME,
+    BrokerCredentials,
+    BrokerRecord,
+    Mode,
+    read_credentials,
+    read_record,
+    to_json,
+)
+from foltr.credentials import FEDERATOR_USER, OPERATOR_USER
+from foltr.errors import SettingsError, UnavailableError
+from foltr.topics import check_name
+
+CA_KEY_NAME = "ca.key"
+SERVICES = {"federator": FEDERATOR_USER, "operator": OPERATOR_USER}
+
+
+class Withdrawal(StrEnum):
+    """What it means at the broker that a user was withdrawn."""
+
+    REFUSED = "refused"
+    """Once the broker has read its password file again, the user does not get in."""
+    STILL_ADMITTED = "still_admitted"
+    """It can still connect, with its certificate or without; that its signature is revoked is what counts."""
+
+
+def provision_broker(
+    out_dir: Path,
+    operator_dir: Path,
+    settings: MosquittoSettings,
+    *,
+    federation: str,
+    hosts: Sequence[str],
+    force: bool = False,
+) -> BrokerRecord:
+    """Write the broker's folder and the operator's.
+
+    Doing it again is safe: the authority, its users and their passwords stay. The broker's certificate is issued
+    anew when it is for other hosts or near its end. ``force`` replaces a different configuration or access list,
+    and nothing else.
+
+    Args:
+        hosts: what devices connect to; the first one is in the address they are given.
+
+    Raises:
+        SettingsError: as `write_config`; or the access list differs, ``force`` is not given; or the authority is
+            incomplete, or another than the broker's; or others can enter the operator's folder.
+        UnavailableError: a folder or a file cannot be written.
+    """
+    out_dir, operator_dir = out_dir.resolve(), operator_dir.resolve()
+    if out_dir == operator_dir or out_dir in operator_dir.parents:
+        raise SettingsError(
+            f"operator: {operator_dir} is the broker's folder or inside it, and the authority's key must not be "
+            "there. Name another folder with --operator."
+        )
+    if not hosts:
+        raise SettingsError("host: there is none; give the name devices will connect to with --host")
+    mode, tls = _mode(settings), uses_tls(settings.access)
+    url = str(BrokerAddress(hosts[0], settings.port, tls=tls))
+    record = BrokerRecord(check_name("federation", federation), url, mode, str(out_dir))
+    acl = None if mode is Mode.ANONYMOUS else access_list(federation)
+    owner = owner_named(settings.user)
+    try:
+        refuse_to_replace(out_dir / CONFIG_NAME, mosquitto_config(settings), force=force)
+        if acl is not None:
+            refuse_to_replace(out_dir / ACL_NAME, acl, force=force)
+        out_dir.mkdir(parents=True, exist_ok=True)
+        _own_folder(operator_dir)
+        if tls:
+            authority = _authority(out_dir, operator_dir, federation)
+            _write_server_certificate(out_dir, authority, hosts, owner)
+        if acl is not None:
+            replace_file(out_dir / ACL_NAME, acl, owner=owner)
+        if mode is Mode.PASSWORDS:
+            passwords.prepare_file(out_dir / PASSWORDS_NAME, owner)
+        # The configuration after what it names: a broker is not started with half of it.
+        write_config(out_dir, settings, force=True)
+        replace_file(operator_dir / RECORD_NAME, to_json(record))
+        for service, user in SERVICES.items():
+            _write_service(operator_dir, record, service, user)
+    except OSError as error:
+        raise UnavailableError(
+            f"{error.filename or out_dir}: {error.strerror or error}. Choose directories you can write to with "
+            "--out and --operator."
+        ) from error
+    return record
+
+
+def provision_user(operator_dir: Path, name: str) -> BrokerCredentials:
+    """`provision_users` for one."""
+    return provision_users(operator_dir, [name])[name]
+
+
+def provision_users(operator_dir: Path, names: Collection[str]) -> dict[str, BrokerCredentials]:
+    """Let devices in: a new password each in the broker's file, or a certificate of the authority.
+
+    For a user who is there already the password is replaced. A running broker learns of passwords with
+    `reload_broker`; certificates it takes without.
+
+    Raises:
+        SettingsError: there is no broker record or authority in ``operator_dir``, or a name is not one.
+        UnavailableError: the password file cannot be written.
+    """
+    for name in names:
+        check_name("name", name)
+    return _admit(operator_dir.resolve(), read_record(operator_dir), names)
+
+
+def withdraw_user(operator_dir: Path, name: str) -> Withdrawal:
+    """Take the device ``name`` out of the broker's password file, if the broker has one.
+
+    Raises:
+        SettingsError: there is no broker record in ``operator_dir``, or ``name`` is not a name.
+        UnavailableError: the password file cannot be written.
+    """
+    check_name("name", name)
+    record = read_record(operator_dir)
+    if record.mode is not Mode.PASSWORDS:
+        return Withdrawal.STILL_ADMITTED
+    file = Path(record.broker_dir, PASSWORDS_NAME)
+    try:
+        passwords.remove_user(file, name)
+    except OSError as error:
+        raise _cannot_write(file, error) from error
+    return Withdrawal.REFUSED
+
+
+def reload_broker(operator_dir: Path) -> bool:
+    """Tell the broker of this machine to read its files again; False if it does not run here, or is another's.
+
+    Mosquitto 2.0.11 then queues nothing more for persistent sessions that are away, until they return: with client
+    certificates always, with passwords only those it had before its last start. Devices send again what they have
+    no receipt for, so that costs time. It is no reason to reload where nothing changed.
+    """
+    broker_dir = Path(read_record(operator_dir).broker_dir)
+    try:
+        pid = int((broker_dir / "data" / PID_NAME).read_text(encoding="ascii"))
+        if pid <= 1 or not _runs_with(pid, broker_dir / CONFIG_NAME):
+            return False
+        os.kill(pid, signal.SIGHUP)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _runs_with(pid: int, config: Path) -> bool:
+    """Whether ``pid`` is a Mosquitto with this configuration: the file may name a process long gone."""
+    process = Path("/proc", str(pid))
+    if (process / "comm").read_text(encoding="utf-8").strip() != "mosquitto":
+        return False
+    arguments = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    folder = (process / "cwd").readlink()
+    return any((folder / argument).resolve() == config for argument in arguments[1:] if argument)
+
+
+def _mode(settings: MosquittoSettings) -> Mode:
+    match settings.access:
+        case Anonymous():
+            return Mode.ANONYMOUS
+        case Passwords():
+            return Mode.PASSWORDS
+        case ClientCertificates():
+            return Mode.MTLS
+
+
+def _own_folder(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_mode & 0o077:
+        # Not closed without asking: somebody may have named /etc.
+        if any(folder.iterdir()):
+            raise SettingsError(
+                f"operator: others can enter {folder}, where the authority's key is kept. Name a new folder with "
+                f"--operator, or, if nothing else is in it: chmod 700 {folder}"
+            )
+        folder.chmod(0o700)
+
+
+def _authority(out_dir: Path, operator_dir: Path, federation: str) -> KeyPair:
+    """The operator's authority, made if there is none; the broker gets its certificate."""
+    certificate, key, published = operator_dir / CA_NAME, operator_dir / CA_KEY_NAME, out_dir / CA_NAME
+    if certificate.exists() != key.exists():
+        missing = key if certificate.exists() else certificate
+        raise SettingsError(
+            f"operator: {missing} is missing and a new authority would lock every user out. Put it back, or begin "
+            "anew with another --operator and --out."
+        )
+    known = published.read_text(encoding="utf-8") if published.exists() else None
+    if not certificate.exists():
+        if known is not None:
+            raise _other_authority(published, operator_dir)
+        authority = create_authority(f"foltr {federation}")
+        replace_file(key, authority.key_pem)
+        replace_file(certificate, authority.certificate_pem, mode=0o644)
+    authority = load_authority(certificate, key)
+    if known is not None and known != authority.certificate_pem:
+        raise _other_authority(published, operator_dir)
+    replace_file(published, authority.certificate_pem, mode=0o644)
+    return authority
+
+
+def _other_authority(published: Path, operator_dir: Path) -> SettingsError:
+    return SettingsError(
+        f"operator: {published} is not of the authority in {operator_dir}; a broker of another authority would "
+        "lock every user out. Name the folder its key is in with --operator, or begin anew with another --out."
+    )
+
+
+def _write_server_certificate(out_dir: Path, authority: KeyPair, hosts: Sequence[str], owner: Owner | None) -> None:
+    certificate, key = out_dir / SERVER_CERTIFICATE_NAME, out_dir / SERVER_KEY_NAME
+    pair = None
+    if certificate.exists() and key.exists():
+        pair = KeyPair(certificate.read_text(encoding="utf-8"), key.read_text(encoding="utf-8"))
+    if pair is None or not still_good(pair.certificate_pem, authority.certificate_pem, hosts):
+        pair = issue_server(authority, hosts)
+    # Also when kept: the broker may run as another user now.
+    replace_file(key, pair.key_pem, owner=owner)
+    replace_file(certificate, pair.certificate_pem, mode=0o644, owner=owner)
+
+
+def _write_service(operator_dir: Path, record: BrokerRecord, service: str, user: str) -> None:
+    """Credentials of the federator or the operator: kept while the broker takes them, made anew otherwise."""
+    path = operator_dir / f"{service}.broker.json"
+    kept = read_credentials(path) if path.exists() else None
+    if kept is None or not _still_admits(operator_dir, record, user, kept):
+        replace_file(path, to_json(_admit(operator_dir, record, [user])[user]))
+    elif kept.broker_url != record.broker_url:
+        replace_file(path, to_json(replace(kept, broker_url=record.broker_url)))
+
+
+def _still_admits(operator_dir: Path, record: BrokerRecord, user: str, kept: BrokerCredentials) -> bool:
+    if kept.ca != _ca(operator_dir, record) or kept.username != (None if record.mode is Mode.ANONYMOUS else user):
+        return False
+    match record.mode:
+        case Mode.ANONYMOUS:
+            return True
+        case Mode.PASSWORDS:
+            file = Path(record.broker_dir, PASSWORDS_NAME)
+            return kept.password is not None and passwords.accepts(file, user, kept.password)
+        case Mode.MTLS:
+            return kept.certificate is not None and kept.ca is not None and still_good(kept.certificate, kept.ca)
+
+
+def _admit(operator_dir: Path, record: BrokerRecord, users: Collection[str]) -> dict[str, BrokerCredentials]:
+    url, ca = record.broker_url, _ca(operator_dir, record)
+    match record.mode:
+        case Mode.ANONYMOUS:
+            return {user: BrokerCredentials(url) for user in users}
+        case Mode.PASSWORDS:
+            chosen = {user: passwords.generate_password() for user in users}
+            file = Path(record.broker_dir, PASSWORDS_NAME)
+            try:
+                passwords.set_users(file, chosen)
+            except OSError as error:
+                raise _cannot_write(file, error) from error
+            return {user: BrokerCredentials(url, user, password, ca) for user, password in chosen.items()}
+        case Mode.MTLS:
+            authority = load_authority(operator_dir / CA_NAME, operator_dir / CA_KEY_NAME)
+            pairs = {user: issue_client(authority, user) for user in users}
+            return {
+                user: BrokerCredentials(url, user, None, ca, pair.certificate_pem, pair.key_pem)
+                for user, pair in pairs.items()
+            }
+
+
+def _ca(operator_dir: Path, record: BrokerRecord) -> str | None:
+    if not BrokerAddress.parse(record.broker_url).tls:
+        return None
+    path = operator_dir / CA_NAME
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"operator: {path}: {error.strerror}; `foltr broker config --tls` writes it") from error
+
+
+def _cannot_write(file: Path, error: OSError) -> UnavailableError:
+    return UnavailableError(
+        f"{file}: {error.strerror or error}. Run this on the broker's machine, as a user who may write there."
+    )

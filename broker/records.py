@@ -1,0 +1,73 @@
+"""What the operator's folder knows of a broker: where it is, and the credentials of those who use it."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from broker.address import BrokerAddress
+from broker.tls import TlsMaterial
+from foltr.errors import SettingsError
+
+RECORD_NAME = "broker.json"
+
+
+class Mode(StrEnum):
+    """How users of a broker prove who they are."""
+
+    ANONYMOUS = "anonymous"
+    PASSWORDS = "passwords"
+    MTLS = "mtls"
+
+
+@dataclass(frozen=True)
+class BrokerRecord:
+    """``broker.json``: what enrolment has to know of a broker."""
+
+    federation: str
+    broker_url: str
+    mode: Mode
+    broker_dir: str
+
+
+@dataclass(frozen=True)
+class BrokerCredentials:
+    """How one user reaches the broker and gets in. ``ca``, ``certificate`` and ``key`` are PEM text."""
+
+    broker_url: str
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = field(default=None, repr=False)
+
+    @property
+    def address(self) -> BrokerAddress:
+        parsed = BrokerAddress.parse(self.broker_url)
+        material = TlsMaterial(self.ca, self.certificate, self.key) if parsed.tls else None
+        return BrokerAddress(parsed.host, parsed.port, self.username, self.password, parsed.tls, material)
+
+
+def read_record(operator_dir: Path) -> BrokerRecord:
+    """What ``broker.json`` in the operator's folder says. SettingsError if there is none."""
+    path = operator_dir / RECORD_NAME
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        return BrokerRecord(**{**fields, "mode": Mode(fields["mode"])})
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        cause = getattr(error, "strerror", None) or "it is not what `foltr broker config` writes"
+        raise SettingsError(f"operator: {path}: {cause}; `foltr broker config --tls` writes it") from error
+
+
+def read_credentials(path: Path) -> BrokerCredentials:
+    """The credentials in a file such as ``federator.broker.json``. SettingsError if there are none."""
+    try:
+        return BrokerCredentials(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        cause = getattr(error, "strerror", None) or "it is not what `foltr broker config` writes"
+        raise SettingsError(f"operator: {path}: {cause}") from error
+
+
+def to_json(value: BrokerRecord | BrokerCredentials) -> str:
+    """The text of a file that holds ``value``."""
+    return json.dumps(asdict(value), indent=2) + "\n"

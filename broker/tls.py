@@ -1,0 +1,134 @@
+"""TLS to the broker: what is trusted, who we are, and what a failed handshake means."""
+
+import ssl
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from foltr.errors import SettingsError
+
+
+@dataclass(frozen=True)
+class TlsMaterial:
+    """PEM text, not paths: credentials come in one file, and nothing depends on where it lies.
+
+    Attributes:
+        ca: the certificate authorities to trust; None: those of this system.
+        certificate: our own certificate, for a broker that asks for one, with ``key``, which is not encrypted.
+    """
+
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = field(default=None, repr=False)
+
+
+class _ClosingSocket(ssl.SSLSocket):
+    """Closed by a handshake that fails: paho-mqtt leaves it to the garbage collector, with a descriptor for each."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        try:
+            super().do_handshake(block)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except OSError:
+            self.close()
+            raise
+
+
+def client_context(material: TlsMaterial | None) -> ssl.SSLContext:
+    """TLS 1.2 or later, the broker's certificate and host name checked.
+
+    Raises:
+        SettingsError: a PEM text is not one, or certificate and key do not belong together.
+    """
+    material = material or TlsMaterial()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks certificate and host name
+    context.sslsocket_class = _ClosingSocket
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if material.ca is None:
+        context.load_default_certs()
+    else:
+        _trust(context, material.ca, "broker_ca")
+    if material.certificate is not None and material.key is not None:
+        _identify(context, material.certificate, material.key)
+    elif material.certificate is not None:
+        raise SettingsError("broker_key: it is missing; broker_certificate cannot be used without its key")
+    elif material.key is not None:
+        raise SettingsError("broker_certificate: it is missing; broker_key is the key of a certificate")
+    return context
+
+
+def explain_failure(error: BaseException | None) -> tuple[str, str] | None:
+    """What went wrong with TLS and what to do about it; None where ``error`` does not come from TLS."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = error.verify_message.rstrip(".")
+        if error.verify_code in _WRONG_HOST:
+            return f"its certificate is for another host ({why})", _DO_WRONG_HOST
+        if error.verify_code in _WRONG_TIME:
+            return f"its certificate is not valid now ({why})", _DO_WRONG_TIME
+        return f"its certificate is not one we trust ({why})", _DO_NOT_TRUSTED
+    if not isinstance(error, ssl.SSLError):
+        return None
+    why = str(getattr(error, "reason", None) or error).replace("_", " ").lower()
+    if any(sign in why for sign in _CERTIFICATE_WANTED):
+        return f"it asks for a client certificate and was given none ({why})", _DO_CERTIFICATE_WANTED
+    if any(sign in why for sign in _CERTIFICATE_REFUSED):
+        return f"it refuses our client certificate ({why})", _DO_CERTIFICATE_REFUSED
+    if any(sign in why for sign in _NO_TLS):
+        return f"there is no TLS on this port ({why})", _DO_NO_TLS
+    return f"the TLS handshake failed ({why})", "Look at the broker's log for its side of it."
+
+
+# OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and _IP_ADDRESS_MISMATCH, _CERT_NOT_YET_VALID and _CERT_HAS_EXPIRED.
+_WRONG_HOST = (62, 64)
+_WRONG_TIME = (9, 10)
+_DO_WRONG_HOST = (
+    "Connect to a name the certificate holds, or have this one added: foltr broker config --tls --host NAME."
+)
+_DO_WRONG_TIME = "Look at this machine's clock; the same foltr broker config again renews the broker's certificate."
+_DO_NOT_TRUSTED = (
+    "Give the certificate of the authority that issued it as broker_ca: the ca.crt that foltr broker config wrote."
+)
+
+# Parts of the names OpenSSL gives to the alerts of the other side; they differ between TLS 1.2 and 1.3.
+_CERTIFICATE_WANTED = ("certificate required", "handshake failure")
+_CERTIFICATE_REFUSED = ("unknown ca", "alert bad certificate", "alert unsupported certificate", "alert certificate")
+_NO_TLS = ("wrong version number", "eof occurred", "unexpected eof", "record layer failure")
+_DO_CERTIFICATE_WANTED = "Give broker_certificate and broker_key, as made when this user was enrolled."
+_DO_CERTIFICATE_REFUSED = "Enrol this user again at the broker's authority, and use the certificate and key of that."
+_DO_NO_TLS = "Give the port of the TLS listener, 8883 unless chosen otherwise, or mqtt:// for one without TLS."
+
+
+def _trust(context: ssl.SSLContext, pem: str, setting: str) -> None:
+    try:
+        context.load_verify_locations(cadata=pem)
+    except (ssl.SSLError, ValueError, TypeError) as error:
+        raise SettingsError(
+            f"{setting}: this is no certificate in PEM form ({_reason(error)}); "
+            "expected text with -----BEGIN CERTIFICATE-----"
+        ) from None
+
+
+def _identify(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate, "broker_certificate")
+    # OpenSSL reads these from files only. The folder is ours alone (0700) and gone when they are read.
+    with tempfile.TemporaryDirectory(prefix="foltr-tls-") as folder:
+        certificate_file, key_file = Path(folder, "certificate.pem"), Path(folder, "key.pem")
+        certificate_file.write_text(certificate, encoding="ascii")
+        key_file.write_text(key, encoding="utf-8")
+        try:
+            # With a password, even a wrong one, OpenSSL does not ask for it on the terminal.
+            context.load_cert_chain(certificate_file, key_file, password="")
+        except (ssl.SSLError, ValueError) as error:
+            reason = _reason(error)
+            if "KEY_VALUES_MISMATCH" in reason or "KEY_TYPE_MISMATCH" in reason:
+                raise SettingsError("broker_key: it is not the key of broker_certificate; give the pair") from None
+            raise SettingsError(
+                f"broker_key: this is no unencrypted private key in PEM form ({reason}); "
+                "expected text with -----BEGIN PRIVATE KEY-----"
+            ) from None
+
+
+def _reason(error: Exception) -> str:
+    # Not the error's text: some of them repeat what they were given, which may be the key.
+    return getattr(error, "reason", None) or type(error).__name__

@@ -1,0 +1,371 @@
+"""What a provisioned broker lets each user do, tried on a real Mosquitto: with passwords and with certificates."""
+
+import asyncio
+import contextlib
+from dataclasses import replace
+
+import pytest
+from servers import MissingError, ProvisionedMosquitto
+
+from broker.access import DEVICE_WRITES, access_list
+from broker.certificates import create_authority, issue_client
+from broker.link import LastWill, MqttLink
+from broker.provision import reload_broker, withdraw_user
+from foltr.errors import SettingsError, UnavailableError
+from foltr.topics import ClientTopic, Topics
+
+WITHIN_S = 5.0
+ROOT = "foltr/v1/fed"
+# What the federator and the operator tell everybody.
+PUBLIC = [f"{ROOT}/model", f"{ROOT}/model/chunks/3", f"{ROOT}/round", f"{ROOT}/unlearning/1"]
+
+
+@pytest.fixture(scope="module", params=["passwords", "mtls"])
+def server(request, tmp_path_factory):
+    """One broker for the module, with two devices and both services."""
+    try:
+        server = ProvisionedMosquitto(tmp_path_factory.mktemp("mosquitto"), request.param)
+    except MissingError as error:
+        pytest.skip(f"Mosquitto: {error}")
+    server.mode = request.param
+    server.start()
+    one, two = server.enrol("device-1", "device-2")
+    server.users = {
+        "device-1": one,
+        "device-2": two,
+        "federator": server.service("federator"),
+        "operator": server.service("operator"),
+    }
+    yield server
+    server.stop()
+
+
+class Session:
+    """One user's session, and what it was sent."""
+
+    def __init__(self, credentials, topics, client_id, **options):
+        self._queue = asyncio.Queue()
+        self.link = MqttLink(
+            credentials.address,
+            client_id=client_id,
+            subscriptions=topics,
+            on_message=self._queue.put_nowait,
+            persistent=False,
+            **options,
+        )
+        self.publish = self.link.publish
+
+    async def topics_until(self, last):
+        """The topics of the messages that arrive, up to the first one on ``last``, which is left out."""
+        arrived = []
+        async with asyncio.timeout(WITHIN_S):
+            while (message := await self._queue.get()).topic != last:
+                arrived.append(message.topic)
+        return arrived
+
+
+@contextlib.asynccontextmanager
+async def session(server, user, *topics, client_id="some-client", **options):
+    credentials = server.users[user] if isinstance(user, str) else user
+    one = Session(credentials, topics, client_id, **options)
+    async with one.link:
+        await one.link.wait_connected(WITHIN_S)
+        yield one
+
+
+async def refusal(credentials):
+    """Why a user is not let in."""
+    async with Session(credentials, ["#"], "refused").link as link:
+        with pytest.raises(UnavailableError) as caught:
+            await link.wait_connected(0.3)
+    return str(caught.value)
+
+
+# --- who gets in ----------------------------------------------------------------------------------------------
+
+
+async def test_a_stranger_is_refused(server):
+    """Without a password or a certificate, and the refusal says what is missing."""
+    nobody = replace(server.users["device-1"], username=None, password=None, certificate=None, key=None)
+    expected = "asks for a client certificate" if server.mode == "mtls" else "does not let this user in"
+    assert expected in await refusal(nobody)
+
+
+async def test_a_wrong_password_is_refused(server):
+    """Also one that is another user's; with certificates no password counts."""
+    if server.mode == "mtls":
+        async with session(server, replace(server.users["device-1"], password="wrong")):  # noqa: S106
+            return
+    for password in ("wrong", "", server.users["device-2"].password):
+        assert "does not let this user in" in await refusal(replace(server.users["device-1"], password=password))
+
+
+async def test_a_certificate_of_another_authority_is_refused(server):
+    """Whatever name is in it. A broker that asks for passwords does not look at it."""
+    pair = issue_client(create_authority("another"), "device-1")
+    forged = replace(server.users["device-1"], password=None, certificate=pair.certificate_pem, key=pair.key_pem)
+    expected = "refuses our client certificate" if server.mode == "mtls" else "does not let this user in"
+    assert expected in await refusal(forged)
+
+
+async def test_the_certificate_of_the_broker_is_no_users(server):
+    """Whoever steals it from the broker's folder cannot come as a client."""
+    stolen = replace(
+        server.users["device-1"],
+        password=None,
+        certificate=(server.broker_dir / "server.crt").read_text(),
+        key=(server.broker_dir / "server.key").read_text(),
+    )
+    expected = "refuses our client certificate" if server.mode == "mtls" else "does not let this user in"
+    assert expected in await refusal(stolen)
+
+
+async def test_nothing_is_said_in_the_clear(server):
+    """The port of the TLS listener takes nothing else."""
+    url = server.url.replace("mqtts://", "mqtt://")
+    await refusal(replace(server.users["device-1"], broker_url=url, ca=None, certificate=None, key=None))
+
+
+async def test_a_client_does_not_talk_to_another_broker(server):
+    """A broker whose certificate is another authority's, or for another host, gets no password."""
+    other = create_authority("another").certificate_pem
+    assert "not one we trust" in await refusal(replace(server.users["device-1"], ca=other))
+
+
+async def test_an_enrolled_user_gets_in_while_the_broker_runs(server):
+    """The others stay connected meanwhile; so does a user who is let in again."""
+    async with session(server, "federator") as federator:
+        (new,) = server.enrol("device-new")
+        async with session(server, new, f"{ROOT}/clients/device-new/inbox") as device:
+            await federator.publish(f"{ROOT}/clients/device-new/inbox", b"x")
+            assert await device.topics_until(f"{ROOT}/clients/device-new/inbox") == []
+        assert federator.link.connected
+
+
+async def test_a_withdrawn_user_is_out(server):
+    """With passwords: at once, from a session that stands as well. With certificates the broker cannot tell."""
+    (gone,) = server.enrol("device-gone")
+    async with session(server, gone) as device:
+        told = withdraw_user(server.operator_dir, "device-gone")
+        assert reload_broker(server.operator_dir)
+        if server.mode == "mtls":
+            assert told == "still_admitted"
+            return
+        assert told == "refused"
+        async with asyncio.timeout(WITHIN_S):
+            while device.link.connected:  # noqa: ASYNC110 (it has no event for the end)
+                await asyncio.sleep(0.01)
+    assert "does not let this user in" in await refusal(gone)
+
+
+async def test_no_client_throws_another_out(server):
+    """Whatever MQTT client id it comes with: a session belongs to its user."""
+    inbox = f"{ROOT}/clients/device-1/inbox"
+    async with session(server, "device-1", inbox, client_id="device-1") as victim:
+        for client_id in ("device-1", "@federator"):
+            async with session(server, "device-2", inbox, client_id=client_id):
+                pass
+        async with session(server, "federator") as federator:
+            await federator.publish(inbox, b"x")
+        assert await victim.topics_until(inbox) == []
+        assert victim.link.connected
+
+
+async def test_a_user_is_one_session(server):
+    """The price of that: a second connection of the same user ends the first."""
+    async with session(server, "device-1", client_id="a") as first, session(server, "device-1", client_id="b"):
+        async with asyncio.timeout(WITHIN_S):
+            while first.link.connected:  # noqa: ASYNC110 (it has no event for the end)
+                await asyncio.sleep(0.01)
+        await first.link.__aexit__()
+
+
+# --- what a device may do -------------------------------------------------------------------------------------
+
+
+async def test_a_device_speaks_on_its_own_topics(server):
+    """On every one of them, and the operator reads it all."""
+    own = [f"{ROOT}/clients/device-1/{name}" for name in DEVICE_WRITES]
+    async with session(server, "operator", f"{ROOT}/#") as operator, session(server, "device-1") as device:
+        for topic in own:
+            await device.publish(topic, b"x")
+        assert await operator.topics_until(own[-1]) == own[:-1]
+
+
+async def test_a_device_speaks_nowhere_else(server):
+    """Not for another device, the federator or the operator; it is not told, the message just goes no further."""
+    forbidden = [
+        *(f"{ROOT}/clients/device-2/{name}" for name in (*DEVICE_WRITES, "inbox")),
+        *PUBLIC,
+        f"{ROOT}/clients/device-1/inbox",
+        f"{ROOT}/clients/device-1/join/more",
+        f"{ROOT}/clients/device-1/anything",
+        f"{ROOT}/clients/device-10/join",
+        f"{ROOT}/roster",
+        f"{ROOT}/operator",
+        "foltr/v1/other/clients/device-1/join",
+        "foltr/v1/other/model",
+        "foltr/doctor/device-2/x",
+        "foltr/doctor/@operator/x",
+    ]
+    last = f"{ROOT}/clients/device-1/leave"
+    async with session(server, "operator", "foltr/#") as operator, session(server, "device-1") as device:
+        for topic in forbidden:
+            await device.publish(topic, b"x", retain=True)
+        await device.publish(last, b"x")
+        assert await operator.topics_until(last) == []
+
+
+@pytest.mark.parametrize("topic", [f"{ROOT}/clients/device-2/status", f"{ROOT}/model"])
+async def test_a_last_will_is_no_way_around(server, topic):
+    """It is published by the broker, and still with the rights of the one who left it."""
+    last, options = f"{ROOT}/clients/device-1/status", {"last_will": lambda: LastWill(topic, b"forged")}
+    async with session(server, "operator", "foltr/#") as operator:
+        with contextlib.suppress(UnavailableError):
+            async with Session(server.users["device-1"], [], "dying", **options).link as link:
+                await link.wait_connected(0.5)
+                link._client._client._sock_close()
+                await asyncio.sleep(0.1)
+        async with session(server, "device-1", last_will=lambda: LastWill(last, b"lost")) as device:
+            device.link._client._client._sock_close()
+            assert await operator.topics_until(last) == []
+        async with session(server, "federator") as federator:
+            await federator.publish(last, b"", retain=True)
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        ["#"],
+        ["foltr/v1/+/#"],
+        [f"{ROOT}/clients/+/inbox"],
+        [f"{ROOT}/clients/device-2/inbox", f"{ROOT}/clients/device-2/#"],
+        ["+/+/+/+/+/+"],
+        ["$SYS/#"],
+        ["$share/group/#"],
+    ],
+    ids=lambda filters: filters[0],
+)
+async def test_a_wildcard_yields_nothing_of_others(server, filters):
+    """Neither what is said meanwhile nor what was retained."""
+    end = "foltr/doctor/device-1/end"
+    others = [f"{ROOT}/clients/device-2/{name}" for name in DEVICE_WRITES]
+    async with (
+        session(server, "device-2") as other,
+        session(server, "federator") as federator,
+        session(server, "operator") as operator,
+    ):
+        retained = f"{ROOT}/clients/device-2/status"
+        await other.publish(retained, b"retained", retain=True)
+        async with session(server, "device-1", *filters, end) as device:
+            for topic in (*others, "foltr/doctor/device-2/x"):
+                await other.publish(topic, b"x")
+            await federator.publish(f"{ROOT}/clients/device-2/inbox", b"x")
+            await operator.publish(f"{ROOT}/operator", b"x")
+            await device.publish(end, b"x")
+            assert await device.topics_until(end) == []
+        await federator.publish(retained, b"", retain=True)
+
+
+async def test_a_device_hears_what_is_for_it(server):
+    """The public topics, retained ones when it comes, and its inbox."""
+    async with session(server, "federator") as federator, session(server, "operator") as operator:
+        for topic in PUBLIC:
+            await federator.publish(topic, b"x", retain=True)
+        await operator.publish(f"{ROOT}/roster", b"x", retain=True)
+        inbox = f"{ROOT}/clients/device-1/inbox"
+        topics = Topics("fed")
+        filters = (topics.model, topics.model_chunks, topics.round, topics.roster, f"{ROOT}/unlearning/+", inbox)
+        async with session(server, "device-1", *filters) as device:
+            await federator.publish(inbox, b"x")
+            assert sorted(await device.topics_until(inbox)) == sorted([*PUBLIC, f"{ROOT}/roster"])
+        for topic in PUBLIC:
+            await federator.publish(topic, b"", retain=True)
+        await operator.publish(f"{ROOT}/roster", b"", retain=True)
+
+
+async def test_every_user_can_try_the_broker(server):
+    """In a corner of its own."""
+    for user, name in (("device-1", "device-1"), ("federator", "@federator"), ("operator", "@operator")):
+        topic = f"foltr/doctor/{name}/ping"
+        async with session(server, user, topic) as one:
+            await one.publish(topic, b"x")
+            assert await one.topics_until(topic) == []
+
+
+# --- what the services may do ---------------------------------------------------------------------------------
+
+
+async def test_the_federator_does_its_work(server):
+    """It hears every device and the operator, and is heard."""
+    heard = [f"{ROOT}/clients/device-1/{name}" for name in DEVICE_WRITES]
+    filters = [f"{ROOT}/clients/+/{name}" for name in DEVICE_WRITES]
+    async with (
+        session(server, "federator", *filters, f"{ROOT}/roster", f"{ROOT}/operator") as federator,
+        session(server, "device-1") as device,
+        session(server, "operator", *PUBLIC) as operator,
+    ):
+        for topic in heard:
+            await device.publish(topic, b"x")
+        await operator.publish(f"{ROOT}/roster", b"x")
+        assert sorted(await federator.topics_until(f"{ROOT}/roster")) == sorted(heard)
+        await operator.publish(f"{ROOT}/operator", b"x")
+        assert await federator.topics_until(f"{ROOT}/operator") == []
+        for topic in PUBLIC:
+            await federator.publish(topic, b"x")
+        assert await operator.topics_until(PUBLIC[-1]) == PUBLIC[:-1]
+
+
+async def test_the_federator_clears_what_an_erased_client_left(server):
+    """Its retained status is gone for whoever comes later."""
+    status = f"{ROOT}/clients/device-1/status"
+    async with session(server, "federator") as federator, session(server, "device-1") as device:
+        await device.publish(status, b"online", retain=True)
+        await federator.publish(status, b"", retain=True)
+        async with session(server, "operator", status, "foltr/doctor/end") as operator:
+            await operator.publish("foltr/doctor/end", b"x")
+            assert await operator.topics_until("foltr/doctor/end") == []
+
+
+async def test_the_services_keep_to_their_own(server):
+    """The federator does not sign for the operator, the operator makes no models, and neither speaks for a device."""
+    last = f"{ROOT}/operator"
+    async with (
+        session(server, "operator", "foltr/#") as operator,
+        session(server, "federator", f"{ROOT}/clients/+/updates") as federator,
+    ):
+        for topic in (f"{ROOT}/roster", f"{ROOT}/operator", f"{ROOT}/clients/device-1/updates"):
+            await federator.publish(topic, b"forged")
+        for topic in (*PUBLIC, f"{ROOT}/clients/device-1/inbox", f"{ROOT}/clients/device-1/updates"):
+            await operator.publish(topic, b"forged")
+        await operator.publish(last, b"x")
+        assert await operator.topics_until(last) == []
+        assert federator._queue.empty()
+
+
+async def test_the_operator_reads_the_counters(server):
+    """Among them how many messages were dropped."""
+    async with session(server, "operator", "$SYS/broker/version") as operator:
+        assert await operator.topics_until("$SYS/broker/version") == []
+
+
+# --- the text -------------------------------------------------------------------------------------------------
+
+
+def test_the_list_names_every_topic_of_a_client():
+    """A topic that is added to the protocol and forgotten here would be refused without a word."""
+    assert {str(topic) for topic in ClientTopic} <= {*DEVICE_WRITES, "inbox"}
+
+
+def test_no_pattern_reaches_another_users_topics():
+    """A pattern holds for every user: it grants writing below the user's own name only."""
+    patterns = [line.split()[1:] for line in access_list("fed").splitlines() if line.startswith("pattern")]
+    assert all("/%u/" in topic for access, topic in patterns if access != "read")
+    assert all("+" not in topic.partition("%u")[0] for access, topic in patterns if "clients" in topic)
+
+
+@pytest.mark.parametrize("federation", ["", "a/b", "a+", "#", "a\nuser x", "a b"])
+def test_a_name_that_would_change_the_list_is_refused(federation):
+    """It comes from a command line and ends in a file of rights."""
+    with pytest.raises(SettingsError, match="federation"):
+        access_list(federation)

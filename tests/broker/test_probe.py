@@ -1,0 +1,114 @@
+"""What a broker says of a user's rights, and that asking leaves nothing behind."""
+
+import asyncio
+
+import pytest
+from servers import MissingError, ProvisionedMosquitto
+
+from broker.address import BrokerAddress
+from broker.link import MqttLink
+from broker.probe import Probe, RefusedError, TakenOverError, look_at_tls
+from foltr.errors import UnavailableError
+from foltr.topics import ClientTopic, Topics
+
+TOPICS = Topics("fed")
+NOBODY = TOPICS.client("nobody", ClientTopic.STATUS)
+
+
+@pytest.fixture(params=["passwords", "mtls"])
+def guarded(request, tmp_path):
+    try:
+        server = ProvisionedMosquitto(tmp_path, request.param)
+    except MissingError as error:
+        pytest.skip(str(error))
+    server.start()
+    yield server
+    server.stop()
+
+
+def test_the_broker_says_what_it_refuses(guarded):
+    """In MQTT 5, where 3.1.1 acknowledges and drops."""
+    (device,) = guarded.enrol("device-7")
+    with Probe(device.address, "device-7") as probe:
+        assert probe.may_publish(TOPICS.client("device-7", ClientTopic.STATUS))
+        assert not probe.may_publish(NOBODY)
+        assert not probe.may_publish(TOPICS.round)
+    with Probe(guarded.service("federator").address, "@federator") as probe:
+        assert probe.may_publish(NOBODY)
+        assert not probe.may_publish(TOPICS.roster)
+
+
+def test_the_certificate_is_named(guarded):
+    """Whose it is, by whom, and until when."""
+    (device,) = guarded.enrol("device-7")
+    shown = look_at_tls(device.address)
+    assert (shown.subject, shown.issuer) == ("foltr broker", "foltr fed")
+    assert shown.protocol.startswith("TLSv1.")
+    assert shown.not_after > 1.8e9
+
+
+async def test_a_session_that_waits_for_its_owner_keeps_what_is_in_it(guarded):
+    """A federator that is away finds the updates that came meanwhile, although somebody has looked."""
+    (device,) = guarded.enrol("device-7")
+    address = guarded.service("federator").address
+    topic = TOPICS.client("device-7", ClientTopic.UPDATES)
+    arrived = asyncio.Event()
+
+    def federator() -> MqttLink:
+        return MqttLink(address, client_id="x", subscriptions=[topic], on_message=lambda _: arrived.set())
+
+    async with federator() as link:
+        await link.wait_connected(10)
+    async with MqttLink(
+        device.address, client_id="y", subscriptions=[], on_message=lambda _: None, persistent=False
+    ) as link:
+        await link.wait_connected(10)
+        await link.publish(topic, b"an update")
+
+    def look() -> None:
+        with Probe(address, "@federator") as probe:
+            assert probe.may_publish(NOBODY)
+
+    await asyncio.to_thread(look)
+    assert not arrived.is_set()
+    async with federator() as link:
+        await link.wait_connected(10)
+        async with asyncio.timeout(10):
+            await arrived.wait()
+
+
+def test_a_session_made_for_looking_goes(mosquitto_server):
+    """Who was not there before is not there afterwards."""
+    address = BrokerAddress.parse(mosquitto_server.url)
+    for _ in range(2):
+        with Probe(address, "passing-by") as probe:
+            assert not probe._heard.resumed
+            assert probe.may_publish(NOBODY)
+
+
+def test_another_of_the_same_name_takes_over(mosquitto_server):
+    """It is said, and no connection is made again."""
+    address = BrokerAddress.parse(mosquitto_server.url)
+    with Probe(address, "twin") as first:
+        with Probe(address, "twin") as second:
+            assert second.may_publish(NOBODY)
+        with pytest.raises(TakenOverError):
+            first.may_publish(NOBODY)
+
+
+def test_who_is_not_let_in_is_told_so(guarded):
+    """With a wrong password; one without a certificate does not get as far."""
+    good = guarded.service("operator").address
+    wrong = BrokerAddress(good.host, good.port, "@operator", "wrong", tls=True, tls_material=good.tls_material)
+    if good.password is None:
+        with Probe(wrong, "@operator") as probe:  # the certificate is what counts
+            assert not probe.may_publish(NOBODY)
+        return
+    with pytest.raises(RefusedError, match="enrolled"), Probe(wrong, "@operator"):
+        pass
+
+
+def test_a_broker_without_mqtt_5_is_unavailable_to_it(iotcore_broker):
+    """Soon, and so the caller can look in another way."""
+    with pytest.raises(UnavailableError), Probe(BrokerAddress.parse(iotcore_broker.url), "x", 2.0):
+        pass

@@ -1,0 +1,330 @@
+"""A broker with everything it needs: what is written, for whose eyes, and what stays when it is done again."""
+
+import json
+import os
+import pwd
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.access import Anonymous, ClientCertificates, Passwords
+from broker.certificates import KeyPair, issue_server
+from broker.mosquitto import MosquittoSettings
+from broker.passwords import accepts, users
+from broker.provision import (
+    Withdrawal,
+    provision_broker,
+    provision_user,
+    provision_users,
+    reload_broker,
+    withdraw_user,
+)
+from broker.records import BrokerCredentials, BrokerRecord, Mode, read_credentials, read_record
+from foltr.credentials import BrokerAccess
+from foltr.errors import SettingsError, UnavailableError
+
+ME = pwd.getpwuid(os.geteuid()).pw_name
+HOSTS = ("localhost", "127.0.0.1")
+
+
+class Folders:
+    """The two folders of one broker, and how they are written."""
+
+    def __init__(self, home: Path) -> None:
+        self.broker, self.operator = home / "broker", home / "operator"
+
+    def provision(self, access=None, hosts=HOSTS, federation="fed", force=False, **changes):
+        access = Passwords(self.broker) if access is None else access
+        settings = MosquittoSettings(data_dir=self.broker / "data", port=8883, access=access, user=ME)
+        return provision_broker(
+            self.broker,
+            self.operator,
+            replace(settings, **changes),
+            federation=federation,
+            hosts=hosts,
+            force=force,
+        )
+
+    def mtls(self):
+        return ClientCertificates(self.broker)
+
+    def contents(self):
+        files = [path for folder in (self.broker, self.operator) for path in folder.rglob("*") if path.is_file()]
+        return {
+            path.name if path.parent == self.broker else f"operator/{path.name}": path.read_text() for path in files
+        }
+
+
+@pytest.fixture
+def folders(tmp_path):
+    return Folders(tmp_path)
+
+
+# --- what is written ------------------------------------------------------------------------------------------
+
+
+def test_everything_is_there(folders):
+    """Nothing has to be made by hand before the broker starts."""
+    record = folders.provision()
+    assert set(folders.contents()) == {
+        *("mosquitto.conf", "acl", "passwords", "ca.crt", "server.crt", "server.key"),
+        *("operator/ca.crt", "operator/ca.key", "operator/broker.json"),
+        *("operator/federator.broker.json", "operator/operator.broker.json"),
+    }
+    assert (folders.broker / "data").is_dir()
+    assert record == BrokerRecord("fed", "mqtts://localhost:8883", Mode.PASSWORDS, str(folders.broker))
+    assert read_record(folders.operator) == record
+
+
+def test_secrets_are_for_one_pair_of_eyes(folders):
+    """Keys, hashes and credentials; and nobody enters the operator's folder."""
+    folders.provision()
+    assert folders.operator.stat().st_mode & 0o777 == 0o700
+    for path in (
+        *(folders.broker / name for name in ("server.key", "passwords", "acl")),
+        *(folders.operator / name for name in ("ca.key", "broker.json", "federator.broker.json")),
+    ):
+        assert path.stat().st_mode & 0o777 == 0o600, path
+
+
+def test_the_authoritys_key_is_not_at_the_broker(folders):
+    """Who breaks into the broker can make no users."""
+    folders.provision()
+    key = (folders.operator / "ca.key").read_text()
+    assert all(key not in path.read_text() for path in folders.broker.rglob("*") if path.is_file())
+
+
+def test_the_services_have_credentials(folders):
+    """Each its own, for this broker, with its authority; they fit the credentials file of foltr."""
+    folders.provision()
+    federator, operator = (
+        read_credentials(folders.operator / f"{name}.broker.json") for name in ("federator", "operator")
+    )
+    assert (federator.username, operator.username) == ("@federator", "@operator")
+    assert federator.password != operator.password
+    assert accepts(folders.broker / "passwords", "@federator", federator.password)
+    assert federator.address.tls_material.ca == (folders.operator / "ca.crt").read_text()
+    assert federator.password not in repr(federator)
+    BrokerAccess.model_validate_json((folders.operator / "federator.broker.json").read_text())
+
+
+def test_with_client_certificates_there_are_no_passwords(folders):
+    """A file of them would only be one more thing to lose."""
+    assert folders.provision(folders.mtls()).mode is Mode.MTLS
+    assert not (folders.broker / "passwords").exists()
+    federator = read_credentials(folders.operator / "federator.broker.json")
+    assert federator.password is None
+    assert federator.certificate is not None
+    assert "PRIVATE" not in repr(federator)
+
+
+def test_without_access_control_there_is_still_a_record(folders):
+    """Enrolment asks the same questions of every broker."""
+    record = folders.provision(Anonymous())
+    assert (record.mode, record.broker_url) == (Mode.ANONYMOUS, "mqtt://localhost:8883")
+    assert "acl" not in folders.contents()
+    assert provision_user(folders.operator, "device-1") == BrokerCredentials("mqtt://localhost:8883")
+    assert withdraw_user(folders.operator, "device-1") is Withdrawal.STILL_ADMITTED
+
+
+def test_the_first_host_is_in_the_address(folders):
+    """Also one that needs brackets."""
+    assert folders.provision(hosts=["::1", "localhost"]).broker_url == "mqtts://[::1]:8883"
+
+
+# --- done again -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("access", ["passwords", "mtls"])
+def test_again_changes_nothing(folders, access):
+    """Keys, users, passwords and certificates: byte for byte, also when a change is forced."""
+    given = folders.mtls() if access == "mtls" else None
+    folders.provision(given)
+    provision_user(folders.operator, "device-1")
+    before = folders.contents()
+    folders.provision(given)
+    folders.provision(given, force=True)
+    assert folders.contents() == before
+
+
+def test_other_hosts_renew_the_brokers_certificate_only(folders):
+    """Users stay; their address is the new one."""
+    folders.provision()
+    before = folders.contents()
+    folders.provision(hosts=["broker.example"])
+    after = folders.contents()
+    changed = {name for name, text in after.items() if text != before[name]}
+    assert changed == {
+        *("server.crt", "server.key"),
+        *("operator/broker.json", "operator/federator.broker.json", "operator/operator.broker.json"),
+    }
+    kept, now = (json.loads(texts["operator/federator.broker.json"]) for texts in (before, after))
+    assert now == {**kept, "broker_url": "mqtts://broker.example:8883"}
+
+
+def test_a_certificate_near_its_end_is_renewed(folders):
+    """A month before; the authority is the same."""
+    folders.provision()
+    authority = KeyPair(*((folders.operator / name).read_text() for name in ("ca.crt", "ca.key")))
+    old = issue_server(authority, HOSTS, days=29)
+    (folders.broker / "server.crt").write_text(old.certificate_pem)
+    (folders.broker / "server.key").write_text(old.key_pem)
+    folders.provision()
+    assert (folders.broker / "server.crt").read_text() != old.certificate_pem
+    assert (folders.operator / "ca.crt").read_text() == authority.certificate_pem
+
+
+def test_a_lost_password_file_is_made_anew(folders):
+    """The services' passwords still count; the devices have to be enrolled again."""
+    folders.provision()
+    before = read_credentials(folders.operator / "federator.broker.json")
+    (folders.broker / "passwords").unlink()
+    folders.provision()
+    after = read_credentials(folders.operator / "federator.broker.json")
+    assert accepts(folders.broker / "passwords", "@federator", after.password)
+    assert (after.username, after.ca) == (before.username, before.ca)
+
+
+@pytest.mark.parametrize("lost", ["ca.key", "ca.crt"])
+def test_an_authority_is_never_replaced(folders, lost):
+    """Not half of it, not because another folder was named, not by force: it would lock every user out."""
+    folders.provision()
+    (folders.operator / lost).unlink()
+    before = folders.contents()
+    with pytest.raises(SettingsError, match=rf"{lost}.*missing"):
+        folders.provision(force=True)
+    folders.operator = folders.operator.with_name("another")
+    with pytest.raises(SettingsError, match=r"ca\.crt.*--operator"):
+        folders.provision(force=True)
+    assert {name: text for name, text in folders.contents().items() if not name.startswith("operator/")} == {
+        name: text for name, text in before.items() if not name.startswith("operator/")
+    }
+
+
+@pytest.mark.parametrize("change", [{"federation": "other"}, {"access": Anonymous()}, {"port": 8884}])
+def test_another_broker_in_its_place_must_be_asked_for(folders, change):
+    """A different federation would take every device's rights away."""
+    folders.provision()
+    before = folders.contents()
+    with pytest.raises(SettingsError, match="--force"):
+        folders.provision(**change)
+    assert folders.contents() == before
+    folders.provision(**change, force=True)
+
+
+def test_passwords_can_become_certificates(folders):
+    """When forced; the authority stays, the services get what the broker now asks for."""
+    folders.provision()
+    ca = (folders.operator / "ca.crt").read_text()
+    folders.provision(folders.mtls(), force=True)
+    federator = read_credentials(folders.operator / "federator.broker.json")
+    assert (federator.ca, federator.password) == (ca, None)
+    folders.provision(force=True)
+    assert read_credentials(folders.operator / "federator.broker.json").certificate is None
+
+
+# --- what is refused ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", [".", "inside", "inside/deeper"])
+def test_the_operators_folder_is_not_the_brokers(folders, where):
+    """The authority's key would be where Mosquitto is broken into first."""
+    folders.operator = folders.broker / where
+    with pytest.raises(SettingsError, match="--operator"):
+        folders.provision()
+    assert not folders.broker.exists()
+
+
+def test_a_folder_that_others_enter_is_not_taken(folders):
+    """Nor closed without asking: it may be anybody's. An empty one is closed."""
+    folders.operator.mkdir(mode=0o755)
+    (folders.operator / "something").write_text("")
+    with pytest.raises(SettingsError, match="chmod 700"):
+        folders.provision()
+    (folders.operator / "something").unlink()
+    folders.provision()
+    assert folders.operator.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("wrong", [{"hosts": []}, {"hosts": ["a b"]}, {"federation": "a/b"}, {"port": 0}])
+def test_a_wrong_setting_starts_no_broker(folders, wrong):
+    """There is no configuration to start one with."""
+    with pytest.raises(SettingsError):
+        folders.provision(**wrong)
+    assert not (folders.broker / "mosquitto.conf").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_named(folders):
+    """With the options that name another."""
+    folders.operator.write_text("taken")
+    with pytest.raises(UnavailableError, match=r"operator.*--operator"):
+        folders.provision()
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"mode": "open"}'])
+def test_a_folder_without_a_record_is_said_so(folders, text):
+    """With the command that writes one."""
+    folders.operator.mkdir()
+    if text is not None:
+        (folders.operator / "broker.json").write_text(text)
+    for ask in (reload_broker, read_record, lambda folder: provision_user(folder, "device-1")):
+        with pytest.raises(SettingsError, match=r"broker\.json.*foltr broker config"):
+            ask(folders.operator)
+
+
+# --- users ----------------------------------------------------------------------------------------------------
+
+
+def test_users_come_and_go(folders):
+    """One or many at a time; who comes again gets a new password, and the old one is void."""
+    folders.provision()
+    file = folders.broker / "passwords"
+    first = provision_user(folders.operator, "device-1")
+    again = provision_user(folders.operator, "device-1")
+    many = provision_users(folders.operator, ["device-2", "device-3"])
+    assert users(file) == {"@federator", "@operator", "device-1", "device-2", "device-3"}
+    assert not accepts(file, "device-1", first.password)
+    assert accepts(file, "device-1", again.password)
+    assert accepts(file, "device-3", many["device-3"].password)
+    assert again.broker_url == "mqtts://localhost:8883"
+    assert withdraw_user(folders.operator, "device-1") is Withdrawal.REFUSED
+    assert withdraw_user(folders.operator, "device-1") is Withdrawal.REFUSED
+    assert "device-1" not in users(file)
+
+
+def test_a_certificate_is_not_withdrawn_at_the_broker(folders):
+    """The caller is told, and revokes what the device signs."""
+    folders.provision(folders.mtls())
+    assert provision_user(folders.operator, "device-1").certificate is not None
+    assert withdraw_user(folders.operator, "device-1") is Withdrawal.STILL_ADMITTED
+
+
+@pytest.mark.parametrize("name", ["@operator", "@federator", "a:b", "a/b", "+", "#", "%u", "", "a\nb", "a" * 65])
+def test_no_device_gets_a_name_with_rights(folders, name):
+    """The services' names, and what means something in a topic or in the file, are no device names."""
+    folders.provision()
+    before = folders.contents()
+    for change in (provision_user, withdraw_user):
+        with pytest.raises(SettingsError, match="name"):
+            change(folders.operator, name)
+    assert folders.contents() == before
+
+
+def test_a_user_is_let_in_at_the_brokers_machine(folders):
+    """Elsewhere the password file cannot be written, and that is said."""
+    folders.provision()
+    shutil.rmtree(folders.broker)
+    with pytest.raises(UnavailableError, match="broker's machine"):
+        provision_user(folders.operator, "device-1")
+
+
+def test_a_broker_that_does_not_run_is_not_told(folders):
+    """Nor a process that happens to have the number it had, or the same name, or is everybody's."""
+    folders.provision()
+    pid_file = folders.broker / "data" / "mosquitto.pid"
+    assert not reload_broker(folders.operator)
+    for text in ("", "x", "0", "-1", "1", str(os.getpid()), "999999999"):
+        pid_file.write_text(text)
+        assert not reload_broker(folders.operator)

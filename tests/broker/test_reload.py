@@ -1,0 +1,105 @@
+"""A provisioned broker while it runs: it reads what was written, and takes changes without a restart."""
+
+import asyncio
+import os
+import shutil
+import socket
+import ssl
+import tempfile
+from pathlib import Path
+
+import pytest
+from servers import MissingError, ProvisionedMosquitto
+
+from broker.link import MqttLink
+from broker.provision import reload_broker
+
+
+@pytest.fixture(params=["passwords", "mtls"])
+def server(request, tmp_path):
+    """A real Mosquitto on what was written."""
+    try:
+        server = ProvisionedMosquitto(tmp_path, request.param)
+    except MissingError as error:
+        pytest.skip(f"Mosquitto: {error}")
+    server.start()
+    yield server
+    server.stop()
+
+
+def test_the_broker_has_no_complaints(server):
+    """But for the patterns that hold for every user, which the access list explains."""
+    server.stop()
+    complaints = [line for line in server.log.read_text().splitlines() if "Error" in line or "Warning" in line]
+    expected = ("should not be run as root", "does not contain '%c' or '%u'")
+    assert [line for line in complaints if not any(text in line for text in expected)] == []
+
+
+def test_another_brokers_process_is_left_alone(server, tmp_path):
+    """A Mosquitto with another configuration: the signal might end what does not handle it."""
+    (tmp_path / "two").mkdir()
+    other = ProvisionedMosquitto(tmp_path / "two", "passwords")
+    shutil.copy(server.broker_dir / "data" / "mosquitto.pid", other.broker_dir / "data" / "mosquitto.pid")
+    assert reload_broker(server.operator_dir)
+    assert not reload_broker(other.operator_dir)
+
+
+async def test_a_running_broker_takes_the_renewed_certificate(server):
+    """After a reload it is reached under its new name; nobody is thrown out."""
+    (device,) = server.enrol("device-1")
+    link = MqttLink(device.address, client_id="a", subscriptions=[], on_message=print)
+    async with link:
+        await link.wait_connected(5)
+        server.provision("127.0.0.2", "127.0.0.1", "localhost")
+        assert reload_broker(server.operator_dir)
+        await link.publish("foltr/doctor/device-1/x", b"x")
+        assert "127.0.0.2" in await renewed_names(server.port, device.ca)
+        assert link.connected
+
+
+async def renewed_names(port, ca):
+    """The IP addresses in the certificate on the port, which must be of the authority."""
+    context = ssl.create_default_context(cadata=ca)
+
+    def names():
+        with (
+            socket.create_connection(("127.0.0.1", port)) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as tls,
+        ):
+            return [value for kind, value in tls.getpeercert()["subjectAltName"] if kind == "IP Address"]
+
+    for _ in range(100):
+        found = await asyncio.to_thread(names)
+        if "127.0.0.2" in found:
+            break
+        await asyncio.sleep(0.02)
+    return found
+
+
+@pytest.fixture
+def nobodys_server():
+    """A Mosquitto that root starts and that becomes another user, in a folder which that user can enter."""
+    home = Path(tempfile.mkdtemp(prefix="foltr-mosquitto-", dir="/tmp"))
+    home.chmod(0o755)
+    try:
+        server = ProvisionedMosquitto(home, "passwords", user="nobody")
+        server.start()
+        yield server
+        server.stop()
+    except MissingError as error:
+        pytest.skip(f"Mosquitto: {error}")
+    finally:
+        shutil.rmtree(home)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+async def test_the_user_mosquitto_becomes_can_read_its_files(nobodys_server):
+    """Root writes them and lets users in; the broker, which has dropped its rights, still reads them."""
+    server = nobodys_server
+    for name in ("device-1", "device-2"):
+        (device,) = server.enrol(name)
+        async with MqttLink(device.address, client_id="a", subscriptions=[], on_message=print) as link:
+            await link.wait_connected(5)
+    assert "Permission denied" not in server.log.read_text()
+    for name in ("passwords", "acl", "server.key", "data/mosquitto.pid"):
+        assert (server.broker_dir / name).owner() == "nobody"
