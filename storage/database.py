@@ -111,7 +111,7 @@ class Database:
                 connection = await stack.enter_async_context(engine.connect())
                 await stack.enter_async_context(connection.begin())
             except Exception as error:
-                raise self._unavailable(error) from error
+                raise self.unavailable(error) from error
             yield connection
 
     def _require_file(self) -> None:
@@ -120,22 +120,30 @@ class Database:
         try:
             sqlite3.connect(self.engine.url.database or "").close()
         except sqlite3.OperationalError as error:
-            raise self._unavailable(error) from error
+            raise self.unavailable(error) from error
 
-    def _unavailable(self, error: Exception) -> UnavailableError:
-        cause = str(getattr(error, "orig", None) or error) or type(error).__name__
-        return UnavailableError(f"{self.location} cannot be used: {cause}. {self._advice(error)}")
+    def unavailable(self, error: Exception) -> UnavailableError:
+        """One line on which database failed, why, and what to do; without the statement and its values."""
+        if isinstance(error, UnavailableError):
+            return error
+        return UnavailableError(f"{self.location} cannot be used: {_cause_of(error)}. {self._advice(error)}")
 
     def _advice(self, error: Exception) -> str:
         if self.dialect == "sqlite":
+            if _sqlite_code(error) == sqlite3.SQLITE_FULL:
+                return "Free space on its disk"
             if is_transient(error):
-                return "Another process holds its write lock: stop that process, or free space on the disk"
+                return "Another process holds its write lock: stop that process"
             return "Check that the folder in db_url exists, may be written to, and that the file is SQLite's"
         sqlstate = _sqlstate(error)
         if sqlstate.startswith("28"):
             return "Check the user and the password in db_url"
         if sqlstate == "3D000":
             return f"Create the database first: createdb {self.engine.url.database}"
+        if sqlstate == "53100":
+            return "Free space on the server's disk"
+        if sqlstate in ("55P03", "57014"):
+            return "Another session holds a lock for too long: look for it in pg_stat_activity"
         return (
             "Start PostgreSQL (for example `docker compose up -d postgres` or `pg_ctl start`) "
             "and check the host and the port in db_url"
@@ -150,8 +158,7 @@ def is_transient(error: BaseException) -> bool:
         if error.connection_invalidated:
             return True
         if isinstance(error.orig, sqlite3.Error):
-            # The low byte is the primary code; the rest tells, for example, which kind of busy.
-            return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in _TRANSIENT_SQLITE
+            return _sqlite_code(error) in _TRANSIENT_SQLITE
     if sqlstate := _sqlstate(error):
         return sqlstate.startswith(_TRANSIENT_SQLSTATES)
     return isinstance(error, OSError | PoolTimeoutError)
@@ -160,6 +167,21 @@ def is_transient(error: BaseException) -> bool:
 def insert_into(connection: AsyncConnection, table: Table) -> sqlite.Insert | postgresql.Insert:
     """An INSERT that can carry ON CONFLICT, in the dialect of the connection."""
     return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
+
+
+def _cause_of(error: BaseException) -> str:
+    """The driver's own words, in one line."""
+    cause = getattr(error, "orig", None) or error
+    # SQLAlchemy puts the name of a class before what asyncpg says.
+    if getattr(cause, "sqlstate", None) and cause.__cause__ is not None:
+        cause = cause.__cause__
+    return next(iter(str(cause).splitlines()), "") or type(error).__name__
+
+
+def _sqlite_code(error: BaseException) -> int:
+    """The primary code: the low byte. The rest tells, for example, which kind of busy."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return int(getattr(cause, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _sqlstate(error: BaseException) -> str:

@@ -21,9 +21,17 @@ from storage.tables import federations, models
 
 
 async def create_federation(
-    db: Database, name: str, n_features: int, ranker: str, initial_weights: bytes, now: datetime
+    db: Database,
+    name: str,
+    n_features: int,
+    ranker: str,
+    initial_weights: bytes,
+    now: datetime,
+    selection_seed: bytes | None = None,
 ) -> None:
     """Create the federation with its initial model as version 0; if it is there already, check that it fits.
+
+    A selection seed that is stored stays.
 
     Raises:
         SettingsError: the stored federation has another ranker or another number of features.
@@ -38,6 +46,11 @@ async def create_federation(
                 "n_features": n_features,
                 "created_at": now,
             },
+        )
+        await connection.execute(
+            update(federations)
+            .where(federations.c.name == name, federations.c.selection_seed.is_(None))
+            .values(selection_seed=selection_seed)
         )
         stored = (await connection.execute(select(federations).where(federations.c.name == name))).one()
         if (stored.ranker, stored.n_features) != (ranker, n_features):

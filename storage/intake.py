@@ -5,16 +5,17 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from sqlalchemy import bindparam, case, insert, select, text, update
+from sqlalchemy import bindparam, case, delete, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import Update
+from sqlalchemy.sql.elements import BindParameter
 
-from foltr.errors import ProtocolViolationError
+from foltr.failpoints import Failpoint, failpoint
 from storage.database import Database, insert_into
 from storage.federations import fenced_transaction
 from storage.models import mark_model_published
-from storage.records import Batch, MembershipChange, NewEvent, NewUpdate
-from storage.rounds import stop_collecting
+from storage.records import Batch, ClientRow, MembershipChange, NewEvent, NewUpdate
+from storage.rounds import change_deadline, require_collecting, stop_collecting
 from storage.tables import (
     CLIENT_ID_MAX,
     DETAIL_MAX,
@@ -23,7 +24,6 @@ from storage.tables import (
     clients,
     events,
     federations,
-    rounds,
     updates,
 )
 
@@ -63,13 +63,25 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
         if not await _mark_batch(connection, name, batch.batch_id):
             return
         await _store_membership(connection, name, batch.membership)
+        await _withdraw(connection, name, batch.withdrawn)
         await _store_updates(connection, name, batch.updates)
         if batch.events:
             await connection.execute(insert(events), [_event_values(name, event) for event in batch.events])
+        if batch.deadline is not None:
+            # Before collecting stops: the same batch may fill the round.
+            await change_deadline(connection, name, batch.deadline)
         if batch.stop_collecting is not None:
             await stop_collecting(connection, name, batch.stop_collecting)
         if batch.published is not None:
             await mark_model_published(connection, name, *batch.published)
+        if batch.roster is not None:
+            version, signed = batch.roster
+            await connection.execute(
+                update(federations)
+                .where(federations.c.name == name, federations.c.roster_version < version)
+                .values(roster_version=version, roster=signed)
+            )
+        failpoint(Failpoint.IN_BATCH_TRANSACTION)
 
 
 async def find_updates(db: Database, name: str, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
@@ -80,24 +92,11 @@ async def find_updates(db: Database, name: str, identities: Collection[tuple[str
         return {(client_id, update_id): number for client_id, update_id, number in rows}
 
 
-async def member_ids(db: Database, name: str) -> set[str]:
-    """The clients that are joined now."""
+async def load_clients(db: Database, name: str) -> list[ClientRow]:
+    """Every client that ever joined."""
     async with db.reading() as connection:
-        rows = await connection.scalars(
-            select(clients.c.client_id).where(clients.c.federation == name, clients.c.membership == "joined")
-        )
-        return set(rows)
-
-
-async def online_ids(db: Database, name: str) -> set[str]:
-    """The joined clients that are online, as far as was last heard."""
-    async with db.reading() as connection:
-        rows = await connection.scalars(
-            select(clients.c.client_id).where(
-                clients.c.federation == name, clients.c.membership == "joined", clients.c.online
-            )
-        )
-        return set(rows)
+        rows = await connection.execute(select(clients).where(clients.c.federation == name))
+        return [ClientRow(*row) for row in rows]
 
 
 async def _mark_batch(connection: AsyncConnection, name: str, batch_id: str) -> bool:
@@ -128,14 +127,7 @@ async def _store_updates(connection: AsyncConnection, name: str, new: Collection
     ]
     if not values:
         return
-    wanted = {item.round for item in new}
-    collecting = await connection.scalars(
-        select(rounds.c.number).where(
-            rounds.c.federation == name, rounds.c.number.in_(wanted), rounds.c.state == "collecting"
-        )
-    )
-    if closed := wanted - set(collecting):
-        raise ProtocolViolationError(f"federation {name!r} is not collecting for rounds {sorted(closed)}")
+    await require_collecting(connection, name, {item.round for item in new})
     # The conflict names the update's identity only: a second update of a client in a round is not a
     # redelivery and must not vanish silently behind a receipt, so it violates the primary key.
     await connection.execute(
@@ -144,6 +136,18 @@ async def _store_updates(connection: AsyncConnection, name: str, new: Collection
         ),
         values,
     )
+
+
+async def _withdraw(connection: AsyncConnection, name: str, withdrawn: Collection[tuple[int, str]]) -> None:
+    if not withdrawn:
+        return
+    await require_collecting(connection, name, {number for number, _ in withdrawn})
+    for number, client_id in withdrawn:
+        await connection.execute(
+            delete(updates).where(
+                updates.c.federation == name, updates.c.round == number, updates.c.client_id == client_id
+            )
+        )
 
 
 async def _store_membership(connection: AsyncConnection, name: str, changes: Iterable[MembershipChange]) -> None:
@@ -172,18 +176,31 @@ def _join(connection: AsyncConnection) -> Any:
         last_seen_at=bindparam("at"),
         n_features=bindparam("with_features"),
         sdk_version=bindparam("with_sdk"),
+        public_key=bindparam("with_key"),
+        enrolment_serial=bindparam("with_serial"),
+        membership_nonce=bindparam("with_nonce"),
+        status_nonce=0,
     )
+    same_enrolment = clients.c.enrolment_serial.is_not_distinct_from(join.excluded.enrolment_serial)
+    offline_since = same_enrolment & (clients.c.status_nonce > join.excluded.membership_nonce)
     return join.on_conflict_do_update(
         index_elements=["federation", "client_id"],
         set_={
             "membership": "joined",
-            "online": True,
+            # The rules of `federator.members`: a join delivered again does not undo a later status, and an
+            # enrolment of a higher serial counts its nonces anew.
+            "online": case((offline_since, clients.c.online), else_=True),
+            "status_nonce": case((same_enrolment, clients.c.status_nonce), else_=0),
             # A member that says hello again is still in the membership it has.
             "joined_at": case((clients.c.membership == "left", join.excluded.joined_at), else_=clients.c.joined_at),
             "left_at": None,
             "last_seen_at": join.excluded.last_seen_at,
             "n_features": join.excluded.n_features,
             "sdk_version": join.excluded.sdk_version,
+            "public_key": join.excluded.public_key,
+            "enrolment_serial": join.excluded.enrolment_serial,
+            "membership_nonce": join.excluded.membership_nonce,
+            "revoked_at": None,
         },
     )
 
@@ -197,18 +214,28 @@ def _change_client(**values: Any) -> Update:
     )
 
 
+_NONCE: BindParameter[int] = bindparam("with_nonce")
+_LEFT_AT = bindparam("at", type_=clients.c.left_at.type)
+_GONE = {
+    "membership": "left",
+    "online": False,
+    "left_at": case((clients.c.membership == "left", clients.c.left_at), else_=_LEFT_AT),
+}
 _STATUS = {
-    "online": _change_client(online=True),
-    "offline": _change_client(online=False),
-    "left": _change_client(
-        membership="left", online=False, left_at=bindparam("at", type_=clients.c.left_at.type)
-    ).where(clients.c.membership == "joined"),
+    "online": _change_client(online=True, status_nonce=_NONCE),
+    "offline": _change_client(online=False, status_nonce=_NONCE),
+    "left": _change_client(**_GONE, membership_nonce=_NONCE),
+    "revoked": _change_client(**_GONE, revoked_at=bindparam("at", type_=clients.c.revoked_at.type)),
 }
 
 
 def _change_values(name: str, change: MembershipChange) -> dict[str, Any]:
-    values = {"of_federation": name, "of_client": change.client_id, "at": change.at}
+    values: dict[str, Any] = {"of_federation": name, "of_client": change.client_id, "at": change.at}
+    if change.kind != "revoked":
+        values["with_nonce"] = change.nonce
     if change.kind == "joined":
+        values["with_key"] = change.public_key
+        values["with_serial"] = change.enrolment_serial
         values["with_features"] = change.n_features
         values["with_sdk"] = _clean(change.sdk_version, SHORT_TEXT_MAX)
     return values
@@ -224,6 +251,7 @@ def _event_values(name: str, event: NewEvent) -> dict[str, Any]:
         "client_id": _clean(event.client_id, CLIENT_ID_MAX),
         "round": event.round if named_a_round else None,
         "detail": _clean(event.detail, DETAIL_MAX),
+        "n": event.n,
     }
 
 

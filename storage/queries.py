@@ -1,12 +1,13 @@
 """History, for people: what the command line and the HTTP API show. Reading only."""
 
+from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, func, insert, select, text
 
 from storage.database import Database
 from storage.records import ClientHistoryRow, ClientRow, EventRow, RoundHistoryRow
-from storage.tables import client_history, clients, events, round_history
+from storage.tables import client_history, clients, events, federations, round_history, rounds, updates
 
 
 async def list_rounds(db: Database, name: str, limit: int = 100) -> list[RoundHistoryRow]:
@@ -88,16 +89,46 @@ async def list_events(
         return [EventRow(*row) for row in reversed(found.all())]
 
 
-async def count_rejections(db: Database, name: str) -> dict[str, int]:
-    """How many updates were refused for each reason code."""
+async def count_rejections(db: Database, name: str, round_number: int | None = None) -> dict[str, int]:
+    """How many updates were refused for each reason code, in all rounds or in one."""
+    statement = _matching(
+        select(events.c.code, func.sum(events.c.n)).where(
+            events.c.federation == name, events.c.kind == "update_rejected"
+        ),
+        {events.c.round: round_number},
+    )
+    async with db.reading() as connection:
+        found = await connection.execute(statement.group_by(events.c.code).order_by(events.c.code))
+        return {code or "unknown": int(count) for code, count in found}
+
+
+async def online_members(db: Database, name: str) -> list[str]:
+    """The members that are connected, as far as was last heard, by identity."""
     async with db.reading() as connection:
         found = await connection.execute(
-            select(events.c.code, func.count())
-            .where(events.c.federation == name, events.c.kind == "update_rejected")
-            .group_by(events.c.code)
-            .order_by(events.c.code)
+            select(clients.c.client_id)
+            .where(clients.c.federation == name, clients.c.membership == "joined", clients.c.online.is_(True))
+            .order_by(clients.c.client_id)
         )
-        return {code or "unknown": count for code, count in found}
+        return [client_id for (client_id,) in found]
+
+
+async def last_activity(db: Database, name: str) -> datetime | None:
+    """When the federator last stored anything of this federation: its sign of life; None if it never did."""
+    moments = (
+        select(func.max(rounds.c.opened_at)).where(rounds.c.federation == name),
+        select(func.max(rounds.c.closed_at)).where(rounds.c.federation == name),
+        select(func.max(clients.c.last_seen_at)).where(clients.c.federation == name),
+        # By their keys: neither table has an index by time, and both grow for ever.
+        select(events.c.at).where(events.c.federation == name).order_by(events.c.id.desc()).limit(1),
+        select(func.max(updates.c.received_at)).where(
+            updates.c.federation == name,
+            updates.c.round == select(func.max(rounds.c.number)).where(rounds.c.federation == name).scalar_subquery(),
+        ),
+    )
+    async with db.reading() as connection:
+        found = [(await connection.execute(statement)).scalar() for statement in moments]
+    return max((moment for moment in found if moment is not None), default=None)
 
 
 def _matching(statement: Select[Any], filters: dict[Any, object]) -> Select[Any]:
@@ -106,3 +137,51 @@ def _matching(statement: Select[Any], filters: dict[Any, object]) -> Select[Any]
         if value is not None:
             statement = statement.where(column == value)
     return statement
+
+
+# --- the database itself, for `foltr doctor` --------------------------------------------------------------------
+
+
+async def try_to_write(db: Database) -> None:
+    """Write a row and roll it back; raises what a federator would meet."""
+    # A name no federation can have, so that nobody could be waiting for it.
+    row = {"name": "?doctor", "writer_epoch": 0, "ranker": "none", "n_features": 1, "created_at": datetime.now(UTC)}
+    try:
+        async with db.transaction() as connection:
+            await connection.execute(insert(federations), row)
+            raise _NotMeantError
+    except _NotMeantError:
+        pass
+
+
+async def database_size(db: Database) -> int:
+    """Bytes it takes; SQLite's write-ahead log left out."""
+    statement = {
+        "sqlite": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
+        "postgresql": "SELECT pg_database_size(current_database())",
+    }[db.dialect]
+    async with db.reading() as connection:
+        return int((await connection.execute(text(statement))).scalar_one())
+
+
+async def journal_mode(db: Database) -> str:
+    """SQLite's, e.g. ``wal``."""
+    async with db.reading() as connection:
+        return str((await connection.execute(text("PRAGMA journal_mode"))).scalar_one())
+
+
+async def server_version(db: Database) -> str:
+    """PostgreSQL's, e.g. ``16.4``."""
+    async with db.reading() as connection:
+        return str((await connection.execute(text("SHOW server_version"))).scalar_one())
+
+
+async def server_time(db: Database) -> datetime:
+    """What time it is for PostgreSQL, at this statement."""
+    async with db.reading() as connection:
+        now: datetime = (await connection.execute(text("SELECT clock_timestamp()"))).scalar_one()
+        return now
+
+
+class _NotMeantError(Exception):
+    """Raised so that a transaction is rolled back."""

@@ -38,17 +38,41 @@ class NewEvent:
     code: str | None = None
     client_id: str | None = None
     round: int | None = None
+    n: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class MembershipChange:
-    """A client joined, left, came online or went offline."""
+    """A client joined, left, came online, went offline, or was revoked by the operator.
+
+    Attributes:
+        nonce: of the message that says so.
+        public_key: 32 bytes, with ``joined``; None where clients need no identity.
+    """
 
     client_id: str
-    kind: Literal["joined", "left", "online", "offline"]
+    kind: Literal["joined", "left", "online", "offline", "revoked"]
     at: datetime
+    nonce: int = 0
     n_features: int | None = None
     sdk_version: str | None = None
+    public_key: bytes | None = None
+    enrolment_serial: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineChange:
+    """The operator gave a round another deadline.
+
+    Attributes:
+        opened_at: as the federator counts; earlier than what is stored where its clock was set back since.
+    """
+
+    round: int
+    opened_at: datetime
+    max_time_s: float
+    closes_at: datetime
+    nonce: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +82,8 @@ class Batch:
     Attributes:
         stop_collecting: the round that these updates fill: it is aggregating from then on.
         published: the model version that the broker has taken, and when.
+        withdrawn: (round, client_id) of updates that count no more; their round must be collecting.
+        roster: version and signed bytes of a newer roster.
     """
 
     updates: Sequence[NewUpdate] = ()
@@ -65,13 +91,17 @@ class Batch:
     membership: Sequence[MembershipChange] = ()
     stop_collecting: int | None = None
     published: tuple[int, datetime] | None = None
+    withdrawn: Sequence[tuple[int, str]] = ()
+    roster: tuple[int, bytes] | None = None
+    deadline: DeadlineChange | None = None
     batch_id: str = field(default_factory=lambda: str(uuid4()))
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to store."""
-        parts = (self.updates, self.events, self.membership, self.stop_collecting is not None, self.published)
-        return not any(parts)
+        given = (self.updates, self.events, self.membership, self.withdrawn)
+        orders = (self.stop_collecting, self.published, self.roster, self.deadline)
+        return not any(given) and all(order is None for order in orders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +116,13 @@ class RoundOpening:
     max_time_s: float
     opened_at: datetime
     closes_at: datetime
+    pacing: str = "deadline"
+    staleness_limit: int = 0
+    staleness_exponent: float = 0.5
+    selection_seed: bytes | None = None
+    selection_cutoff: bytes | None = None
+    n_selected: int | None = None
+    n_eligible: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +135,10 @@ class FederationRow:
     ranker: str
     n_features: int
     created_at: datetime
+    selection_seed: bytes | None
+    roster_version: int
+    roster: bytes | None
+    operator_nonce: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +154,11 @@ class ClientRow:
     last_seen_at: datetime
     n_features: int | None
     sdk_version: str | None
+    public_key: bytes | None
+    enrolment_serial: int | None
+    revoked_at: datetime | None
+    membership_nonce: int
+    status_nonce: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +194,13 @@ class RoundRow:
     n_updates: int | None
     n_interactions: int | None
     model_version: int | None
+    pacing: str
+    staleness_limit: int
+    staleness_exponent: float
+    selection_seed: bytes | None
+    selection_cutoff: bytes | None
+    n_selected: int | None
+    n_eligible: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +231,7 @@ class EventRow:
     client_id: str | None
     round: int | None
     detail: str
+    n: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +254,9 @@ class RoundHistoryRow:
     max_clients: int
     min_time_s: float
     max_time_s: float
+    pacing: str
+    n_selected: int | None
+    n_eligible: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,18 @@ Each function is one transaction. A function that finds its own work already don
 federator that lost the answer to a commit just calls it again.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import asdict
 from datetime import datetime
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import case, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.errors import ProtocolViolationError
+from foltr.failpoints import Failpoint, failpoint
 from storage.database import Database, insert_into
 from storage.federations import fenced_transaction
-from storage.records import RoundOpening, RoundRow, UpdateRow
+from storage.records import DeadlineChange, RoundOpening, RoundRow, UpdateRow
 from storage.tables import DETAIL_MAX, federations, models, rounds, updates
 
 _OPEN_STATES = ("collecting", "aggregating")
@@ -72,6 +73,33 @@ async def stop_collecting(connection: AsyncConnection, name: str, number: int) -
     stored = await _load(connection, name, number)
     if stored.state != "aggregating":
         raise ProtocolViolationError(f"round {number} of {name!r} is {stored.state}, not collecting")
+
+
+async def require_collecting(connection: AsyncConnection, name: str, numbers: Collection[int]) -> None:
+    """ProtocolViolationError unless each of these rounds still takes updates."""
+    collecting = await connection.scalars(
+        select(rounds.c.number).where(
+            rounds.c.federation == name, rounds.c.number.in_(numbers), rounds.c.state == "collecting"
+        )
+    )
+    if closed := set(numbers) - set(collecting):
+        raise ProtocolViolationError(f"federation {name!r} is not collecting for rounds {sorted(closed)}")
+
+
+async def change_deadline(connection: AsyncConnection, name: str, change: DeadlineChange) -> None:
+    """The part of a transaction that gives a collecting round another deadline, as the operator ordered."""
+    await require_collecting(connection, name, {change.round})
+    await connection.execute(
+        update(rounds)
+        .where(rounds.c.federation == name, rounds.c.number == change.round)
+        .values(
+            opened_at=change.opened_at,
+            closes_at=change.closes_at,
+            max_time_s=change.max_time_s,
+            min_time_s=case((rounds.c.min_time_s > change.max_time_s, change.max_time_s), else_=rounds.c.min_time_s),
+        )
+    )
+    await connection.execute(update(federations).where(federations.c.name == name).values(operator_nonce=change.nonce))
 
 
 async def stream_updates(db: Database, name: str, number: int, batch: int = 256) -> AsyncIterator[UpdateRow]:
@@ -133,6 +161,7 @@ async def complete_round(
         await _close(connection, name, number, closed_at, state="completed", model_version=version)
         if next_opening is not None:
             await _open(connection, name, next_opening)
+        failpoint(Failpoint.IN_ROUND_TRANSACTION)
 
 
 async def abandon_round(

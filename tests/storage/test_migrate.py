@@ -1,18 +1,24 @@
 """The migrations make the schema that the code expects, and can be taken back."""
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, inspect, select, text
+from sqlalchemy import Connection, insert, inspect, select, text
 
 from foltr.errors import SettingsError
 from storage.database import Database
+from storage.federations import get_federation
+from storage.intake import load_clients
 from storage.migrate import current, downgrade, head, require_head, upgrade
+from storage.queries import list_events, list_rounds
 from storage.tables import metadata, views
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
 
 async def test_upgrade_makes_every_table_and_view(migrated: Database) -> None:
@@ -61,6 +67,34 @@ async def test_down_and_up_again(migrated: Database) -> None:
     assert await current(migrated) == head()
 
 
+async def test_identity_and_pacing_come_and_go_with_data_in_the_tables(database_url: str) -> None:
+    """0001 to 0002 and back: every old value stays, the new columns say what was true before there were any."""
+    async with await Database.connect(database_url) as db:
+        await upgrade(db, "0001")
+        async with db.transaction() as connection:
+            federation = {"name": "web", "writer_epoch": 1, "ranker": "linear", "n_features": 3, "created_at": NOW}
+            await connection.execute(insert(metadata.tables["federations"]).values(federation))
+            for table, row in _rows_of_0001():
+                await connection.execute(insert(metadata.tables[table]).values(federation="web", **row))
+        before = await _everything(db)
+        await upgrade(db, "0002")
+        (client,) = await load_clients(db, "web")
+        assert (client.client_id, client.public_key, client.revoked_at) == ("a", None, None)
+        assert (client.membership_nonce, client.status_nonce) == (0, 0)
+        federation = await get_federation(db, "web")
+        assert federation is not None
+        assert (federation.selection_seed, federation.roster_version, federation.operator_nonce) == (None, 0, 0)
+        (row,) = await list_rounds(db, "web")
+        assert (row.pacing, row.n_selected, row.n_updates, row.n_rejected) == ("deadline", None, 1, 1)
+        assert [event.n for event in await list_events(db, "web")] == [1, 1]
+        await downgrade(db, "0001")
+        assert await current(db) == "0001"
+        assert await _everything(db) == before
+        assert len(before["updates"]) == 1
+        await upgrade(db)
+        assert [row.client_id for row in await load_clients(db, "web")] == ["a"]
+
+
 async def test_a_failing_upgrade_changes_nothing(database_url: str) -> None:
     """All steps are one transaction: a table in the way leaves the database as it was."""
     async with await Database.connect(database_url) as db:
@@ -91,6 +125,35 @@ async def test_an_old_schema_says_what_to_run(database_url: str) -> None:
             await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
         with pytest.raises(SettingsError, match=r"9999, which this foltr does not know"):
             await require_head(db)
+
+
+def _rows_of_0001() -> list[tuple[str, dict[str, Any]]]:
+    """A row for every table, with no column that came later."""
+    rows = {
+        "clients": {
+            "client_id": "a", "membership": "joined", "online": True, "joined_at": NOW, "last_seen_at": NOW,
+        },
+        "models": {"version": 0, "n_features": 3, "weights": bytes(12), "created_at": NOW},
+        "rounds": {
+            "number": 1, "state": "collecting", "base_version": 0, "min_clients": 1, "max_clients": 2,
+            "min_time_s": 0.0, "max_time_s": 60.0, "opened_at": NOW, "closes_at": NOW,
+        },
+        "updates": {
+            "round": 1, "client_id": "a", "update_id": "u", "base_version": 0, "n_interactions": 5,
+            "encoding": "dense_f32", "n_bytes": 2, "body": b"ab", "received_at": NOW,
+        },
+    }  # fmt: skip
+    late = {"at": NOW, "kind": "update_rejected", "code": "late", "round": 1, "detail": ""}
+    return [*rows.items(), ("events", late), ("events", late | {"code": "duplicate"})]
+
+
+async def _everything(db: Database) -> dict[str, list[tuple[Any, ...]]]:
+    """Every row of every table and view, whatever columns they have."""
+    async with db.reading() as connection:
+        return {
+            name: sorted((tuple(row) for row in await connection.execute(text(f"SELECT * FROM {name}"))), key=repr)  # noqa: S608
+            for name in await connection.run_sync(_names)
+        }
 
 
 def _names(connection: Connection) -> list[str]:

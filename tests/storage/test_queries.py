@@ -100,3 +100,19 @@ async def test_events_match_every_filter_given(history) -> None:
     assert [row.kind for row in await list_events(history.db, "web", limit=1)] == ["client_joined"]
     assert await count_rejections(history.db, "web") == {"late": 1, "stale": 1}
     assert await count_rejections(history.db, "nowhere") == {}
+
+
+async def test_a_flood_in_one_row_is_counted_in_full(history) -> None:
+    """Equal events are one row that says how often; a duplicate is an update that counts, so it is no rejection."""
+    start = history.opening(1).opened_at
+
+    def rejected(code, n):
+        return NewEvent(start, "update_rejected", "", code, "a", 3, n)
+
+    other = NewEvent(start, "message_refused", "", "replayed", "a", 3, 50)
+    await history.commit(Batch(events=[rejected("stale", 40), rejected("late", 2), rejected("duplicate", 9), other]))
+    assert await count_rejections(history.db, "web") == {"late": 3, "stale": 41, "duplicate": 9}
+    row = await get_round(history.db, "web", 3)
+    assert row is not None
+    assert row.n_rejected == 42
+    assert [row.n for row in await list_events(history.db, "web", round_number=3)] == [40, 2, 9, 50]

@@ -6,6 +6,7 @@ import pytest
 
 from foltr.errors import ProtocolViolationError
 from storage.models import get_model
+from storage.queries import get_round
 from storage.records import Batch
 from storage.rounds import (
     abandon_round,
@@ -29,6 +30,30 @@ async def test_a_round_opens_once(stored) -> None:
     with pytest.raises(ProtocolViolationError, match=r"(?s)refuses to store this.*(rounds\.federation|one_open)"):
         await stored.open(2)
     assert await stored.dump() == before
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"selection_seed": b"s" * 32, "selection_cutoff": b"\0\xff" * 4, "n_selected": 15, "n_eligible": 400},
+        {"pacing": "buffered", "staleness_limit": 12, "staleness_exponent": 0.25},
+    ],
+)
+async def test_a_round_keeps_its_policy_and_its_selection(stored, policy) -> None:
+    """To the byte: a restarted federator asks the same clients and weighs stragglers alike; nothing is drawn anew."""
+    opening = dataclasses.replace(stored.opening(1), **policy)
+    for _ in range(2):
+        await open_round(stored.db, "web", stored.epoch, opening)
+    found = await load_open_round(stored.db, "web")
+    assert found is not None
+    assert dataclasses.asdict(opening).items() <= dataclasses.asdict(found[0]).items()
+    shown = await get_round(stored.db, "web", 1)
+    assert shown is not None
+    assert (shown.pacing, shown.n_selected, shown.n_eligible) == (
+        opening.pacing, opening.n_selected, opening.n_eligible,
+    )  # fmt: skip
+    with pytest.raises(ProtocolViolationError, match="opened before, differently"):
+        await open_round(stored.db, "web", stored.epoch, dataclasses.replace(opening, selection_seed=b"t" * 32))
 
 
 async def test_a_restarted_federator_finds_its_round_and_its_updates(stored) -> None:
@@ -65,7 +90,7 @@ async def test_completing_closes_stores_the_model_and_opens_the_next(stored) -> 
         )
     (closed, opened) = (await stored.dump())["rounds"]
     assert closed[2] == "completed"
-    assert closed[-5:] == (closed_at, None, 2, 12, 1)
+    assert closed[10:15] == (closed_at, None, 2, 12, 1)
     newest = await latest_round(stored.db, "web")
     assert newest is not None
     assert (newest.number, newest.state, newest.base_version) == (2, "collecting", 1)
@@ -87,8 +112,8 @@ async def test_abandoning_says_why_and_opens_the_next(stored) -> None:
     await abandon_round(stored.db, "web", stored.epoch, 2, "x" * 9999, closed_at)
     first, second = (await stored.dump())["rounds"]
     assert first[2] == "abandoned"
-    assert first[-5:] == (closed_at, "too_few", 0, 0, None)
-    assert second[-4] == "x" * 500
+    assert first[10:15] == (closed_at, "too_few", 0, 0, None)
+    assert second[11] == "x" * 500
     assert await load_open_round(stored.db, "web") is None
 
 

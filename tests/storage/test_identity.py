@@ -1,0 +1,212 @@
+"""Keys, nonces, revocations, rosters and orders: what a restarted federator must know to refuse the same again."""
+
+import dataclasses
+
+import pytest
+
+from foltr.errors import ProtocolViolationError
+from storage.federations import create_federation, get_federation
+from storage.intake import load_clients
+from storage.queries import get_client
+from storage.records import Batch, DeadlineChange, MembershipChange
+from storage.rounds import begin_aggregation, load_open_round, open_round
+
+KEY, OTHER_KEY = b"k" * 32, b"o" * 32
+
+
+async def tell(stored, *changes, client="a"):
+    """Commit the changes in one batch; returns the client's row."""
+    batch = [MembershipChange(client, kind, **more) for kind, more in changes]
+    await stored.commit(Batch(membership=batch))
+    return await get_client(stored.db, "web", client)
+
+
+def moment(stored, seconds=0):
+    opening = stored.opening(1)
+    return opening.opened_at + seconds * (opening.closes_at - opening.opened_at) / 60
+
+
+# --- identity and nonces --------------------------------------------------------------------------------------
+
+
+async def test_a_join_stores_who_it_is(stored) -> None:
+    """Key, serial and nonce come back as they were given."""
+    joined = {"at": moment(stored), "nonce": 2**63 - 1, "public_key": KEY, "enrolment_serial": 7}
+    row = await tell(stored, ("joined", joined))
+    assert row in await load_clients(stored.db, "web")
+    assert (row.public_key, row.enrolment_serial, row.membership_nonce, row.status_nonce) == (KEY, 7, 2**63 - 1, 0)
+    assert row.revoked_at is None
+
+
+async def test_nonces_of_membership_and_status_are_kept_apart(stored) -> None:
+    """Each kind raises its own; a later join of the same enrolment leaves the status where it was."""
+    at = moment(stored)
+    row = await tell(stored, ("joined", {"at": at, "nonce": 5}), ("online", {"at": at, "nonce": 6}))
+    assert (row.membership_nonce, row.status_nonce) == (5, 6)
+    row = await tell(stored, ("offline", {"at": at, "nonce": 9}), ("left", {"at": at, "nonce": 8}))
+    assert (row.membership_nonce, row.status_nonce, row.membership) == (8, 9, "left")
+    row = await tell(stored, ("joined", {"at": at, "nonce": 10}))
+    assert (row.membership_nonce, row.status_nonce, row.online) == (10, 9, True)
+
+
+async def test_a_repeated_join_does_not_bring_back_who_went_offline(stored) -> None:
+    """The row says what the federator's memory says."""
+    at = moment(stored)
+    row = await tell(stored, ("joined", {"at": at, "nonce": 5}), ("offline", {"at": at, "nonce": 6}))
+    assert not row.online
+    assert not (await tell(stored, ("joined", {"at": at, "nonce": 5}))).online
+    assert (await tell(stored, ("joined", {"at": at, "nonce": 7}))).online
+
+
+async def test_another_enrolment_counts_its_nonces_anew(stored) -> None:
+    """A renewed device may start lower, in its joins and in its statuses."""
+    at = moment(stored)
+    first = {"at": at, "nonce": 100, "public_key": KEY, "enrolment_serial": 1}
+    await tell(stored, ("joined", first), ("offline", {"at": at, "nonce": 200}))
+    renewed = {"at": at, "nonce": 3, "public_key": OTHER_KEY, "enrolment_serial": 2}
+    row = await tell(stored, ("joined", renewed))
+    assert (row.public_key, row.enrolment_serial, row.online) == (OTHER_KEY, 2, True)
+    assert (row.membership_nonce, row.status_nonce) == (3, 0)
+
+
+async def test_revoked_and_back(stored) -> None:
+    """A revoked client has left, since when; its newest nonces stay; a join with a new enrolment ends it."""
+    at, later = moment(stored), moment(stored, 5)
+    joined = {"at": at, "nonce": 5, "public_key": KEY, "enrolment_serial": 1}
+    row = await tell(stored, ("joined", joined), ("revoked", {"at": later}))
+    assert (row.membership, row.online, row.left_at, row.revoked_at) == ("left", False, later, later)
+    assert (row.membership_nonce, row.public_key, row.enrolment_serial) == (5, KEY, 1)
+    renewed = {"at": moment(stored, 9), "nonce": 1, "public_key": OTHER_KEY, "enrolment_serial": 2}
+    row = await tell(stored, ("joined", renewed))
+    assert (row.membership, row.online, row.left_at, row.revoked_at) == ("joined", True, None, None)
+    assert row.joined_at == moment(stored, 9)
+
+
+async def test_who_had_left_can_be_revoked(stored) -> None:
+    """It left when it left."""
+    at, later = moment(stored), moment(stored, 5)
+    row = await tell(stored, ("joined", {"at": at}), ("left", {"at": at, "nonce": 1}), ("revoked", {"at": later}))
+    assert (row.left_at, row.revoked_at) == (at, later)
+
+
+async def test_revoking_a_stranger_changes_nothing(stored) -> None:
+    """The roster may name devices that never joined."""
+    assert await tell(stored, ("revoked", {"at": moment(stored)}), client="nobody") is None
+
+
+# --- withdrawn updates ----------------------------------------------------------------------------------------
+
+
+async def test_a_withdrawn_update_is_gone_and_may_come_again(stored) -> None:
+    """Only that client's, only in that round; and it is deleted before the batch's own updates are stored."""
+    await stored.join("a", "b")
+    await stored.open(1)
+    await stored.commit(Batch(updates=[stored.update("a"), stored.update("b")]))
+    await stored.commit(Batch(withdrawn=[(1, "a")]))
+    found = await load_open_round(stored.db, "web")
+    assert found is not None
+    assert found[1] == [("b", "u1")]
+    await stored.commit(Batch(withdrawn=[(1, "b")], updates=[stored.update("b", "u2"), stored.update("a")]))
+    found = await load_open_round(stored.db, "web")
+    assert found is not None
+    assert found[1] == [("a", "u1"), ("b", "u2")]
+
+
+async def test_nothing_is_withdrawn_from_a_decided_round(stored) -> None:
+    """Its updates may be in a model already; nothing of such a batch is kept."""
+    await stored.join("a")
+    await stored.open(1)
+    await stored.commit(Batch(updates=[stored.update("a")]))
+    await begin_aggregation(stored.db, "web", stored.epoch, 1)
+    before = await stored.dump()
+    with pytest.raises(ProtocolViolationError, match=r"not collecting for rounds \[1\]"):
+        await stored.commit(Batch(withdrawn=[(1, "a")]))
+    assert await stored.dump() == before
+
+
+# --- the roster -----------------------------------------------------------------------------------------------
+
+
+async def roster_of(stored):
+    federation = await get_federation(stored.db, "web")
+    assert federation is not None
+    return federation.roster_version, federation.roster
+
+
+async def test_an_older_roster_never_replaces_a_newer_one(stored) -> None:
+    """In whatever order the batches come."""
+    assert await roster_of(stored) == (0, None)
+    for version, expected in ((2, 2), (1, 2), (2, 2), (5, 5), (4, 5)):
+        await stored.commit(Batch(roster=(version, b"roster %d" % version)))
+        assert await roster_of(stored) == (expected, b"roster %d" % expected)
+
+
+# --- the operator's deadline ----------------------------------------------------------------------------------
+
+
+def order(stored, seconds, nonce=1, number=1):
+    return DeadlineChange(number, moment(stored, 0), seconds, moment(stored, seconds), nonce)
+
+
+async def open_with(stored, **changes):
+    await open_round(stored.db, "web", stored.epoch, dataclasses.replace(stored.opening(1), **changes))
+
+
+async def times(stored):
+    found = await load_open_round(stored.db, "web")
+    assert found is not None
+    return found[0].min_time_s, found[0].max_time_s, (found[0].closes_at - found[0].opened_at).total_seconds()
+
+
+async def test_an_ordered_deadline_is_stored_with_its_nonce(stored) -> None:
+    """Shorter takes the minimum time with it, longer leaves it; the order cannot be given again after a restart."""
+    await open_with(stored, min_time_s=30.0)
+    await stored.commit(Batch(deadline=order(stored, 90.0, nonce=2**62)))
+    assert await times(stored) == (30.0, 90.0, 90.0)
+    await stored.commit(Batch(deadline=order(stored, 12.5, nonce=2**62 + 1)))
+    assert await times(stored) == (12.5, 12.5, 12.5)
+    federation = await get_federation(stored.db, "web")
+    assert federation is not None
+    assert federation.operator_nonce == 2**62 + 1
+
+
+async def test_a_deadline_and_the_update_that_fills_the_round_share_a_batch(stored) -> None:
+    """The order was given while the round collected; that the same batch fills it is no contradiction."""
+    await stored.join("a")
+    await stored.open(1)
+    await stored.commit(Batch(updates=[stored.update("a")], deadline=order(stored, 5.0), stop_collecting=1))
+    found = await load_open_round(stored.db, "web")
+    assert found is not None
+    assert (found[0].state, found[0].max_time_s) == ("aggregating", 5.0)
+
+
+async def test_a_decided_round_gets_no_other_deadline(stored) -> None:
+    """Nor does its order's nonce count as seen."""
+    await stored.open(1)
+    await begin_aggregation(stored.db, "web", stored.epoch, 1)
+    before = await stored.dump()
+    with pytest.raises(ProtocolViolationError, match=r"not collecting for rounds \[1\]"):
+        await stored.commit(Batch(deadline=order(stored, 5.0)))
+    assert await stored.dump() == before
+
+
+# --- batches and the seed -------------------------------------------------------------------------------------
+
+
+def test_a_batch_of_orders_alone_is_not_empty(stored) -> None:
+    """Each of them is worth a transaction."""
+    assert Batch().is_empty
+    for batch in (Batch(roster=(1, b"")), Batch(deadline=order(stored, 1.0)), Batch(withdrawn=[(1, "a")])):
+        assert not batch.is_empty
+
+
+async def test_the_first_seed_of_selections_never_changes(stored) -> None:
+    """Whoever could draw again could choose; a federation from before selections gets one when it is next started."""
+    federation = await get_federation(stored.db, "web")
+    assert federation is not None
+    assert federation.selection_seed is None
+    for seed in (b"1" * 32, b"2" * 32):
+        await create_federation(stored.db, "web", 3, "linear", stored.weights, moment(stored), selection_seed=seed)
+        federation = await get_federation(stored.db, "web")
+        assert federation is not None
+        assert federation.selection_seed == b"1" * 32
