@@ -1,4 +1,4 @@
-"""The single writer of a federation: takes messages, lets the round decide, commits, then answers.
+"""The single writer of a federation: takes messages, lets the engine decide, commits, then answers.
 
 One loop owns all state, so nothing here needs a lock. Its order is the whole guarantee: decide in memory,
 commit in one transaction, only then send receipts. If a commit cannot be made, the process ends, what was
@@ -8,44 +8,32 @@ decided but not stored is gone with it, and no device was told otherwise.
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
 import structlog
 
-from broker.intake import BoundedIntake
+from broker.intake import Arrival, BoundedIntake, IntakeLimits
 from broker.link import InboundMessage
+from federator.assembly import Assembler
 from federator.clock import SteadyClock, to_datetime
+from federator.engine import Decided, Engine, Timed
 from federator.outgoing import Announcer, ReceiptSender
 from federator.plan import FederationPlan
-from federator.reading import MembershipAsked, Reading, Refused, UpdateOffered, read_message
-from federator.round import (
-    AbandonReason,
-    Aggregate,
-    Record,
-    Reject,
-    Round,
-    RoundPolicy,
-    RoundState,
-)
-from foltr.aggregation import RunningMean
+from federator.reading import ChunkOffered, Limits, UpdateOffered, read_message
+from federator.round import AbandonReason, Aggregate, AskedClients, Pacing, Round, RoundPolicy, RoundState
+from foltr.aggregation import RunningMean, staleness_discount
 from foltr.errors import DataError, UnavailableError
-from foltr.messages import (
-    MembershipReceipt,
-    ModelAnnouncement,
-    ReceiptCode,
-    RoundAnnouncement,
-    UpdateReceipt,
-    pack_vector,
-    unpack_vector,
-)
-from foltr.topics import ClientTopic, Topics
+from foltr.failpoints import Failpoint, failpoint
+from foltr.messages import ModelAnnouncement, RoundAnnouncement, Selection, pack_vector, unpack_vector
+from foltr.topics import Topics
 from storage.database import Database, is_transient
-from storage.federations import claim_federation, create_federation
-from storage.intake import commit_batch, find_updates, member_ids, online_ids
+from storage.federations import claim_federation, create_federation, get_federation
+from storage.intake import commit_batch, find_updates, load_clients
 from storage.models import latest_model
-from storage.records import Batch, MembershipChange, ModelRow, NewEvent, NewUpdate, RoundOpening, RoundRow
+from storage.records import Batch, ModelRow, NewEvent, RoundRow
 from storage.rounds import (
     abandon_round,
     begin_aggregation,
@@ -60,8 +48,10 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 BATCH_LIMIT = 500
-BUSY_RETRY_S = 2.0
-_ENCODING = "dense_f32"
+# Clients nobody has heard of share this many places in the intake, however many names they use.
+_N_STRANGERS = 64
+_BUSY_NOTICE_S = 1.0
+_PUBLISHED_NOTE_S = 1.0
 
 
 class FederationActor:
@@ -71,26 +61,24 @@ class FederationActor:
         self,
         plan: FederationPlan,
         db: Database,
-        intake: BoundedIntake,
         receipts: ReceiptSender,
         clock: SteadyClock,
+        intake_limits: IntakeLimits | None = None,
     ) -> None:
         self._plan = plan
         self._db = db
-        self._intake = intake
         self._receipts = receipts
         self._clock = clock
         self._topics = Topics(plan.federation)
+        self._limits = Limits(plan.n_features, plan.training.max_interactions)
+        self._assembler = Assembler(self._topics, self._limits)
+        self._intake = BoundedIntake(clock.now, self._sender_of, intake_limits or IntakeLimits())
+        self._engine = Engine(plan)
         self._epoch = 0
-        self._members: set[str] = set()
-        self._online: set[str] = set()
-        self._turned_away: dict[str, None] = {}
-        self._n_turned_away = 0
         self._model: ModelRow | None = None
-        self._round: Round | None = None
-        self._ended: Round | None = None  # the newest round that has ended here
         self._announcer: Announcer | None = None
         self._stopping = False
+        self._told_busy_at = 0.0
         self._published: tuple[int, datetime] | None = None
 
     # --- life ---------------------------------------------------------------------------------------------
@@ -100,45 +88,76 @@ class FederationActor:
         await self._persist(self._start)
 
     async def _start(self) -> None:
-        plan, now = self._plan, self._clock.now()
+        plan, name, now = self._plan, self._plan.federation, self._clock.now()
         initial = pack_vector([0.0] * plan.n_features)
-        await create_federation(self._db, plan.federation, plan.n_features, plan.ranker.kind, initial, to_datetime(now))
-        self._epoch = await claim_federation(self._db, plan.federation)
-        self._members = await member_ids(self._db, plan.federation)
-        self._online = await online_ids(self._db, plan.federation)
-        self._model = await latest_model(self._db, plan.federation)
-        found = await load_open_round(self._db, plan.federation)
+        await create_federation(
+            self._db,
+            name,
+            plan.n_features,
+            plan.ranker.kind,
+            initial,
+            to_datetime(now),
+            selection_seed=secrets.token_bytes(32),
+        )
+        self._epoch = await claim_federation(self._db, name)
+        failpoint(Failpoint.FEDERATION_CLAIMED)
+        self._engine = engine = Engine(plan)
+        federation = await get_federation(self._db, name)
+        if federation is None or federation.selection_seed is None:
+            raise RuntimeError(f"federation {name!r} is gone from {self._db.location}")
+        engine.selection_seed, engine.operator_nonce = federation.selection_seed, federation.operator_nonce
+        engine.members.restore(await load_clients(self._db, name), federation.roster)
+        self._model = await latest_model(self._db, name)
+        engine.model_version = self._newest_model.version
+        found = await load_open_round(self._db, name)
         events = [NewEvent(to_datetime(now), "federator_started", detail=f"writer epoch {self._epoch}")]
         if found is None:
-            newest = await latest_round(self._db, plan.federation)
-            number = 1 if newest is None else newest.number + 1
-            if newest is not None and self._is_last(newest.number):
-                # Perhaps the last federator died before the broker had the last model: it is announced again.
-                self._ended = self._stored_round(newest, {}, now)
-            else:
-                opening = self._opening(number, self._newest_model.version, now)
-                await open_round(self._db, plan.federation, self._epoch, opening)
-                self._round = Round.open(number, opening.base_version, plan.policy, now)
+            await self._start_round(now)
         else:
             row, committed = found
-            self._round = self._stored_round(row, dict(committed), now)
+            engine.round = self._stored_round(row, dict(committed), now)
             events.append(
                 NewEvent(to_datetime(now), "round_resumed", round=row.number, detail=f"{len(committed)} updates")
             )
-        await commit_batch(self._db, plan.federation, self._epoch, Batch(events=events))
-        if self._round is not None and self._round.state is RoundState.AGGREGATING:
+        await commit_batch(self._db, name, self._epoch, Batch(events=events))
+        if engine.round is not None and engine.round.state is RoundState.AGGREGATING:
             # Announced as it is, it would look like the federation's last.
             await self._advance_round(now)
 
+    async def _start_round(self, now: float) -> None:
+        """Open the first round, or the one after the last; or show the last one where there is to be no other."""
+        engine, name = self._engine, self._plan.federation
+        newest = await latest_round(self._db, name)
+        if newest is not None and engine.is_last(newest.number):
+            # Perhaps the last federator died before the broker had the last model: it is announced again.
+            engine.ended = self._stored_round(newest, {}, now)
+            return
+        number = 1 if newest is None else newest.number + 1
+        opened, opening = engine.open_round(number, engine.model_version, now)
+        await open_round(self._db, name, self._epoch, opening)
+        engine.round = opened
+
     def _stored_round(self, row: RoundRow, contributions: dict[str, str], now: float) -> Round:
+        asked = None
+        if row.selection_seed is not None and row.selection_cutoff is not None:
+            asked = AskedClients(row.selection_seed, row.selection_cutoff, row.n_selected or 0, row.n_eligible or 0)
         return Round.resume(
             row.number,
             row.base_version,
-            RoundPolicy(row.min_clients, row.max_clients, row.min_time_s, row.max_time_s),
+            RoundPolicy(
+                row.min_clients,
+                row.max_clients,
+                row.min_time_s,
+                row.max_time_s,
+                pacing=Pacing(row.pacing),
+                staleness_limit=row.staleness_limit,
+                staleness_exponent=row.staleness_exponent,
+            ),
             opened_at=row.opened_at.timestamp(),
             closes_at=row.closes_at.timestamp(),
             state=RoundState(row.state),
             contributions=contributions,
+            asked=asked,
             now=now,
             grace_s=self._plan.resume_grace_s,
         )
@@ -149,30 +168,50 @@ class FederationActor:
 
     async def run(self) -> None:
         """Serve until `stop`, or until the plan's last round has ended."""
-        while self._round is not None and not self._stopping:
-            await self._intake.wait(self._round.wake_at() - self._clock.now())
-            await self._take_turn()
+        while self._engine.round is not None and not self._stopping:
+            await self._intake.wait(self._engine.round.wake_at() - self._clock.now())
+            await self._take_turn(self._clock.now())
         # What was taken from the broker is owed an answer; what arrives from here on is sent again.
-        for _ in range(math.ceil(len(self._intake) / BATCH_LIMIT)):
-            await self._take_turn()
+        now = self._clock.now()
+        await self._take_turn(now)
+        await self._serve_waiting(now)
 
-    async def _take_turn(self) -> None:
-        """End the round if it is due, answer a batch of messages, and end the round if they filled it.
+    async def _take_turn(self, now: float) -> None:
+        """Answer what has arrived, and end the round if it is due or full.
 
-        One moment for all of it, the end of the round first: nobody is told that a round is over before that is
+        An update counts by when it arrived, not by when there was time to look at it. So what arrived before a
+        round is due is served before the round ends; and nobody is told that a round is over before that is
         stored, or a copy of the same update could count after a restart.
+
+        Args:
+            now: one moment for all of it: by a later one the round could be due over messages that came in time.
         """
-        before, now = self._round, self._clock.now()
-        await self._advance_round(now)
-        if self._round is not before:
-            now = self._clock.now()  # ending the round may have taken long; its successor opened meanwhile
-        await self._serve_messages(now)
-        await self._advance_round(now)
+        if not self._is_due(now):
+            # Taken from even where nothing waits: that is what ends a `wake`, and `run` waits again.
+            await self._serve(self._intake.take(BATCH_LIMIT), now)
+        current = self._engine.round
+        if current is not None and self._is_due(now):
+            if current.state is RoundState.COLLECTING and not current.full:
+                await self._serve_waiting(min(now, math.nextafter(current.closes_at, -math.inf)))
+            await self._advance_round(now)
+
+    def _is_due(self, now: float) -> bool:
+        return self._engine.round is not None and self._engine.round.next_step(now) is not None
+
+    async def _serve_waiting(self, before: float) -> None:
+        """Serve all that arrived up to ``before``; it is finite, whatever arrives meanwhile."""
+        while arrivals := self._intake.take(BATCH_LIMIT, before=before):
+            await self._serve(arrivals, self._clock.now())
+
+    @property
+    def epoch(self) -> int:
+        """The claim this federator writes under; 0 before `start`."""
+        return self._epoch
 
     @property
     def finished(self) -> bool:
         """Whether the plan's last round has ended."""
-        return self._round is None
+        return self._engine.round is None
 
     def stop(self) -> None:
         """End `run` after what it is doing now; the open round stays open in the database."""
@@ -181,54 +220,72 @@ class FederationActor:
 
     def receive(self, message: InboundMessage) -> None:
         """Take a message from the network; called in the event loop, never blocks."""
-        if self._intake.offer(message):
-            return
-        self._n_turned_away += 1
+        now = self._clock.now()
+        if self._intake.offer(message) is not None and now - self._told_busy_at >= _BUSY_NOTICE_S:
+            # Whoever is turned away is told, but one flood must not cost a commit for every message.
+            self._told_busy_at = now
+            self._intake.wake()
+
+    def _sender_of(self, message: InboundMessage) -> str:
         parsed = self._topics.parse(message.topic)
-        if parsed is not None and parsed[1] is ClientTopic.UPDATES and len(self._turned_away) < BATCH_LIMIT:
-            self._turned_away[parsed[0]] = None
+        # No name begins with a question mark, so no stranger shares a member's place.
+        if parsed is None:
+            return "?operator"  # a crowd of strangers must not keep a revocation out
+        client_id, _ = parsed
+        return client_id if self._engine.members.is_known(client_id) else f"?{hash(client_id) % _N_STRANGERS}"
 
     def model_published(self, version: int) -> None:
-        """The broker has taken this model: noted with the next commit, which this brings about."""
+        """The broker has taken this model: noted with the next commit, or in a moment where there is none.
+
+        Every commit waits for the disk, and messages usually follow a new model.
+        """
         self._published = (version, to_datetime(self._clock.now()))
-        self._intake.wake()
+        asyncio.get_running_loop().call_later(_PUBLISHED_NOTE_S, self._intake.wake)
 
     async def note_published(self) -> None:
         """Commit what `model_published` noted, where no further batch will."""
         if self._published is not None:
-            await self._commit(_Decided(), self._clock.now())
+            await self._commit(Decided(), self._clock.now())
 
     # --- messages -----------------------------------------------------------------------------------------
 
-    async def _serve_messages(self, now: float) -> None:
-        readings = [
-            reading for message in self._intake.take(BATCH_LIMIT) if (reading := self._read(message)) is not None
-        ]
-        if not readings and not self._n_turned_away and self._published is None:
+    async def _serve(self, arrivals: Sequence[Arrival], now: float) -> None:
+        """Decide, commit, answer; and end the round in between whenever it is full."""
+        waiting = [timed for arrival in arrivals if (timed := self._read(arrival, now)) is not None]
+        turned_away, n_turned_away = self._intake.refused()
+        if not waiting and not n_turned_away and self._published is None:
             return
-        stored = await self._stored_already(readings)
-        decided = _Decided()
-        for reading in readings:
-            match reading:
-                case UpdateOffered():
-                    self._decide_update(reading, stored, now, decided)
-                case MembershipAsked():
-                    self._decide_membership(reading, now, decided)
-                case Refused():
-                    self._decide_refused(reading, now, decided)
-        self._answer_turned_away(now, decided)
-        await self._commit(decided, now)
-        self._receipts.send(decided.membership_receipts)
-        self._receipts.send(decided.update_receipts)
+        stored = await self._stored_already(waiting)
+        while True:
+            decided, n_taken = self._engine.decide(waiting, stored, now)
+            self._engine.answer_turned_away(turned_away, n_turned_away, now, decided)
+            await self._commit(decided, now)
+            self._receipts.send(decided.receipts)
+            turned_away, n_turned_away, waiting = [], 0, waiting[n_taken:]
+            if decided.deadline is not None:
+                self._announce()
+            stored = {key: number for key, number in stored.items() if (number, key[0]) not in decided.withdrawn}
+            stored |= {(new.client_id, new.update_id): new.round for new in decided.updates}
+            if self._engine.round is not None and self._engine.round.full:
+                # At once: the next message, in this batch or the one after, belongs to the round that follows.
+                await self._advance_round(now)
+            if not waiting:
+                return
 
-    def _read(self, message: InboundMessage) -> Reading | None:
-        plan = self._plan
-        return read_message(self._topics, plan.n_features, plan.training.max_interactions, message)
+    def _read(self, arrival: Arrival, now: float) -> Timed | None:
+        reading = read_message(self._topics, self._limits, arrival.message)
+        if not isinstance(reading, ChunkOffered):
+            return None if reading is None else Timed(reading, arrival.at)
+        # Before anything is decided: the update that is whole now may be stored already, which storage is asked next.
+        assembled = self._assembler.take(reading, self._engine.members, now)
+        return None if assembled is None else Timed(assembled, arrival.at)
 
-    async def _commit(self, decided: "_Decided", now: float) -> None:
+    async def _commit(self, decided: Decided, now: float) -> None:
         filled = None
-        current = self._round
-        if decided.updates and current is not None and current.next_step(now) == Aggregate():
+        current = self._engine.round
+        # A quorum is no end while more waits that may have arrived in time; a full round takes nothing more.
+        is_last = current is not None and (current.full or not len(self._intake))
+        if decided.updates and current is not None and is_last and self._engine.fills_round(now):
             # The last update and the end of collecting in one transaction: one wait for the disk less a round.
             current.stop_collecting()
             filled = current.number
@@ -236,122 +293,33 @@ class FederationActor:
             updates=decided.updates,
             events=decided.events,
             membership=decided.membership,
+            withdrawn=decided.withdrawn,
+            roster=decided.roster,
+            deadline=decided.deadline,
             stop_collecting=filled,
             published=self._published,
         )
         self._published = None
+        failpoint(Failpoint.BATCH_DECIDED)
         if not batch.is_empty:
             await self._persist(lambda: commit_batch(self._db, self._plan.federation, self._epoch, batch))
+        failpoint(Failpoint.BATCH_COMMITTED)
 
-    async def _stored_already(self, readings: list[Reading]) -> dict[tuple[str, str], int]:
+    async def _stored_already(self, waiting: Sequence[Timed]) -> dict[tuple[str, str], int]:
         """Which of the updates are stored already, in whatever round they say they are for."""
         asked = {
-            (reading.offer.client_id, reading.offer.update_id)
-            for reading in readings
-            if isinstance(reading, UpdateOffered)
+            (item.reading.offer.client_id, item.reading.offer.update_id)
+            for item in waiting
+            if isinstance(item.reading, UpdateOffered)
         }
         if not asked:
             return {}
         return await self._persist(lambda: find_updates(self._db, self._plan.federation, asked))
 
-    def _decide_update(
-        self,
-        reading: UpdateOffered,
-        stored: dict[tuple[str, str], int],
-        now: float,
-        decided: "_Decided",
-    ) -> None:
-        offer = reading.offer
-        if offer.client_id not in self._members:
-            decision: Record | Reject = Reject(ReceiptCode.UNKNOWN_CLIENT, "join first, then send it again")
-        else:
-            known = stored.get((offer.client_id, offer.update_id))
-            decision = self._current_round.decide(offer, now, stored_in_round=known)
-        if isinstance(decision, Record):
-            decided.updates.append(
-                NewUpdate(
-                    round=offer.round,
-                    client_id=offer.client_id,
-                    update_id=offer.update_id,
-                    base_version=offer.base_version,
-                    n_interactions=reading.n_interactions,
-                    encoding=_ENCODING,
-                    body=reading.values,
-                    received_at=to_datetime(now),
-                )
-            )
-            code, detail = ReceiptCode.ACCEPTED, ""
-        else:
-            code, detail = decision.code, decision.detail
-            decided.events.append(
-                NewEvent(to_datetime(now), "update_rejected", detail, code, offer.client_id, offer.round)
-            )
-        decided.update_receipts.append(self._update_receipt(offer.client_id, offer.update_id, code, detail))
-
-    def _decide_membership(self, asked: MembershipAsked, now: float, decided: "_Decided") -> None:
-        client_id, at = asked.client_id, to_datetime(now)
-        before = (client_id in self._members, client_id in self._online)
-        match asked.kind:
-            case "joined":
-                self._members.add(client_id)
-                self._online.add(client_id)
-                decided.membership_receipts.append(self._membership_receipt(client_id, ReceiptCode.JOINED))
-            case "left":
-                self._members.discard(client_id)
-                self._online.discard(client_id)
-                decided.membership_receipts.append(self._membership_receipt(client_id, ReceiptCode.LEFT))
-            case "online" if client_id in self._members:
-                self._online.add(client_id)
-            case "offline":
-                self._online.discard(client_id)
-        changed = before != (client_id in self._members, client_id in self._online)
-        if asked.retained and not changed:
-            return  # the broker repeats what it retained at every connection: no news, and nobody was seen
-        if changed:
-            decided.events.append(NewEvent(at, f"client_{asked.kind}", client_id=client_id))
-        decided.membership.append(MembershipChange(client_id, asked.kind, at, sdk_version=asked.sdk_version))
-
-    def _decide_refused(self, refused: Refused, now: float, decided: "_Decided") -> None:
-        is_update = refused.topic is ClientTopic.UPDATES
-        decided.events.append(
-            NewEvent(
-                to_datetime(now),
-                "update_rejected" if is_update else "message_refused",
-                refused.detail if is_update else f"{refused.topic}: {refused.detail}",
-                refused.code,
-                refused.client_id,
-                refused.round if refused.round is not None else self._current_round.number,
-            )
-        )
-        if is_update:
-            decided.update_receipts.append(
-                self._update_receipt(refused.client_id, refused.update_id, refused.code, refused.detail).model_copy(
-                    update={"payload_digest": refused.payload_digest}
-                )
-            )
-        elif refused.topic is not ClientTopic.STATUS:
-            decided.membership_receipts.append(
-                self._membership_receipt(refused.client_id, refused.code, refused.detail)
-            )
-
-    def _answer_turned_away(self, now: float, decided: "_Decided") -> None:
-        """One event for all messages that found the intake full, and a receipt for each client known."""
-        if not self._n_turned_away:
-            return
-        detail = f"{self._n_turned_away} messages found the intake full"
-        decided.events.append(
-            NewEvent(to_datetime(now), "intake_full", detail, ReceiptCode.BUSY, round=self._current_round.number)
-        )
-        for client_id in self._turned_away:
-            receipt = self._update_receipt(client_id, None, ReceiptCode.BUSY, "the federator is busy")
-            decided.update_receipts.append(receipt.model_copy(update={"retry_after_s": BUSY_RETRY_S}))
-        self._turned_away.clear()
-        self._n_turned_away = 0
-
     # --- rounds -------------------------------------------------------------------------------------------
 
     async def _advance_round(self, now: float) -> None:
-        current = self._round
+        current = self._engine.round
         step = None if current is None else current.next_step(now)
         if current is None or step is None:
             return
@@ -365,30 +333,37 @@ class FederationActor:
         if current.state is RoundState.COLLECTING:
             current.stop_collecting()
             await self._persist(lambda: begin_aggregation(self._db, name, epoch, number))
+        failpoint(Failpoint.COLLECTING_STOPPED)
         try:
             weights = await self._persist(lambda: self._mean_model(current))
         except DataError as error:
             log.error("aggregation_failed", round=number, cause=str(error))  # noqa: TRY400 (told in one line)
             await self._abandon(current, AbandonReason.AGGREGATION_FAILED)
             return
+        failpoint(Failpoint.AGGREGATED)
         now = self._clock.now()
         closed_at, version = to_datetime(now), self._newest_model.version + 1
-        following, opening = self._following(number, version, now)
+        following, opening = self._engine.following(version, now)
         await self._persist(lambda: complete_round(self._db, name, epoch, number, version, weights, closed_at, opening))
+        failpoint(Failpoint.ROUND_COMPLETED)
         current.complete()
         self._model = ModelRow(
             name, version, current.base_version, number, self._plan.n_features, weights, closed_at, published_at=None
         )
-        self._round = following
-        self._ended = current
+        self._engine.follow(following, version)
         self._announce()
         log.info("round_completed", round=number, model=version, n_updates=len(current.contributions))
 
     async def _mean_model(self, current: Round) -> bytes:
-        """FedAvg over the stored updates, in order of client_id so that it repeats bit for bit."""
+        """FedAvg over the stored updates, in order of client_id so that it repeats bit for bit.
+
+        In a buffered round each update is discounted by how old its base model is (FedBuff).
+        """
         mean = RunningMean(self._plan.n_features)
         async for row in stream_updates(self._db, self._plan.federation, current.number):
-            mean.add(unpack_vector(row.body), row.n_interactions)
+            staleness = current.base_version - row.base_version
+            discount = staleness_discount(staleness, current.policy.staleness_exponent)
+            mean.add(unpack_vector(row.body), row.n_interactions, discount)
         base = unpack_vector(self._newest_model.weights)
         return pack_vector(mean.apply_to(base))
 
@@ -396,43 +371,21 @@ class FederationActor:
         name, epoch, number = self._plan.federation, self._epoch, current.number
         now = self._clock.now()
         closed_at = to_datetime(now)
-        following, opening = self._following(number, current.base_version, now)
+        following, opening = self._engine.following(current.base_version, now)
         await self._persist(lambda: abandon_round(self._db, name, epoch, number, reason, closed_at, opening))
+        failpoint(Failpoint.ROUND_ABANDONED)
         current.abandon(reason)
-        self._round = following
-        self._ended = current
+        self._engine.follow(following, current.base_version)
         self._announce()
         log.info("round_abandoned", round=number, reason=reason, n_updates=len(current.contributions))
-
-    def _following(self, ended: int, base_version: int, now: float) -> tuple[Round | None, RoundOpening | None]:
-        if self._is_last(ended):
-            return None, None
-        opening = self._opening(ended + 1, base_version, now)
-        return Round.open(ended + 1, base_version, self._plan.policy, now), opening
-
-    def _opening(self, number: int, base_version: int, now: float) -> RoundOpening:
-        policy = self._plan.policy
-        return RoundOpening(
-            number=number,
-            base_version=base_version,
-            min_clients=policy.min_clients,
-            max_clients=policy.max_clients,
-            min_time_s=policy.min_time_s,
-            max_time_s=policy.max_time_s,
-            opened_at=to_datetime(now),
-            closes_at=to_datetime(now + policy.max_time_s),
-        )
-
-    def _is_last(self, number: int) -> bool:
-        return self._plan.stop_after_round is not None and number >= self._plan.stop_after_round
 
     # --- telling ------------------------------------------------------------------------------------------
 
     def _announce(self) -> None:
-        shown = self._round or self._ended
+        shown = self._engine.round or self._engine.ended
         if self._announcer is None or shown is None:
             return
-        model = self._newest_model
+        model, asked = self._newest_model, shown.asked
         self._announcer.announce(
             ModelAnnouncement(
                 federation=self._plan.federation,
@@ -443,25 +396,21 @@ class FederationActor:
             RoundAnnouncement(
                 federation=self._plan.federation,
                 round=shown.number,
-                open=self._round is not None and shown.state is RoundState.COLLECTING,
+                open=self._engine.round is not None and shown.state is RoundState.COLLECTING,
                 base_version=shown.base_version,
                 opened_at=shown.opened_at,
                 closes_at=shown.closes_at,
                 training=self._plan.training,
+                selection=None
+                if asked is None
+                else Selection(
+                    first_seed=self._engine.selection_seed,
+                    cutoff=asked.cutoff,
+                    n_selected=asked.n_selected,
+                    n_eligible=asked.n_eligible,
+                ),
             ),
         )
-
-    def _update_receipt(self, client_id: str, update_id: str | None, code: ReceiptCode, detail: str) -> UpdateReceipt:
-        return UpdateReceipt(
-            federation=self._plan.federation,
-            client_id=client_id,
-            update_id=update_id,
-            code=code,
-            detail=detail,
-        )
-
-    def _membership_receipt(self, client_id: str, code: ReceiptCode, detail: str = "") -> MembershipReceipt:
-        return MembershipReceipt(federation=self._plan.federation, client_id=client_id, code=code, detail=detail)
 
     # --- helpers ------------------------------------------------------------------------------------------
 
@@ -475,36 +424,18 @@ class FederationActor:
             except Exception as error:
                 if not is_transient(error):
                     raise
+                cause = self._db.unavailable(error)
                 if loop.time() >= deadline:
                     raise UnavailableError(
-                        f"database: {error}; retried for {self._plan.database_patience_s:g} s. "
-                        "Start it again and then the federator: nothing accepted is lost"
+                        f"{cause}, then start the federator again: nothing accepted is lost "
+                        f"(tried for {self._plan.database_patience_s:g} s)"
                     ) from error
-                log.warning("database_unavailable", cause=str(error))
+                log.warning("database_unavailable", cause=str(cause))
             await asyncio.sleep(random.uniform(0.5, 1) * pause)  # noqa: S311 (spreads retries, no secret)
             pause = min(2 * pause, 5.0)
-
-    @property
-    def _current_round(self) -> Round:
-        """The open round, or the last one where no other follows: it answers ``late`` and ``duplicate``."""
-        current = self._round or self._ended
-        if current is None:
-            raise RuntimeError("the federator has no round: start() comes first")
-        return current
 
     @property
     def _newest_model(self) -> ModelRow:
         if self._model is None:
             raise RuntimeError("the federation has no model: start() comes first")
         return self._model
-
-
-class _Decided:
-    """What one batch of messages amounts to."""
-
-    def __init__(self) -> None:
-        self.updates: list[NewUpdate] = []
-        self.events: list[NewEvent] = []
-        self.membership: list[MembershipChange] = []
-        self.update_receipts: list[UpdateReceipt] = []
-        self.membership_receipts: list[MembershipReceipt] = []

@@ -7,13 +7,15 @@ does not arrive is asked for again: the device resends its update and is told ``
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
 from broker.link import MqttLink
-from foltr.codec import encode
+from foltr.chunks import chunk_of, manifest_of, needs_chunks
+from foltr.codec import Sealer
 from foltr.errors import UnavailableError
+from foltr.failpoints import Failpoint, failpoint
 from foltr.messages import MembershipReceipt, ModelAnnouncement, RoundAnnouncement, UpdateReceipt
 from foltr.topics import ClientTopic, Topics
 
@@ -28,9 +30,12 @@ _RECEIPT_SENDERS = 32
 class Announcer:
     """Keeps the retained ``model`` and ``round`` topics equal to what was last announced."""
 
-    def __init__(self, link: MqttLink, topics: Topics, on_model_published: Callable[[int], None]) -> None:
+    def __init__(
+        self, link: MqttLink, topics: Topics, sealer: Sealer, on_model_published: Callable[[int], None]
+    ) -> None:
         self._link = link
         self._topics = topics
+        self._sealer = sealer
         self._on_model_published = on_model_published
         self._model: ModelAnnouncement | None = None
         self._round: RoundAnnouncement | None = None
@@ -79,28 +84,54 @@ class Announcer:
         published_model, published_round = self._published
         if model is not published_model:
             # The model goes first: a device that sees a round should find its base model already there.
-            await self._link.publish(self._topics.model, encode(model), retain=True)
+            await self._publish_model(model)
+            failpoint(Failpoint.MODEL_ANNOUNCED)
         if round_ is not published_round:
-            await self._link.publish(self._topics.round, encode(round_), retain=True)
+            topic = self._topics.round
+            await self._link.publish(topic, self._sealer.seal(round_, topic), retain=True)
+            failpoint(Failpoint.ROUND_ANNOUNCED)
         self._published = (model, round_)
         if model is not published_model:
             self._on_model_published(model.version)
         if (model, round_) == (self._model, self._round):
             self._settled.set()
 
+    async def _publish_model(self, model: ModelAnnouncement) -> None:
+        topic = self._topics.model
+        payload = self._sealer.seal(model, topic)
+        if needs_chunks(payload):
+            payload = await self._publish_chunks(model)
+        await self._link.publish(topic, payload, retain=True)
+
+    async def _publish_chunks(self, model: ModelAnnouncement) -> bytes:
+        """Publish the chunks of a model too large for one message; returns what is announced in its place.
+
+        The manifest goes last: whoever reads it finds the chunks. Its nonce tells the order, so the model's own can be
+        its version: then its bytes, and with them its digest, are the same in every announcement, also after a
+        restart, and a device that has it does not fetch it again.
+        """
+        payload = self._sealer.seal(model, self._topics.model, nonce=model.version)
+        manifest = manifest_of(payload, self._topics.federation)
+        for index in range(manifest.n_chunks):
+            topic = self._topics.model_chunk(index)
+            chunk = self._sealer.seal(chunk_of(manifest, payload, index), topic)
+            await self._link.publish(topic, chunk, retain=True)
+        return self._sealer.seal(manifest, self._topics.model)
+
 
 class ReceiptSender:
     """Sends receipts in order of decision, many under way at once, without making the actor wait."""
 
-    def __init__(self, link: MqttLink, topics: Topics) -> None:
+    def __init__(self, link: MqttLink, topics: Topics, sealer: Sealer) -> None:
         self._link = link
         self._topics = topics
+        self._sealer = sealer
         self._waiting: deque[UpdateReceipt | MembershipReceipt] = deque(maxlen=_MAX_WAITING_RECEIPTS)
         self._some = asyncio.Event()
         self._n_sending = 0
         self._all_sent = asyncio.Event()
 
-    def send(self, receipts: list[UpdateReceipt] | list[MembershipReceipt]) -> None:
+    def send(self, receipts: Sequence[UpdateReceipt | MembershipReceipt]) -> None:
         self._waiting.extend(receipts)
         if self._waiting:
             self._some.set()
@@ -130,7 +161,8 @@ class ReceiptSender:
             self._n_sending += 1
             try:
                 topic = self._topics.client(receipt.client_id, ClientTopic.INBOX)
-                await self._link.publish(topic, encode(receipt))
+                await self._link.publish(topic, self._sealer.seal(receipt, topic))
+                failpoint(Failpoint.RECEIPT_SENT)
             except UnavailableError:
                 log.debug("receipt_lost", client_id=receipt.client_id, code=receipt.code)
             finally:

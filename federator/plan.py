@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from federator.round import RoundPolicy
+from federator.round import Pacing, RoundPolicy
 from foltr.errors import SettingsError
-from foltr.messages import LinearRankerSpec, PdgdTraining
+from foltr.messages import MAX_DIM, LinearRankerSpec, PdgdTraining
 from foltr.topics import check_name
 
 
@@ -16,6 +16,8 @@ class FederationPlan:
         stop_after_round: stop once this round has ended; None goes on for ever.
         resume_grace_s: at least this long an open round stays open after a restart.
         database_patience_s: how long one transaction is retried while the database is away.
+        enrolment_key: the operator's public key, which every client's identity is checked against; None takes
+            any client under any name.
     """
 
     federation: str
@@ -25,12 +27,13 @@ class FederationPlan:
     stop_after_round: int | None = None
     resume_grace_s: float = 5.0
     database_patience_s: float = 60.0
+    enrolment_key: bytes | None = None
 
     def __post_init__(self) -> None:
         check_name("federation", self.federation)
         policy = self.policy
-        if not 1 <= self.n_features <= 60_000:
-            raise SettingsError(f"n_features: {self.n_features} is not between 1 and 60000")
+        if not 1 <= self.n_features <= MAX_DIM:
+            raise SettingsError(f"n_features: {self.n_features} is not between 1 and {MAX_DIM}")
         if policy.min_clients < 1:
             raise SettingsError(f"min_clients: {policy.min_clients} is below 1")
         if policy.max_clients < policy.min_clients:
@@ -41,7 +44,15 @@ class FederationPlan:
             )
         if not 0 < policy.max_time_s <= 30 * 86_400:
             raise SettingsError(f"max_time_s: {policy.max_time_s:g} is not between 0 and 30 days")
-
+        if policy.over_selection is not None and policy.pacing is Pacing.BUFFERED:
+            raise SettingsError("over_selection: it belongs to pacing = deadline; a buffer takes whoever comes")
+        if policy.over_selection is not None and not 0 <= policy.over_selection <= 100:
+            raise SettingsError(f"over_selection: {policy.over_selection:g} is not between 0 and 100")
+        if policy.staleness_limit < 0 or not 0 <= policy.staleness_exponent <= 10:
+            raise SettingsError(
+                f"staleness_limit, staleness_exponent: {policy.staleness_limit}, {policy.staleness_exponent:g}; "
+                "the limit is at least 0, the exponent between 0 and 10"
+            )
         if self.stop_after_round is not None and self.stop_after_round < 1:
             raise SettingsError(f"stop_after_round: {self.stop_after_round} is below 1")
         for name in ("resume_grace_s", "database_patience_s"):

@@ -1,4 +1,7 @@
-"""From bytes on a topic to something the federator can decide about. No I/O."""
+"""From bytes on a topic to something the federator can decide about. No I/O, and nothing remembered.
+
+Whose message it really is, is not decided here: that takes the client's key (`federator.engine`).
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,10 +10,38 @@ import numpy as np
 
 from broker.link import InboundMessage
 from federator.round import Offer
-from foltr.codec import decode
+from foltr.codec import Envelope, open_envelope
 from foltr.errors import MessageError
-from foltr.messages import MAX_ABS_DELTA, Join, Leave, ModelUpdate, ReceiptCode, Status, payload_digest, unpack_vector
+from foltr.messages import (
+    MAX_ABS_DELTA,
+    MAX_CHUNKED_BYTES,
+    MAX_MESSAGE_BYTES,
+    Chunk,
+    Join,
+    Leave,
+    Manifest,
+    ModelUpdate,
+    ReceiptCode,
+    Status,
+    payload_digest,
+    unpack_vector,
+)
 from foltr.topics import ClientTopic, Topics
+
+
+@dataclass(frozen=True)
+class Signed:
+    """The part of a message that says who sent it."""
+
+    topic: str
+    envelope: Envelope
+
+    def by(self, public_key: bytes) -> bool:
+        return self.envelope.is_signed_by(public_key, self.topic)
+
+    @property
+    def nonce(self) -> int:
+        return self.envelope.nonce
 
 
 @dataclass(frozen=True)
@@ -18,6 +49,8 @@ class UpdateOffered:
     offer: Offer
     n_interactions: int
     values: bytes
+    signed: Signed
+    digest: bytes
 
 
 @dataclass(frozen=True)
@@ -26,8 +59,27 @@ class MembershipAsked:
 
     client_id: str
     kind: Literal["joined", "left", "online", "offline"]
+    signed: Signed
     sdk_version: str | None = None
+    enrolment: bytes | None = None
     retained: bool = False
+
+
+@dataclass(frozen=True)
+class ChunkOffered:
+    """A client has an update too large for one message, or sends a part of it."""
+
+    client_id: str
+    part: Manifest | Chunk
+    signed: Signed
+
+
+@dataclass(frozen=True)
+class OperatorSpoke:
+    """A roster or an order of the operator, not yet read: only the enrolment key can tell."""
+
+    what: Literal["roster", "order"]
+    payload: bytes
 
 
 @dataclass(frozen=True)
@@ -43,69 +95,114 @@ class Refused:
     payload_digest: bytes | None = None
 
 
-Reading = UpdateOffered | MembershipAsked | Refused
+Reading = UpdateOffered | MembershipAsked | ChunkOffered | OperatorSpoke | Refused
 
 
-def read_message(topics: Topics, n_features: int, max_interactions: int, message: InboundMessage) -> Reading | None:
+@dataclass(frozen=True)
+class Limits:
+    """What an update of the federation may be."""
+
+    n_features: int
+    max_interactions: int
+
+
+def read_message(topics: Topics, limits: Limits, message: InboundMessage) -> Reading | None:
     """What ``message`` asks for; None where there is nobody to answer (a foreign topic, a cleared status)."""
+    if message.topic == topics.roster:
+        return OperatorSpoke("roster", message.payload) if message.payload else None
+    if message.topic == topics.operator:
+        return OperatorSpoke("order", message.payload)
     parsed = topics.parse(message.topic)
     if parsed is None:
         return None
     client_id, topic = parsed
+    if topic is ClientTopic.INBOX or (topic is ClientTopic.STATUS and not message.payload):
+        return None  # its own receipt, or a retained status that was cleared
     try:
+        if topic is ClientTopic.UPDATES:
+            return read_update(topics, limits, client_id, message.payload)
+        signed = Signed(message.topic, open_envelope(message.payload))
         match topic:
-            case ClientTopic.UPDATES:
-                return _read_update(topics.federation, client_id, n_features, max_interactions, message.payload)
             case ClientTopic.JOIN:
-                join = decode(message.payload, Join)
+                join = signed.envelope.read(Join)
                 _check_sender(join, topics.federation, client_id)
-                return MembershipAsked(client_id, "joined", join.sdk_version)
+                return MembershipAsked(client_id, "joined", signed, join.sdk_version, join.enrolment)
             case ClientTopic.LEAVE:
-                _check_sender(decode(message.payload, Leave), topics.federation, client_id)
-                return MembershipAsked(client_id, "left")
+                _check_sender(signed.envelope.read(Leave), topics.federation, client_id)
+                return MembershipAsked(client_id, "left", signed)
             case ClientTopic.STATUS:
-                if not message.payload:  # a device that left clears its retained status
-                    return None
-                status = decode(message.payload, Status)
+                status = signed.envelope.read(Status)
                 _check_sender(status, topics.federation, client_id)
                 kind: Literal["online", "offline"] = "online" if status.online else "offline"
-                return MembershipAsked(client_id, kind, retained=message.retained)
-            case ClientTopic.INBOX:
-                return None
+                return MembershipAsked(client_id, kind, signed, retained=message.retained)
+            case ClientTopic.CHUNKS:
+                envelope = signed.envelope
+                is_manifest = envelope.kind == Manifest.kind_name
+                part = envelope.read(Manifest) if is_manifest else envelope.read(Chunk)
+                _check_sender(part, topics.federation, client_id)
+                return ChunkOffered(client_id, part, signed)
     except MessageError as error:
         digest = payload_digest(message.payload)
         return Refused(client_id, topic, ReceiptCode(error.code), error.detail, payload_digest=digest)
 
 
-def _read_update(
-    federation: str, client_id: str, n_features: int, max_interactions: int, payload: bytes
+def read_update(
+    topics: Topics, limits: Limits, client_id: str, payload: bytes, *, chunked: bool = False
 ) -> UpdateOffered | Refused:
-    update = decode(payload, ModelUpdate)
+    """The update in ``payload``; ``chunked`` if it was too large for one message."""
+    digest = payload_digest(payload)
 
-    def refused(code: ReceiptCode, detail: str) -> Refused:
-        return Refused(client_id, ClientTopic.UPDATES, code, detail, update.update_id, update.round)
+    def refused(error: MessageError, update: ModelUpdate | None = None) -> Refused:
+        return Refused(
+            client_id,
+            ClientTopic.UPDATES,
+            ReceiptCode(error.code),
+            error.detail,
+            update_id=None if update is None else update.update_id,
+            round=None if update is None else update.round,
+            payload_digest=digest,
+        )
 
     try:
-        _check_sender(update, federation, client_id)
+        envelope = open_envelope(payload, MAX_CHUNKED_BYTES if chunked else MAX_MESSAGE_BYTES)
+        update = envelope.read(ModelUpdate)
     except MessageError as error:
-        return refused(ReceiptCode(error.code), error.detail)
-    if update.body.dim != n_features:
-        return refused(ReceiptCode.WRONG_SHAPE, f"{update.body.dim} values; the ranker has {n_features} features")
+        return refused(error)
+    try:
+        _check_sender(update, topics.federation, client_id)
+        _check_values(update, limits)
+    except MessageError as error:
+        return refused(error, update)
+    return UpdateOffered(
+        Offer(client_id, update.update_id, update.round, update.base_version),
+        update.n_interactions,
+        update.body.values,
+        Signed(topics.client(client_id, ClientTopic.UPDATES), envelope),
+        digest,
+    )
+
+
+def _check_values(update: ModelUpdate, limits: Limits) -> None:
+    if update.body.dim != limits.n_features:
+        raise MessageError(
+            ReceiptCode.WRONG_SHAPE, f"{update.body.dim} values; the ranker has {limits.n_features} features"
+        )
     values = unpack_vector(update.body.values)
     if not np.isfinite(values).all():
-        return refused(ReceiptCode.NOT_FINITE, "the update holds NaN or infinity")
+        raise MessageError(ReceiptCode.NOT_FINITE, "the update holds NaN or infinity")
     if np.abs(values).max() > MAX_ABS_DELTA:
-        return refused(ReceiptCode.OUT_OF_RANGE, f"a weight changed by more than {MAX_ABS_DELTA:g}")
-    if update.n_interactions > max_interactions:
+        raise MessageError(ReceiptCode.OUT_OF_RANGE, f"a weight changed by more than {MAX_ABS_DELTA:g}")
+    if update.n_interactions > limits.max_interactions:
         # It is the update's weight in the mean: a client must not give itself more than was announced.
-        return refused(
-            ReceiptCode.OUT_OF_RANGE, f"{update.n_interactions} interactions; an update has at most {max_interactions}"
+        raise MessageError(
+            ReceiptCode.OUT_OF_RANGE,
+            f"{update.n_interactions} interactions; an update has at most {limits.max_interactions}",
         )
-    offer = Offer(client_id, update.update_id, update.round, update.base_version)
-    return UpdateOffered(offer, update.n_interactions, update.body.values)
 
 
-def _check_sender(message: Join | Leave | Status | ModelUpdate, federation: str, client_id: str) -> None:
+def _check_sender(
+    message: Join | Leave | Status | ModelUpdate | Manifest | Chunk, federation: str, client_id: str
+) -> None:
     if message.federation != federation:
         raise MessageError(ReceiptCode.WRONG_FEDERATION, f"for {message.federation}; this federation is {federation}")
     if message.client_id != client_id:

@@ -4,7 +4,12 @@ Theory of operation. A round collects updates of one base model from distinct cl
 
 * at once when ``max_clients`` have contributed (nobody else could),
 * after ``min_time_s`` as soon as ``min_clients`` have,
-* and at its deadline, ``max_time_s`` after it opened, whatever has arrived.
+* and at its deadline, ``max_time_s`` after it opened (or what the operator ordered), whatever has arrived.
+
+Two policies share this. With ``deadline`` an update counts only in the round it was made for, and only on that
+round's base model; the round may ask a random selection of the clients. With ``buffered`` (FedBuff; Nguyen et al.
+2022, Algorithm 1) a round is one filling of the buffer: ``max_clients`` updates, made for this round or an
+earlier one, on a base model at most ``staleness_limit`` versions old, each weighted by its staleness.
 
 Enough updates make a model (``aggregating``, then ``completed``); otherwise the round is ``abandoned`` with a
 reason, and so it is when aggregation fails. The deadline needs no message to fire: `Round.wake_at` says when
@@ -15,12 +20,14 @@ tells anyone. An event that a state does not allow raises ProtocolViolationError
 between the decision and the model no further update may enter, or the receipts already sent would be untrue.
 """
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from foltr.errors import ProtocolViolationError
 from foltr.messages import ReceiptCode
+from foltr.selection import is_selected
 
 
 class RoundState(StrEnum):
@@ -30,8 +37,17 @@ class RoundState(StrEnum):
     ABANDONED = "abandoned"
 
 
+class Pacing(StrEnum):
+    """When updates count; see the top of this file."""
+
+    DEADLINE = "deadline"
+    BUFFERED = "buffered"
+
+
 class RoundEvent(StrEnum):
     UPDATE_RECORDED = "update_recorded"
+    UPDATE_WITHDRAWN = "update_withdrawn"
+    DEADLINE_SET = "deadline_set"
     QUORUM_REACHED = "quorum_reached"
     DEADLINE_MISSED = "deadline_missed"
     MODEL_COMMITTED = "model_committed"
@@ -40,6 +56,8 @@ class RoundEvent(StrEnum):
 
 TRANSITIONS: dict[tuple[RoundState, RoundEvent], RoundState] = {
     (RoundState.COLLECTING, RoundEvent.UPDATE_RECORDED): RoundState.COLLECTING,
+    (RoundState.COLLECTING, RoundEvent.UPDATE_WITHDRAWN): RoundState.COLLECTING,
+    (RoundState.COLLECTING, RoundEvent.DEADLINE_SET): RoundState.COLLECTING,
     (RoundState.COLLECTING, RoundEvent.QUORUM_REACHED): RoundState.AGGREGATING,
     (RoundState.COLLECTING, RoundEvent.DEADLINE_MISSED): RoundState.ABANDONED,
     (RoundState.AGGREGATING, RoundEvent.MODEL_COMMITTED): RoundState.COMPLETED,
@@ -57,12 +75,28 @@ class AbandonReason(StrEnum):
 
 @dataclass(frozen=True)
 class RoundPolicy:
-    """Quorum and deadline: clients are counts, times are seconds since the round opened."""
+    """Quorum and deadline: clients are counts, times are seconds since the round opened.
+
+    Args:
+        over_selection: with ``deadline``, ask ``max_clients * (1 + over_selection)`` clients chosen at random;
+            None asks all.
+        staleness_limit: with ``buffered``, how many model versions old the base of an update may be.
+        staleness_exponent: with ``buffered``, an update of staleness s weighs (1 + s) ** -staleness_exponent.
+    """
 
     min_clients: int = 1
     max_clients: int = 100
     min_time_s: float = 0.0
     max_time_s: float = 600.0
+    pacing: Pacing = Pacing.DEADLINE
+    over_selection: float | None = None
+    staleness_limit: int = 0
+    staleness_exponent: float = 0.5
+
+    @property
+    def n_wanted(self) -> int | None:
+        """How many clients a round asks; None: all."""
+        return None if self.over_selection is None else math.ceil(self.max_clients * (1 + self.over_selection))
 
 
 @dataclass(frozen=True)
@@ -78,6 +112,8 @@ class Offer:
 @dataclass(frozen=True)
 class Record:
     """The update counts: store it, then receipt it ``accepted``."""
+
+    staleness: int = 0
 
 
 @dataclass(frozen=True)
@@ -100,6 +136,19 @@ class Abandon:
     reason: AbandonReason
 
 
+@dataclass(frozen=True)
+class AskedClients:
+    """A random selection (`foltr.selection`): clients whose ticket is at most ``cutoff``."""
+
+    seed: bytes
+    cutoff: bytes
+    n_selected: int
+    n_eligible: int
+
+    def includes(self, client_id: str) -> bool:
+        return is_selected(self.seed, self.cutoff, client_id)
+
+
 @dataclass
 class Round:
     """One round. ``contributions``: client_id to the update_id recorded for it. Times are epoch seconds."""
@@ -109,12 +158,15 @@ class Round:
     policy: RoundPolicy
     opened_at: float
     closes_at: float
+    asked: AskedClients | None = None
     state: RoundState = RoundState.COLLECTING
     contributions: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, number: int, base_version: int, policy: RoundPolicy, now: float) -> "Round":
-        return cls(number, base_version, policy, opened_at=now, closes_at=now + policy.max_time_s)
+    def open(
+        cls, number: int, base_version: int, policy: RoundPolicy, now: float, asked: AskedClients | None = None
+    ) -> "Round":
+        return cls(number, base_version, policy, opened_at=now, closes_at=now + policy.max_time_s, asked=asked)
 
     @classmethod
     def resume(
@@ -127,6 +179,7 @@ class Round:
         closes_at: float,
         state: RoundState,
         contributions: Mapping[str, str],
+        asked: AskedClients | None = None,
         now: float,
         grace_s: float,
     ) -> "Round":
@@ -142,6 +195,7 @@ class Round:
             policy,
             opened_at=min(opened_at, now),
             closes_at=min(max(closes_at, now + grace_s), now + max(policy.max_time_s, grace_s)),
+            asked=asked,
             state=state,
             contributions=dict(contributions),
         )
@@ -158,20 +212,39 @@ class Round:
             return Reject(ReceiptCode.DUPLICATE, f"counted once, in round {counted_in}")
         if offer.round > self.number:
             return Reject(ReceiptCode.UNKNOWN_ROUND, f"round {offer.round}; the newest is {self.number}")
-        if offer.round < self.number:
-            return Reject(ReceiptCode.LATE, f"round {offer.round} is over; round {self.number} is open")
+        buffered = self.policy.pacing is Pacing.BUFFERED
+        if offer.round < self.number and not buffered:
+            return Reject(ReceiptCode.LATE, f"round {offer.round} is over; round {self.number} is the newest")
         if recorded is not None:
             return Reject(ReceiptCode.ALREADY_CONTRIBUTED, f"round {self.number} has update {recorded} of this client")
-        if self.state is not RoundState.COLLECTING or now >= self.closes_at or self._full:
+        if self.asked is not None and not self.asked.includes(offer.client_id):
+            return Reject(ReceiptCode.NOT_SELECTED, f"round {self.number} asked others")
+        if self.state is not RoundState.COLLECTING or now >= self.closes_at or self.full:
             return Reject(ReceiptCode.LATE, f"round {self.number} no longer takes updates")
-        if offer.base_version != self.base_version:
-            return Reject(
-                ReceiptCode.STALE,
-                f"trained on model {offer.base_version}; round {self.number} is based on {self.base_version}",
-            )
+        staleness = self.base_version - offer.base_version
+        if not 0 <= staleness <= (self.policy.staleness_limit if buffered else 0):
+            return Reject(ReceiptCode.STALE, self._why_stale(offer.base_version))
         self._move(RoundEvent.UPDATE_RECORDED)
         self.contributions[offer.client_id] = offer.update_id
-        return Record()
+        return Record(staleness)
+
+    def withdraw(self, client_id: str) -> bool:
+        """Take a client's update out of a collecting round; False if it has none, or the round is decided."""
+        if self.state is not RoundState.COLLECTING or client_id not in self.contributions:
+            return False
+        self._move(RoundEvent.UPDATE_WITHDRAWN)
+        del self.contributions[client_id]
+        return True
+
+    def set_deadline(self, max_time_s: float, not_before: float = 0.0) -> None:
+        """End this round ``max_time_s`` after it opened, but not before ``not_before``.
+
+        What has arrived must not become late afterwards: the end is not stored yet, and another order could move
+        it again.
+        """
+        self._move(RoundEvent.DEADLINE_SET)
+        self.closes_at = max(self.opened_at + max_time_s, not_before)
+        self.policy = replace(self.policy, max_time_s=max_time_s, min_time_s=min(self.policy.min_time_s, max_time_s))
 
     def next_step(self, now: float) -> Aggregate | Abandon | None:
         """What is due at ``now``; None while the round goes on collecting."""
@@ -181,7 +254,7 @@ class Round:
             return None
         n_clients = len(self.contributions)
         quorum = n_clients >= self.policy.min_clients
-        if self._full or (quorum and now >= min(self.opened_at + self.policy.min_time_s, self.closes_at)):
+        if self.full or (quorum and now >= min(self.opened_at + self.policy.min_time_s, self.closes_at)):
             return Aggregate()
         if now >= self.closes_at:
             return Abandon(AbandonReason.TOO_FEW_CLIENTS if n_clients else AbandonReason.NO_UPDATES)
@@ -189,7 +262,7 @@ class Round:
 
     def wake_at(self) -> float:
         """When `next_step` may change its answer although no message arrived."""
-        if self.state is not RoundState.COLLECTING or self._full:
+        if self.state is not RoundState.COLLECTING or self.full:
             return self.opened_at
         quorum = len(self.contributions) >= self.policy.min_clients
         return min(self.opened_at + self.policy.min_time_s, self.closes_at) if quorum else self.closes_at
@@ -204,8 +277,12 @@ class Round:
         failed = reason is AbandonReason.AGGREGATION_FAILED
         self._move(RoundEvent.AGGREGATION_FAILED if failed else RoundEvent.DEADLINE_MISSED)
 
+    def _why_stale(self, base_version: int) -> str:
+        limit = f"; at most {self.policy.staleness_limit} older" if self.policy.pacing is Pacing.BUFFERED else ""
+        return f"trained on model {base_version}; round {self.number} is based on {self.base_version}{limit}"
+
     @property
-    def _full(self) -> bool:
+    def full(self) -> bool:
         return len(self.contributions) >= self.policy.max_clients
 
     def _move(self, event: RoundEvent) -> None:

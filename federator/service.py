@@ -7,13 +7,15 @@ from collections.abc import Callable
 import structlog
 
 from broker.address import BrokerAddress
-from broker.intake import BoundedIntake
+from broker.intake import IntakeLimits
 from broker.link import InboundMessage, MqttLink
 from federator.actor import FederationActor
 from federator.clock import SteadyClock
 from federator.outgoing import Announcer, ReceiptSender
 from federator.plan import FederationPlan
+from foltr.codec import Sealer
 from foltr.errors import UnavailableError, first_cause
+from foltr.identity import EpochNonces, SigningKey
 from foltr.topics import Topics
 from storage.database import Database
 
@@ -26,6 +28,7 @@ class FederatorService:
     """Runs one federation until it is stopped or its last round has ended.
 
     Args:
+        key: what everything the federator sends is signed with; None signs nothing.
         give_up_after_s: how long the broker may be away before `run` raises UnavailableError; None: for ever.
     """
 
@@ -35,13 +38,17 @@ class FederatorService:
         db: Database,
         address: BrokerAddress,
         *,
+        key: SigningKey | None = None,
         give_up_after_s: float | None = None,
+        intake_limits: IntakeLimits | None = None,
     ) -> None:
         topics = Topics(plan.federation)
+        self._nonces = EpochNonces()
+        sealer = Sealer(key, self._nonces)
         self._link = MqttLink(
             address,
             client_id=f"foltr-federator:{plan.federation}",
-            subscriptions=topics.from_all_clients(),
+            subscriptions=(*topics.from_all_clients(), topics.roster, topics.operator),
             on_message=self._receive,
             on_connected=self._on_connected,
             # The broker holds updates while the federator is down.
@@ -49,9 +56,9 @@ class FederatorService:
             give_up_after_s=give_up_after_s,
         )
         self._stopped = asyncio.Event()
-        self._receipts = ReceiptSender(self._link, topics)
-        self._actor = FederationActor(plan, db, BoundedIntake(), self._receipts, SteadyClock())
-        self._announcer = Announcer(self._link, topics, self._actor.model_published)
+        self._receipts = ReceiptSender(self._link, topics, sealer)
+        self._actor = FederationActor(plan, db, self._receipts, SteadyClock(), intake_limits)
+        self._announcer = Announcer(self._link, topics, sealer, self._actor.model_published)
 
     async def run(self, on_started: Callable[[], None] | None = None) -> None:
         """Serve. Raises UnavailableError, WriterFencedError or SettingsError when it cannot go on."""
@@ -61,6 +68,7 @@ class FederatorService:
                 if not await self._wait_for_broker():
                     return
                 await self._actor.start()
+                self._nonces.begin(self._actor.epoch)
                 self._actor.attach(self._announcer)
                 helpers = [
                     group.create_task(self._announcer.run()),

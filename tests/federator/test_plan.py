@@ -5,9 +5,9 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from federator.plan import FederationPlan
-from federator.round import RoundPolicy
+from federator.round import Pacing, RoundPolicy
 from foltr.errors import SettingsError
-from foltr.messages import LinearRankerSpec
+from foltr.messages import MAX_DIM, LinearRankerSpec
 
 NAN, INF = float("nan"), float("inf")
 
@@ -33,6 +33,14 @@ def test_the_defaults_are_a_plan():
         ("max_time_s", {"max_time_s": 0.0}),
         ("max_time_s", {"max_time_s": INF}),
         ("max_time_s", {"max_time_s": 31 * 86_400.0}),
+        ("over_selection", {"over_selection": -0.1}),
+        ("over_selection", {"over_selection": 100.1}),
+        ("over_selection", {"over_selection": NAN}),
+        ("over_selection", {"over_selection": 0.5, "pacing": Pacing.BUFFERED}),
+        ("staleness_limit, staleness_exponent", {"staleness_limit": -1}),
+        ("staleness_limit, staleness_exponent", {"staleness_exponent": -0.5}),
+        ("staleness_limit, staleness_exponent", {"staleness_exponent": NAN}),
+        ("staleness_limit, staleness_exponent", {"staleness_exponent": 11.0}),
     ],
 )
 def test_a_policy_that_cannot_work_is_refused(key, policy):
@@ -41,7 +49,7 @@ def test_a_policy_that_cannot_work_is_refused(key, policy):
         FederationPlan("mail", n_features=1, policy=RoundPolicy(**policy))
 
 
-@pytest.mark.parametrize("n_features", [-1, 0, 60_001])
+@pytest.mark.parametrize("n_features", [-1, 0, MAX_DIM + 1])
 def test_a_ranker_that_no_message_could_carry_is_refused(n_features):
     """The number of features is what a model announcement takes."""
     with pytest.raises(SettingsError, match=r"^n_features: "):
@@ -79,11 +87,15 @@ def test_times_and_counts_that_mean_nothing_are_refused(key, value):
         RoundPolicy(min_clients=1, max_clients=1, min_time_s=0.0, max_time_s=0.001),
         RoundPolicy(min_clients=7, max_clients=7, min_time_s=60.0, max_time_s=60.0),
         RoundPolicy(max_time_s=30 * 86_400.0),
+        RoundPolicy(over_selection=0.0),
+        RoundPolicy(over_selection=100.0),
+        RoundPolicy(pacing=Pacing.BUFFERED, staleness_limit=0, staleness_exponent=0.0),
+        RoundPolicy(pacing=Pacing.BUFFERED, staleness_limit=1_000, staleness_exponent=10.0),
     ],
 )
 def test_the_bounds_are_inclusive(policy):
     """Equal bounds are no contradiction."""
-    assert FederationPlan("a", n_features=60_000, policy=policy).policy == policy
+    assert FederationPlan("a", n_features=MAX_DIM, policy=policy).policy == policy
 
 
 def test_a_plan_does_not_change():

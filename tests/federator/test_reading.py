@@ -6,20 +6,46 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.link import InboundMessage
-from federator.reading import MembershipAsked, Refused, UpdateOffered, read_message
+from federator.reading import (
+    ChunkOffered,
+    Limits,
+    MembershipAsked,
+    OperatorSpoke,
+    Refused,
+    Signed,
+    UpdateOffered,
+    read_message,
+    read_update,
+)
 from federator.round import Offer
-from foltr.codec import encode
-from foltr.messages import DenseDelta, Join, Leave, ModelUpdate, ReceiptCode, Status, pack_vector
+from foltr.codec import encode, open_envelope
+from foltr.identity import SigningKey
+from foltr.messages import (
+    MAX_ABS_DELTA,
+    Chunk,
+    DenseDelta,
+    Join,
+    Leave,
+    Manifest,
+    ModelUpdate,
+    ReceiptCode,
+    Status,
+    pack_vector,
+    payload_digest,
+)
 from foltr.topics import ClientTopic, Topics
 
 TOPICS = Topics("mail")
 UPDATE_ID = "0123456789abcdef" * 2
-N_FEATURES = 3
+LIMITS = Limits(n_features=3, max_interactions=100)
 
 
 def read(topic, payload, client="device-7"):
-    name = TOPICS.client(client, topic)
-    return read_message(TOPICS, N_FEATURES, 100_000, InboundMessage(name, payload, retained=False))
+    return read_topic(TOPICS.client(client, topic), payload)
+
+
+def read_topic(name, payload, *, retained=False):
+    return read_message(TOPICS, LIMITS, InboundMessage(name, payload, retained))
 
 
 def update(values=(1.0, 2.0, 3.0), **fields):
@@ -37,8 +63,13 @@ def update(values=(1.0, 2.0, 3.0), **fields):
 
 def test_an_update_is_offered_as_sent():
     """Who, which, for which round, on which model, and the values to the byte."""
-    assert read(ClientTopic.UPDATES, update()) == UpdateOffered(
-        Offer("device-7", UPDATE_ID, 4, 3), n_interactions=5, values=pack_vector([1.0, 2.0, 3.0])
+    payload = update()
+    assert read(ClientTopic.UPDATES, payload) == UpdateOffered(
+        Offer("device-7", UPDATE_ID, 4, 3),
+        n_interactions=5,
+        values=pack_vector([1.0, 2.0, 3.0]),
+        signed=Signed(TOPICS.client("device-7", ClientTopic.UPDATES), open_envelope(payload)),
+        digest=payload_digest(payload),
     )
 
 
@@ -69,6 +100,9 @@ def test_membership(topic, message, expected):
         pytest.param(update((1.0, np.nan, 3.0)), "not_finite", id="NaN"),
         pytest.param(update((1.0, np.inf, 3.0)), "not_finite", id="infinity"),
         pytest.param(update((1.0, 2.0, -np.inf)), "not_finite", id="minus infinity"),
+        pytest.param(update((1.0, 2 * MAX_ABS_DELTA, 3.0)), "out_of_range", id="a weight that jumps"),
+        pytest.param(update((1.0, -2 * MAX_ABS_DELTA, 3.0)), "out_of_range", id="a weight that falls"),
+        pytest.param(update(n_interactions=101), "out_of_range", id="more interactions than announced"),
         pytest.param(update((np.nan,) * 4), "wrong_shape", id="the shape comes first"),
         pytest.param(update((np.nan,) * 3, client_id="device-8"), "client_mismatch", id="the sender comes first"),
     ],
@@ -79,6 +113,7 @@ def test_an_update_that_was_read_is_refused_by_its_id(payload, code):
     assert isinstance(refused, Refused)
     assert (refused.client_id, refused.topic, refused.code) == ("device-7", ClientTopic.UPDATES, code)
     assert (refused.update_id, refused.round) == (UPDATE_ID, 4)
+    assert refused.payload_digest == payload_digest(payload)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +123,7 @@ def test_an_update_that_was_read_is_refused_by_its_id(payload, code):
         pytest.param(b"\xc1", "malformed", id="not msgpack"),
         pytest.param(update()[:-1], "malformed", id="truncated"),
         pytest.param(encode(Leave(federation="mail", client_id="device-7")), "malformed", id="a leave"),
-        pytest.param(update().replace(b"\xa1v\x01", b"\xa1v\x02"), "unsupported_version", id="newer"),
+        pytest.param(update().replace(b"\xa1v\x02", b"\xa1v\x03"), "unsupported_version", id="newer"),
         pytest.param(bytes(300_000), "too_large", id="too large"),
     ],
 )
@@ -99,6 +134,7 @@ def test_what_cannot_be_read_is_refused_to_the_owner_of_the_topic(topic, payload
     assert isinstance(refused, Refused)
     assert (refused.client_id, refused.topic, refused.code) == ("device-7", topic, code)
     assert (refused.update_id, refused.round) == (None, None)
+    assert refused.payload_digest == payload_digest(payload)
 
 
 @pytest.mark.parametrize(
@@ -121,10 +157,67 @@ def test_a_cleared_status_asks_for_nothing():
     assert read(ClientTopic.STATUS, b"") is None
 
 
-@pytest.mark.parametrize("topic", ["foltr/v1/mail/model", "foltr/v1/other/clients/device-7/join", "x", ""])
+@pytest.mark.parametrize(
+    "topic", ["foltr/v1/mail/model", "foltr/v1/mail/model/chunks/0", "foltr/v1/other/clients/device-7/join", "x", ""]
+)
 def test_a_foreign_topic_asks_for_nothing(topic):
     """There is nobody to answer."""
-    assert read_message(TOPICS, N_FEATURES, 100_000, InboundMessage(topic, update(), retained=False)) is None
+    assert read_topic(topic, update()) is None
+
+
+def test_who_signed_is_known_by_topic_and_envelope():
+    """The signature is for the topic the message came on, so the same bytes on another topic are nobody's."""
+    key, other = SigningKey.generate(), SigningKey.generate()
+    topic = TOPICS.client("device-7", ClientTopic.JOIN)
+    payload = encode(Join(federation="mail", client_id="device-7", sdk_version="1", enrolment=b"e"), topic, 12, key)
+    asked = read_topic(topic, payload)
+    assert (asked.enrolment, asked.signed.nonce) == (b"e", 12)
+    assert asked.signed.by(key.public)
+    assert not asked.signed.by(other.public)
+    assert not Signed(TOPICS.client("device-8", ClientTopic.JOIN), asked.signed.envelope).by(key.public)
+
+
+def test_a_status_says_whether_the_broker_kept_it():
+    """What the broker repeats at every connection is no news, and no replay either."""
+    payload = encode(Status(federation="mail", client_id="device-7", online=True))
+    topic = TOPICS.client("device-7", ClientTopic.STATUS)
+    assert [read_topic(topic, payload, retained=retained).retained for retained in (True, False)] == [True, False]
+
+
+@pytest.mark.parametrize(("topic", "what"), [(TOPICS.roster, "roster"), (TOPICS.operator, "order")])
+@pytest.mark.parametrize("payload", [b"\xc1", bytes(300_000), b"anything"])
+def test_what_the_operator_says_is_passed_on_unread(topic, what, payload):
+    """Only the enrolment key can tell whether it was the operator, and that is not known here."""
+    assert read_topic(topic, payload) == OperatorSpoke(what, payload)
+
+
+def test_a_cleared_roster_asks_for_nothing():
+    """An empty message removes what the broker retained; it revokes and restores nobody."""
+    assert read_topic(TOPICS.roster, b"") is None
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        Manifest(federation="mail", client_id="device-7", digest=bytes(32), size=300_000, n_chunks=2),
+        Chunk(federation="mail", client_id="device-7", digest=bytes(32), index=1, data=b"x"),
+    ],
+)
+def test_a_large_update_comes_in_parts(part):
+    """The offer and its chunks share a topic; each is the topic's owner's."""
+    offered = read(ClientTopic.CHUNKS, encode(part))
+    assert isinstance(offered, ChunkOffered)
+    assert (offered.client_id, offered.part) == ("device-7", part)
+    refused = read(ClientTopic.CHUNKS, encode(part.model_copy(update={"client_id": "device-8"})))
+    assert (refused.client_id, refused.code) == ("device-7", "client_mismatch")
+
+
+def test_an_update_that_came_in_chunks_may_be_larger():
+    """One message has at most 256 KiB; what was put together from chunks has room for the largest ranker."""
+    payload = update((0.5,) * 70_000)
+    limits = Limits(70_000, 100)
+    assert read_update(TOPICS, limits, "device-7", payload).code is ReceiptCode.TOO_LARGE
+    assert isinstance(read_update(TOPICS, limits, "device-7", payload, chunked=True), UpdateOffered)
 
 
 def test_an_inbox_asks_for_nothing():
@@ -137,4 +230,4 @@ def test_an_inbox_asks_for_nothing():
 def test_no_bytes_raise(topic, noise, at):
     """Noise, alone or inside a valid update, is refused or ignored; the federator goes on."""
     for payload in (noise, update()[:at] + noise, update()[:at] + noise + update()[at:]):
-        assert isinstance(read(topic, payload), UpdateOffered | MembershipAsked | Refused | None)
+        assert isinstance(read(topic, payload), UpdateOffered | MembershipAsked | ChunkOffered | Refused | None)

@@ -51,6 +51,8 @@ def code(decision):
 
 EVENTS = {
     RoundEvent.UPDATE_RECORDED: lambda round_: round_._move(RoundEvent.UPDATE_RECORDED),
+    RoundEvent.UPDATE_WITHDRAWN: lambda round_: round_._move(RoundEvent.UPDATE_WITHDRAWN),
+    RoundEvent.DEADLINE_SET: lambda round_: round_.set_deadline(30.0),
     RoundEvent.QUORUM_REACHED: Round.stop_collecting,
     RoundEvent.DEADLINE_MISSED: lambda round_: round_.abandon(AbandonReason.NO_UPDATES),
     RoundEvent.MODEL_COMMITTED: Round.complete,
@@ -62,6 +64,8 @@ def test_the_transition_table_is_this():
     """The states and events, spelled out a second time, so that a change is a decision."""
     assert {(a.value, event.value): b.value for (a, event), b in TRANSITIONS.items()} == {
         ("collecting", "update_recorded"): "collecting",
+        ("collecting", "update_withdrawn"): "collecting",
+        ("collecting", "deadline_set"): "collecting",
         ("collecting", "quorum_reached"): "aggregating",
         ("collecting", "deadline_missed"): "abandoned",
         ("aggregating", "model_committed"): "completed",
@@ -310,7 +314,7 @@ def test_a_resumed_round_that_is_full_does_not_wait():
 
 
 class AnyOffers(RuleBasedStateMachine):
-    """Offers in any order, at any time, with restarts in between, against a model kept here."""
+    """Offers, withdrawals and orders in any order, at any time, with restarts in between, against a model kept here."""
 
     @initialize(policy=policies())
     def start(self, policy):
@@ -356,6 +360,19 @@ class AnyOffers(RuleBasedStateMachine):
             now=self.now,
             grace_s=grace_s,
         )
+
+    @rule(client=st.integers(0, 6).map("client-{}".format))
+    def withdraw(self, client):
+        was_in = self.round.state is RoundState.COLLECTING and client in self.accepted
+        assert self.round.withdraw(client) == was_in
+        if was_in:
+            del self.accepted[client]
+
+    @precondition(lambda self: self.round.state is RoundState.COLLECTING)
+    @rule(max_time_s=quarters.filter(bool))
+    def order_a_deadline(self, max_time_s):
+        self.round.set_deadline(max_time_s)
+        self.policy = self.round.policy
 
     @rule()
     def take_the_next_step(self):

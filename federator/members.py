@@ -1,0 +1,224 @@
+"""Who the clients are: whom to believe, who belongs, who is online. No I/O.
+
+With an enrolment key every claim is checked against what the operator signed. Without one (`Trust.ANYONE`) a name is
+all there is, which is for one machine, or a network whose every peer is trusted.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from federator.reading import MembershipAsked, Signed
+from foltr.enrolment import read_enrolment, read_roster
+from foltr.errors import MessageError, SettingsError
+from foltr.messages import ReceiptCode, Roster
+from storage.records import ClientRow
+
+
+@dataclass
+class Client:
+    """What is known of a client that ever joined."""
+
+    joined: bool = False
+    online: bool = False
+    revoked: bool = False
+    public_key: bytes | None = None
+    serial: int | None = None
+    membership_nonce: int = 0
+    status_nonce: int = 0
+    # Of the enrolment last checked: a device shows the same one at every connection.
+    enrolment_digest: bytes = b""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a membership message changed, for storage; ``news`` if it deserves an event."""
+
+    kind: Literal["joined", "left", "online", "offline"]
+    news: bool
+    public_key: bytes | None = None
+    serial: int | None = None
+
+
+class Members:
+    """The clients of one federation.
+
+    Args:
+        enrolment_key: the operator's public key; None believes any name.
+    """
+
+    def __init__(self, federation: str, enrolment_key: bytes | None) -> None:
+        self._federation = federation
+        self._enrolment_key = enrolment_key
+        self._clients: dict[str, Client] = {}
+        self._revoked: dict[str, int] = {}
+        self.roster_version = 0
+
+    def restore(self, rows: Iterable[ClientRow], roster: bytes | None) -> None:
+        """Take up what the database holds.
+
+        Raises:
+            SettingsError: the stored roster is another operator's; without it, who is revoked is not known.
+        """
+        self._clients = {
+            row.client_id: Client(
+                joined=row.membership == "joined",
+                online=row.online,
+                revoked=row.revoked_at is not None,
+                public_key=row.public_key,
+                serial=row.enrolment_serial,
+                membership_nonce=row.membership_nonce,
+                status_nonce=row.status_nonce,
+            )
+            for row in rows
+        }
+        if roster is None or self._enrolment_key is None:
+            return
+        try:
+            self._adopt(read_roster(roster, self._enrolment_key, self._federation))
+        except MessageError as error:
+            raise SettingsError(
+                f"enrolment_key: the roster stored for federation {self._federation!r} was signed with another key. "
+                "Give the federator the credentials of the operator who signed it"
+            ) from error
+
+    def is_known(self, client_id: str) -> bool:
+        return client_id in self._clients
+
+    def joined(self, client_id: str) -> bool:
+        client = self._clients.get(client_id)
+        return client is not None and client.joined
+
+    def online(self) -> Iterator[str]:
+        """The members that are connected, as far as was last heard."""
+        return (client_id for client_id, client in self._clients.items() if client.joined and client.online)
+
+    def n_joined(self) -> int:
+        return sum(client.joined for client in self._clients.values())
+
+    def check_sender(self, client_id: str, signed: Signed) -> None:
+        """Whether a member sent this.
+
+        Raises:
+            MessageError: ``revoked``, ``unknown_client`` or ``bad_signature``.
+        """
+        client = self._clients.get(client_id)
+        if client is not None and client.revoked:
+            raise MessageError(ReceiptCode.REVOKED, "the client's enrolment was revoked")
+        if client is None or not client.joined:
+            raise MessageError(ReceiptCode.UNKNOWN_CLIENT, "join first, then send it again")
+        self._check_signature(client, signed)
+
+    def apply(self, asked: MembershipAsked) -> Change | None:
+        """Take a join, a leave or a status; None if it changes nothing, not even when the client was last seen.
+
+        Raises:
+            MessageError: it is not to be believed, or older than one seen before.
+        """
+        if asked.kind == "joined":
+            return self._join(asked)
+        client = self._clients.get(asked.client_id)
+        if client is None:
+            return None  # no row to change, and nothing that a forger could gain
+        if client.revoked:
+            raise MessageError(ReceiptCode.REVOKED, "the client's enrolment was revoked")
+        self._check_signature(client, asked.signed)
+        nonce = asked.signed.nonce
+        if asked.kind == "left":
+            self._check_nonce(nonce, client.membership_nonce)
+            news = client.joined
+            client.membership_nonce, client.joined, client.online = nonce, False, False
+            return Change("left", news)
+        if asked.retained and nonce <= client.status_nonce:
+            return None  # the broker repeats what it retained at every connection
+        self._check_nonce(nonce, client.status_nonce)
+        online = asked.kind == "online" and client.joined
+        news = online != client.online
+        client.status_nonce, client.online = nonce, online
+        return Change("online" if online else "offline", news)
+
+    def newest_nonce(self, client_id: str) -> int | None:
+        client = self._clients.get(client_id)
+        return None if client is None else client.membership_nonce
+
+    def adopt_roster(self, payload: bytes) -> tuple[Roster, list[str]] | None:
+        """Take a newer roster: it, and the members it revokes. None if we have it already.
+
+        Raises:
+            MessageError: not the operator's, or older than the one we have (``replayed``).
+        """
+        if self._enrolment_key is None:
+            raise MessageError(ReceiptCode.NOT_ENROLLED, "this federator knows no enrolment key to check a roster with")
+        roster = read_roster(payload, self._enrolment_key, self._federation)
+        if roster.version == self.roster_version:
+            return None
+        if roster.version < self.roster_version:
+            raise MessageError(
+                ReceiptCode.REPLAYED, f"roster {roster.version} is older than the one known, {self.roster_version}"
+            )
+        return roster, self._adopt(roster)
+
+    def _adopt(self, roster: Roster) -> list[str]:
+        self.roster_version = roster.version
+        self._revoked = {entry.client_id: entry.serial for entry in roster.revoked}
+        revoked = []
+        for client_id, serial in self._revoked.items():
+            client = self._clients.get(client_id)
+            if client is not None and not client.revoked and (client.serial is None or client.serial <= serial):
+                client.joined = client.online = False
+                client.revoked = True
+                revoked.append(client_id)
+        return revoked
+
+    def _join(self, asked: MembershipAsked) -> Change:
+        client = self._clients.get(asked.client_id, Client())
+        public_key, serial, digest = None, None, b""
+        if self._enrolment_key is not None:
+            public_key, serial, digest = self._check_enrolment(client, asked)
+            if not asked.signed.by(public_key):
+                raise MessageError(ReceiptCode.BAD_SIGNATURE, "not signed with the key that was enrolled")
+        # A device that was enrolled anew may have begun its nonces anew.
+        anew, nonce = serial != client.serial, asked.signed.nonce
+        if anew:
+            client.status_nonce = 0
+        else:
+            self._check_nonce(nonce, client.membership_nonce)
+        before = client.joined, client.online
+        # A join that is delivered again, perhaps by somebody else, does not undo that its client went offline since.
+        client.joined, client.online = True, client.online or nonce >= client.status_nonce
+        news = (client.joined, client.online) != before
+        client.revoked = False
+        client.public_key, client.serial, client.enrolment_digest = public_key, serial, digest
+        client.membership_nonce = nonce
+        self._clients[asked.client_id] = client
+        return Change("joined", news, public_key, serial)
+
+    def _check_enrolment(self, client: Client, asked: MembershipAsked) -> tuple[bytes, int, bytes]:
+        if self._enrolment_key is None or asked.enrolment is None:
+            raise MessageError(ReceiptCode.NOT_ENROLLED, "the join shows no enrolment")
+        digest = hashlib.sha256(asked.enrolment).digest()
+        if digest == client.enrolment_digest and client.public_key is not None and client.serial is not None:
+            public_key, serial = client.public_key, client.serial
+        else:
+            enrolment = read_enrolment(asked.enrolment, self._enrolment_key, self._federation, asked.client_id)
+            public_key, serial = enrolment.public_key, enrolment.serial
+        if serial <= self._revoked.get(asked.client_id, 0):
+            raise MessageError(ReceiptCode.REVOKED, f"enrolment {serial} was revoked")
+        if client.serial is not None and serial < client.serial:
+            raise MessageError(ReceiptCode.REVOKED, f"enrolment {serial} was replaced by {client.serial}")
+        return public_key, serial, digest
+
+    def _check_signature(self, client: Client, signed: Signed) -> None:
+        if self._enrolment_key is None:
+            return
+        if client.public_key is None:
+            # It joined before identities were asked for.
+            raise MessageError(ReceiptCode.UNKNOWN_CLIENT, "join first, with an enrolment")
+        if not signed.by(client.public_key):
+            raise MessageError(ReceiptCode.BAD_SIGNATURE, "not signed with the key that was enrolled")
+
+    @staticmethod
+    def _check_nonce(nonce: int, newest: int) -> None:
+        if nonce < newest:
+            raise MessageError(ReceiptCode.REPLAYED, f"its nonce {nonce} is below {newest}, seen before")

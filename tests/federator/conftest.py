@@ -1,0 +1,97 @@
+"""An operator and devices that sign by hand; what they say comes as the reading the federator would have of it."""
+
+import itertools
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from broker.link import InboundMessage
+from federator.reading import Limits, OperatorSpoke, Reading, read_message
+from foltr.codec import encode
+from foltr.enrolment import issue_deadline, issue_enrolment, issue_roster
+from foltr.identity import SigningKey
+from foltr.messages import DenseDelta, Join, Leave, Message, ModelUpdate, Status, pack_vector
+from foltr.topics import ClientTopic, Topics
+
+FEDERATION = "mail"
+TOPICS = Topics(FEDERATION)
+LIMITS = Limits(n_features=1, max_interactions=100)
+
+
+@dataclass(frozen=True)
+class Device:
+    """A client with its key and the enrolment it shows; both None where nobody asks for them."""
+
+    client_id: str
+    key: SigningKey | None = None
+    enrolment: bytes | None = None
+
+    def but(self, **changes: Any) -> "Device":
+        return replace(self, **changes)
+
+    def payload(self, topic: ClientTopic, message: Message, nonce: int) -> bytes:
+        return encode(message, TOPICS.client(self.client_id, topic), nonce, self.key)
+
+    def says(self, topic: ClientTopic, message: Message, nonce: int, *, retained: bool = False) -> Reading:
+        name = TOPICS.client(self.client_id, topic)
+        reading = read_message(TOPICS, LIMITS, InboundMessage(name, self.payload(topic, message, nonce), retained))
+        assert reading is not None
+        return reading
+
+    def joins(self, nonce: int = 1) -> Any:
+        join = Join(federation=FEDERATION, client_id=self.client_id, sdk_version="test", enrolment=self.enrolment)
+        return self.says(ClientTopic.JOIN, join, nonce)
+
+    def leaves(self, nonce: int = 2) -> Any:
+        return self.says(ClientTopic.LEAVE, Leave(federation=FEDERATION, client_id=self.client_id), nonce)
+
+    def status(self, online: bool, nonce: int, *, retained: bool = False) -> Any:
+        status = Status(federation=FEDERATION, client_id=self.client_id, online=online)
+        return self.says(ClientTopic.STATUS, status, nonce, retained=retained)
+
+    def updates(self, number: int = 1, *, base: int = 0, update_id: str = "0" * 32, nonce: int = 3) -> Any:
+        return self.says(ClientTopic.UPDATES, self.update(number, base, update_id), nonce)
+
+    def update(self, number: int = 1, base: int = 0, update_id: str = "0" * 32) -> ModelUpdate:
+        return ModelUpdate(
+            federation=FEDERATION,
+            client_id=self.client_id,
+            update_id=update_id,
+            round=number,
+            base_version=base,
+            n_interactions=1,
+            body=DenseDelta(dim=1, values=pack_vector([1.0])),
+        )
+
+
+@dataclass
+class Operator:
+    """Who enrols devices, revokes them, and orders deadlines."""
+
+    key: SigningKey = field(default_factory=SigningKey.generate)
+    serials: Any = field(default_factory=lambda: itertools.count(1))
+
+    def enrol(self, client_id: str, *, federation: str = FEDERATION, serial: int | None = None) -> Device:
+        key, serial = SigningKey.generate(), next(self.serials) if serial is None else serial
+        return Device(client_id, key, issue_enrolment(self.key, federation, client_id, key.public, serial, 0.0))
+
+    def roster(self, version: int, federation: str = FEDERATION, **revoked: int) -> bytes:
+        return issue_roster(self.key, federation, version, 0.0, 9, revoked)
+
+    def publishes(self, version: int, **revoked: int) -> OperatorSpoke:
+        return OperatorSpoke("roster", self.roster(version, **revoked))
+
+    def orders(self, number: int, max_time_s: float, nonce: int, federation: str = FEDERATION) -> OperatorSpoke:
+        return OperatorSpoke("order", issue_deadline(self.key, federation, number, max_time_s, nonce))
+
+
+@pytest.fixture
+def operator() -> Operator:
+    return Operator()
+
+
+@pytest.fixture
+def unsigned() -> type[Device]:
+    """Makes devices that sign nothing."""
+    return Device

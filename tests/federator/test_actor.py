@@ -1,0 +1,230 @@
+"""The single writer, with a real database and a clock that is set by hand: what its turns do in which order."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from broker.intake import IntakeLimits
+from broker.link import InboundMessage
+from federator.actor import FederationActor
+from federator.plan import FederationPlan
+from federator.round import Pacing, RoundPolicy
+from foltr.messages import Join, MembershipReceipt, UpdateReceipt
+from foltr.topics import ClientTopic, Topics
+from storage.database import Database
+from storage.migrate import upgrade
+from storage.models import list_models
+from storage.queries import list_contributions, list_events, list_rounds
+
+TOPICS = Topics("mail")
+# Thousands may join at once, all of them strangers at first.
+GENEROUS = IntakeLimits(max_waiting_per_sender=10_000, burst=10_000)
+
+
+class HandClock:
+    """Stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.at = 1_000.0
+
+    def now(self) -> float:
+        return self.at
+
+
+class Receipts:
+    """What would be sent, and in which state the database was by then."""
+
+    def __init__(self) -> None:
+        self.sent: list[UpdateReceipt | MembershipReceipt] = []
+
+    def send(self, receipts) -> None:
+        self.sent.extend(receipts)
+
+    def codes(self) -> Counter[str]:
+        return Counter(receipt.code.value for receipt in self.sent)
+
+
+class Served:
+    """An actor, driven turn by turn."""
+
+    def __init__(self, db: Database, plan: FederationPlan, limits: IntakeLimits) -> None:
+        self.db, self.clock, self.receipts = db, HandClock(), Receipts()
+        self.actor = FederationActor(plan, db, self.receipts, self.clock, limits)
+
+    def receive(self, device, topic: ClientTopic, message) -> None:
+        payload = device.payload(topic, message, 1)
+        self.actor.receive(InboundMessage(TOPICS.client(device.client_id, topic), payload, retained=False))
+
+    async def join(self, devices) -> None:
+        for device in devices:
+            join = Join(federation="mail", client_id=device.client_id, sdk_version="1", enrolment=device.enrolment)
+            self.receive(device, ClientTopic.JOIN, join)
+            if len(self.actor._intake) == 400:
+                await self.actor._take_turn(self.actor._clock.now())
+        await self.actor._take_turn(self.actor._clock.now())
+        assert set(self.receipts.codes()) == {"joined"}
+        self.receipts.sent.clear()
+
+    def flood(self, n_messages: int) -> None:
+        for i in range(n_messages):
+            topic = TOPICS.client(f"nobody-{i}", ClientTopic.UPDATES)
+            self.actor.receive(InboundMessage(topic, b"junk", retained=False))
+
+    def update(self, device, number=1, base=0) -> None:
+        self.receive(device, ClientTopic.UPDATES, device.update(number, base, f"{number:032x}"))
+
+
+@pytest.fixture
+async def serve(tmp_path):
+    """Starts actors on one SQLite file."""
+    async with await Database.connect(f"sqlite:///{tmp_path}/foltr.sqlite") as db:
+        await upgrade(db)
+
+        async def start(policy: RoundPolicy, *, limits: IntakeLimits = GENEROUS, **plan) -> Served:
+            served = Served(db, FederationPlan("mail", 1, policy, **plan), limits)
+            await served.actor.start()
+            return served
+
+        yield start
+
+
+async def test_what_arrived_before_the_deadline_counts_however_much_it_is(serve, unsigned):
+    """More than one batch waits when the deadline has passed: none of it is told that it came late."""
+    served = await serve(RoundPolicy(1, 5_000, 0.0, 60.0))
+    crowd = [unsigned(f"client-{i:04d}") for i in range(1_200)]
+    await served.join(crowd)
+    served.clock.at += 59.9
+    for device in crowd:
+        served.update(device)
+    served.clock.at += 0.2
+    late = unsigned("late")
+    served.update(late)
+    await served.actor._take_turn(served.actor._clock.now())
+    assert served.receipts.codes() == {"accepted": 1_200}
+    assert [(row.state, row.n_updates) for row in await list_rounds(served.db, "mail")] == [
+        ("completed", 1_200),
+        ("collecting", 0),
+    ]
+
+
+async def test_what_a_full_buffer_has_no_room_for_counts_in_the_next(serve, unsigned):
+    """The last update of one batch fills the round at its end: those of the next batch are not late."""
+    policy = RoundPolicy(500, 500, 0.0, 60.0, pacing=Pacing.BUFFERED, staleness_limit=1)
+    served = await serve(policy)
+    crowd = [unsigned(f"client-{i:04d}") for i in range(600)]
+    await served.join(crowd)
+    for device in crowd:
+        served.update(device)
+    served.clock.at += 61  # the round is due, so all that waits is served in one turn
+    await served.actor._take_turn(served.actor._clock.now())
+    assert served.receipts.codes() == {"accepted": 600}
+    assert [(row.state, row.n_updates) for row in await list_rounds(served.db, "mail")] == [
+        ("completed", 500),
+        ("collecting", 100),
+    ]
+
+
+async def test_an_order_behind_the_update_that_fills_the_round_does_no_harm(serve, operator):
+    """In the same batch, and in the one after: it is for a round that is over, which is an event and no crash."""
+    served = await serve(RoundPolicy(1, 1, 0.0, 60.0), enrolment_key=operator.key.public)
+    alice = operator.enrol("alice")
+    await served.join([alice])
+    served.update(alice)
+    served.actor.receive(InboundMessage(TOPICS.operator, operator.orders(1, 5.0, 7).payload, False))
+    await served.actor._take_turn(served.actor._clock.now())
+    assert served.receipts.codes() == {"accepted": 1}
+    events = await list_events(served.db, "mail", kind="order_refused")
+    assert [(event.code, event.round) for event in events] == [("unknown_round", 2)]
+
+
+async def test_an_order_and_an_update_that_end_the_round_share_a_batch(serve, operator):
+    """The operator cuts the round short in the moment in which a quorum arrives."""
+    served = await serve(RoundPolicy(1, 9, 30.0, 60.0), enrolment_key=operator.key.public)
+    alice = operator.enrol("alice")
+    await served.join([alice])
+    served.clock.at += 10
+    served.actor.receive(InboundMessage(TOPICS.operator, operator.orders(1, 10.0, 7).payload, False))
+    served.clock.at -= 5
+    served.update(alice)
+    served.clock.at += 5
+    await served.actor._take_turn(served.actor._clock.now())
+    first, second = await list_rounds(served.db, "mail")
+    assert (first.state, first.n_updates, first.max_time_s, first.min_time_s) == ("completed", 1, 10.0, 10.0)
+    assert (second.state, second.max_time_s) == ("collecting", 60.0)
+
+
+async def test_a_crowd_of_strangers_does_not_keep_the_operator_out(serve, operator):
+    """Every place that strangers share is full; the roster still gets in, and so does a member's update."""
+    small = IntakeLimits(max_waiting_per_sender=5, burst=20)
+    served = await serve(RoundPolicy(1, 9, 30.0, 60.0), limits=small, enrolment_key=operator.key.public)
+    alice, bob = operator.enrol("alice"), operator.enrol("bob")
+    await served.join([alice, bob])
+    served.flood(6_000)
+    served.actor.receive(InboundMessage(TOPICS.roster, operator.roster(1, alice=1), retained=False))
+    served.update(bob)
+    served.update(alice)
+    while len(served.actor._intake):
+        await served.actor._take_turn(served.actor._clock.now())
+    (adopted,) = await list_events(served.db, "mail", kind="roster_adopted")
+    assert adopted.detail == "version 1, 1 revoked"
+    codes = {receipt.client_id: receipt.code.value for receipt in served.receipts.sent}
+    assert (codes["alice"], codes["bob"]) == ("revoked", "accepted")
+    (full,) = await list_events(served.db, "mail", kind="intake_full")
+    assert "most from strangers" in full.detail
+
+
+async def test_members_and_the_selection_outlive_a_restart(serve, operator):
+    """The next federator draws from the same seed, knows the keys, and goes on with the open round."""
+    policy = RoundPolicy(1, 1, 0.0, 60.0, over_selection=0.0)
+    plan = {"enrolment_key": operator.key.public}
+    first = await serve(policy, **plan)
+    devices = [operator.enrol(f"client-{i}") for i in range(5)]
+    await first.join(devices)
+    first.update(devices[0])
+    await first.actor._take_turn(first.actor._clock.now())
+    asked = first.actor._engine.round.asked
+    assert (asked.n_selected, asked.n_eligible) == (1, 5)
+    second = await serve(policy, **plan)
+    assert second.actor._engine.round.asked == asked
+    assert second.actor._engine.selection_seed == first.actor._engine.selection_seed
+    for device in devices:
+        second.update(device, 2, 1)
+    await second.actor._take_turn(second.actor._clock.now())
+    codes = second.receipts.codes()
+    assert codes["accepted"] == 1
+    assert [row.round for row in await list_contributions(second.db, "mail")] == [1, 2]
+
+
+async def test_run_ends_when_it_is_told_to(serve):
+    """What was taken is answered; the round stays open for the next federator."""
+    served = await serve(RoundPolicy(1, 1, 0.0, 60.0))
+    running = asyncio.create_task(served.actor.run())
+    await asyncio.sleep(0)
+    served.actor.stop()
+    async with asyncio.timeout(5):
+        await running
+    assert not served.actor.finished
+
+
+async def test_a_published_model_is_noted_once_and_does_not_keep_the_loop_busy(serve, operator):
+    """With the next commit, or in a moment where there is none; afterwards the actor waits again."""
+    served = await serve(RoundPolicy(1, 1, 0.0, 60.0), enrolment_key=operator.key.public)
+    served.actor.model_published(0)
+    running = asyncio.create_task(served.actor.run())
+    await asyncio.sleep(1.5)
+    n_turns = 0
+    take_turn = served.actor._take_turn
+
+    async def counted(now):
+        nonlocal n_turns
+        n_turns += 1
+        await take_turn(now)
+
+    served.actor._take_turn = counted
+    await asyncio.sleep(0.3)
+    assert n_turns <= 1
+    served.actor.stop()
+    await running
+    (model,) = await list_models(served.db, "mail")
+    assert model.published_at is not None

@@ -1,0 +1,306 @@
+"""Who the clients are: nobody becomes one, or speaks for one, without what the operator signed."""
+
+from dataclasses import replace
+
+import pytest
+
+from federator.members import Change, Members
+from foltr.errors import MessageError
+from foltr.identity import SESSION_STEPS, SessionNonces, SigningKey
+from foltr.topics import ClientTopic, Topics
+
+
+@pytest.fixture
+def members(operator):
+    return Members("mail", operator.key.public)
+
+
+@pytest.fixture
+def alice(operator, members):
+    """A member, with nonce 10 the newest of hers."""
+    device = operator.enrol("alice")
+    members.apply(device.joins(10))
+    return device
+
+
+def refused(code):
+    return pytest.raises(MessageError, match=f"^{code}: ")
+
+
+# --- joining --------------------------------------------------------------------------------------------------
+
+
+def test_an_enrolled_device_joins(operator, members):
+    """Its key is kept with its membership: what it signs from now on is known to be its own."""
+    device = operator.enrol("alice", serial=7)
+    assert members.apply(device.joins()) == Change("joined", news=True, public_key=device.key.public, serial=7)
+    assert members.joined("alice")
+    assert list(members.online()) == ["alice"]
+    members.check_sender("alice", device.updates().signed)
+
+
+def test_a_join_without_an_enrolment_is_not_taken(operator, members):
+    """Where the operator's key is known, a name is not enough."""
+    with refused("not_enrolled"):
+        members.apply(operator.enrol("alice").but(enrolment=None).joins())
+    assert not members.is_known("alice")
+
+
+@pytest.mark.parametrize(
+    ("shows", "code"),
+    [
+        pytest.param(lambda operator: type(operator)().enrol("alice").enrolment, "not_enrolled", id="forged"),
+        pytest.param(lambda operator: operator.enrol("bob").enrolment, "not_enrolled", id="another client's"),
+        pytest.param(
+            lambda operator: operator.enrol("alice", federation="web").enrolment,
+            "not_enrolled",
+            id="for another federation",
+        ),
+        pytest.param(lambda operator: operator.roster(1), "not_enrolled", id="signed by the operator, but a roster"),
+        pytest.param(lambda _: b"\xc1", "malformed", id="junk"),
+        pytest.param(lambda _: b"", "malformed", id="empty"),
+    ],
+)
+def test_an_enrolment_that_is_not_this_clients_lets_nobody_in(operator, members, shows, code):
+    """The operator's statement about this name in this federation, or nothing."""
+    with refused(code):
+        members.apply(operator.enrol("alice").but(enrolment=shows(operator)).joins())
+    assert not members.is_known("alice")
+
+
+def test_an_enrolment_is_no_secret(operator, members):
+    """Whoever saw it pass by cannot join with it: the join is signed with the key it names."""
+    with refused("bad_signature"):
+        members.apply(operator.enrol("alice").but(key=SigningKey.generate()).joins())
+    with refused("bad_signature"):
+        members.apply(operator.enrol("alice").but(key=None).joins())
+    assert not members.is_known("alice")
+
+
+def test_a_join_signed_for_another_topic_lets_nobody_in(operator, members):
+    """The right key, the right words, but said on another client's topic."""
+    alice = operator.enrol("alice")
+    elsewhere = replace(alice.joins().signed, topic=Topics("mail").client("mallory", ClientTopic.JOIN))
+    with refused("bad_signature"):
+        members.apply(replace(alice.joins(), signed=elsewhere))
+
+
+def test_a_newer_enrolment_replaces_the_older_one(operator, members, alice):
+    """From the join on, the old key is nobody's; its enrolment does not come back."""
+    renewed = operator.enrol("alice")
+    change = members.apply(renewed.joins(11))
+    assert (change.public_key, change.serial) == (renewed.key.public, 2)
+    members.check_sender("alice", renewed.updates().signed)
+    with refused("bad_signature"):
+        members.check_sender("alice", alice.updates().signed)
+    with refused("revoked"):
+        members.apply(alice.joins(12))
+    members.check_sender("alice", renewed.updates().signed)
+
+
+def test_a_device_that_was_enrolled_anew_may_start_lower(operator, members, alice):
+    """Its store and its clock may be new too; the old key's messages are no danger any more."""
+    members.apply(alice.status(True, 11))
+    renewed = operator.enrol("alice")
+    members.apply(renewed.joins(3))
+    assert members.newest_nonce("alice") == 3
+    assert list(members.online()) == ["alice"]
+    assert members.apply(renewed.status(False, 4)) == Change("offline", news=True)
+
+
+# --- messages of members --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", ["leaves", "status", "updates"])
+def test_nobody_speaks_for_a_member(operator, members, alice, make):
+    """Another key, no key, and another member's key: each is refused, and nothing changed."""
+    for key in (SigningKey.generate(), None, operator.enrol("mallory").key):
+        forger = alice.but(key=key)
+        said = forger.status(False, 99) if make == "status" else getattr(forger, make)(nonce=99)
+        with refused("bad_signature"):
+            members.check_sender("alice", said.signed) if make == "updates" else members.apply(said)
+    assert list(members.online()) == ["alice"]
+    assert members.newest_nonce("alice") == 10
+
+
+def test_a_stranger_is_asked_to_join(operator, members):
+    """A signature proves nothing before the enrolment was shown."""
+    with refused("unknown_client"):
+        members.check_sender("bob", operator.enrol("bob").updates().signed)
+
+
+def test_who_left_is_asked_to_join(members, alice):
+    """The key is still known, but the client is no member."""
+    assert members.apply(alice.leaves(11)) == Change("left", news=True)
+    with refused("unknown_client"):
+        members.check_sender("alice", alice.updates().signed)
+    assert (members.n_joined(), list(members.online())) == (0, [])
+
+
+def test_a_stranger_who_leaves_or_is_offline_changes_nothing(operator, members):
+    """Nobody has a row for it."""
+    bob = operator.enrol("bob")
+    assert members.apply(bob.leaves(1)) is None
+    assert members.apply(bob.status(True, 1)) is None
+    assert not members.is_known("bob")
+
+
+# --- nonces ---------------------------------------------------------------------------------------------------
+
+
+def test_a_replayed_join_does_not_bring_back_who_left(members, alice):
+    """Its nonce is below that of the leave."""
+    recorded = alice.joins(10)
+    members.apply(alice.leaves(11))
+    with refused("replayed"):
+        members.apply(recorded)
+    assert not members.joined("alice")
+
+
+def test_a_replayed_leave_does_not_end_a_membership(members, alice):
+    """Left and joined again: the old leave is over."""
+    recorded = alice.leaves(11)
+    members.apply(recorded)
+    members.apply(alice.joins(12))
+    with refused("replayed"):
+        members.apply(recorded)
+    assert members.joined("alice")
+
+
+def test_a_replayed_status_does_not_change_who_is_online(members, alice):
+    """Recorded while it was gone, sent again when it is back."""
+    recorded = alice.status(False, 11)
+    members.apply(recorded)
+    members.apply(alice.status(True, 12))
+    with refused("replayed"):
+        members.apply(recorded)
+    assert list(members.online()) == ["alice"]
+
+
+def test_a_repeated_join_does_not_bring_back_who_went_offline(members, alice):
+    """The newest join of all may be delivered twice; the status that came after it stands."""
+    recorded = alice.joins(12)
+    members.apply(recorded)
+    members.apply(alice.status(False, 13))
+    assert members.apply(recorded) == Change("joined", news=False, public_key=alice.key.public, serial=1)
+    assert list(members.online()) == []
+    members.apply(alice.joins(14))
+    assert list(members.online()) == ["alice"]
+
+
+def test_what_is_delivered_twice_is_taken_twice(members, alice):
+    """QoS 1 may repeat a message; the second time there is no news and no error."""
+    assert members.apply(alice.joins(10)).news is False
+    assert [members.apply(alice.status(False, 11)).news for _ in range(2)] == [True, False]
+    assert [members.apply(alice.leaves(12)).news for _ in range(2)] == [True, False]
+
+
+def test_what_the_broker_retained_is_no_replay(members, alice):
+    """At every connection it repeats the newest status; older ones are silent as well."""
+    members.apply(alice.status(True, 11))
+    assert members.apply(alice.status(True, 11, retained=True)) is None
+    assert members.apply(alice.status(False, 9, retained=True)) is None
+    assert members.apply(alice.status(False, 12, retained=True)) == Change("offline", news=True)
+
+
+def test_the_last_will_of_an_older_session_is_out_of_date(members, alice):
+    """The broker finds a dead connection after the device is back: the device stays online."""
+    nonces = SessionNonces()
+    nonces.begin_session()
+    members.apply(alice.status(True, nonces.next()))
+    stale_will = alice.status(False, nonces.last_will())
+    nonces.begin_session()
+    members.apply(alice.status(True, nonces.next()))
+    with refused("replayed"):
+        members.apply(stale_will)
+    assert list(members.online()) == ["alice"]
+    assert members.apply(alice.status(False, nonces.last_will())) == Change("offline", news=True)
+    assert nonces.last_will() // SESSION_STEPS == nonces.session
+
+
+def test_statuses_and_memberships_count_apart(members, alice):
+    """The last will is above everything of its session; it does not make the leave before it a replay."""
+    members.apply(alice.status(False, 1_000))
+    assert members.apply(alice.leaves(11)) == Change("left", news=True)
+    assert members.newest_nonce("alice") == 11
+
+
+# --- roster ---------------------------------------------------------------------------------------------------
+
+
+def test_a_roster_revokes_a_member(operator, members, alice):
+    """Nothing of it is taken any more, with the right key or not, and its enrolment opens nothing."""
+    roster, revoked = members.adopt_roster(operator.roster(1, alice=1))
+    assert (roster.version, revoked, members.roster_version) == (1, ["alice"], 1)
+    with refused("revoked"):
+        members.check_sender("alice", alice.updates().signed)
+    for said in (alice.joins(11), alice.leaves(12), alice.status(True, 13)):
+        with refused("revoked"):
+            members.apply(said)
+    assert (members.joined("alice"), list(members.online())) == (False, [])
+
+
+def test_an_enrolment_above_the_revoked_serial_lets_the_client_in_again(operator, members, alice):
+    """A lost device is replaced under the same name."""
+    members.adopt_roster(operator.roster(1, alice=1))
+    renewed = operator.enrol("alice")
+    members.apply(renewed.joins(1))
+    members.check_sender("alice", renewed.updates().signed)
+    with refused("bad_signature"):
+        members.check_sender("alice", alice.updates().signed)
+
+
+def test_a_revocation_of_older_serials_leaves_the_member_alone(operator, members):
+    """It was renewed before the roster came."""
+    operator.enrol("alice")
+    renewed = operator.enrol("alice")
+    members.apply(renewed.joins(11))
+    assert members.adopt_roster(operator.roster(1, alice=1))[1] == []
+    members.check_sender("alice", renewed.updates().signed)
+
+
+def test_who_was_revoked_before_it_joined_does_not_get_in(operator, members):
+    """The roster may come first."""
+    bob = operator.enrol("bob")
+    assert members.adopt_roster(operator.roster(1, bob=1))[1] == []
+    with refused("revoked"):
+        members.apply(bob.joins())
+
+
+@pytest.mark.usefixtures("alice")
+def test_a_roster_is_told_once(operator, members):
+    """The same version again, as the broker retains it, changes nothing; a newer one names who is new on it."""
+    first = operator.roster(3, alice=1)
+    members.adopt_roster(first)
+    assert members.adopt_roster(first) is None
+    bob = operator.enrol("bob")
+    members.apply(bob.joins())
+    assert members.adopt_roster(operator.roster(4, alice=1, bob=2))[1] == ["bob"]
+
+
+def test_an_older_roster_brings_nobody_back(operator, members, alice):
+    """Replayed by whoever kept it."""
+    older = operator.roster(1)
+    members.adopt_roster(operator.roster(2, alice=1))
+    with refused("replayed"):
+        members.adopt_roster(older)
+    with refused("revoked"):
+        members.apply(alice.joins(11))
+
+
+@pytest.mark.parametrize(
+    ("roster", "code"),
+    [
+        pytest.param(lambda operator: type(operator)().roster(9, alice=1), "bad_signature", id="forged"),
+        pytest.param(lambda operator: operator.roster(9, "web", alice=1), "bad_signature", id="another federation"),
+        pytest.param(lambda operator: operator.enrol("alice").enrolment, "bad_signature", id="an enrolment"),
+        pytest.param(lambda _: b"\xc1", "malformed", id="junk"),
+        pytest.param(lambda operator: operator.roster(9, alice=1)[:-70], "malformed", id="truncated"),
+    ],
+)
+def test_a_roster_that_is_not_the_operators_revokes_nobody(operator, members, alice, roster, code):
+    """Whatever version it claims."""
+    with refused(code):
+        members.adopt_roster(roster(operator))
+    assert members.roster_version == 0
+    members.check_sender("alice", alice.updates().signed)

@@ -1,0 +1,276 @@
+"""The two pacing policies, withdrawn updates, and the operator's deadline: what the round decides on each."""
+
+from dataclasses import replace
+
+import pytest
+
+from federator.round import (
+    Abandon,
+    AbandonReason,
+    Aggregate,
+    AskedClients,
+    Offer,
+    Pacing,
+    Record,
+    Reject,
+    Round,
+    RoundPolicy,
+    RoundState,
+)
+from foltr.errors import ProtocolViolationError
+from foltr.selection import cutoff, round_seed
+
+OPENED = 1_000.0
+POLICY = RoundPolicy(min_clients=2, max_clients=3, min_time_s=10.0, max_time_s=60.0)
+BUFFERED = replace(POLICY, pacing=Pacing.BUFFERED, staleness_limit=2)
+NAMES = [f"client-{i}" for i in range(10)]
+SEED = round_seed(b"s" * 32, 5)
+
+
+def opened(policy=POLICY, asked=None, base_version=4):
+    return Round.open(5, base_version, policy, OPENED, asked)
+
+
+def offer(client="a", number=5, base=4, update=None):
+    return Offer(client, update or f"update-of-{client}", number, base)
+
+
+def code(decision):
+    return decision.code.value if isinstance(decision, Reject) else "recorded"
+
+
+def filled(n, policy=POLICY):
+    round_ = opened(policy)
+    for client in NAMES[:n]:
+        assert isinstance(round_.decide(offer(client), OPENED), Record)
+    return round_
+
+
+# --- deadline with a random selection -------------------------------------------------------------------------
+
+
+def asked(n):
+    return AskedClients(SEED, cutoff(SEED, NAMES, n), n, len(NAMES))
+
+
+@pytest.mark.parametrize(
+    ("over_selection", "max_clients", "n_wanted"),
+    [(None, 3, None), (0.0, 3, 3), (0.5, 3, 5), (0.5, 4, 6), (1.0, 1, 2), (0.001, 3, 4)],
+)
+def test_over_selection_asks_more_than_are_needed(over_selection, max_clients, n_wanted):
+    """Some never answer; fractions are rounded up, and None asks all."""
+    assert RoundPolicy(max_clients=max_clients, over_selection=over_selection).n_wanted == n_wanted
+
+
+def test_a_round_takes_updates_of_those_it_asked():
+    """Exactly so many of the eligible, and the others are told that the round asked others."""
+    round_ = opened(replace(POLICY, max_clients=10), asked(4))
+    decisions = {client: code(round_.decide(offer(client), OPENED)) for client in NAMES}
+    assert sorted(decisions.values()) == ["not_selected"] * 6 + ["recorded"] * 4
+    assert set(round_.contributions) == {client for client in NAMES if round_.asked.includes(client)}
+
+
+def test_why_an_update_of_the_others_does_not_count():
+    """That this very update counted, or its round is another one, matters more than who was asked."""
+    round_ = opened(asked=asked(4))
+    other = next(client for client in NAMES if not round_.asked.includes(client))
+    assert code(round_.decide(offer(other), OPENED, stored_in_round=3)) == "duplicate"
+    assert code(round_.decide(offer(other, number=4), OPENED)) == "late"
+    assert code(round_.decide(offer(other, number=6), OPENED)) == "unknown_round"
+    assert code(round_.decide(offer(other, base=3), OPENED)) == "not_selected"
+    assert code(round_.decide(offer(other), OPENED + 61)) == "not_selected"
+
+
+@pytest.mark.parametrize("base", [3, 5])
+def test_with_a_deadline_every_other_model_is_stale(base):
+    """Whatever the staleness limit says: it belongs to the other policy."""
+    assert code(opened(replace(POLICY, staleness_limit=9)).decide(offer(base=base), OPENED)) == "stale"
+
+
+def test_with_a_deadline_a_straggler_is_late():
+    """Its round is over."""
+    assert code(opened().decide(offer(number=4, base=3), OPENED)) == "late"
+
+
+# --- buffered -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "base", "expected"),
+    [
+        pytest.param(5, 4, Record(staleness=0), id="up to date"),
+        pytest.param(4, 4, Record(staleness=0), id="an abandoned round's, same model"),
+        pytest.param(4, 3, Record(staleness=1), id="one model behind"),
+        pytest.param(3, 2, Record(staleness=2), id="at the limit"),
+        pytest.param(5, 2, Record(staleness=2), id="made for this round on an older model"),
+        pytest.param(2, 1, "stale", id="beyond the limit"),
+        pytest.param(0, 0, "stale", id="far beyond"),
+        pytest.param(5, 5, "stale", id="on a model that is not there yet"),
+        pytest.param(6, 4, "unknown_round", id="for a round that is not there yet"),
+        pytest.param(6, 5, "unknown_round", id="the next round and its model"),
+    ],
+)
+def test_a_buffer_takes_stragglers_up_to_a_limit(number, base, expected):
+    """How old is counted in models, not in rounds, and told with what is recorded."""
+    decision = opened(BUFFERED).decide(offer(number=number, base=base), OPENED)
+    assert decision == expected if isinstance(expected, Record) else code(decision) == expected
+
+
+def test_a_limit_of_zero_takes_the_newest_model_only():
+    """Updates for an earlier round still count if their model is still the newest."""
+    round_ = opened(replace(BUFFERED, staleness_limit=0))
+    assert code(round_.decide(offer("a", number=4, base=3), OPENED)) == "stale"
+    assert code(round_.decide(offer("b", number=4, base=4), OPENED)) == "recorded"
+
+
+def test_a_client_fills_one_place_of_a_buffer():
+    """Its second update, for whatever round, waits for the next filling; the first again is a duplicate."""
+    round_ = opened(BUFFERED)
+    assert code(round_.decide(offer("a", number=4, base=3), OPENED)) == "recorded"
+    assert code(round_.decide(offer("a", number=4, base=3), OPENED)) == "duplicate"
+    assert code(round_.decide(offer("a", update="newer"), OPENED)) == "already_contributed"
+    assert code(round_.decide(offer("b", number=4, base=3), OPENED, stored_in_round=4)) == "duplicate"
+
+
+def test_a_full_buffer_is_aggregated_at_once():
+    """Before any minimum time; and what comes then is not squeezed in."""
+    round_ = filled(3, BUFFERED)
+    assert round_.full
+    assert round_.next_step(OPENED) == Aggregate()
+    assert code(round_.decide(offer("late"), OPENED)) == "late"
+    assert len(round_.contributions) == 3
+
+
+def test_a_buffer_that_does_not_fill_ends_at_its_deadline():
+    """With a quorum it makes a model, without one it is given up, as any round."""
+    assert filled(2, BUFFERED).next_step(OPENED + 60) == Aggregate()
+    assert filled(1, BUFFERED).next_step(OPENED + 60) == Abandon(AbandonReason.TOO_FEW_CLIENTS)
+
+
+def test_why_it_is_stale_is_told():
+    """A device's owner reads which model was wanted, and in a buffer how old it might have been."""
+    assert opened().decide(offer(base=3), OPENED).detail == "trained on model 3; round 5 is based on 4"
+    stale = opened(BUFFERED).decide(offer(number=1, base=1), OPENED)
+    assert stale.detail == "trained on model 1; round 5 is based on 4; at most 2 older"
+
+
+# --- withdrawn ------------------------------------------------------------------------------------------------
+
+
+def test_a_withdrawn_update_counts_no_more():
+    """The quorum is counted without it, and a full round has a place again."""
+    round_ = filled(3)
+    assert round_.withdraw("client-0")
+    assert list(round_.contributions) == ["client-1", "client-2"]
+    assert not round_.full
+    assert round_.next_step(OPENED) is None
+    assert code(round_.decide(offer("new"), OPENED)) == "recorded"
+    assert round_.next_step(OPENED) == Aggregate()
+
+
+def test_a_quorum_can_be_lost_again():
+    """One of two is withdrawn: the round waits for another until its deadline."""
+    round_ = filled(2)
+    assert round_.next_step(OPENED + 10) == Aggregate()
+    round_.withdraw("client-1")
+    assert round_.next_step(OPENED + 10) is None
+    assert round_.wake_at() == OPENED + 60
+    assert round_.next_step(OPENED + 60) == Abandon(AbandonReason.TOO_FEW_CLIENTS)
+
+
+def test_what_is_not_there_cannot_be_withdrawn():
+    """Nothing changes."""
+    round_ = filled(2)
+    assert not round_.withdraw("stranger")
+    assert len(round_.contributions) == 2
+
+
+@pytest.mark.parametrize("state", sorted(set(RoundState) - {RoundState.COLLECTING}))
+def test_a_decided_round_gives_nothing_back(state):
+    """Its updates may be in a model already; a revocation comes too late for it."""
+    round_ = replace(filled(2), state=state)
+    assert not round_.withdraw("client-0")
+    assert len(round_.contributions) == 2
+
+
+# --- the operator's deadline ----------------------------------------------------------------------------------
+
+
+def test_a_deadline_is_counted_from_the_opening():
+    """Whenever the order comes, also to make the round longer."""
+    round_ = opened()
+    round_.set_deadline(20.0)
+    assert (round_.closes_at, round_.wake_at()) == (OPENED + 20, OPENED + 20)
+    assert code(round_.decide(offer("a"), OPENED + 19.9)) == "recorded"
+    assert code(round_.decide(offer("b"), OPENED + 20)) == "late"
+    round_.set_deadline(200.0)
+    assert code(round_.decide(offer("b"), OPENED + 199)) == "recorded"
+    assert round_.policy == replace(POLICY, max_time_s=200.0)
+
+
+def test_the_minimum_time_follows_a_shorter_deadline():
+    """With a quorum the round does not wait longer than it may last."""
+    round_ = filled(2)
+    round_.set_deadline(4.0)
+    assert round_.policy.min_time_s == 4.0
+    assert round_.next_step(OPENED + 3.9) is None
+    assert round_.next_step(OPENED + 4) == Aggregate()
+    round_.set_deadline(100.0)
+    assert round_.policy.min_time_s == 4.0, "what was ordered is not guessed back"
+
+
+@pytest.mark.parametrize(
+    ("n_updates", "step"),
+    [(0, Abandon(AbandonReason.NO_UPDATES)), (1, Abandon(AbandonReason.TOO_FEW_CLIENTS)), (2, Aggregate())],
+)
+def test_a_deadline_in_the_past_ends_the_round_now(n_updates, step):
+    """What has arrived decides how."""
+    round_ = filled(n_updates)
+    round_.set_deadline(5.0)
+    assert round_.next_step(OPENED + 30) == step
+    assert round_.wake_at() <= OPENED + 30
+    assert code(round_.decide(offer("new"), OPENED + 30)) == "late"
+
+
+@pytest.mark.parametrize("state", sorted(set(RoundState) - {RoundState.COLLECTING}))
+def test_a_decided_round_gets_no_other_deadline(state):
+    """The order raises and changes nothing."""
+    round_ = replace(filled(2), state=state)
+    before = replace(round_, contributions=dict(round_.contributions))
+    with pytest.raises(ProtocolViolationError, match="deadline_set is not allowed"):
+        round_.set_deadline(5.0)
+    assert round_ == before
+
+
+# --- after a restart ------------------------------------------------------------------------------------------
+
+
+def resumed(policy, *, asked=None, contributions=None):
+    times = {"opened_at": OPENED, "closes_at": OPENED + policy.max_time_s, "now": OPENED + 1, "grace_s": 0.0}
+    return Round.resume(
+        5, 4, policy, state=RoundState.COLLECTING, contributions=contributions or {}, asked=asked, **times
+    )
+
+
+def test_a_resumed_round_asks_the_same_clients():
+    """The draw was made once; a restart is no second chance for anyone."""
+    round_ = resumed(replace(POLICY, max_clients=10), asked=asked(4))
+    decisions = {client: code(round_.decide(offer(client), OPENED + 1)) for client in NAMES}
+    again = opened(replace(POLICY, max_clients=10), asked(4))
+    assert decisions == {client: code(again.decide(offer(client), OPENED + 1)) for client in NAMES}
+    assert sorted(decisions.values()) == ["not_selected"] * 6 + ["recorded"] * 4
+
+
+def test_a_resumed_buffer_goes_on_filling():
+    """Its policy, and what is in it already."""
+    round_ = resumed(BUFFERED, contributions={"a": "update-of-a", "b": "update-of-b"})
+    assert round_.decide(offer("c", number=3, base=2), OPENED + 1) == Record(staleness=2)
+    assert round_.next_step(OPENED + 1) == Aggregate()
+
+
+def test_a_resumed_round_keeps_the_ordered_deadline():
+    """As far as the grace allows, and with the minimum time that came with it."""
+    ordered = filled(2)
+    ordered.set_deadline(4.0)
+    round_ = resumed(ordered.policy, contributions=ordered.contributions)
+    assert (round_.closes_at, round_.next_step(OPENED + 4)) == (OPENED + 4, Aggregate())
