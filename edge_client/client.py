@@ -1,6 +1,6 @@
 """The device SDK: rank, record clicks; training and sending happen behind it.
 
-    async with EdgeClient("mqtt://127.0.0.1:1883", federation="mail", client_id="device-7") as client:
+    async with EdgeClient(credentials="device-7.json") as client:
         serp = client.rank(features)
         client.record_clicks(serp, [0, 3])
 
@@ -14,67 +14,60 @@ import time
 import uuid
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-import structlog
 
 from broker.address import BrokerAddress
 from broker.link import InboundMessage, LastWill, MqttLink
-from edge_client.participation import Outgoing, Participation
-from edge_client.store import DeviceStore, Interaction, PendingUpdate
-from edge_client.training import Learner, LocalTraining, pdgd_learner
-from foltr import __version__
-from foltr.codec import decode, encode
-from foltr.errors import DataError, MessageError, UnavailableError
+from edge_client.correspondence import Correspondence
+from edge_client.outbox import Outbox
+from edge_client.participation import Participation
+from edge_client.serps import Serp, clicks_on, make_serp
+from edge_client.store import DeviceStore, PendingUpdate
+from edge_client.trainer import Trainer
+from edge_client.training import Learner, pdgd_learner
+from edge_client.transfer import ModelInParts
+from foltr.codec import open_envelope
+from foltr.credentials import Credentials, read_credentials
+from foltr.errors import DataError, MessageError, SettingsError, UnavailableError
+from foltr.logs import get_logger
 from foltr.messages import (
+    MAX_CHUNKED_BYTES,
+    Chunk,
     DenseDelta,
     DeviceReaction,
-    Join,
     Leave,
+    Manifest,
     MembershipReceipt,
-    Message,
     ModelAnnouncement,
     ModelUpdate,
     PdgdTraining,
     ReceiptCode,
     RoundAnnouncement,
-    Status,
     UpdateReceipt,
     pack_vector,
-    unpack_vector,
 )
-from foltr.rankers import rank_by_score, sample_plackett_luce, score
 from foltr.topics import ClientTopic, Topics, check_name
 
-log = structlog.get_logger(__name__)
+__all__ = ["EdgeClient", "Serp"]
+
+log = get_logger(__name__)
 
 _GOODBYE_S = 2.0
-
-
-@dataclass(frozen=True, eq=False)
-class Serp:
-    """A result list as shown.
-
-    Attributes:
-        ranking: (shown,) int64, indices into the candidates given to `EdgeClient.rank`, best first.
-        model_version: the global model behind it; None before the first one arrived.
-    """
-
-    serp_id: str
-    ranking: npt.NDArray[np.int64]
-    model_version: int | None
-    features: npt.NDArray[np.float32]
 
 
 class EdgeClient:
     """One device of a federation.
 
     Args:
-        broker: ``mqtt://[user:password@]host[:port]``.
+        broker: ``mqtt[s]://[user:password@]host[:port]``; by default the one in ``credentials``.
+        federation, client_id: who this is; by default as ``credentials`` say.
+        credentials: what ``foltr enrol`` wrote for this device: everything it sends is signed, and only what
+            the federator signed is believed. Without them nothing is signed, and only a federator that takes
+            anyone (``--allow-unsigned``) will listen.
         store: the device's own SQLite file; by default ``{federation}-{client_id}.sqlite`` in the working
             directory. ``":memory:"`` for a device that need not survive a restart.
         explore: show samples of the ranker's Plackett-Luce distribution, which is what PDGD learns from;
@@ -88,10 +81,11 @@ class EdgeClient:
 
     def __init__(
         self,
-        broker: str,
+        broker: str | None = None,
         *,
-        federation: str,
-        client_id: str,
+        federation: str | None = None,
+        client_id: str | None = None,
+        credentials: str | Path | Credentials | None = None,
         store: str | Path | None = None,
         explore: bool = True,
         max_interactions: int = 10_000,
@@ -99,41 +93,44 @@ class EdgeClient:
         learner: Learner = pdgd_learner,
         give_up_after_s: float | None = None,
     ) -> None:
-        self.client_id = check_name("client_id", client_id)
-        self.federation = check_name("federation", federation)
-        self._address = BrokerAddress.parse(broker)
-        self._topics = Topics(federation)
+        if isinstance(credentials, str | Path):
+            credentials = read_credentials(Path(credentials), "device")
+        named = (None, None) if credentials is None else (credentials.federation, credentials.name)
+        self.federation = federation = _agreed("federation", federation, named[0])
+        self.client_id = client_id = _agreed("client_id", client_id, named[1])
         self._explore = explore
-        self._learner = learner
         self._rng = np.random.default_rng(seed)
-        self._store = DeviceStore(
-            store if store is not None else f"{federation}-{client_id}.sqlite",
-            client_id=client_id,
-            federation=federation,
-            max_interactions=max_interactions,
-        )
-        self._participation = Participation(self._store.pending_update(), random.Random(seed))  # noqa: S311
-        self._training: LocalTraining | None = None
         self._wake = asyncio.Event()
         self._news = asyncio.Condition()
         self._agent: asyncio.Task[None] | None = None
+        topics = Topics(federation)
+        # Before the store is opened: an address or a certificate that cannot be used leaves nothing locked behind.
         self._link = MqttLink(
-            self._address,
+            _address(broker, credentials),
             client_id=f"foltr:{federation}:{client_id}",  # no name holds a colon, so no two share an id
-            subscriptions=(
-                self._topics.model,
-                self._topics.round,
-                self._topics.client(client_id, ClientTopic.INBOX),
-            ),
+            subscriptions=(topics.model, topics.round, topics.client(client_id, ClientTopic.INBOX)),
             on_message=self._received,
             on_connected=self._connected,
-            last_will=LastWill(self._topics.client(client_id, ClientTopic.STATUS), encode(self._status(online=False))),
+            last_will=self._begin_session,
             # The retained topics hold all a returning device needs, and what it missed it asks for by
             # resending; a broker should not queue every round for every device that is switched off.
             persistent=False,
             give_up_after_s=give_up_after_s,
             on_failed=self._wake.set,
         )
+        self._store = DeviceStore(
+            store if store is not None else f"{federation}-{client_id}.sqlite",
+            client_id=client_id,
+            federation=federation,
+            max_interactions=max_interactions,
+        )
+        self._letters = letters = Correspondence(federation, client_id, credentials, self._store)
+        self._participation = Participation(client_id, letters.signed_pending_update(), random.Random(seed))  # noqa: S311
+        self._model_in_parts = ModelInParts()
+        self._trainer = Trainer(self._store, learner)
+        enrolment = None if credentials is None else credentials.enrolment_bytes
+        self._outbox = Outbox(self._link, letters, self._participation, self._model_in_parts, enrolment)
+        self._left = asyncio.Event()
         # How often each receipt code came, and how many distinct updates are known to count.
         self.receipts: dict[str, int] = {}
         self.n_updates_counted = 0
@@ -154,7 +151,7 @@ class EdgeClient:
         try:
             if self._link.connected and not self._participation.left:
                 async with asyncio.timeout(_GOODBYE_S):
-                    await self._publish(ClientTopic.STATUS, self._status(online=False), retain=True)
+                    await self._outbox.publish(ClientTopic.STATUS, self._letters.status(online=False), retain=True)
         except (UnavailableError, TimeoutError):
             log.debug("goodbye_not_sent", client_id=self.client_id)
         finally:
@@ -164,7 +161,7 @@ class EdgeClient:
     @property
     def model_version(self) -> int | None:
         """The global model in use; None before the first one arrived."""
-        return None if self._training is None else self._training.base_version
+        return None if self._trainer.copy is None else self._trainer.copy.base_version
 
     @property
     def n_waiting(self) -> int:
@@ -182,24 +179,13 @@ class EdgeClient:
             DataError: not a non-empty finite matrix, or not of the ranker's number of features, or so large that
                 scores are not finite.
         """
-        matrix = _as_features(features)
-        wanted = self._training_settings.serp_length if k is None else k
-        if wanted < 1:
-            raise DataError(f"k: {wanted} documents to show; at least 1 is needed")
-        shown = min(wanted, len(matrix))
-        if self._training is None:
-            scores = np.zeros(len(matrix), np.float32)
-        elif matrix.shape[1] != self._training.dim:
-            raise DataError(
-                f"features: {matrix.shape[1]} columns, but the federation's ranker has {self._training.dim}"
-            )
-        else:
-            with np.errstate(over="ignore", invalid="ignore"):  # told as an error instead
-                scores = score(self._training.weights, matrix)
-            if not np.isfinite(scores).all():
-                raise DataError("features: too large, the scores are not finite; normalise them to [0, 1]")
-        ranking = sample_plackett_luce(scores, shown, self._rng) if self._explore else rank_by_score(scores, shown)
-        return Serp(uuid.uuid4().hex, ranking, self.model_version, matrix)
+        return make_serp(
+            features,
+            self._training_settings.serp_length if k is None else k,
+            None if self._trainer.copy is None else self._trainer.copy.weights,
+            self.model_version,
+            self._rng if self._explore else None,
+        )
 
     def record_clicks(self, serp: Serp, clicked: Sequence[int]) -> None:
         """Record the user's clicks on a shown list: positions from 0, best first; none is a record too.
@@ -209,23 +195,19 @@ class EdgeClient:
         Raises:
             DataError: a position outside the list.
         """
-        clicks = np.zeros(len(serp.ranking), np.bool_)
-        for position in clicked:
-            if not 0 <= position < len(clicks):
-                raise DataError(f"clicked: position {position} is outside the list (0 to {len(clicks) - 1})")
-            clicks[position] = True
+        clicks = clicks_on(serp, clicked)
         if serp in self._recorded:  # the store forgets a list once its update counts
             return
         n_dropped = self._store.n_dropped
         interaction = self._store.add_interaction(serp.serp_id, serp.features, serp.ranking, clicks)
         self._recorded.add(serp)
-        training = self._training
-        if interaction is None or training is None:
-            return
-        if self._store.n_dropped > n_dropped or len(serp.features[0]) != training.dim:
-            self._fold_waiting()
-        elif len(training.interaction_ids) < self._training_settings.max_interactions:
-            self._learn(training, interaction)
+        if interaction is not None:
+            self._trainer.take_new(
+                interaction,
+                self._training_settings,
+                in_order=self._store.n_dropped == n_dropped,
+                is_pending=self._participation.pending is not None,
+            )
             self._contribute()
 
     async def wait_connected(self, timeout_s: float = 30.0) -> None:
@@ -275,40 +257,63 @@ class EdgeClient:
             return False
         return True
 
-    async def leave(self) -> None:
+    async def leave(self, timeout_s: float = 10.0) -> bool:
         """Leave the federation: send nothing more from this client, and clear the retained status.
 
         What waits in the store stays there. A new client on the same store joins again.
 
+        Returns:
+            whether the federator confirmed it within ``timeout_s``. If not, the broker holds the message for a
+            federator that is away.
+
         Raises:
             UnavailableError: the broker did not take it; nothing was changed.
         """
-        message = Leave(federation=self.federation, client_id=self.client_id)
-        await self._link.publish(self._topics.client(self.client_id, ClientTopic.LEAVE), encode(message))
+        await self._outbox.publish(ClientTopic.LEAVE, Leave(federation=self.federation, client_id=self.client_id))
         self._participation.left = True
-        await self._link.publish(self._topics.client(self.client_id, ClientTopic.STATUS), b"", retain=True)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._left.wait()
+        except TimeoutError:
+            log.warning("leave_not_confirmed", client_id=self.client_id)
+        await self._link.publish(self._letters.topic(ClientTopic.STATUS), b"", retain=True)
+        return self._left.is_set()
 
     # --- what the network brings ----------------------------------------------------------------------------
 
     async def _connected(self) -> None:
+        self._outbox.connected()
         if self._participation.left:
             return
         self._participation.connected(time.monotonic())
-        await self._publish(ClientTopic.STATUS, self._status(online=True), retain=True)
+        await self._outbox.publish(ClientTopic.STATUS, self._letters.status(online=True), retain=True)
         self._wake.set()
+
+    def _begin_session(self) -> LastWill:
+        return self._letters.begin_session()
 
     def _received(self, message: InboundMessage) -> None:
         try:
-            if message.topic == self._topics.model:
-                self._take_model(decode(message.payload, ModelAnnouncement), message.payload)
-            elif message.topic == self._topics.round:
-                self._take_round(decode(message.payload, RoundAnnouncement))
-            else:
-                self._take_receipt(message.payload)
+            self._take(message)
         except MessageError as error:
-            log.warning("message_not_understood", topic=message.topic, cause=str(error))
+            log.warning("message_refused", topic=message.topic, client_id=self.client_id, cause=str(error))
         finally:
             self._wake.set()
+
+    def _take(self, message: InboundMessage) -> None:
+        envelope, topics = self._letters.open(message), self._letters.topics
+        if message.topic == topics.model and envelope.kind == Manifest.kind_name:
+            self._take_manifest(envelope.read(Manifest))
+        elif message.topic == topics.model:
+            self._take_model(envelope.read(ModelAnnouncement), message.payload)
+        elif message.topic == topics.round:
+            self._take_round(envelope.read(RoundAnnouncement))
+        elif message.topic != self._letters.topic(ClientTopic.INBOX):
+            self._take_chunk(envelope.read(Chunk))
+        elif envelope.kind == UpdateReceipt.kind_name:
+            self._take_update_receipt(envelope.read(UpdateReceipt))
+        else:
+            self._take_membership_receipt(envelope.read(MembershipReceipt))
 
     def _take_round(self, round_: RoundAnnouncement) -> None:
         if round_.federation == self.federation:
@@ -316,8 +321,20 @@ class EdgeClient:
             self._fold_waiting()
             self._contribute()
 
+    def _take_manifest(self, manifest: Manifest) -> None:
+        if manifest.federation == self.federation:
+            self._model_in_parts.announced(manifest, time.monotonic())
+
+    def _take_chunk(self, chunk: Chunk) -> None:
+        payload = self._model_in_parts.take(chunk, time.monotonic())
+        if payload is not None:
+            self._take_model(self._letters.open_model(payload).read(ModelAnnouncement), payload)
+
     def _take_model(self, model: ModelAnnouncement, payload: bytes) -> None:
-        if model.federation == self.federation and self._participation.announced_model(model):
+        if model.federation != self.federation:
+            return
+        self._model_in_parts.has(payload)
+        if self._participation.announced_model(model):
             try:
                 self._store.put_model(payload)
             except DataError as error:
@@ -325,14 +342,10 @@ class EdgeClient:
             self._start_training(model)
             self._contribute()
 
-    def _take_receipt(self, payload: bytes) -> None:
-        try:
-            receipt = decode(payload, UpdateReceipt)
-        except MessageError:
-            self._take_membership_receipt(decode(payload, MembershipReceipt))
+    def _take_update_receipt(self, receipt: UpdateReceipt) -> None:
+        if not self._letters.is_for_us(receipt):
             return
-        if (receipt.federation, receipt.client_id) != (self.federation, self.client_id):
-            return
+        receipt = self._outbox.as_about_update(receipt)
         self.receipts[receipt.code] = self.receipts.get(receipt.code, 0) + 1
         pending = self._participation.pending
         reaction = self._participation.update_receipt(receipt, time.monotonic())
@@ -353,8 +366,14 @@ class EdgeClient:
         self._contribute()
 
     def _take_membership_receipt(self, receipt: MembershipReceipt) -> None:
-        if receipt.code not in (ReceiptCode.JOINED, ReceiptCode.LEFT):
+        if not self._letters.is_for_us(receipt) or not self._letters.is_of_this_session(receipt):
+            return
+        if receipt.code is ReceiptCode.LEFT:
+            self._left.set()
+        elif receipt.code is not ReceiptCode.JOINED:
             log.error("join_refused", client_id=self.client_id, code=receipt.code, detail=receipt.detail)
+        if receipt.code is ReceiptCode.REPLAYED and receipt.newest_nonce is not None:
+            self._letters.rise_above(receipt.newest_nonce)
         self._participation.membership_receipt(receipt, time.monotonic())
 
     # --- training -------------------------------------------------------------------------------------------
@@ -369,48 +388,25 @@ class EdgeClient:
         if stored is None:
             return
         try:
-            model = decode(stored, ModelAnnouncement)
+            model = open_envelope(stored, MAX_CHUNKED_BYTES).read(ModelAnnouncement)
         except MessageError as error:
             log.warning("stored_model_not_understood", client_id=self.client_id, cause=str(error))
             return
+        self._model_in_parts.has(stored)
         self._participation.announced_model(model)
         self._start_training(model)
 
     def _start_training(self, model: ModelAnnouncement) -> None:
-        self._training = LocalTraining(unpack_vector(model.weights), model.version, self._learner)
+        self._trainer.begin(model)
         self._fold_waiting()
 
     def _fold_waiting(self) -> None:
-        """Learn what waits on the device and the working copy has not; start over if an update took some."""
-        training, model = self._training, self._participation.model
-        if training is None or model is None:
-            return
-        waiting = self._store.waiting_interactions(self._training_settings.max_interactions)
-        unusable = [item.id for item in waiting if item.features.shape[1] != training.dim]
-        if unusable:
-            log.warning("interactions_discarded", n=len(unusable), cause="another number of features")
-            self._store.discard_interactions(unusable)
-            waiting = [item for item in waiting if item.features.shape[1] == training.dim]
-        learned = training.interaction_ids
-        if learned != [item.id for item in waiting][: len(learned)]:
-            if self._participation.pending is not None:
-                return  # its interactions are on their way; ranking goes on with what was learned from them
-            training = LocalTraining(unpack_vector(model.weights), model.version, self._learner)
-            self._training = training
-        for interaction in waiting[len(training.interaction_ids) :]:
-            self._learn(training, interaction)
-
-    def _learn(self, training: LocalTraining, interaction: Interaction) -> None:
-        try:
-            training.learn(interaction, self._training_settings)
-        except DataError as error:
-            # One list that cannot be learned must not keep the others from it.
-            log.warning("interaction_discarded", cause=str(error))
-            self._store.discard_interactions([interaction.id])
+        is_pending = self._participation.pending is not None
+        self._trainer.fold_waiting(self._training_settings, is_pending=is_pending)
 
     def _contribute(self) -> None:
         """Make an update if a round is open and enough was learned."""
-        training, round_ = self._training, self._participation.round
+        training, round_ = self._trainer.copy, self._participation.round
         if training is None or round_ is None or not self._participation.may_contribute():
             return
         ids = training.interaction_ids
@@ -425,7 +421,7 @@ class EdgeClient:
             n_interactions=len(ids),
             body=DenseDelta(dim=training.dim, values=pack_vector(training.delta())),
         )
-        pending = PendingUpdate(update.update_id, update.round, encode(update))
+        pending = PendingUpdate(update.update_id, update.round, self._letters.seal(update, ClientTopic.UPDATES))
         try:
             self._store.put_update(pending, ids)
         except DataError as error:
@@ -441,46 +437,31 @@ class EdgeClient:
         while True:
             self._wake.clear()
             if self._link.connected:
-                await self._send_due()
+                await self._outbox.send_due()
             async with self._news:
                 self._news.notify_all()
-            pause = self._participation.next_due_at() - time.monotonic() if self._link.connected else 60.0
+            pause = self._outbox.next_due_at() - time.monotonic() if self._link.connected else 60.0
             try:
                 async with asyncio.timeout(max(0.0, min(pause, 60.0))):
                     await self._wake.wait()
             except TimeoutError:
                 pass
 
-    async def _send_due(self) -> None:
-        for outgoing in self._participation.due(time.monotonic()):
-            pending = self._participation.pending
-            try:
-                if outgoing is Outgoing.JOIN:
-                    join = Join(federation=self.federation, client_id=self.client_id, sdk_version=__version__)
-                    await self._publish(ClientTopic.JOIN, join)
-                elif pending is not None:
-                    topic = self._topics.client(self.client_id, ClientTopic.UPDATES)
-                    await self._link.publish(topic, pending.payload)
-            except UnavailableError as error:
-                log.debug("will_send_again", what=str(outgoing), cause=str(error))
 
-    async def _publish(self, topic: ClientTopic, message: Message, *, retain: bool = False) -> None:
-        await self._link.publish(self._topics.client(self.client_id, topic), encode(message), retain=retain)
-
-    def _status(self, *, online: bool) -> Status:
-        return Status(federation=self.federation, client_id=self.client_id, online=online)
+def _agreed(name: str, given: str | None, of_credentials: str | None) -> str:
+    """What was given, or what the credentials say; SettingsError where neither, or the two differ."""
+    if given is not None and of_credentials is not None and given != of_credentials:
+        raise SettingsError(f"{name}: {given!r} was given, but the credentials are for {of_credentials!r}")
+    chosen = given if given is not None else of_credentials
+    if chosen is None:
+        raise SettingsError(f"{name}: name it, or give credentials, which do")
+    return check_name(name, chosen)
 
 
-def _as_features(features: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """A float32 copy (the application may reuse its buffer before the clicks come), or DataError."""
-    try:
-        exact = np.asarray(features)
-        if exact.dtype != np.float32:
-            exact = exact.astype(np.float64, casting="same_kind" if exact.dtype.kind == "c" else "unsafe")
-    except (TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"features: expected numbers, (documents, features): {error}") from error
-    if exact.ndim != 2 or 0 in exact.shape:
-        raise DataError(f"features: expected a non-empty matrix (documents, features), got shape {exact.shape}")
-    if not np.abs(exact).max() <= np.finfo(np.float32).max:  # written so that NaN fails it too
-        raise DataError("features: expected finite numbers that fit float32")
-    return np.array(exact, dtype=np.float32, order="C")
+def _address(broker: str | None, credentials: Credentials | None) -> BrokerAddress:
+    if credentials is not None:
+        access = credentials.broker
+        return BrokerAddress.of(access if broker is None else access.model_copy(update={"broker_url": broker}))
+    if broker is None:
+        raise SettingsError("broker: give the broker's address, or credentials, which hold it")
+    return BrokerAddress.parse(broker)

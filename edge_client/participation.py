@@ -1,7 +1,8 @@
 """What a device does next in its federation, decided without I/O.
 
 The agent tells it what arrived and when; it answers what to send. A join is sent until it is answered, and an
-update until it has its receipt, always the same bytes, with growing pauses.
+update until it has its receipt, always the same bytes, with growing pauses. An update too large for one message is
+offered instead; the federator answers with the chunks it lacks, and as long as they become fewer there is no pause.
 """
 
 import random
@@ -19,6 +20,7 @@ from foltr.messages import (
     UpdateReceipt,
     payload_digest,
 )
+from foltr.selection import is_selected, round_seed
 
 FIRST_RESEND_S = 5.0
 RESEND_LIMIT_S = 120.0
@@ -28,7 +30,8 @@ ANSWER_TIME_S = 2.0
 
 class Outgoing(StrEnum):
     JOIN = "join"
-    UPDATE = "update"
+    UPDATE = "update"  # or the offer of one that is too large for one message
+    CHUNKS = "chunks"  # some of those in `Participation.missing`
 
 
 @dataclass
@@ -52,12 +55,16 @@ class _Resend:
 class Participation:
     """One device's view of its federation. ``now`` is monotonic seconds."""
 
-    def __init__(self, pending: PendingUpdate | None, rng: random.Random) -> None:
+    def __init__(self, client_id: str, pending: PendingUpdate | None, rng: random.Random) -> None:
+        self._client_id = client_id
         self.model: ModelAnnouncement | None = None
         self.round: RoundAnnouncement | None = None
         self.pending = pending
         self.joined = False
         self.left = False
+        # The chunks of the pending update that the federator asked for last; empty once some were sent.
+        self.missing: list[int] = []
+        self._fewest_missing: int | None = None
         # The round of the last update that is settled for good: no second update for it is worth sending.
         self._settled_round = 0
         self._rng = rng
@@ -70,7 +77,7 @@ class Participation:
         """A new connection: say hello again, and do not wait to resend what is unanswered."""
         self.joined = False
         self._join = _Resend(due_at=now)
-        self._update = _Resend(due_at=now)
+        self._send_update_at(now)
 
     def announced_model(self, model: ModelAnnouncement) -> bool:
         """Take a model; False if it is the one we have."""
@@ -90,7 +97,7 @@ class Participation:
         if receipt.code is ReceiptCode.JOINED:
             self.joined = True
             if self.pending is not None:
-                self._update = _Resend(due_at=now)
+                self._send_update_at(now)
 
     def update_receipt(self, receipt: UpdateReceipt, now: float) -> DeviceReaction | None:
         """What to do with the pending update; None if the receipt is not about it."""
@@ -105,6 +112,9 @@ class Participation:
         if reaction is DeviceReaction.SEND_AGAIN:
             pause = FIRST_RESEND_S if receipt.retry_after_s is None else receipt.retry_after_s
             self._update.due_at = self._update.not_before = now + pause * self._rng.uniform(1.0, 1.5)
+            self.missing = []  # perhaps more by then: asked again
+        elif reaction is DeviceReaction.SEND_CHUNKS:
+            self._asked_for(receipt.missing or [], now)
         elif reaction is DeviceReaction.JOIN_AGAIN:
             self.joined = False
             self._join = _Resend(due_at=now)
@@ -112,6 +122,12 @@ class Participation:
             self._settled_round = self.pending.round
             self.pending = None
         return reaction
+
+    def _asked_for(self, missing: list[int], now: float) -> None:
+        if self._fewest_missing is None or len(missing) < self._fewest_missing:
+            self._update = _Resend(due_at=now)  # it gets through: no reason to hesitate
+        self.missing = missing
+        self._fewest_missing = len(missing)
 
     # --- what to do -----------------------------------------------------------------------------------------
 
@@ -125,16 +141,24 @@ class Participation:
             and self.round.round != self._settled_round
             and self.model is not None
             and self.model.version == self.round.base_version
+            and self._is_selected(self.round)
         )
+
+    def _is_selected(self, round_: RoundAnnouncement) -> bool:
+        """Worked out here, not taken from anyone: the round's seed follows from the federation's first."""
+        asked = round_.selection
+        if asked is None:
+            return True
+        return is_selected(round_seed(asked.first_seed, round_.round), asked.cutoff, self._client_id)
 
     def contribute(self, update: PendingUpdate, now: float) -> None:
         self.pending = update
-        self._update = _Resend(due_at=now)
+        self._send_update_at(now)
 
     def still_pending(self, update: PendingUpdate, now: float) -> None:
         """Its receipt came and could not be stored: ask for it again after a pause."""
         self.pending = update
-        self._update = _Resend(due_at=now + FIRST_RESEND_S)
+        self._send_update_at(now + FIRST_RESEND_S)
 
     def due(self, now: float) -> list[Outgoing]:
         """What to send now; each thing named counts as sent."""
@@ -147,8 +171,17 @@ class Participation:
         # Before the join is answered an update would only be refused.
         if self.joined and self.pending is not None and self._update.due_at <= now:
             self._update.sent(now, self._rng)
-            outgoing.append(Outgoing.UPDATE)
+            if self.missing:
+                outgoing.append(Outgoing.CHUNKS)
+            else:
+                outgoing.append(Outgoing.UPDATE)
+                self._fewest_missing = None  # after a pause any answer is news: the federator may be another one
         return outgoing
+
+    def take_missing(self) -> list[int]:
+        """The chunks that were asked for. Who sends some of them asks again what is missing."""
+        missing, self.missing = self.missing, []
+        return missing
 
     def next_due_at(self) -> float:
         """When `due` will next have something, if nothing arrives before."""
@@ -157,3 +190,7 @@ class Participation:
         if not self.joined:
             return self._join.due_at
         return float("inf") if self.pending is None else self._update.due_at
+
+    def _send_update_at(self, when: float) -> None:
+        self._update = _Resend(due_at=when)
+        self.missing, self._fewest_missing = [], None

@@ -174,6 +174,25 @@ class DeviceStore:
             else:
                 cursor.execute("DELETE FROM interactions WHERE update_id = ?", (update_id,))
 
+    def reseal_update(self, update_id: str, payload: bytes) -> None:
+        """The same update in other bytes, e.g. signed with another key."""
+        with self._transaction() as cursor:
+            cursor.execute("UPDATE pending_update SET payload = ? WHERE update_id = ?", (payload, update_id))
+
+    # --- sessions -------------------------------------------------------------------------------------------
+
+    def newest_session(self) -> int:
+        """The highest session that was begun on this device; 0 before the first."""
+        row = self._db.execute("SELECT value FROM meta WHERE key = 'session'").fetchone()
+        return 0 if row is None else int.from_bytes(row[0], "big")
+
+    def put_session(self, session: int) -> None:
+        """Remember a session before anything is sent in it: later ones must be higher, whatever the clock says."""
+        with self._transaction() as cursor:
+            cursor.execute(
+                "INSERT OR REPLACE INTO meta (key, value) VALUES ('session', ?)", (session.to_bytes(8, "big"),)
+            )
+
     # --- the newest model -----------------------------------------------------------------------------------
 
     def put_model(self, announcement: bytes) -> None:

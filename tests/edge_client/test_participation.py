@@ -22,11 +22,14 @@ from foltr.messages import (
     PdgdTraining,
     ReceiptCode,
     RoundAnnouncement,
+    Selection,
     UpdateReceipt,
     pack_vector,
     payload_digest,
 )
+from foltr.selection import HIGHEST_TICKET, round_seed, ticket
 
+CLIENT = "device-7"
 ID, OTHER_ID = "a" * 32, "b" * 32
 PENDING = PendingUpdate(ID, 4, b"payload")
 NOW = 1_000.0
@@ -34,7 +37,7 @@ LONGEST = 1.25  # times the pause: a fleet does not resend in step
 
 
 def participation(pending=None):
-    return Participation(pending, random.Random(1))  # noqa: S311 (repeatable, no secret)
+    return Participation(CLIENT, pending, random.Random(1))  # noqa: S311 (repeatable, no secret)
 
 
 def model(version=3, weights=(0.0,)):
@@ -46,7 +49,7 @@ def model(version=3, weights=(0.0,)):
     )
 
 
-def round_announced(number=4, *, is_open=True, base_version=3):
+def round_announced(number=4, *, is_open=True, base_version=3, selection=None):
     return RoundAnnouncement(
         federation="mail",
         round=number,
@@ -55,13 +58,14 @@ def round_announced(number=4, *, is_open=True, base_version=3):
         opened_at=0.0,
         closes_at=1.0,
         training=PdgdTraining(),
+        selection=selection,
     )
 
 
 def update_receipt(code, update_id=ID, retry_after_s=None, payload=None):
     return UpdateReceipt(
         federation="mail",
-        client_id="device-7",
+        client_id=CLIENT,
         update_id=update_id,
         payload_digest=None if payload is None else payload_digest(payload),
         code=code,
@@ -70,7 +74,7 @@ def update_receipt(code, update_id=ID, retry_after_s=None, payload=None):
 
 
 def membership_receipt(code):
-    return MembershipReceipt(federation="mail", client_id="device-7", code=code)
+    return MembershipReceipt(federation="mail", client_id=CLIENT, code=code)
 
 
 def joined(pending=None):
@@ -125,7 +129,7 @@ def test_a_fleet_does_not_resend_in_step():
     """Two devices that start together do not stay together."""
     times = []
     for seed in range(20):
-        device = Participation(None, random.Random(seed))  # noqa: S311 (repeatable, no secret)
+        device = Participation(CLIENT, None, random.Random(seed))  # noqa: S311 (repeatable, no secret)
         device.connected(NOW)
         times.append(sending_times(device, 3)[-1])
     assert len(set(times)) == 20
@@ -202,7 +206,7 @@ def test_a_receipt_leads_to_its_reaction(code):
     device.due(NOW)
     reaction = device.update_receipt(update_receipt(code), NOW + 1)
     assert reaction is REACTIONS[code]
-    settled = reaction not in (DeviceReaction.SEND_AGAIN, DeviceReaction.JOIN_AGAIN)
+    settled = reaction not in (DeviceReaction.SEND_AGAIN, DeviceReaction.SEND_CHUNKS, DeviceReaction.JOIN_AGAIN)
     assert device.pending == (None if settled else PENDING)
     assert device.joined == (reaction is not DeviceReaction.JOIN_AGAIN)
 
@@ -337,6 +341,28 @@ def test_a_settled_round_gets_no_second_update_but_the_next_one_does(code):
     assert not device.may_contribute()
     device.announced_round(round_announced(5), NOW)
     assert device.may_contribute()
+
+
+def asked_up_to(cutoff, first_seed=b"s" * 32):
+    return Selection(first_seed=first_seed, cutoff=cutoff, n_selected=1, n_eligible=9)
+
+
+def test_a_device_that_was_not_asked_makes_no_update():
+    """It works its ticket out by itself, from the federation's first seed and the number of the round."""
+    mine = ticket(round_seed(b"s" * 32, 4), CLIENT)
+    below = (int.from_bytes(mine, "big") - 1).to_bytes(8, "big")
+    device = joined()
+    device.announced_model(model())
+    for cutoff, expected in ((mine, True), (below, False), (HIGHEST_TICKET, True), (bytes(8), False)):
+        device.announced_round(round_announced(4, selection=asked_up_to(cutoff)), NOW)
+        assert device.may_contribute() == expected
+
+
+def test_an_update_that_waits_is_sent_although_others_are_asked_now():
+    """It was made when this device was asked, and may count already: only its receipt can tell."""
+    device = joined(PENDING)
+    device.announced_round(round_announced(5, selection=asked_up_to(bytes(8))), NOW)
+    assert device.due(NOW) == [Outgoing.UPDATE]
 
 
 def test_rounds_that_start_over_are_taken():

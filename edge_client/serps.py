@@ -1,0 +1,85 @@
+"""Result lists: from features to a ranking, and from clicks to what is recorded. No I/O."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from foltr.errors import DataError
+from foltr.rankers import rank_by_score, sample_plackett_luce, score
+
+
+@dataclass(frozen=True, eq=False)
+class Serp:
+    """A result list as shown.
+
+    Attributes:
+        ranking: (shown,) int64, indices into the candidates given to `EdgeClient.rank`, best first.
+        model_version: the global model behind it; None before the first one arrived.
+    """
+
+    serp_id: str
+    ranking: npt.NDArray[np.int64]
+    model_version: int | None
+    features: npt.NDArray[np.float32]
+
+
+def make_serp(
+    features: npt.ArrayLike,
+    k: int,
+    weights: npt.NDArray[np.float64] | None,
+    model_version: int | None,
+    rng: np.random.Generator | None,
+) -> Serp:
+    """A list of ``k`` of the candidates, or of all if they are fewer.
+
+    Args:
+        features: (documents, features), finite.
+        weights: (features,) of the ranker; None before there is one: then all score alike.
+        rng: of the Plackett-Luce sample; None shows the best-scored documents.
+
+    Raises:
+        DataError: ``k`` is below 1, or ``features`` cannot be ranked.
+    """
+    matrix = _as_features(features)
+    if k < 1:
+        raise DataError(f"k: {k} documents to show; at least 1 is needed")
+    if weights is None:
+        scores = np.zeros(len(matrix), np.float32)
+    elif matrix.shape[1] != len(weights):
+        raise DataError(f"features: {matrix.shape[1]} columns, but the federation's ranker has {len(weights)}")
+    else:
+        with np.errstate(over="ignore", invalid="ignore"):  # told as an error instead
+            scores = score(weights, matrix)
+        if not np.isfinite(scores).all():
+            raise DataError("features: too large, the scores are not finite; normalise them to [0, 1]")
+    shown = min(k, len(matrix))
+    ranking = rank_by_score(scores, shown) if rng is None else sample_plackett_luce(scores, shown, rng)
+    return Serp(uuid.uuid4().hex, ranking, model_version, matrix)
+
+
+def clicks_on(serp: Serp, clicked: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """(shown,) bool from the clicked positions; DataError for a position outside the list."""
+    clicks = np.zeros(len(serp.ranking), np.bool_)
+    for position in clicked:
+        if not 0 <= position < len(clicks):
+            raise DataError(f"clicked: position {position} is outside the list (0 to {len(clicks) - 1})")
+        clicks[position] = True
+    return clicks
+
+
+def _as_features(features: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """A float32 copy (the application may reuse its buffer before the clicks come), or DataError."""
+    try:
+        exact = np.asarray(features)
+        if exact.dtype != np.float32:
+            exact = exact.astype(np.float64, casting="same_kind" if exact.dtype.kind == "c" else "unsafe")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"features: expected numbers, (documents, features): {error}") from error
+    if exact.ndim != 2 or 0 in exact.shape:
+        raise DataError(f"features: expected a non-empty matrix (documents, features), got shape {exact.shape}")
+    if not np.abs(exact).max() <= np.finfo(np.float32).max:  # written so that NaN fails it too
+        raise DataError("features: expected finite numbers that fit float32")
+    return np.array(exact, dtype=np.float32, order="C")

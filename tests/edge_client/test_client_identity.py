@@ -1,0 +1,226 @@
+"""A device with credentials, against real brokers: what it signs, whom it believes, how its sessions follow."""
+
+import asyncio
+import contextlib
+
+import numpy as np
+import pytest
+from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, content, device, model, see, until
+
+from edge_client.client import EdgeClient
+from edge_client.store import DeviceStore, PendingUpdate
+from foltr.codec import open_envelope
+from foltr.credentials import BrokerAccess, device_identity, write_secret
+from foltr.errors import SettingsError
+from foltr.identity import SESSION_STEPS, SigningKey
+from foltr.messages import Join, ModelUpdate, ReceiptCode, Status
+from foltr.topics import ClientTopic
+
+OPERATOR, FEDERATOR, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
+
+
+def identity(url, serial=1):
+    return device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", serial, BrokerAccess(broker_url=url))
+
+
+def enrolled(credentials, store=":memory:", **options):
+    return EdgeClient(credentials=credentials, store=store, learner=adding_learner, seed=1, **options)
+
+
+# --- who it is ------------------------------------------------------------------------------------------------
+
+
+async def test_credentials_are_enough(mqtt_broker, tmp_path):
+    """Federation, name, broker and key from one file."""
+    credentials = identity(mqtt_broker)
+    file = tmp_path / "device-7.json"
+    write_secret(file, credentials.model_dump_json())
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator, enrolled(file) as client:
+        assert (client.federation, client.client_id) == ("mail", "device-7")
+        envelope = open_envelope(await federator.next("join"))
+        assert envelope.is_signed_by(credentials.key.public, TOPICS.client("device-7", ClientTopic.JOIN))
+        assert envelope.read(Join).enrolment == credentials.enrolment_bytes
+
+
+@pytest.mark.parametrize("argument", [{"federation": "photos"}, {"client_id": "device-8"}])
+def test_arguments_must_agree_with_the_credentials(argument, nowhere, path):
+    """Told with both values, before anything is opened."""
+    with pytest.raises(SettingsError, match=r"was given, but the credentials are for '(mail|device-7)'"):
+        enrolled(identity(nowhere), path, **argument)
+    assert not path.exists()
+
+
+def test_what_cannot_be_used_leaves_no_store_behind(path):
+    """An address, or a certificate: told before the store is opened, so that it is not locked for the next try."""
+    access = BrokerAccess(broker_url="mqtts://127.0.0.1", ca="no certificate")
+    credentials = identity("mqtt://elsewhere").model_copy(update={"broker": access})
+    for wrong in (credentials, identity("nonsense://127.0.0.1")):
+        with pytest.raises(SettingsError):
+            enrolled(wrong, path)
+    assert not path.exists()
+
+
+def test_arguments_may_repeat_the_credentials(nowhere):
+    """And the broker may be another one than they name."""
+    client = enrolled(identity("mqtt://elsewhere"), federation="mail", client_id="device-7", broker=nowhere)
+    assert str(client._link.address) in nowhere
+    client._store.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"federation": "mail", "client_id": "device-7"}, "broker"),
+        ({"broker": "mqtt://127.0.0.1", "client_id": "device-7"}, "federation"),
+        ({"broker": "mqtt://127.0.0.1", "federation": "mail"}, "client_id"),
+    ],
+)
+def test_without_credentials_everything_must_be_named(arguments, name):
+    """The message names what is not there."""
+    with pytest.raises(SettingsError, match=f"^{name}: "):
+        EdgeClient(**arguments, store=":memory:")
+
+
+# --- whom it believes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [None, STRANGER], ids=["unsigned", "another key"])
+async def test_a_forged_announcement_is_ignored(mqtt_broker, key):
+    """Neither its model nor its round; the federator's own are taken."""
+    async with Federator(mqtt_broker) as forger, enrolled(identity(mqtt_broker)) as client:
+        await forger.announce(1, base=7, key=key)
+        await forger.next("join")
+        see(client, 1, 2)
+        await forger.nothing_on("updates")
+        assert client.model_version is None
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator, enrolled(identity(mqtt_broker)) as client:
+        await federator.announce(1, base=3)
+        assert (await client.next_round(timeout_s=WITHIN_S)).base_version == 3
+
+
+@pytest.mark.parametrize("key", [None, STRANGER], ids=["unsigned", "another key"])
+async def test_a_forged_receipt_is_ignored(mqtt_broker, key):
+    """Nobody but the federator ends an update; one that anybody may sign is no receipt."""
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator, enrolled(identity(mqtt_broker)) as client:
+        await federator.announce(1)
+        await client.next_round()
+        see(client, 1, 2)
+        update = await federator.update()
+        federator._key = None
+        await federator.receipt(update, ReceiptCode.ACCEPTED, key=key)
+        await federator.receipt(update, ReceiptCode.MALFORMED, named=False, key=key)
+        assert not await client.wait_settled(0.2)
+        assert client.receipts == {}
+        await federator.receipt(update, ReceiptCode.ACCEPTED, key=FEDERATOR)
+        assert await client.wait_settled(WITHIN_S)
+        assert client.receipts == {"accepted": 1}
+
+
+async def test_an_older_announcement_is_ignored_until_the_next_connection(mosquitto_server):
+    """What a connection has shown it does not take back; a new one may, since the broker may have lost the newest."""
+    url = mosquitto_server.url
+    async with enrolled(identity(url)) as client:
+        async with Federator(url, key=FEDERATOR) as federator:
+            await federator.announce(5, base=4, nonce=50)
+            await client.next_round()
+            await federator.announce(4, base=3, nonce=40)
+            await federator.announce(6, base=4, nonce=60)
+            assert (await client.next_round(after=5)).round == 6
+            assert client.model_version == 4
+            await federator.announce(4, base=3, nonce=40)
+        mosquitto_server.stop()
+        mosquitto_server.start()
+        await until(lambda: client.model_version == 3)
+
+
+# --- sessions -------------------------------------------------------------------------------------------------
+
+
+async def test_each_connection_rises_above_the_last_will_of_the_one_before(mosquitto_server):
+    """Over a broker that dies and a device that is started again."""
+    async with Federator(mosquitto_server.url) as federator, device(mosquitto_server.url) as client:
+        hello = open_envelope(await federator.next("status"))
+        assert hello.read(Status).online
+        assert hello.nonce // SESSION_STEPS == client._store.newest_session()
+    mosquitto_server.kill()
+    mosquitto_server.start()
+    async with Federator(mosquitto_server.url) as federator, device(mosquitto_server.url):
+        again = open_envelope(await federator.next("status"))
+        assert hello.nonce // SESSION_STEPS < again.nonce // SESSION_STEPS
+
+
+async def test_a_replayed_receipt_lifts_the_session(mqtt_broker, monkeypatch):
+    """The next join is above the newest nonce the federator has seen."""
+    monkeypatch.setattr("edge_client.participation.FIRST_RESEND_S", 0.2)
+    newest = (2**42) * SESSION_STEPS + 5
+    async with Federator(mqtt_broker, takes_joins=False) as federator, device(mqtt_broker):
+        nonce = open_envelope(await federator.next("join")).nonce
+        await federator.membership("device-7", ReceiptCode.REPLAYED, nonce=nonce, newest_nonce=newest)
+        async with asyncio.timeout(WITHIN_S):
+            while (nonce := open_envelope(await federator.next("join")).nonce) <= newest:
+                pass
+        assert nonce // SESSION_STEPS == 2**42 + 1
+
+
+async def test_membership_receipts_of_another_session_are_ignored(mqtt_broker):
+    """They answer what was sent before, perhaps by a device of the same name."""
+    federator = Federator(mqtt_broker, takes_joins=False, takes_leaves=False)
+    async with federator, device(mqtt_broker) as client:
+        nonce = open_envelope(await federator.next("join")).nonce
+        other = nonce - SESSION_STEPS
+        for code in (ReceiptCode.JOINED, ReceiptCode.LEFT):
+            await federator.membership("device-7", code, nonce=other)
+        await federator.membership("device-7", ReceiptCode.REPLAYED, nonce=other, newest_nonce=2**50)
+        await federator.announce(1)
+        await client.next_round()  # the inbox was heard before: one connection, in order
+        assert not client._participation.joined
+        assert not client._left.is_set()
+        assert client._letters._nonces.session == nonce // SESSION_STEPS
+        await federator.membership("device-7", ReceiptCode.JOINED, nonce=nonce)
+        await until(lambda: client._participation.joined)
+
+
+async def test_leave_tells_whether_it_was_confirmed(mqtt_broker):
+    """True with the federator's answer; False where it is away, and the broker holds the message for it."""
+    async with Federator(mqtt_broker), device(mqtt_broker) as client:
+        await client.wait_connected()
+        assert await client.leave(timeout_s=WITHIN_S)
+    async with device(mqtt_broker) as client:
+        await client.wait_connected()
+        assert not await client.leave(timeout_s=0.1)
+
+
+# --- an update from before ------------------------------------------------------------------------------------
+
+
+async def test_an_update_waits_for_the_new_enrolment(mqtt_broker, path):
+    """Made under a key that is replaced: the same update_id and content, under the new key, and it settles."""
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
+        await federator.announce(1)
+        async with enrolled(identity(mqtt_broker), path) as client:
+            await client.next_round()
+            see(client, 1, 2)
+            first = await federator.update()
+        renewed = identity(mqtt_broker, serial=2)
+        async with enrolled(renewed, path) as client:
+            payload = await federator.next("updates")
+            envelope = open_envelope(payload)
+            assert envelope.is_signed_by(renewed.key.public, TOPICS.client("device-7", ClientTopic.UPDATES))
+            assert envelope.read(ModelUpdate) == first
+            await federator.receipt(first, ReceiptCode.ACCEPTED)
+            assert await client.wait_settled(WITHIN_S)
+
+
+async def test_an_update_of_schema_version_1_is_made_again(mqtt_broker, path):
+    """The software was upgraded with an update on its way: its clicks are in the next one."""
+    features = np.zeros((1, N_FEATURES), np.float32)
+    features[0, 3] = 1.0
+    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)) as store:
+        made = store.add_interaction("serp", features, np.array([0]), np.array([True]))
+        store.put_update(PendingUpdate("a" * 32, 1, b"\x83\xa1v\x01\xa4kind\xa6update\xa4body\xc4\x00"), [made.id])
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, path):
+        await federator.say(TOPICS.model, model(), retain=True)
+        await federator.announce(2, min_interactions=1)
+        update = await federator.update()
+        assert update.update_id != "a" * 32
+        assert content(update) == [3]

@@ -1,0 +1,319 @@
+"""A ranker too large for one message, seen by one device: its model in chunks, its update offered and asked for."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from played import TOPICS, WITHIN_S, Federator, adding_learner, device, until
+
+from edge_client.client import EdgeClient
+from edge_client.transfer import WINDOW
+from foltr.chunks import Assembly, chunk_of, manifest_of
+from foltr.codec import encode, open_envelope
+from foltr.credentials import BrokerAccess, device_identity
+from foltr.identity import SigningKey
+from foltr.messages import (
+    CHUNK_BYTES,
+    MAX_CHUNKED_BYTES,
+    Chunk,
+    LinearRankerSpec,
+    Manifest,
+    ModelAnnouncement,
+    ModelUpdate,
+    PdgdTraining,
+    ReceiptCode,
+    RoundAnnouncement,
+    UpdateReceipt,
+    pack_vector,
+    payload_digest,
+)
+from foltr.topics import ClientTopic
+
+N_FEATURES = 7 * CHUNK_BYTES // 4 - 200  # seven chunks: more than are sent at once
+OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
+INBOX = TOPICS.client("device-7", ClientTopic.INBOX)
+
+
+class LargeModel:
+    """A model as a federator announces it, in parts."""
+
+    def __init__(self, version, value=0.0, key=None):
+        model = ModelAnnouncement(
+            federation="mail",
+            version=version,
+            ranker=LinearRankerSpec(n_features=N_FEATURES),
+            weights=pack_vector(np.full(N_FEATURES, value)),
+        )
+        self.payload = encode(model, TOPICS.model, version, key)
+        self.manifest = manifest_of(self.payload, "mail")
+        self.n_chunks = self.manifest.n_chunks
+
+    async def chunks(self, federator, indices=None):
+        for index in range(self.n_chunks) if indices is None else indices:
+            chunk = chunk_of(self.manifest, self.payload, index)
+            await federator.say(TOPICS.model_chunk(index), chunk, retain=True)
+
+    async def announce(self, federator, nonce=0):
+        await federator.say(TOPICS.model, self.manifest, retain=True, nonce=nonce)
+
+
+async def announce_round(federator, number=1, base=0):
+    announced = RoundAnnouncement(
+        federation="mail",
+        round=number,
+        open=True,
+        base_version=base,
+        opened_at=0.0,
+        closes_at=1.0,
+        training=PdgdTraining(min_interactions=1, max_interactions=1),
+    )
+    await federator.say(TOPICS.round, announced, retain=True)
+
+
+def count_chunks(client):
+    """The indices of the model's chunks that the device hears, as they come."""
+    heard, take = [], client._take_chunk
+
+    def counting(chunk):
+        heard.append(chunk.index)
+        take(chunk)
+
+    client._take_chunk = counting
+    return heard
+
+
+# --- the model ------------------------------------------------------------------------------------------------
+
+
+async def test_a_model_comes_in_chunks(mqtt_broker, nowhere, path):
+    """Each once, however it is announced again; and it is there after a restart without a network."""
+    async with Federator(mqtt_broker) as federator:
+        large = LargeModel(3, value=0.5)
+        await large.chunks(federator)
+        await large.announce(federator)
+        async with device(mqtt_broker, path) as client:
+            heard = count_chunks(client)
+            await until(lambda: client.model_version == 3)
+            await until(lambda: not client._outbox._subscribed)
+            assert sorted(heard) == list(range(large.n_chunks))
+            assert set(client._trainer.copy.weights.tolist()) == {0.5}
+            await large.chunks(federator)
+            await large.announce(federator, nonce=5)
+            await federator.nothing_on("updates")
+            assert len(heard) == large.n_chunks
+        async with device(mqtt_broker, path) as client:
+            heard = count_chunks(client)
+            assert client.model_version == 3
+            await client.wait_connected()
+            await federator.nothing_on("updates")
+            assert heard == []
+    async with device(nowhere, path) as client:
+        assert client.model_version == 3
+
+
+async def test_a_device_may_end_at_any_moment(mqtt_broker):
+    """Also while the broker is answering a subscription: ending it takes no time."""
+    async with Federator(mqtt_broker) as federator:
+        large = LargeModel(1)
+        await large.chunks(federator)
+        await large.announce(federator)
+        for i in range(12):
+            async with asyncio.timeout(WITHIN_S):
+                async with device(mqtt_broker) as client:
+                    await client.wait_connected()
+                    while client.model_version is None:  # noqa: ASYNC110
+                        await asyncio.sleep(0)
+                    await asyncio.sleep(i / 5_000)
+
+
+async def test_chunks_of_an_older_model_do_not_confuse(mqtt_broker):
+    """The federator is in the middle of publishing: what does not belong is passed over, the rest is taken."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        old, new = LargeModel(1, value=1.0), LargeModel(2, value=2.0)
+        await old.chunks(federator)
+        await new.chunks(federator, [0, 1, 2])
+        await old.announce(federator, nonce=1)
+        await federator.nothing_on("updates")
+        assert client.model_version is None
+        await new.chunks(federator, range(3, new.n_chunks))
+        await new.announce(federator, nonce=2)
+        await until(lambda: client.model_version == 2)
+        assert set(client._trainer.copy.weights.tolist()) == {2.0}
+
+
+async def test_a_model_that_stays_incomplete_is_given_up_and_taken_up(mqtt_broker, monkeypatch, caplog):
+    """After a while without a chunk, with a line in the log; the next announcement needs only what was missing."""
+    monkeypatch.setattr("edge_client.transfer.MODEL_PATIENCE_S", 0.2)
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        heard, large = count_chunks(client), LargeModel(4)
+        await large.chunks(federator, [0, 1, 2, 4])
+        await large.announce(federator, nonce=1)
+        await until(lambda: "model_incomplete" in caplog.text)
+        await until(lambda: not client._outbox._subscribed)
+        assert f"n_missing={large.n_chunks - 4}" in caplog.text
+        await large.chunks(federator, [3, 5, 6])
+        await federator.nothing_on("updates")
+        assert client.model_version is None
+        await large.announce(federator, nonce=2)
+        await until(lambda: client.model_version == 4)
+        assert sorted(heard) == list(range(large.n_chunks))
+
+
+async def test_a_lost_connection_does_not_lose_the_chunks(mosquitto_server):
+    """The broker is restarted with half a model here: the other half comes over the next connection."""
+    url = mosquitto_server.url
+    async with device(url) as client:
+        heard, large = count_chunks(client), LargeModel(4)
+        async with Federator(url) as federator:
+            await large.chunks(federator, [0, 1, 2])
+            await large.announce(federator)
+            await until(lambda: len(heard) == 3)
+        mosquitto_server.stop()
+        mosquitto_server.start()
+        async with Federator(url) as federator:
+            await until(lambda: client._link.connected)
+            await large.chunks(federator, [3, 4, 5, 6])
+            await large.announce(federator, nonce=1)
+            await until(lambda: client.model_version == 4)
+    assert sorted(set(heard)) == list(range(large.n_chunks))
+    assert not {0, 1, 2} & set(heard[3:])
+
+
+@pytest.mark.parametrize("what", ["the manifest", "a chunk", "the model"])
+async def test_each_layer_must_be_the_federators(mqtt_broker, what):
+    """A device with credentials believes neither a manifest, nor a chunk, nor the model in them from anyone else."""
+    credentials = device_identity(
+        OPERATOR, FEDERATOR.public, "mail", "device-7", 1, BrokerAccess(broker_url=mqtt_broker)
+    )
+    stranger = SigningKey.generate()
+    client = EdgeClient(credentials=credentials, store=":memory:", learner=adding_learner)
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator, client:
+        forged = LargeModel(9, key=stranger if what == "the model" else FEDERATOR)
+        federator._key = stranger if what == "a chunk" else FEDERATOR
+        await forged.chunks(federator)
+        federator._key = stranger if what == "the manifest" else FEDERATOR
+        await forged.announce(federator)
+        await federator.nothing_on("updates")
+        assert client.model_version is None
+        federator._key = FEDERATOR
+        genuine = LargeModel(1, key=FEDERATOR)
+        await genuine.chunks(federator)
+        await genuine.announce(federator, nonce=1)
+        await until(lambda: client.model_version == 1)
+
+
+# --- the update -----------------------------------------------------------------------------------------------
+
+
+async def contributing(federator, client):
+    """Have ``client`` make an update of the large ranker; returns the manifest that it offers."""
+    large = LargeModel(0)
+    await large.chunks(federator)
+    await large.announce(federator)
+    await announce_round(federator)
+    await client.next_round(timeout_s=WITHIN_S)
+    client.record_clicks(client.rank(np.ones((1, N_FEATURES), np.float32)), [0])
+    return open_envelope(await federator.next("chunks")).read(Manifest)
+
+
+async def answer(federator, manifest, code, **more):
+    receipt = UpdateReceipt(
+        federation="mail",
+        client_id="device-7",
+        update_id=None,
+        payload_digest=manifest.digest[:16],
+        code=code,
+        **more,
+    )
+    await federator.say(INBOX, receipt)
+
+
+async def parts(federator, n):
+    """The next messages on the chunks topic."""
+    envelopes = [open_envelope(await federator.next("chunks")) for _ in range(n)]
+    return [envelope.read(Manifest if envelope.kind == "manifest" else Chunk) for envelope in envelopes]
+
+
+async def test_what_is_asked_for_is_sent_a_few_at_a_time(mqtt_broker):
+    """So many chunks, then the same offer again; together they are the update, whose receipt ends it."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        manifest = await contributing(federator, client)
+        assembly = Assembly(manifest)
+        while not assembly.complete:
+            missing = assembly.missing()
+            await answer(federator, manifest, ReceiptCode.INCOMPLETE, missing=missing)
+            for part in await parts(federator, min(WINDOW, len(missing))):
+                assert assembly.add(part)
+            if not assembly.complete:
+                assert await parts(federator, 1) == [manifest]
+        await federator.nothing_on("chunks")
+        update = open_envelope(assembly.payload(), MAX_CHUNKED_BYTES).read(ModelUpdate)
+        assert update.body.dim == N_FEATURES
+        await federator.receipt(update, ReceiptCode.ACCEPTED)
+        assert await client.wait_settled(WITHIN_S)
+        assert federator.n_heard("updates") == 0
+
+
+@pytest.mark.usefixtures("resend_fast")
+async def test_an_offer_is_repeated_until_answered(mqtt_broker):
+    """As an update is: the same bytes."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await contributing(federator, client)
+        copies = {await federator.next("chunks") for _ in range(3)}
+        assert len(copies) == 1
+
+
+async def test_without_progress_there_is_a_pause(mqtt_broker):
+    """A federator that keeps none of the chunks is not flooded with them."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        manifest = await contributing(federator, client)
+        missing = list(range(manifest.n_chunks))
+        await answer(federator, manifest, ReceiptCode.INCOMPLETE, missing=missing)
+        await parts(federator, WINDOW + 1)
+        await answer(federator, manifest, ReceiptCode.INCOMPLETE, missing=missing)
+        await federator.nothing_on("chunks")
+
+
+async def test_chunks_that_are_not_there_are_not_sent(mqtt_broker):
+    """What a receipt asks for may be anything."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        manifest = await contributing(federator, client)
+        await answer(federator, manifest, ReceiptCode.INCOMPLETE, missing=[manifest.n_chunks, 999, 2])
+        assert [part.index for part in await parts(federator, 1)] == [2]
+        await federator.nothing_on("chunks")
+
+
+async def test_a_busy_federator_is_asked_again_later(mqtt_broker):
+    """With the offer, since what is missing by then may be more."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        manifest = await contributing(federator, client)
+        await answer(federator, manifest, ReceiptCode.BUSY, retry_after_s=0.1)
+        assert await parts(federator, 1) == [manifest]
+
+
+@pytest.mark.parametrize(
+    ("code", "n_waiting"), [(ReceiptCode.TOO_LARGE, 0), (ReceiptCode.UNSUPPORTED_VERSION, 1), (ReceiptCode.REVOKED, 1)]
+)
+@pytest.mark.parametrize("named_by", ["the update", "the offer"])
+async def test_a_refused_offer_ends_the_update(mqtt_broker, code, n_waiting, named_by):
+    """Named by the update's digest, or by that of the offer where it could not be read."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        manifest = await contributing(federator, client)
+        digest = manifest.digest[:16] if named_by == "the update" else payload_digest(client._outbox._update.offer)
+        receipt = UpdateReceipt(
+            federation="mail", client_id="device-7", update_id=None, payload_digest=digest, code=code
+        )
+        await federator.say(INBOX, receipt)
+        assert await client.wait_settled(WITHIN_S)
+        assert client.n_waiting == n_waiting
+
+
+async def test_receipts_about_other_bytes_are_ignored(mqtt_broker):
+    """Chunks of another update are not asked of this one, nor is it ended for another's junk."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        manifest = await contributing(federator, client)
+        other = manifest.model_copy(update={"digest": b"\x00" * 32})
+        await answer(federator, other, ReceiptCode.INCOMPLETE, missing=[0])
+        await answer(federator, other, ReceiptCode.TOO_LARGE)
+        await federator.nothing_on("chunks")
+        assert client._participation.pending is not None

@@ -1,0 +1,156 @@
+"""Hello, goodbye and leave: what the federator and whoever comes later see of a device."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from played import TOPICS, WITHIN_S, Federator, content, device, see
+
+from broker.address import BrokerAddress
+from broker.link import MqttLink
+from foltr.codec import decode
+from foltr.errors import UnavailableError
+from foltr.messages import Join, ReceiptCode, Status
+from foltr.topics import ClientTopic
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+async def test_a_device_says_hello_and_goodbye(mqtt_broker):
+    """Online once connected, a join with the version of its software, offline when it ends."""
+    async with Federator(mqtt_broker) as federator:
+        async with device(mqtt_broker):
+            assert decode(await federator.next("status"), Status).online
+            assert decode(await federator.next("join"), Join).client_id == "device-7"
+        assert not decode(await federator.next("status"), Status).online
+        await federator.nothing_on("join")
+
+
+@pytest.mark.usefixtures("resend_fast")
+async def test_no_update_before_the_join_is_answered(mqtt_broker):
+    """An unanswered join is repeated; the update goes out with the answer."""
+    async with Federator(mqtt_broker, takes_joins=False) as federator, device(mqtt_broker) as client:
+        await federator.announce(1)
+        await client.next_round()
+        see(client, 1, 2)
+        for _ in range(3):
+            await federator.next("join")
+        await federator.nothing_on("updates")
+        await federator.membership("device-7", ReceiptCode.JOINED)
+        assert content(await federator.update()) == [1, 2]
+
+
+async def status_retained(url):
+    """The retained status a newcomer sees; None if there is none."""
+    seen, done = [], asyncio.Event()
+
+    def hear(message):
+        if message.topic == "end":
+            done.set()
+        else:
+            seen.append(decode(message.payload, Status))
+
+    link = MqttLink(
+        BrokerAddress.parse(url),
+        client_id="newcomer",
+        subscriptions=[TOPICS.client("device-7", ClientTopic.STATUS), "end"],
+        on_message=hear,
+        persistent=False,
+    )
+    async with link, asyncio.timeout(WITHIN_S):
+        await link.wait_connected(WITHIN_S)
+        await link.publish("end", b"")
+        await done.wait()
+    return seen[0].online if seen else None
+
+
+async def test_the_status_is_retained(mqtt_broker):
+    """Whoever comes later sees whether the device is there."""
+    async with device(mqtt_broker) as client:
+        await client.wait_connected(WITHIN_S)
+        async with Federator(mqtt_broker) as federator:
+            await federator.next("status")
+        assert await status_retained(mqtt_broker) is True
+    assert await status_retained(mqtt_broker) is False
+
+
+async def test_leaving_clears_the_status(mqtt_broker):
+    """Nothing about a device that left stays with the broker, also after its process has ended."""
+    async with Federator(mqtt_broker) as federator:
+        async with device(mqtt_broker) as client:
+            await federator.next("join")
+            await client.leave()
+            await federator.next("leave")
+            assert await status_retained(mqtt_broker) is None
+        assert await status_retained(mqtt_broker) is None
+
+
+async def test_a_device_that_left_contributes_no_more(mqtt_broker):
+    """No join, no update: neither in a round that opens later nor when the federator says that it is unknown."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(1)
+        await client.next_round()
+        await federator.next("join")
+        see(client, 1, 2)
+        update = await federator.update()
+        await client.leave()
+        await federator.membership("device-7", ReceiptCode.LEFT)
+        await federator.receipt(update, ReceiptCode.UNKNOWN_CLIENT)
+        await federator.announce(2, base=1)
+        see(client, 3, 4)
+        await federator.nothing_on("join")
+        await federator.nothing_on("updates")
+
+
+async def test_a_device_that_left_stays_away_when_the_connection_comes_back(mosquitto_server):
+    """A broker's restart is no reason to join again."""
+    async with device(mosquitto_server.url) as client:
+        await client.wait_connected(WITHIN_S)
+        await client.leave(timeout_s=0.1)
+        mosquitto_server.stop()
+        mosquitto_server.start()
+        async with Federator(mosquitto_server.url) as federator:
+            await client.wait_connected(WITHIN_S)
+            await federator.nothing_on("join")
+
+
+async def test_leaving_needs_the_broker(nowhere):
+    """The application is told that it has not left."""
+    async with device(nowhere) as client:
+        with pytest.raises(UnavailableError):
+            await client.leave()
+
+
+CRASHING = """
+import asyncio, sys
+import numpy as np
+from edge_client.client import EdgeClient
+
+async def main():
+    async with EdgeClient(sys.argv[1], federation="mail", client_id="device-7", store=sys.argv[2]) as client:
+        await client.next_round()
+        for _ in range(2):
+            client.record_clicks(client.rank(np.eye(3, 16)), [1])
+        await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_device_is_offline_and_sends_the_same_update_again(mqtt_broker, path):
+    """SIGKILL with an update on its way: the last will tells, and the next start goes on with the same bytes."""
+    async with Federator(mqtt_broker) as federator:
+        await federator.announce(1)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", CRASHING, mqtt_broker, str(path), cwd=REPOSITORY, stdout=subprocess.DEVNULL
+        )
+        assert decode(await federator.next("status"), Status).online
+        first = await federator.next("updates")
+        process.kill()
+        await process.wait()
+        assert not decode(await federator.next("status"), Status).online
+        assert await status_retained(mqtt_broker) is False
+        async with device(mqtt_broker, path):
+            assert await federator.next("updates") == first

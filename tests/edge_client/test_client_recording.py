@@ -1,0 +1,108 @@
+"""Recording clicks: on disk when it returns, once, whatever the network does."""
+
+import numpy as np
+import pytest
+from played import N_FEATURES, WITHIN_S, Federator, content, device, see, until
+
+from foltr.errors import DataError, UnavailableError
+from foltr.messages import ReceiptCode
+
+
+async def test_a_list_recorded_twice_counts_once(mqtt_broker):
+    """Before its update, while the update is on its way, and after it was accepted."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(1)
+        await client.next_round()
+        (serp,) = see(client, 1)
+        client.record_clicks(serp, [1])
+        assert client.n_waiting == 1
+        see(client, 2)
+        update = await federator.update()
+        assert content(update) == [1, 2]
+        client.record_clicks(serp, [0])
+        await federator.receipt(update, ReceiptCode.ACCEPTED)
+        assert await client.wait_settled(WITHIN_S)
+        client.record_clicks(serp, [0])
+        assert client.n_waiting == 0
+        await federator.announce(2, base=1)
+        await client.next_round(after=1)
+        see(client, 3)
+        await federator.nothing_on("updates")
+        see(client, 4)
+        assert content(await federator.update()) == [3, 4]
+
+
+async def test_no_click_is_an_interaction_too(mqtt_broker):
+    """The user saw the list and wanted none of it."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(1, min_interactions=1)
+        await client.next_round()
+        client.record_clicks(client.rank(np.eye(3, N_FEATURES)), [])
+        assert (await federator.update()).n_interactions == 1
+
+
+async def test_clicks_recorded_offline_are_contributed_once(mqtt_broker, nowhere, path):
+    """No broker at all, a restart in between: the first round that opens gets them, and no later one does."""
+    async with device(nowhere, path) as client:
+        see(client, 1, 2, 3)
+        assert client.n_waiting == 3
+        with pytest.raises(UnavailableError):
+            await client.wait_connected(0.05)
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, path) as client:
+        await federator.announce(1)
+        update = await federator.update()
+        assert content(update) == [1, 2, 3]
+        await federator.receipt(update, ReceiptCode.ACCEPTED)
+        assert await client.wait_settled(WITHIN_S)
+        await federator.announce(2, base=1)
+        await federator.nothing_on("updates")
+
+
+async def test_an_outage_in_between_loses_nothing(mosquitto_server):
+    """The broker is killed and comes back empty: the device says hello and sends what was not receipted."""
+    async with device(mosquitto_server.url) as client:
+        async with Federator(mosquitto_server.url) as federator:
+            await federator.announce(1)
+            await client.next_round()
+            see(client, 1)
+        mosquitto_server.kill()
+        await until(lambda: not client._link.connected)
+        see(client, 2)
+        assert client.n_waiting == 0, "it is in an update already, for the round the device knows of"
+        mosquitto_server.start()
+        async with Federator(mosquitto_server.url) as federator:
+            assert content(await federator.update()) == [1, 2]
+
+
+async def test_the_application_may_reuse_its_buffer(mqtt_broker):
+    """What was shown is what is learned from, also if the features were overwritten before the click."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(1, min_interactions=1)
+        await client.next_round()
+        features = np.zeros((1, N_FEATURES), np.float32)
+        features[0, 3] = 1.0
+        serp = client.rank(features)
+        features[:] = 7.0
+        client.record_clicks(serp, [0])
+        assert content(await federator.update()) == [3]
+
+
+@pytest.mark.parametrize("clicked", [[-1], [3], [0, 99], [2**70]])
+async def test_a_click_outside_the_list_is_an_error(nowhere, clicked):
+    """And nothing is recorded: the application can correct itself and record the list."""
+    async with device(nowhere) as client:
+        serp = client.rank(np.eye(3, N_FEATURES))
+        with pytest.raises(DataError, match="outside the list"):
+            client.record_clicks(serp, clicked)
+        assert client.n_waiting == 0
+        client.record_clicks(serp, [2, 0, 0])
+        assert client.n_waiting == 1
+
+
+async def test_a_device_that_may_keep_fewer_than_an_update_needs(mqtt_broker):
+    """The application is not made to pay with an error for a setting that does not fit the federation's."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, max_interactions=3) as client:
+        await federator.announce(1, min_interactions=5)
+        await client.next_round()
+        see(client, *range(8))
+        assert client.n_waiting == 3

@@ -1,0 +1,63 @@
+"""Waiting for rounds and for receipts: it ends, and says why."""
+
+import asyncio
+
+import pytest
+from played import WITHIN_S, Federator, device, see, until
+
+from foltr.errors import UnavailableError
+
+
+async def test_the_next_round_is_one_with_its_model(mqtt_broker):
+    """Open, newer than the last, and its base model at hand."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(3, base=2)
+        assert (await client.next_round()).round == 3
+        waiting = asyncio.create_task(client.next_round(after=3, timeout_s=WITHIN_S))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        await federator.announce(4, base=3)
+        assert (await waiting).round == 4
+        assert client.model_version == 3
+
+
+async def test_a_closed_round_is_the_end_for_those_who_took_part(mqtt_broker):
+    """Whoever saw the last round is told that it is over; a newcomer waits for what may come."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(3, is_open=False)
+        await until(lambda: client.model_version == 0)
+        assert not (await client.next_round(after=3)).open
+        with pytest.raises(UnavailableError, match="no round after 0"):
+            await client.next_round(after=0, timeout_s=0.1)
+
+
+async def test_waiting_for_a_round_ends(nowhere):
+    """With what to do in the message."""
+    async with device(nowhere) as client:
+        with pytest.raises(UnavailableError, match=r"no round after 7 within 0\.05 s.*foltr federator run"):
+            await client.next_round(after=7, timeout_s=0.05)
+
+
+async def test_giving_up_on_the_broker_ends_the_wait_for_a_round(nowhere):
+    """No round can come any more, so nobody waits for the rest of the time; ranking goes on."""
+    async with device(nowhere, give_up_after_s=0.2) as client:
+        with pytest.raises(UnavailableError, match="gave up"):
+            async with asyncio.timeout(WITHIN_S):
+                await client.next_round(timeout_s=60)
+        assert len(see(client, 1)) == 1
+
+
+async def test_nothing_pending_is_settled(nowhere):
+    """And what is pending without a receipt is not, after the time given."""
+    async with device(nowhere) as client:
+        assert await client.wait_settled(0.0)
+
+
+async def test_settling_ends(mqtt_broker):
+    """False, not an error and not a wait without end, where no receipt comes."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(1)
+        await client.next_round()
+        see(client, 1, 2)
+        await federator.update()
+        assert not await client.wait_settled(0.1)

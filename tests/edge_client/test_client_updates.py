@@ -1,0 +1,200 @@
+"""An update of a device, against real brokers: each click counts once, whatever is lost, late or repeated."""
+
+import pytest
+from played import WITHIN_S, Federator, content, device, see, until
+
+from foltr.codec import decode
+from foltr.messages import ModelUpdate, ReceiptCode
+from foltr.topics import ClientTopic
+
+
+async def test_an_update_says_what_was_learned(mqtt_broker):
+    """Who, for which round, on which model, from how many interactions; sent as soon as there are enough."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(4, base=3, min_interactions=3)
+        await client.next_round()
+        see(client, 1, 5)
+        await federator.nothing_on("updates")
+        see(client, 9)
+        update = await federator.update()
+        assert (update.federation, update.client_id) == ("mail", "device-7")
+        assert (update.round, update.base_version) == (4, 3)
+        assert content(update) == [1, 5, 9]
+
+
+@pytest.mark.usefixtures("resend_fast")
+async def test_the_same_bytes_are_resent_until_receipted(mqtt_broker):
+    """Nothing but the receipt ends it, and after it the update is not sent again."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(1)
+        await client.next_round()
+        see(client, 1, 2)
+        copies = [await federator.next("updates") for _ in range(4)]
+        assert len(set(copies)) == 1
+        await federator.receipt(decode(copies[0], ModelUpdate), ReceiptCode.ACCEPTED)
+        assert await client.wait_settled(WITHIN_S)
+        while not federator._heard[ClientTopic.UPDATES].empty():
+            assert await federator.next("updates") == copies[0]
+        await federator.nothing_on("updates")
+        assert client.receipts == {"accepted": 1}
+
+
+async def test_an_unsent_update_survives_a_restart(mqtt_broker, path):
+    """Stopped before the receipt and started again, the device sends the same update_id and the same bytes."""
+    async with Federator(mqtt_broker) as federator:
+        await federator.announce(1)
+        async with device(mqtt_broker, path) as client:
+            await client.next_round()
+            see(client, 1, 2, 3)
+            first = await federator.next("updates")
+        async with device(mqtt_broker, path) as client:
+            assert await federator.next("updates") == first
+            await federator.receipt(decode(first, ModelUpdate), ReceiptCode.DUPLICATE)
+            assert await client.wait_settled(WITHIN_S)
+            assert client.n_waiting == 1
+        async with device(mqtt_broker, path):
+            await federator.nothing_on("updates")
+
+
+async def test_an_accepted_update_spends_its_interactions(mqtt_broker):
+    """The next round's update holds what came after, and nothing twice."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(1)
+        await client.next_round()
+        see(client, 1, 2)
+        await federator.receipt(await federator.update(), ReceiptCode.ACCEPTED)
+        assert await client.wait_settled(WITHIN_S)
+        see(client, 3, 4)
+        await federator.nothing_on("updates")
+        await federator.announce(2, base=1)
+        assert content(await federator.update()) == [3, 4]
+
+
+@pytest.mark.parametrize("code", ["late", "stale", "already_contributed", "unknown_round"])
+async def test_an_update_that_does_not_count_gives_its_interactions_back(mqtt_broker, code):
+    """They are in the next round's update, trained on the next model, with those that came since."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(1)
+        await client.next_round()
+        see(client, 1, 2)
+        update = await federator.update()
+        see(client, 3)
+        await federator.receipt(update, ReceiptCode(code))
+        assert await client.wait_settled(WITHIN_S)
+        assert client.n_waiting == 3
+        await federator.nothing_on("updates")
+        await federator.announce(2, base=1)
+        second = await federator.update()
+        assert content(second) == [1, 2, 3]
+        assert (second.round, second.base_version) == (2, 1)
+        assert second.update_id != update.update_id
+
+
+async def test_late_news_of_a_round_that_went_on(mqtt_broker):
+    """The next round opens before the receipt of the last one arrives: the update is not forgotten, nor doubled."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(1)
+        await client.next_round()
+        see(client, 1, 2)
+        first = await federator.update()
+        await federator.announce(2, base=1)
+        await client.next_round(after=1)
+        see(client, 3, 4)
+        await federator.nothing_on("updates")
+        await federator.receipt(first, ReceiptCode.ACCEPTED)
+        assert content(await federator.update()) == [3, 4]
+
+
+async def test_a_receipt_twice_settles_once(mqtt_broker):
+    """The second copy must not settle the update that came after."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(1)
+        await client.next_round()
+        see(client, 1, 2)
+        first = await federator.update()
+        await federator.receipt(first, ReceiptCode.ACCEPTED)
+        await client.wait_settled(WITHIN_S)
+        await federator.announce(2, base=1)
+        await client.next_round(after=1)
+        see(client, 3, 4)
+        second = await federator.update()
+        await federator.receipt(first, ReceiptCode.LATE)
+        await until(lambda: client.receipts.get("late") == 1)
+        assert not await client.wait_settled(0.05)
+        await federator.receipt(second, ReceiptCode.ACCEPTED)
+        assert await client.wait_settled(WITHIN_S)
+        assert client.n_waiting == 0
+
+
+async def test_an_unknown_client_joins_and_sends_the_same_update(mqtt_broker):
+    """The federator lost its members: one more join, and not one interaction lost."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(1)
+        await client.next_round()
+        see(client, 1, 2)
+        first = await federator.next("updates")
+        await federator.next("join")
+        await federator.receipt(decode(first, ModelUpdate), ReceiptCode.UNKNOWN_CLIENT)
+        await federator.next("join")
+        assert await federator.next("updates") == first
+
+
+async def test_busy_is_asked_again(mqtt_broker):
+    """After the pause the federator named, the same update."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(1)
+        await client.next_round()
+        see(client, 1, 2)
+        first = await federator.next("updates")
+        await federator.receipt(decode(first, ModelUpdate), ReceiptCode.BUSY, named=False, retry_after_s=0.2)
+        assert await federator.next("updates") == first
+
+
+async def test_a_refused_update_does_not_stop_the_device(mqtt_broker):
+    """What can never count is dropped with its interactions; the next round is like any other."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(1)
+        await client.next_round()
+        see(client, 1, 2)
+        await federator.receipt(await federator.update(), ReceiptCode.NOT_FINITE)
+        assert await client.wait_settled(WITHIN_S)
+        await federator.announce(2, base=1)
+        await client.next_round(after=1)
+        see(client, 3, 4)
+        assert content(await federator.update()) == [3, 4]
+
+
+async def test_an_update_for_a_newer_federator_is_made_again(mqtt_broker):
+    """A federator of another version cannot read the update and so cannot name it; its clicks stay."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(1)
+        await client.next_round()
+        see(client, 1, 2)
+        await federator.receipt(await federator.update(), ReceiptCode.UNSUPPORTED_VERSION, named=False)
+        assert await client.wait_settled(WITHIN_S)
+        await federator.announce(2)
+        assert content(await federator.update()) == [1, 2]
+
+
+async def test_a_backlog_goes_out_in_parts(mqtt_broker):
+    """No more than ``max_interactions`` in one update, the oldest first, the rest in the rounds that follow."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        see(client, *range(7))
+        for number, expected in ((1, [0, 1, 2]), (2, [3, 4, 5])):
+            await federator.announce(number, base=number, min_interactions=2, max_interactions=3)
+            update = await federator.update()
+            assert content(update) == expected
+            await federator.receipt(update, ReceiptCode.ACCEPTED)
+            assert await client.wait_settled(WITHIN_S)
+        await federator.announce(3, base=3, min_interactions=2, max_interactions=3)
+        await federator.nothing_on("updates")
+        see(client, 7)
+        assert content(await federator.update()) == [6, 7]
+
+
+async def test_an_update_holds_all_that_was_seen_up_to_the_maximum(mqtt_broker):
+    """Between the minimum and the maximum everything that waits goes in."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        see(client, 1, 2, 3)
+        await federator.announce(1, min_interactions=2, max_interactions=10)
+        assert content(await federator.update()) == [1, 2, 3]

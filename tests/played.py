@@ -1,0 +1,179 @@
+"""A federator played by hand, for tests of devices against a real broker.
+
+The devices' learner adds a document's features to the weights and each interaction has a feature of its own, so that an
+update tells which interactions are in it, and how often.
+"""
+
+import asyncio
+import contextlib
+
+import numpy as np
+import pytest
+
+from broker.address import BrokerAddress
+from broker.link import MqttLink
+from edge_client.client import EdgeClient
+from foltr.codec import decode, encode, open_envelope
+from foltr.messages import (
+    LinearRankerSpec,
+    MembershipReceipt,
+    ModelAnnouncement,
+    ModelUpdate,
+    PdgdTraining,
+    ReceiptCode,
+    RoundAnnouncement,
+    UpdateReceipt,
+    pack_vector,
+    payload_digest,
+    unpack_vector,
+)
+from foltr.topics import ClientTopic, Topics
+
+TOPICS = Topics("mail")
+N_FEATURES = 16
+WITHIN_S = 5.0
+# Long enough for a message that should not come to arrive on a loopback.
+QUIET_S = 0.15
+
+
+class Federator:
+    """Hears everything, says what it is told to, and takes every join and every leave.
+
+    Args:
+        key: what it signs with; None signs nothing.
+    """
+
+    def __init__(self, url, *, takes_joins=True, takes_leaves=True, key=None):
+        self._heard = {topic: asyncio.Queue() for topic in ClientTopic}
+        self._answers = {}
+        if takes_joins:
+            self._answers[ClientTopic.JOIN] = ReceiptCode.JOINED
+        if takes_leaves:
+            self._answers[ClientTopic.LEAVE] = ReceiptCode.LEFT
+        self._key = key
+        self._tasks = set()
+        self._update = b""
+        self.link = MqttLink(
+            BrokerAddress.parse(url),
+            client_id="federator",
+            subscriptions=TOPICS.from_all_clients(),
+            on_message=self._hear,
+            persistent=False,
+        )
+
+    async def __aenter__(self):
+        await self.link.__aenter__()
+        await self.link.wait_connected(WITHIN_S)
+        return self
+
+    async def __aexit__(self, *_):
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.link.__aexit__()
+
+    def _hear(self, message):
+        client_id, topic = TOPICS.parse(message.topic)
+        self._heard[topic].put_nowait(message.payload)
+        if topic in self._answers:
+            nonce = open_envelope(message.payload).nonce
+            task = asyncio.create_task(self.membership(client_id, self._answers[topic], nonce=nonce))
+            self._tasks.add(task)
+
+    async def next(self, topic):
+        """The next message on a topic of the clients, as bytes."""
+        async with asyncio.timeout(WITHIN_S):
+            return await self._heard[ClientTopic(topic)].get()
+
+    def n_heard(self, topic):
+        """How many messages on a topic were not looked at yet."""
+        return self._heard[ClientTopic(topic)].qsize()
+
+    async def update(self):
+        self._update = await self.next("updates")
+        return decode(self._update, ModelUpdate)
+
+    async def nothing_on(self, topic):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(QUIET_S):
+                await self._heard[ClientTopic(topic)].get()
+                pytest.fail(f"something came on {topic}")
+
+    async def say(self, topic, message, *, nonce=0, retain=False, key=None):
+        """Publish a message, signed with the federator's key or another."""
+        await self.link.publish(topic, encode(message, topic, nonce, key or self._key), retain=retain)
+
+    async def membership(self, client_id, code, *, key=None, **more):
+        receipt = MembershipReceipt(federation="mail", client_id=client_id, code=code, **more)
+        await self.say(TOPICS.client(client_id, ClientTopic.INBOX), receipt, key=key)
+
+    async def receipt(self, update, code, *, named=True, key=None, **more):
+        """Answer ``update``; without its name, as the bytes last heard."""
+        receipt = UpdateReceipt(
+            federation="mail",
+            client_id=update.client_id,
+            update_id=update.update_id if named else None,
+            payload_digest=None if named else payload_digest(self._update),
+            code=code,
+            **more,
+        )
+        await self.say(TOPICS.client(update.client_id, ClientTopic.INBOX), receipt, key=key)
+
+    async def announce(
+        self, number, *, is_open=True, base=0, min_interactions=2, max_interactions=10, nonce=0, key=None
+    ):
+        """Announce model ``base``, all zeros, and round ``number`` on it."""
+        await self.say(TOPICS.model, model(base), retain=True, nonce=nonce, key=key)
+        announced = RoundAnnouncement(
+            federation="mail",
+            round=number,
+            open=is_open,
+            base_version=base,
+            opened_at=0.0,
+            closes_at=1.0,
+            training=PdgdTraining(min_interactions=min_interactions, max_interactions=max_interactions),
+        )
+        await self.say(TOPICS.round, announced, retain=True, nonce=nonce, key=key)
+
+
+def model(version=0, n_features=N_FEATURES):
+    return ModelAnnouncement(
+        federation="mail",
+        version=version,
+        ranker=LinearRankerSpec(n_features=n_features),
+        weights=pack_vector([0.0] * n_features),
+    )
+
+
+def adding_learner(weights, interaction, training):  # noqa: ARG001 (the signature is the learner's)
+    return weights + interaction.features[0]
+
+
+def device(url, store=":memory:", client_id="device-7", **options):
+    options.setdefault("learner", adding_learner)
+    return EdgeClient(url, federation="mail", client_id=client_id, store=store, seed=1, **options)
+
+
+def see(client, *numbers):
+    """Record one interaction for each number, told apart by the feature that is 1."""
+    serps = []
+    for number in numbers:
+        features = np.zeros((3, N_FEATURES), np.float32)
+        features[:, number] = 1.0
+        serps.append(client.rank(features))
+        client.record_clicks(serps[-1], [0])
+    return serps
+
+
+def content(update):
+    """Which interactions an update holds: the number of each, as often as it counts."""
+    counts = unpack_vector(update.body.values)
+    assert update.n_interactions == counts.sum()
+    return [number for number, n in enumerate(counts) for _ in range(round(n))]
+
+
+async def until(condition):
+    """Wait until ``condition()``; there is no event to wait for inside the device."""
+    for _ in range(round(WITHIN_S / 0.005)):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    pytest.fail("it did not come true")
