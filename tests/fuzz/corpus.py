@@ -1,0 +1,188 @@
+"""Messages to begin with: every kind, valid, signed by whom it should be and for the topic it belongs on."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from foltr.chunks import chunk_of, manifest_of
+from foltr.codec import encode
+from foltr.credentials import BrokerAccess, Credentials
+from foltr.enrolment import issue_enrolment
+from foltr.identity import SigningKey, key_to_text, signed_bytes
+from foltr.messages import (
+    CHUNK_BYTES,
+    MESSAGE_TYPES,
+    Chunk,
+    DenseDelta,
+    Enrolment,
+    Join,
+    Leave,
+    LinearRankerSpec,
+    Manifest,
+    MembershipReceipt,
+    Message,
+    ModelAnnouncement,
+    ModelUpdate,
+    PdgdTraining,
+    ReceiptCode,
+    Revocation,
+    Roster,
+    RoundAnnouncement,
+    Selection,
+    SetDeadline,
+    Status,
+    UpdateReceipt,
+    pack_vector,
+)
+from foltr.topics import ClientTopic, Topics
+
+FEDERATION, MEMBER, STRANGER = "mail", "device-7", "device-8"
+N_FEATURES, MAX_INTERACTIONS = 16, 100
+ROUND, BASE_VERSION = 4, 2
+# Fixed keys: a failing input must fail again in another process, its signature included.
+OPERATOR, FEDERATOR = SigningKey(bytes([1]) * 32), SigningKey(bytes([2]) * 32)
+DEVICES = {MEMBER: SigningKey(bytes([3]) * 32), STRANGER: SigningKey(bytes([4]) * 32)}
+TOPICS = Topics(FEDERATION)
+CREDENTIALS = Credentials(
+    role="device",
+    federation=FEDERATION,
+    name=MEMBER,
+    broker=BrokerAccess(broker_url="mqtt://127.0.0.1:1"),
+    signing_key=DEVICES[MEMBER].to_text(),
+    enrolment_key=key_to_text(OPERATOR.public),
+    federator_key=key_to_text(FEDERATOR.public),
+)
+# Above what the fuzzed federator has seen, so that a message is not refused for its age alone.
+NONCE = 1_000
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A message taken apart: the fields of its envelope and of its body, and how it is signed."""
+
+    topic: str
+    fields: dict[str, Any]
+    envelope: dict[str, Any] = field(default_factory=dict)
+    key: SigningKey | None = None
+
+    @classmethod
+    def of(cls, message: Message, topic: str, key: SigningKey | None) -> "Sealed":
+        envelope = {"v": 2, "kind": message.kind_name, "nonce": NONCE}
+        return cls(topic, message.model_dump(), envelope, key)
+
+    @cached_property
+    def payload(self) -> bytes:
+        return encode(MESSAGE_TYPES[self.envelope["kind"]].model_validate(self.fields), self.topic, NONCE, self.key)
+
+    def signature(self, envelope: dict[str, Any], body: bytes) -> bytes:
+        """Of another body, by the same sender: even who has a key may send anything."""
+        kind, nonce = envelope.get("kind"), envelope.get("nonce")
+        if self.key is None or not isinstance(kind, str) or type(nonce) is not int or not 0 <= nonce < 2**63:
+            return b""
+        return self.key.sign(signed_bytes(self.topic, kind.encode(errors="replace").decode(), nonce, body))
+
+
+def messages() -> Iterator[Sealed]:
+    """One or more of every kind."""
+    for name, key in DEVICES.items():
+        for message, topic in _from_device(name):
+            signed = Sealed.of(message, topic, key)
+            yield signed
+            yield replace(signed, key=None)
+    yield from (Sealed.of(message, topic, FEDERATOR) for message, topic in _from_federator())
+    yield from (Sealed.of(message, topic, OPERATOR) for message, topic in _from_operator())
+
+
+def enrolment_of(name: str) -> bytes:
+    return issue_enrolment(OPERATOR, FEDERATION, name, DEVICES[name].public, 3, 1e9)
+
+
+def _from_device(name: str) -> Iterator[tuple[Message, str]]:
+    who = {"federation": FEDERATION, "client_id": name}
+    values = pack_vector(np.linspace(-1, 1, N_FEATURES))
+    update = ModelUpdate(
+        **who,
+        update_id="0123456789abcdef" * 2,
+        round=ROUND,
+        base_version=BASE_VERSION,
+        n_interactions=5,
+        body=DenseDelta(dim=N_FEATURES, values=values),
+    )
+    # Messages of this protocol, but no updates of this federation.
+    for wrong in (np.full(N_FEATURES, np.nan), np.full(N_FEATURES, 2e6), np.zeros(N_FEATURES + 1)):
+        body = DenseDelta(dim=len(wrong), values=pack_vector(wrong))
+        yield update.model_copy(update={"body": body}), TOPICS.client(name, ClientTopic.UPDATES)
+    greedy = update.model_copy(update={"n_interactions": MAX_INTERACTIONS + 1})
+    yield greedy, TOPICS.client(name, ClientTopic.UPDATES)
+    chunks = TOPICS.client(name, ClientTopic.CHUNKS)
+    whole = encode(update, TOPICS.client(name, ClientTopic.UPDATES), NONCE, DEVICES[name])
+    offer = manifest_of(whole, FEDERATION, name)
+    yield offer, chunks
+    yield chunk_of(offer, whole, 0), chunks
+    yield Join(**who, sdk_version="0.1.0", enrolment=enrolment_of(name)), TOPICS.client(name, ClientTopic.JOIN)
+    yield Join(**who, sdk_version="0.1.0"), TOPICS.client(name, ClientTopic.JOIN)
+    yield Leave(**who), TOPICS.client(name, ClientTopic.LEAVE)
+    for online in (True, False):
+        yield Status(**who, online=online), TOPICS.client(name, ClientTopic.STATUS)
+    yield update, TOPICS.client(name, ClientTopic.UPDATES)
+    yield Manifest(**who, digest=bytes(32), size=3 * CHUNK_BYTES - 5, n_chunks=3), chunks
+    yield Chunk(**who, digest=bytes(32), index=2, data=b"part of an update"), chunks
+
+
+def _from_federator() -> Iterator[tuple[Message, str]]:
+    inbox = TOPICS.client(MEMBER, ClientTopic.INBOX)
+    ranker, weights = LinearRankerSpec(n_features=N_FEATURES), pack_vector(np.zeros(N_FEATURES))
+    model = ModelAnnouncement(federation=FEDERATION, version=2, ranker=ranker, weights=weights)
+    yield model, TOPICS.model
+    whole = encode(model, TOPICS.model, NONCE, FEDERATOR)
+    yield manifest_of(whole, FEDERATION), TOPICS.model
+    yield chunk_of(manifest_of(whole, FEDERATION), whole, 0), TOPICS.model_chunk(0)
+    for selection in (None, Selection(first_seed=bytes(32), cutoff=bytes(8), n_selected=3, n_eligible=9)):
+        announced = RoundAnnouncement(
+            federation=FEDERATION,
+            round=ROUND,
+            open=True,
+            base_version=BASE_VERSION,
+            opened_at=1e9,
+            closes_at=1e9 + 600,
+            training=PdgdTraining(),
+            selection=selection,
+        )
+        yield announced, TOPICS.round
+    receipt = UpdateReceipt(
+        federation=FEDERATION,
+        client_id=MEMBER,
+        update_id=None,
+        payload_digest=bytes(16),
+        code=ReceiptCode.INCOMPLETE,
+        detail="two parts are missing",
+        retry_after_s=1.5,
+        missing=[1, 2],
+    )
+    yield receipt, inbox
+    yield (
+        MembershipReceipt(
+            federation=FEDERATION, client_id=MEMBER, code=ReceiptCode.REPLAYED, nonce=1, newest_nonce=2, detail="old"
+        ),
+        inbox,
+    )
+    replayed = {"code": ReceiptCode.REPLAYED, "newest_nonce": 2**40, "detail": "old"}
+    yield MembershipReceipt(federation=FEDERATION, client_id=MEMBER, **replayed), inbox
+    yield Manifest(federation=FEDERATION, digest=bytes(32), size=CHUNK_BYTES + 1, n_chunks=2), TOPICS.model
+    yield Chunk(federation=FEDERATION, digest=bytes(32), index=0, data=b"\0" * 64), TOPICS.model_chunk(0)
+
+
+def _from_operator() -> Iterator[tuple[Message, str]]:
+    revoked = [Revocation(client_id=name, serial=2) for name in ("device-1", "device-2")]
+    yield (
+        Roster(federation=FEDERATION, version=3, issued_at=1e9, n_enrolled=9, revoked=revoked),
+        TOPICS.roster,
+    )
+    yield SetDeadline(federation=FEDERATION, round=ROUND, max_time_s=90.0), TOPICS.operator
+    enrolment = Enrolment(
+        federation=FEDERATION, client_id=MEMBER, public_key=DEVICES[MEMBER].public, serial=3, issued_at=1e9
+    )
+    yield enrolment, TOPICS.enrolment(MEMBER)

@@ -1,0 +1,174 @@
+"""Many inputs in several processes: ``python tests/fuzz/run.py``, or ``make fuzz``.
+
+Input ``i`` of a seed is the same whatever the number of processes. What breaks a promise is written to ``found/``;
+the test suite tries everything there first, for ever after.
+"""
+
+import argparse
+import hashlib
+import logging
+import multiprocessing
+import os
+import queue
+import re
+import sys
+import time
+import tracemalloc
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).parents[1])  # as pytest is told: `fuzz` is below tests/
+
+import msgpack
+from fuzz.corpus import TOPICS, Sealed, messages
+from fuzz.mutations import mutated
+from fuzz.targets import TARGETS, BrokenPromiseError, examine
+
+FOUND = Path(__file__).parent / "found"
+INPUTS_VARIABLE = "FOLTR_TEST_FUZZ_INPUTS"
+_PROGRESS_S = 2.0
+_BLOCK = 500
+# Of one kind of failure a few examples are enough.
+_KEPT_PER_CAUSE = 3
+_HOME = 0.75
+# A whole client costs ten times what a reader does.
+_CLIENTS = 0.15
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An input that broke a promise."""
+
+    target: str
+    payload: bytes
+    reason: str
+
+    @property
+    def cause(self) -> str:
+        """What failures of one kind have in common."""
+        return self.reason.split(":", 1)[0]
+
+    def keep(self, folder: Path) -> Path:
+        folder.mkdir(exist_ok=True)
+        name = f"{re.sub('[^a-z]+', '-', self.target)}-{hashlib.sha256(self.payload).hexdigest()[:12]}.msgpack"
+        path = folder / name
+        path.write_bytes(msgpack.packb({"target": self.target, "payload": self.payload, "reason": self.reason}))
+        return path
+
+
+def kept(folder: Path = FOUND) -> list[Failure]:
+    """Every failure that was ever found and kept."""
+    return [Failure(**msgpack.unpackb(path.read_bytes())) for path in sorted(folder.glob("*.msgpack"))]
+
+
+def failures(seed: int, numbers: range) -> Iterator[tuple[int, Failure | None]]:
+    """Try these inputs of ``seed``; tracemalloc must be on."""
+    corpus = list(messages())
+    homes = {sealed.topic: targets_of(sealed) for sealed in corpus}
+    everywhere = list(TARGETS)
+    for number in numbers:
+        rng = Random((seed << 40) + number)  # noqa: S311 (to be repeated, not to be secret)
+        sealed, payload = mutated(rng, corpus)
+        choice = homes[sealed.topic] if rng.random() < _HOME else everywhere
+        target = rng.choice(choice)
+        if target.startswith("client ") and rng.random() > _CLIENTS:
+            target = rng.choice(choice)
+        try:
+            examine(target, payload)
+        except BrokenPromiseError as error:
+            yield number, Failure(target, payload, str(error))
+        else:
+            yield number, None
+
+
+def targets_of(sealed: Sealed) -> list[str]:
+    """Where such a message is read in earnest."""
+    name = sealed.topic.removeprefix(f"{TOPICS.root}/")
+    found = [target for target in TARGETS if target.endswith(f" {name}")]
+    if name.endswith("/updates"):
+        found += ["federator checked chunked", "federator believed chunked"]
+    kind = sealed.envelope["kind"]
+    found += [f"device {kind}"]
+    statement = {"roster": "reader roster", "set_deadline": "reader order", "enrolment": "reader enrolment"}
+    return found + [statement[kind]] * 3 if kind in statement else found
+
+
+def _work(seed: int, first: int, step: int, n_inputs: int, results: Any) -> None:
+    logging.getLogger("foltr").setLevel(logging.CRITICAL)  # of the clients
+    tracemalloc.start()
+    n_done, seen = 0, Counter[str]()
+    for _, failure in failures(seed, range(first, n_inputs, step)):
+        n_done += 1
+        if failure is not None:
+            seen[failure.cause] += 1
+            if seen[failure.cause] <= _KEPT_PER_CAUSE:
+                results.put(failure)
+        if n_done % _BLOCK == 0:
+            results.put(_BLOCK)
+    results.put(n_done % _BLOCK)
+    results.put(dict(seen))
+
+
+def run(seed: int, n_inputs: int, n_processes: int, *, keep_in: Path | None = FOUND) -> tuple[int, Counter[str]]:
+    """Try ``n_inputs``; how many were tried and how many failed, by cause. Says every two seconds how far it is."""
+    context = multiprocessing.get_context("spawn")
+    results: Any = context.Queue()
+    workers = [
+        context.Process(target=_work, args=(seed, first, n_processes, n_inputs, results), daemon=True)
+        for first in range(n_processes)
+    ]
+    for worker in workers:
+        worker.start()
+    n_tried, n_reported, causes, n_kept = 0, 0, Counter[str](), Counter[str]()
+    started = said = time.monotonic()
+    while n_reported < n_processes:
+        try:
+            result = results.get(timeout=_PROGRESS_S)
+        except queue.Empty:
+            if any(worker.exitcode not in (None, 0) for worker in workers):
+                causes["a process died"] += 1
+                break
+            result = 0
+        if isinstance(result, int):
+            n_tried += result
+        elif isinstance(result, dict):
+            n_reported += 1
+            causes.update(result)
+        else:
+            n_kept[result.cause] += 1
+            if keep_in is not None and n_kept[result.cause] <= _KEPT_PER_CAUSE:
+                _say(f"\n{result.target}: {result.reason}\n  kept as {result.keep(keep_in)}\n")
+        if time.monotonic() - said >= _PROGRESS_S:
+            said = time.monotonic()
+            _say(
+                f"\r{n_tried:,} of {n_inputs:,} inputs, {n_tried / (said - started):,.0f}/s, {n_kept.total()} failed  "
+            )
+    for worker in workers:
+        worker.join(timeout=5)
+    _say(f"\r{n_tried:,} inputs of seed {seed} in {time.monotonic() - started:.0f} s: ")
+    _say(", ".join(f"{n} x {cause}" for cause, n in causes.items()) + "\n" if causes else "no promise was broken\n")
+    return n_tried, causes
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--inputs", type=int, default=int(os.environ.get(INPUTS_VARIABLE) or 1_000_000))
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("FOLTR_TEST_SEED") or 1))
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args()
+    _, causes = run(options.seed, options.inputs, options.processes)
+    return 1 if causes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

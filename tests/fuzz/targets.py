@@ -1,0 +1,303 @@
+"""What reads a peer's bytes, and what must hold whatever they are.
+
+Nothing is raised but MessageError with a code of the protocol; what is said about a message is short and printable;
+the answer to it can be sent; and no message costs more time and memory than its size explains.
+"""
+
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import cache, partial
+
+from fuzz.corpus import (
+    BASE_VERSION,
+    CREDENTIALS,
+    DEVICES,
+    FEDERATION,
+    FEDERATOR,
+    MAX_INTERACTIONS,
+    MEMBER,
+    N_FEATURES,
+    OPERATOR,
+    ROUND,
+    STRANGER,
+    TOPICS,
+    messages,
+)
+
+from broker.link import InboundMessage
+from edge_client.client import EdgeClient
+from federator.assembly import Assembler, PartAnswered
+from federator.engine import Decided, Engine, Timed
+from federator.plan import FederationPlan
+from federator.reading import ChunkOffered, Limits, OperatorSpoke, Reading, Refused, read_message, read_update
+from federator.round import Round, RoundPolicy
+from foltr.codec import encode, open_envelope
+from foltr.credentials import Credentials
+from foltr.enrolment import read_deadline, read_enrolment, read_roster
+from foltr.errors import MessageError
+from foltr.identity import SigningKey
+from foltr.messages import MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, MESSAGE_TYPES, Message, ReceiptCode
+from foltr.topics import ClientTopic
+from storage.records import ClientRow
+from storage.tables import CLIENT_ID_MAX, DETAIL_MAX, SHORT_TEXT_MAX
+
+MAX_SECONDS = 0.05
+NOW, THEN = 1_000.0, datetime(2026, 1, 1, tzinfo=UTC)
+_CODES = {str(code) for code in ReceiptCode}
+_LIMITS = Limits(N_FEATURES, MAX_INTERACTIONS)
+
+
+# Whether it was signed by the federator or the operator: who has their keys may cost a reader what he likes.
+Target = Callable[[bytes], bool]
+
+
+class BrokenPromiseError(AssertionError):
+    """An input for which a promise does not hold."""
+
+
+def memory_limit(n_bytes: int) -> int:
+    """What reading a message of this size may take at its peak."""
+    return 4 * 1024 * 1024 + 8 * n_bytes
+
+
+def examine(target: str, payload: bytes, *, bounded: bool = True) -> None:
+    """Raises BrokenPromiseError if ``payload`` breaks a promise of ``target``.
+
+    Args:
+        bounded: look at time and memory, too; it needs tracemalloc.
+    """
+    read = TARGETS[target]
+    if bounded:
+        tracemalloc.reset_peak()
+        before, started = tracemalloc.get_traced_memory()[0], time.thread_time()
+    try:
+        trusted = read(payload)
+    except BrokenPromiseError:
+        raise
+    except Exception as error:
+        raise BrokenPromiseError(f"{type(error).__name__}: {error!s:.200}") from error
+    if trusted or not bounded:
+        return
+    seconds, used = time.thread_time() - started, tracemalloc.get_traced_memory()[1] - before
+    if used > memory_limit(len(payload)):
+        raise BrokenPromiseError(f"memory: {used / 1e6:.1f} MB for {len(payload)} bytes")
+    if seconds > MAX_SECONDS:
+        _time_again(read, payload)
+
+
+def _time_again(read: Target, payload: bytes) -> None:
+    """Tracing and a busy machine make things slow: what counts is the fastest of a few, untraced."""
+    tracemalloc.stop()
+    seconds = []
+    for _ in range(5):
+        started = time.thread_time()
+        read(payload)
+        seconds.append(time.thread_time() - started)
+    tracemalloc.start()
+    if min(seconds) > MAX_SECONDS:
+        raise BrokenPromiseError(f"time: {min(seconds):.3f} s for {len(payload)} bytes")
+
+
+# --- the federator --------------------------------------------------------------------------------------------
+
+
+def _engine(enrolment_key: bytes | None) -> Engine:
+    """A federation with one member and an open round."""
+    policy = RoundPolicy(min_clients=2, max_clients=10)
+    plan = FederationPlan(FEDERATION, N_FEATURES, policy, enrolment_key=enrolment_key)
+    engine = Engine(plan)
+    engine.selection_seed = bytes(32)
+    key = None if enrolment_key is None else DEVICES[MEMBER].public
+    member = {
+        "federation": FEDERATION,
+        "client_id": MEMBER,
+        "membership": "joined",
+        "online": True,
+        "joined_at": THEN,
+        "left_at": None,
+        "last_seen_at": THEN,
+        "n_features": None,
+        "sdk_version": "0.1.0",
+        "public_key": key,
+        "enrolment_serial": None if key is None else 3,
+        "revoked_at": None,
+        "membership_nonce": 10,
+        "status_nonce": 10,
+    }
+    engine.members.restore([ClientRow(**member)], None)
+    engine.round = Round.open(ROUND, BASE_VERSION, policy, NOW)
+    engine.model_version = BASE_VERSION
+    return engine
+
+
+def _federator(topic: str, enrolment_key: bytes | None, payload: bytes) -> bool:
+    reading = read_message(TOPICS, _LIMITS, InboundMessage(topic, payload, retained=False))
+    if isinstance(reading, ChunkOffered):
+        for answer in _assembled(reading, _engine(enrolment_key)):
+            _decide(answer, enrolment_key)
+    elif reading is not None:
+        _decide(reading, enrolment_key)
+    return isinstance(reading, OperatorSpoke) and _is_signed(payload, OPERATOR, topic)
+
+
+def _assembled(reading: ChunkOffered, engine: Engine) -> Iterator[Reading | PartAnswered]:
+    """What follows from a manifest or a chunk, where another was offered before."""
+    assembler = Assembler(TOPICS, _LIMITS)
+    for offered in (_offered_before(), reading):
+        answer = assembler.take(offered, engine.members, NOW + 1)
+        if offered is reading and answer is not None:
+            yield answer
+    _promise(assembler.n_bytes <= 2 * (4 * N_FEATURES + 4096), f"{assembler.n_bytes} bytes are held for two clients")
+
+
+@cache
+def _offered_before() -> ChunkOffered:
+    """The manifest of an update that is one chunk; the corpus has the chunk, too."""
+    offer = next(sealed for sealed in messages() if sealed.fields.get("n_chunks") == 1 and sealed.key is not None)
+    reading = read_message(TOPICS, _LIMITS, InboundMessage(offer.topic, offer.payload, retained=False))
+    if not isinstance(reading, ChunkOffered):
+        raise TypeError(f"the corpus has no offer: {reading}")
+    return reading
+
+
+def _chunked(enrolment_key: bytes | None, payload: bytes) -> bool:
+    _decide(read_update(TOPICS, _LIMITS, MEMBER, payload, chunked=True), enrolment_key)
+    return False
+
+
+def _decide(reading: Reading | PartAnswered, enrolment_key: bytes | None) -> None:
+    if isinstance(reading, Refused):
+        _check_said(reading.code, reading.detail)
+    engine = _engine(enrolment_key)
+    decided, n_taken = engine.decide([Timed(reading, NOW + 1)], {}, NOW + 1)
+    _promise(n_taken == 1, f"{n_taken} of 1 messages were taken")
+    if isinstance(reading, Refused):
+        _promise(engine.round is not None and not engine.round.contributions, "a refused message counts")
+        _promise(engine.members.joined(MEMBER), "a refused message ended a membership")
+        _promise(not (decided.updates or decided.membership or decided.withdrawn), "a refused message is stored")
+    _check_decided(decided)
+
+
+def _check_decided(decided: Decided) -> None:
+    for receipt in decided.receipts:
+        sealed = encode(receipt, TOPICS.client(receipt.client_id, ClientTopic.INBOX), 1, FEDERATOR)
+        _promise(len(sealed) <= MAX_MESSAGE_BYTES, "the receipt is too large to be sent")
+        _promise(open_envelope(sealed).read(type(receipt)) == receipt, "the receipt reads otherwise")
+        _check_said(receipt.code, receipt.detail)
+    for event in decided.events:
+        _promise(0 < len(event.kind) <= SHORT_TEXT_MAX and event.kind.isidentifier(), f"kind {event.kind!r}")
+        _promise(event.client_id is None or len(event.client_id) <= CLIENT_ID_MAX, "the client's name is too long")
+        if event.code is not None:
+            _check_said(event.code, event.detail)
+    for change in decided.membership:
+        _promise(0 <= change.nonce < 2**63, f"nonce {change.nonce}")
+        _promise(change.sdk_version is None or change.sdk_version.isprintable(), "the version is not printable")
+        _promise(change.enrolment_serial is None or 0 < change.enrolment_serial < 2**31, "the serial is no integer")
+    for update in decided.updates:
+        _promise(len(update.body) == 4 * N_FEATURES, f"{len(update.body)} bytes are stored")
+        _promise(0 < update.n_interactions <= MAX_INTERACTIONS, f"{update.n_interactions} interactions are stored")
+
+
+def _check_said(code: str, detail: str) -> None:
+    _promise(str(code) in _CODES, f"code {code!r} is none of the protocol's")
+    _promise(len(detail) <= DETAIL_MAX, f"the detail has {len(detail)} characters")
+    _promise(detail.isprintable(), f"the detail is not printable: {detail!r}")
+
+
+def _promise(kept: bool, otherwise: str) -> None:
+    if not kept:
+        raise BrokenPromiseError(otherwise)
+
+
+# --- single readers -------------------------------------------------------------------------------------------
+
+
+def _reader(read: Callable[[bytes], object], topic: str, payload: bytes) -> bool:
+    try:
+        read(payload)
+    except MessageError as error:
+        _check_said(error.code, error.detail)
+    return _is_signed(payload, OPERATOR, topic)
+
+
+def _device(expected: type[Message], payload: bytes) -> bool:
+    """As a device reads what the federator, or somebody in its name, has published."""
+    kind = expected.kind_name
+    signer, topic = (OPERATOR, TOPICS.roster) if kind == "roster" else (FEDERATOR, _FROM_FEDERATOR.get(kind, ""))
+    try:
+        envelope = open_envelope(payload, MAX_CHUNKED_BYTES if kind == "model" else MAX_MESSAGE_BYTES)
+        signed = envelope.is_signed_by(signer.public, topic, repeated=True)
+        if kind in _WITH_LISTS and not signed:
+            return False
+        message = envelope.read(expected)
+    except MessageError as error:
+        _check_said(error.code, error.detail)
+        return _is_signed(payload, signer, topic)
+    # What was read can be written, and says the same.
+    again = open_envelope(encode(message)).read(expected)
+    _promise(again == message, "the message reads otherwise once it is written")
+    return signed
+
+
+_INBOX = TOPICS.client(MEMBER, ClientTopic.INBOX)
+_FROM_FEDERATOR = {
+    "model": TOPICS.model,
+    "manifest": TOPICS.model,
+    "round": TOPICS.round,
+    "update_receipt": _INBOX,
+    "membership_receipt": _INBOX,
+}
+_WITH_LISTS = ("update_receipt", "roster")
+
+
+def _client(topic: str, credentials: Credentials | None, payload: bytes) -> bool:
+    """What an `EdgeClient` does with a message, as if the network had brought it."""
+    client = EdgeClient(
+        "mqtt://127.0.0.1:1", federation=FEDERATION, client_id=MEMBER, credentials=credentials, store=":memory:", seed=1
+    )
+    try:
+        client._take(InboundMessage(topic, payload, retained=False))
+    except MessageError as error:
+        _check_said(error.code, error.detail)
+    # Whatever it was told, it can still say who it is.
+    sealed = client._letters.seal(client._letters.status(online=True), ClientTopic.STATUS)
+    reading = read_message(TOPICS, _LIMITS, InboundMessage(TOPICS.client(MEMBER, ClientTopic.STATUS), sealed, False))
+    _promise(not isinstance(reading, Refused), f"the device cannot make itself understood: {reading}"[:200])
+    client._store.close()
+    return _is_signed(payload, FEDERATOR, topic)
+
+
+def _is_signed(payload: bytes, key: SigningKey, topic: str) -> bool:
+    try:
+        return open_envelope(payload, MAX_CHUNKED_BYTES).is_signed_by(key.public, topic)
+    except MessageError:
+        return False
+
+
+def _targets() -> dict[str, Target]:
+    topics = [TOPICS.client(name, topic) for name in (MEMBER, STRANGER) for topic in ClientTopic]
+    targets: dict[str, Target] = {}
+    for trust, key in (("checked", OPERATOR.public), ("believed", None)):
+        for topic in (*topics, TOPICS.roster, TOPICS.operator):
+            targets[f"federator {trust} {topic.removeprefix(TOPICS.root + '/')}"] = partial(_federator, topic, key)
+        targets[f"federator {trust} chunked"] = partial(_chunked, key)
+    for kind, expected in MESSAGE_TYPES.items():
+        targets[f"device {kind}"] = partial(_device, expected)
+    for topic in (TOPICS.model, TOPICS.round, _INBOX, TOPICS.model_chunk(0)):
+        name = topic.removeprefix(TOPICS.root + "/")
+        targets[f"client checks {name}"] = partial(_client, topic, CREDENTIALS)
+        targets[f"client believes {name}"] = partial(_client, topic, None)
+    enrolment = TOPICS.enrolment(MEMBER)
+    readers: dict[str, tuple[str, Callable[[bytes], object]]] = {
+        "roster": (TOPICS.roster, lambda payload: read_roster(payload, OPERATOR.public, FEDERATION)),
+        "order": (TOPICS.operator, lambda payload: read_deadline(payload, OPERATOR.public, FEDERATION)),
+        "enrolment": (enrolment, lambda payload: read_enrolment(payload, OPERATOR.public, FEDERATION, MEMBER)),
+    }
+    for what, (topic, read) in readers.items():
+        targets[f"reader {what}"] = partial(_reader, read, topic)
+    return targets
+
+
+TARGETS = _targets()

@@ -1,0 +1,81 @@
+"""Simulated time: a queue of things to come, and clocks that are wrong, each in its own way."""
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_EPOCH = 1_800_000_000.0
+
+
+@dataclass
+class Clock:
+    """The clock of one machine: ``offset`` seconds wrong, and ``rate`` times as fast as the world's."""
+
+    offset: float = 0.0
+    rate: float = 1.0
+
+    def monotonic(self, world_now: float) -> float:
+        return world_now * self.rate
+
+    def wall(self, world_now: float) -> float:
+        return _EPOCH + self.offset + world_now * self.rate
+
+    def delay(self, seconds: float) -> float:
+        """What the world calls ``seconds`` of this clock."""
+        return seconds / self.rate
+
+
+class Schedule:
+    """The world's time, which passes only from one thing that happens to the next."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._n = 0
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        self._n += 1
+        heapq.heappush(self._queue, (self.now + max(0.0, seconds), self._n, action))
+
+    def run_until(self, until: float) -> None:
+        while self._queue and self._queue[0][0] <= until:
+            self.now, _, action = heapq.heappop(self._queue)
+            action()
+        self.now = max(self.now, until)
+
+
+class WorldTime:
+    """Stands for the module ``time``: it tells what the clock of whoever is acting shows."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._clock = Clock()
+
+    def of(self, clock: Clock) -> "_Acting":
+        """While this lasts, ``clock`` is the one looked at."""
+        return _Acting(self, clock)
+
+    @property
+    def clock(self) -> Clock:
+        """Of whoever is acting."""
+        return self._clock
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic(self._schedule.now)
+
+    def time(self) -> float:
+        return self._clock.wall(self._schedule.now)
+
+    def time_ns(self) -> int:
+        return int(self.time() * 1e9)
+
+
+class _Acting:
+    def __init__(self, time: WorldTime, clock: Clock) -> None:
+        self._time, self._clock = time, clock
+
+    def __enter__(self) -> None:
+        self._before, self._time._clock = self._time._clock, self._clock
+
+    def __exit__(self, *_: object) -> None:
+        self._time._clock = self._before

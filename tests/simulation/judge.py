@@ -1,0 +1,262 @@
+"""What must be true, whatever happens: looked at with every commit, every receipt and every step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from simulation.process import FederatorProcess
+from simulation.promises import BrokenPromiseError
+from simulation.store import Tables
+
+from edge_client.store import PendingUpdate
+from federator.round import RoundState
+from foltr.aggregation import RunningMean, staleness_discount
+from foltr.codec import decode
+from foltr.messages import (
+    REACTIONS,
+    DeviceReaction,
+    MembershipReceipt,
+    ModelAnnouncement,
+    ModelUpdate,
+    ReceiptCode,
+    RoundAnnouncement,
+    UpdateReceipt,
+    pack_vector,
+    payload_digest,
+    unpack_vector,
+)
+from foltr.selection import is_selected
+from storage.records import RoundRow, UpdateRow
+
+_COUNTS = (ReceiptCode.ACCEPTED, ReceiptCode.DUPLICATE)
+_FINAL = (DeviceReaction.RETRAIN, DeviceReaction.DISCARD)
+
+
+@dataclass(frozen=True)
+class Made:
+    """An update as a device made it, and the interactions in it."""
+
+    client_id: str
+    update: ModelUpdate
+    interactions: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """When an update came to a process, as the open round stood then. Wall-clock seconds."""
+
+    process: FederatorProcess
+    at: float
+    due_at: float  # the round could end from here on, with a quorum
+    closes_at: float
+
+
+class Judge:
+    """Remembers what was made, stored and told, and raises `BrokenPromiseError`."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, Made] = {}
+        self.withdrawn: set[str] = set()
+        self.told_final: dict[str, ReceiptCode] = {}
+        self.revoked: set[str] = set()  # as the database has it
+        self.n_counted: dict[str, int] = {}
+        self.n_models = 0
+        self._digests: dict[bytes, str] = {}
+        self._counted_in: dict[tuple[str, int], str] = {}  # an interaction to the stored update that holds it
+        self._arrivals: dict[str, Arrival] = {}  # the first of an update while its round was open
+        self._given_other_deadlines: set[int] = set()
+        self._tables = Tables()
+        self._overdue: tuple[FederatorProcess, RoundRow, float] | None = None
+
+    # --- devices ----------------------------------------------------------------------------------------------
+
+    def on_made(self, client_id: str, pending: PendingUpdate, interactions: Sequence[int]) -> None:
+        update = decode(pending.payload, ModelUpdate)
+        self.made[update.update_id] = Made(client_id, update, tuple((client_id, i) for i in interactions))
+
+    def on_sent(self, payload: bytes, update_id: str) -> None:
+        self._digests[payload_digest(payload)] = update_id
+
+    def on_removed(self, client_id: str, update_id: str, keep_interactions: bool) -> None:
+        """The device has settled an update: spent what counts, given back what does not."""
+        stored = (client_id, update_id) in self._tables.identities
+        if keep_interactions and stored:
+            raise BrokenPromiseError(
+                "given back means not counted", f"{client_id} trains again on what {update_id} holds"
+            )
+        if not keep_interactions and not stored and update_id not in self.withdrawn:
+            raise BrokenPromiseError("spent means counted", f"{update_id[:8]} of {client_id} is not stored")
+
+    def check_books(self, client_id: str, waiting: Sequence[int]) -> None:
+        """Nothing a device still has to tell is in an update that counts."""
+        if twice := [i for i in waiting if (client_id, i) in self._counted_in]:
+            raise BrokenPromiseError("what waits was not counted", f"{twice} of {client_id}")
+
+    # --- the database -----------------------------------------------------------------------------------------
+
+    def on_commit(self, before: Tables, after: Tables) -> None:
+        self._tables = after
+        self.revoked = {row.client_id for row in after.clients.values() if row.revoked_at is not None}
+        self._see_new_enrolments(before, after)
+        for key in before.updates.keys() - after.updates.keys():
+            self._withdrawn(before.updates[key], before, after)
+        for key in after.updates.keys() - before.updates.keys():
+            self._stored(after.updates[key], after)
+        collecting = [row for row in after.open_rounds() if row.state == "collecting"]
+        for row in collecting:
+            known = before.rounds.get(row.number)
+            if known is not None and known.closes_at != row.closes_at:
+                self._given_other_deadlines.add(row.number)
+            if held := [item.client_id for item in after.of_round(row.number) if item.client_id in self.revoked]:
+                raise BrokenPromiseError("revoked means out of the open round", f"round {row.number} holds {held}")
+        if len(after.rounds) != max(after.rounds, default=0):
+            raise BrokenPromiseError("rounds are numbered without gaps", f"{sorted(after.rounds)}")
+        for version in after.models.keys() - before.models.keys() - {0}:
+            self._check_model(after, version)
+
+    def _see_new_enrolments(self, before: Tables, after: Tables) -> None:
+        """A device that never heard that it was revoked may be heard again, with the very same update."""
+        anew = {row.client_id for row in after.clients.values() if row.enrolment_serial}
+        anew -= {
+            row.client_id
+            for row in before.clients.values()
+            if row.enrolment_serial == after.clients[row.client_id].enrolment_serial
+        }
+        for update_id in [key for key, code in self.told_final.items() if code is ReceiptCode.REVOKED]:
+            if self.made[update_id].client_id in anew:
+                del self.told_final[update_id]
+
+    def _withdrawn(self, row: UpdateRow, before: Tables, after: Tables) -> None:
+        # A client that is enrolled anew in the same batch is not revoked any more when the batch ends.
+        if before.federation is None or after.federation is None or before.federation.roster == after.federation.roster:
+            raise BrokenPromiseError("only a revocation withdraws", f"{row.update_id} of {row.client_id} is gone")
+        self.withdrawn.add(row.update_id)
+        for interaction in self.made[row.update_id].interactions:
+            self._counted_in.pop(interaction, None)
+
+    def _stored(self, row: UpdateRow, tables: Tables) -> None:
+        made, round_ = self.made[row.update_id], tables.rounds[row.round]
+        label = f"{row.update_id[:8]} of {row.client_id} in round {row.round}"
+        self.n_counted[row.client_id] = self.n_counted.get(row.client_id, 0) + 1
+        for interaction in made.interactions:
+            other = self._counted_in.setdefault(interaction, row.update_id)
+            if other != row.update_id:
+                raise BrokenPromiseError("an interaction counts once", f"{interaction} is in {other[:8]} and {label}")
+        if row.update_id in self.told_final:
+            raise BrokenPromiseError(
+                "refused means never counted", f"{label} was told {self.told_final[row.update_id]}"
+            )
+        if (made.client_id, made.update.base_version) != (row.client_id, row.base_version):
+            raise BrokenPromiseError("stored as sent", label)
+        if round_.pacing == "deadline":
+            if (made.update.round, row.base_version) != (row.round, round_.base_version):
+                raise BrokenPromiseError("an update counts in its round, on its base", label)
+        elif not (
+            made.update.round <= row.round and 0 <= round_.base_version - row.base_version <= round_.staleness_limit
+        ):
+            raise BrokenPromiseError("staleness is limited", f"{label}: {row.base_version} in {round_.base_version}")
+        if tables.clients[row.client_id].revoked_at is not None:
+            raise BrokenPromiseError("revoked means not counted", label)
+        if (
+            round_.selection_seed is not None
+            and round_.selection_cutoff is not None
+            and not is_selected(round_.selection_seed, round_.selection_cutoff, row.client_id)
+        ):
+            raise BrokenPromiseError("only who was asked counts", label)
+
+    def _check_model(self, tables: Tables, version: int) -> None:
+        """Base plus the mean of exactly the round's rows, each of which says by its power of two whose it is."""
+        self.n_models += 1
+        model = tables.models[version]
+        round_ = tables.rounds[model.round or 0]
+        rows = tables.of_round(round_.number)
+        base = unpack_vector(tables.models[round_.base_version].weights)
+        mean, exact = RunningMean(1), 0.0
+        for row in rows:
+            discount = staleness_discount(round_.base_version - row.base_version, round_.staleness_exponent)
+            mean.add(unpack_vector(row.body), row.n_interactions, discount)
+            exact += 2.0 ** int(row.client_id.removeprefix("device-")) * discount
+        change = float(unpack_vector(model.weights)[0]) - float(base[0])
+        if version != len(tables.models) - 1 or round_.base_version != version - 1:
+            raise BrokenPromiseError("models follow one another", f"{version} on {round_.base_version}")
+        if not round_.min_clients <= len(rows) <= round_.max_clients:
+            raise BrokenPromiseError("a model has a quorum", f"{len(rows)} updates in round {round_.number}")
+        if model.weights != pack_vector(mean.apply_to(base)) or not np.isclose(change * len(rows), exact, atol=0.01):
+            raise BrokenPromiseError("a model is the mean of its round", f"model {version} of round {round_.number}")
+
+    # --- what is told -----------------------------------------------------------------------------------------
+
+    def on_taken(self, process: FederatorProcess, payload: bytes) -> None:
+        update_id = self._digests.get(payload_digest(payload))
+        current = process.actor._engine.round
+        if update_id is None or current is None or current.state is not RoundState.COLLECTING:
+            return
+        if self.made[update_id].update.round != current.number:
+            return
+        first = self._arrivals.get(update_id)
+        if first is None or first.process is not process:
+            due_at = min(current.opened_at + current.policy.min_time_s, current.closes_at)
+            self._arrivals[update_id] = Arrival(process, process.now(), due_at, current.closes_at)
+
+    def on_receipt(self, receipt: UpdateReceipt | MembershipReceipt) -> None:
+        if isinstance(receipt, MembershipReceipt):
+            if receipt.code is ReceiptCode.JOINED and receipt.client_id not in self._tables.clients:
+                raise BrokenPromiseError("told means stored", f"{receipt.client_id} joined")
+            return
+        update_id = receipt.update_id or self._digests.get(receipt.payload_digest or b"")
+        if update_id is None:
+            return
+        made = self.made[update_id]
+        stored = (made.client_id, update_id) in self._tables.identities
+        label = f"{update_id[:8]} of {made.client_id} for round {made.update.round}: {receipt.code} ({receipt.detail})"
+        if receipt.code in _COUNTS:
+            if not stored and update_id not in self.withdrawn:
+                raise BrokenPromiseError("accepted means stored", label)
+        elif REACTIONS[receipt.code] in _FINAL and receipt.update_id is not None:
+            self.told_final[update_id] = receipt.code
+            if stored:
+                raise BrokenPromiseError("stored means accepted", label)
+
+    def on_late(self, process: FederatorProcess, update_id: str, detail: str) -> None:
+        """``late`` for what came in time is a lie: it counts by when it arrived, not by when it was looked at."""
+        number, arrival = self.made[update_id].update.round, self._arrivals.get(update_id)
+        if update_id in self.told_final:
+            return  # a copy of what was answered before
+        if arrival is None or arrival.process is not process or number in self._given_other_deadlines:
+            return
+        row, n_taken = self._tables.rounds[number], len(self._tables.of_round(number))
+        ended_early = n_taken >= row.min_clients
+        if n_taken < row.max_clients and arrival.at < (arrival.due_at if ended_early else arrival.closes_at):
+            raise BrokenPromiseError(
+                "in time is not late", f"{self.made[update_id].client_id} in round {number}: {detail}"
+            )
+
+    def on_announced(self, model: ModelAnnouncement, round_: RoundAnnouncement) -> None:
+        stored, row = self._tables.models.get(model.version), self._tables.rounds.get(round_.round)
+        if stored is None or stored.weights != model.weights or row is None:
+            raise BrokenPromiseError("announced means stored", f"model {model.version}, round {round_.round}")
+        if round_.base_version != row.base_version or (round_.selection is None) != (row.selection_cutoff is None):
+            raise BrokenPromiseError("announced as stored", f"round {round_.round}")
+
+    # --- every step -------------------------------------------------------------------------------------------
+
+    def check_deadline(self, process: FederatorProcess, slack_s: float, grace_s: float) -> None:
+        """No round stays open past its deadline while a federator is there to end it."""
+        row = next(iter(self._tables.open_rounds()), None)
+        if row is None or row.state != "collecting" or not process.serving:
+            self._overdue = None
+            return
+        closes = max(row.closes_at.timestamp(), process.started_at + grace_s)
+        latest = min(closes, max(row.opened_at.timestamp(), process.started_at) + max(row.max_time_s, grace_s))
+        if process.now() < latest:
+            self._overdue = None
+        elif self._overdue is None or self._overdue[:2] != (process, row):
+            # From here on: the deadline may have been set into the past.
+            self._overdue = (process, row, process.now())
+        elif process.now() > self._overdue[2] + slack_s:
+            raise BrokenPromiseError(
+                "a round ends at its deadline", f"round {row.number}, {process.now() - latest:.1f} s ago"
+            )
+
+    def is_counted(self, update_id: str) -> bool:
+        return (self.made[update_id].client_id, update_id) in self._tables.identities

@@ -1,0 +1,212 @@
+"""The program with one thing wrong, to show that the simulation would see it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import simulation.store
+from simulation.store import SimulatedStore, Tables
+
+import federator.actor
+from edge_client.correspondence import Correspondence
+from edge_client.participation import Outgoing, Participation
+from federator.actor import FederationActor
+from federator.engine import Decided, Engine, Timed
+from federator.members import Members
+from federator.round import Offer, Record, Reject, Round
+from foltr.identity import EpochNonces
+from foltr.messages import REACTIONS, DeviceReaction, ReceiptCode
+from storage.records import Batch, ClientRow
+
+
+def _receipts_before_the_commit() -> Any:
+    commit = FederationActor._commit
+
+    async def told_first(self: FederationActor, decided: Decided, now: float) -> None:
+        self._receipts.send(decided.receipts)
+        decided.receipts = []
+        await commit(self, decided, now)
+
+    return mock.patch.object(FederationActor, "_commit", told_first)
+
+
+def _duplicates_are_not_seen() -> Any:
+    decide = Round.decide
+
+    def forgetful(self: Round, offer: Offer, now: float, **_: Any) -> Record | Reject:
+        return decide(self, offer, now, stored_in_round=None)
+
+    return mock.patch.object(Round, "decide", forgetful)
+
+
+def _aggregating_is_not_stored() -> Any:
+    return mock.patch.object(simulation.store, "_stop_collecting")
+
+
+def _counts_by_when_it_is_looked_at() -> Any:
+    decide = Engine.decide
+
+    def late(self: Engine, timed: Sequence[Timed], stored: Any, now: float) -> tuple[Decided, int]:
+        return decide(self, [Timed(item.reading, now) for item in timed], stored, now)
+
+    return mock.patch.object(Engine, "decide", late)
+
+
+def _withdrawals_are_not_stored() -> Any:
+    store_batch = simulation.store.store_batch
+
+    def lossy(tables: Tables, batch: Batch) -> None:
+        store_batch(tables, replace(batch, withdrawn=()))
+
+    return mock.patch.object(simulation.store, "store_batch", lossy)
+
+
+def _what_a_batch_holds_is_not_withdrawn() -> Any:
+    def forgetful(self: Engine, client_id: str, decided: Decided) -> None:
+        if self.current_round.withdraw(client_id):
+            decided.withdrawn.append((self.current_round.number, client_id))
+
+    return mock.patch.object(Engine, "_withdraw", forgetful)
+
+
+def _stored_round_without(**forgotten: Any) -> Callable[[], Any]:
+    def mutant() -> Any:
+        stored_round = FederationActor._stored_round
+
+        def forgetful(self: FederationActor, *args: Any) -> Round:
+            return replace(stored_round(self, *args), **forgotten)
+
+        return mock.patch.object(FederationActor, "_stored_round", forgetful)
+
+    return mutant
+
+
+def _revocations_are_forgotten_at_a_restart() -> Any:
+    def forgetful(self: Members, rows: list[ClientRow], roster: bytes | None) -> None:
+        del roster
+        restore(self, [replace(row, membership="joined", revoked_at=None) for row in rows], None)
+
+    restore = Members.restore
+    return mock.patch.object(Members, "restore", forgetful)
+
+
+def _nobody_is_fenced() -> Any:
+    transact = SimulatedStore.transact
+
+    def lenient(self: SimulatedStore, change: Callable[[Tables], Any], _epoch: int | None) -> Any:
+        return transact(self, change, None)
+
+    return mock.patch.object(SimulatedStore, "transact", lenient)
+
+
+def _any_staleness_will_do() -> Any:
+    decide = Round.decide
+
+    def lenient(self: Round, *args: Any, **options: Any) -> Record | Reject:
+        policy, self.policy = self.policy, replace(self.policy, staleness_limit=99)
+        try:
+            return decide(self, *args, **options)
+        finally:
+            self.policy = policy
+
+    return mock.patch.object(Round, "decide", lenient)
+
+
+def _stale_updates_weigh_as_much() -> Any:
+    return mock.patch.object(federator.actor, "staleness_discount", return_value=1.0)
+
+
+def _deadlines_pass_unseen() -> Any:
+    next_step = Round.next_step
+
+    def patient(self: Round, _now: float) -> Any:
+        return next_step(self, self.opened_at)
+
+    return mock.patch.object(Round, "next_step", patient)
+
+
+def _wakes_for_messages_only() -> Any:
+    return mock.patch.object(Round, "wake_at", return_value=float("inf"))
+
+
+def _rounds_are_never_full() -> Any:
+    return mock.patch.object(Round, "full", property(lambda _: False))
+
+
+def _announcements_begin_anew_at_a_restart() -> Any:
+    return mock.patch.object(EpochNonces, "begin")
+
+
+def _devices_forget_what_is_pending() -> Any:
+    return mock.patch.object(Correspondence, "signed_pending_update", return_value=None)
+
+
+def _devices_send_an_update_once() -> Any:
+    due = Participation.due
+
+    def once(self: Participation, now: float) -> list[Outgoing]:
+        sent: set[str] = vars(self).setdefault("sent_once", set())
+        outgoing = [item for item in due(self, now) if item is Outgoing.JOIN or self.pending.update_id not in sent]
+        if Outgoing.JOIN not in outgoing and outgoing:
+            sent.add(self.pending.update_id)
+        return outgoing
+
+    return mock.patch.object(Participation, "due", once)
+
+
+def _devices_train_again_on_duplicates() -> Any:
+    return mock.patch.dict(REACTIONS, {ReceiptCode.DUPLICATE: DeviceReaction.RETRAIN})
+
+
+def _refusals_are_told_as_they_come() -> Any:
+    """What the engine did before the first reproductions."""
+    return mock.patch.object(Engine, "_final", lambda _self, refusal, _counted_in: refusal)
+
+
+def _a_round_ends_by_a_later_clock() -> Any:
+    """A turn as it was before the reproductions of updates in time."""
+
+    async def take_turn(self: FederationActor, now: float) -> None:
+        current = self._engine.round
+        if current is not None and current.next_step(now) is not None:
+            await self._serve_waiting(min(now, current.wake_at()))
+        else:
+            await self._serve(self._intake.take(federator.actor.BATCH_LIMIT), now)
+        await self._advance_round(self._clock.now())
+
+    return mock.patch.object(FederationActor, "_take_turn", take_turn)
+
+
+# Each as a function that makes a context manager.
+MUTANTS: dict[str, Callable[[], Any]] = {
+    "receipts are sent before the commit": _receipts_before_the_commit,
+    "duplicates are not seen": _duplicates_are_not_seen,
+    "aggregating is not stored": _aggregating_is_not_stored,
+    "an update counts by when it is looked at": _counts_by_when_it_is_looked_at,
+    "withdrawals are not stored": _withdrawals_are_not_stored,
+    "what a batch holds is not withdrawn": _what_a_batch_holds_is_not_withdrawn,
+    "the selection is forgotten at a restart": _stored_round_without(asked=None),
+    "who contributed is forgotten at a restart": _stored_round_without(contributions={}),
+    "revocations are forgotten at a restart": _revocations_are_forgotten_at_a_restart,
+    "nobody is fenced": _nobody_is_fenced,
+    "any staleness will do": _any_staleness_will_do,
+    "stale updates weigh as much": _stale_updates_weigh_as_much,
+    "deadlines pass unseen": _deadlines_pass_unseen,
+    "the federator wakes for messages only": _wakes_for_messages_only,
+    "rounds are never full": _rounds_are_never_full,
+    "announcements begin anew at a restart": _announcements_begin_anew_at_a_restart,
+    "devices forget what is pending": _devices_forget_what_is_pending,
+    "devices send an update once": _devices_send_an_update_once,
+    "devices train again on duplicates": _devices_train_again_on_duplicates,
+    "a round ends by a later clock": _a_round_ends_by_a_later_clock,
+    "refusals are told as they come": _refusals_are_told_as_they_come,
+}
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    """As long as this lasts, the program is the mutant."""
+    with MUTANTS[name]():
+        yield

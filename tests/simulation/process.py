@@ -1,0 +1,266 @@
+"""A federator process: the real `FederationActor`, run by hand from one wait to the next.
+
+Whatever the actor awaits is a pause of the world's. A crash is raised at one of the actor's own failpoints, or the
+process is dropped while it waits, and with it everything that is not stored.
+"""
+
+import random
+import types
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from enum import StrEnum
+from typing import Any
+
+from simulation.clock import Clock, Schedule, WorldTime
+from simulation.network import SimulatedBroker, Wire
+from simulation.promises import BrokenPromiseError
+from simulation.store import SimulatedStore
+
+from broker.intake import BoundedIntake, IntakeLimits
+from broker.link import InboundMessage
+from federator.actor import FederationActor
+from federator.plan import FederationPlan
+from foltr.codec import Sealer
+from foltr.errors import ProtocolViolationError, UnavailableError
+from foltr.failpoints import Failpoint
+from foltr.identity import EpochNonces
+from foltr.messages import MembershipReceipt, ModelAnnouncement, RoundAnnouncement, UpdateReceipt
+from foltr.topics import ClientTopic, Topics
+from storage.errors import WriterFencedError
+
+_LONGEST_TRANSACTION_S = 0.3
+_ANNOUNCING_S = 0.01
+
+
+class CrashedError(BaseException):
+    """The process ends here and now; nothing catches it."""
+
+
+class ProcessState(StrEnum):
+    UP = "up"
+    FINISHED = "finished"
+    CRASHED = "crashed"
+    FENCED = "fenced"
+    GAVE_UP = "gave_up"
+
+
+@types.coroutine
+def pause(seconds: float) -> Generator[float, None, None]:
+    yield seconds
+
+
+class Bell:
+    """Stands for the event in the intake that says that something has arrived."""
+
+    def __init__(self, on_ring: Callable[[], None]) -> None:
+        self._on_ring = on_ring
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+        self._on_ring()
+
+    def clear(self) -> None:
+        self._is_set = False
+
+
+class FederatorProcess:
+    """One process, from its start to its end. It is its own clock, receipt sender, announcer and database session.
+
+    Args:
+        busy_s: how long it may be busy with other things before it looks at what has arrived.
+    """
+
+    location = "the simulated database"
+
+    def __init__(
+        self,
+        plan: FederationPlan,
+        store: SimulatedStore,
+        broker: SimulatedBroker,
+        schedule: Schedule,
+        time: WorldTime,
+        rng: random.Random,
+        *,
+        clock: Clock,
+        key: Any,
+        limits: IntakeLimits,
+        busy_s: float,
+        on_receipt: Callable[["FederatorProcess", UpdateReceipt | MembershipReceipt], None],
+        on_announced: Callable[["FederatorProcess", ModelAnnouncement, RoundAnnouncement], None],
+        on_taken: Callable[["FederatorProcess", InboundMessage], None],
+        on_ended: Callable[["FederatorProcess"], None],
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.state = ProcessState.UP
+        self.is_up = True
+        self.session = 0  # one for all federators: the broker keeps it
+        self.down = Wire(schedule, rng)
+        self.started_at = clock.wall(schedule.now)
+        self.crash_at: Failpoint | None = None
+        self.n_database_failures = 0
+        self._plan, self._broker, self._schedule, self._time, self._rng = plan, broker, schedule, time, rng
+        self._topics = Topics(plan.federation)
+        self._on_receipt, self._on_announced, self._on_taken = on_receipt, on_announced, on_taken
+        self._on_ended = on_ended
+        self._busy_s = busy_s
+        self._nonces = EpochNonces()
+        self._sealer = Sealer(key, self._nonces)
+        with time.of(clock):
+            self.actor = FederationActor(plan, self, self, self, limits)  # type: ignore[arg-type]
+        self.intake: BoundedIntake = self.actor._intake
+        self.intake._arrived = Bell(self._ring)  # type: ignore[assignment]
+        self.intake.wait = self._wait_for_arrivals  # type: ignore[method-assign]
+        self._announced: tuple[ModelAnnouncement, RoundAnnouncement] | None = None
+        self._waiting_since: int | None = None
+        self._n_pauses = 0
+        self._coroutine: Coroutine[float, None, None] | None = None
+        self._started = False
+        schedule.after(0.0, self._begin)
+
+    # --- life -------------------------------------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        await self.actor.start()
+        self._nonces.begin(self.actor.epoch)
+        self._started = True
+        self.actor.attach(self)  # type: ignore[arg-type]
+        await self.actor.run()
+        await pause(2 * _ANNOUNCING_S)
+        await self.actor.note_published()
+
+    @property
+    def serving(self) -> bool:
+        """Up, started, and able to be heard."""
+        return self.is_up and self._started and not self.down.is_cut
+
+    def now(self) -> float:
+        return self.clock.wall(self._schedule.now)
+
+    def kill(self) -> None:
+        if self.is_up:
+            self._end(ProcessState.CRASHED)
+
+    def pass_failpoint(self, name: Failpoint) -> None:
+        if self.crash_at is name:
+            self.crash_at = None
+            raise CrashedError(name)
+
+    def _begin(self) -> None:
+        if self.is_up:
+            self._coroutine = self._live()
+            self._broker.connect_federator(self)
+            self._resume(0)
+
+    def _resume(self, n: int) -> None:
+        """Go on after the ``n``-th pause, unless something else has ended it before."""
+        if self._coroutine is None or not self.is_up or n != self._n_pauses:
+            return
+        self._waiting_since = None
+        try:
+            with self._time.of(self.clock):
+                seconds = self._coroutine.send(None)
+        except StopIteration:
+            self._end(ProcessState.FINISHED)
+        except CrashedError:
+            self._end(ProcessState.CRASHED)
+        except WriterFencedError:
+            self._end(ProcessState.FENCED)
+        except UnavailableError:
+            self._end(ProcessState.GAVE_UP)
+        except ProtocolViolationError as error:
+            raise BrokenPromiseError("a federator keeps its own protocol", str(error)) from error
+        else:
+            self._n_pauses += 1
+            n = self._n_pauses
+            self._schedule.after(seconds, lambda: self._resume(n))
+
+    def _end(self, state: ProcessState) -> None:
+        self.state, self.is_up = state, False
+        if self._coroutine is not None:
+            self._coroutine.close()
+        self._on_ended(self)
+
+    # --- its intake -------------------------------------------------------------------------------------------
+
+    def receive(self, message: InboundMessage) -> None:
+        with self._time.of(self.clock):
+            n_waiting = len(self.intake)
+            self.actor.receive(message)
+            if len(self.intake) > n_waiting:
+                self._on_taken(self, message)
+
+    async def _wait_for_arrivals(self, timeout_s: float) -> None:
+        if not self.intake._arrived.is_set():
+            self._waiting_since = self._n_pauses + 1
+            await pause(min(max(0.0, timeout_s), 86_400.0))
+        await pause(self._rng.uniform(0.0, self._busy_s))
+
+    def _ring(self) -> None:
+        if self._waiting_since is not None and self._waiting_since == self._n_pauses:
+            self._waiting_since = None
+            self._n_pauses += 1
+            n = self._n_pauses
+            self._schedule.after(0.0, lambda: self._resume(n))
+
+    # --- its database session ---------------------------------------------------------------------------------
+
+    async def before(self) -> None:
+        await pause(self._rng.uniform(0.0, _LONGEST_TRANSACTION_S) if self._rng.random() < 0.3 else 0.0)
+        self._fail_perhaps()
+
+    async def after(self) -> None:
+        self._fail_perhaps()
+        await pause(self._rng.uniform(0.0, _LONGEST_TRANSACTION_S) if self._rng.random() < 0.3 else 0.0)
+
+    @staticmethod
+    def unavailable(error: Exception) -> UnavailableError:
+        return UnavailableError(str(error))
+
+    def _fail_perhaps(self) -> None:
+        if self.n_database_failures and self._rng.random() < 0.5:
+            self.n_database_failures -= 1
+            raise OSError("the database is away")
+
+    # --- what it publishes ------------------------------------------------------------------------------------
+
+    def send(self, receipts: Sequence[UpdateReceipt | MembershipReceipt]) -> None:
+        for receipt in receipts:
+            self._on_receipt(self, receipt)
+            topic = self._topics.client(receipt.client_id, ClientTopic.INBOX)
+            if not self.down.is_cut:
+                self._broker.publish(topic, self._sealer.seal(receipt, topic))
+
+    def announce(self, model: ModelAnnouncement, round_: RoundAnnouncement) -> None:
+        self._on_announced(self, model, round_)
+        self._announced = (model, round_)
+        if not self.down.is_cut:
+            self._publish_model()
+
+    def reconnect(self) -> None:
+        """A new connection to the broker: what waited there comes in, and everything is announced again."""
+        self.down.mend()
+        if not self.is_up:
+            return
+        self._broker.connect_federator(self)
+        if self._announced is not None:
+            with self._time.of(self.clock):
+                self._publish_model()
+
+    def _publish_model(self) -> None:
+        if self._announced is None:
+            return
+        announced, topic = self._announced, self._topics.model
+        self._broker.publish(topic, self._sealer.seal(announced[0], topic), retain=True)
+        self._schedule.after(_ANNOUNCING_S, lambda: self._publish_round(announced))
+
+    def _publish_round(self, announced: tuple[ModelAnnouncement, RoundAnnouncement]) -> None:
+        if not self.is_up or self.down.is_cut or announced is not self._announced:
+            return
+        with self._time.of(self.clock):
+            topic = self._topics.round
+            self._broker.publish(topic, self._sealer.seal(announced[1], topic), retain=True)
+            self.actor.model_published(announced[0].version)

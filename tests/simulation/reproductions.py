@@ -1,0 +1,215 @@
+"""Every bug that the simulation found, as the shortest scenario that showed it.
+
+A new one comes from the failing test, which prints it.
+"""
+
+from dataclasses import dataclass
+
+from simulation.scenario import Operation, Scenario, Step, Trust
+
+from federator.round import Pacing, RoundPolicy
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """One bug that was found.
+
+    Attributes:
+        name: what should be.
+        promise: the one that was broken.
+        unmended: the mutant that brings it back, if there is one.
+        open_in: where it is still to be mended; empty once it is.
+    """
+
+    name: str
+    promise: str
+    scenario: Scenario
+    unmended: str = ""
+    open_in: str = ""
+
+
+REPRODUCTIONS = (
+    # A device was told that it is revoked about an update that counted before: its clicks would count again.
+    Reproduction(
+        "a revoked device is told what counted",
+        "stored means accepted",
+        Scenario(
+            167,
+            6,
+            RoundPolicy(min_clients=5, max_clients=5, min_time_s=1.6666666666666667, max_time_s=5.0),
+            (
+                Step(Operation.TICK, 1, 0.87),
+                Step(Operation.INTERACT, 0, 0.01),
+                Step(Operation.CRASH_BEFORE_COMMIT, 3, 0.724),
+                Step(Operation.TICK, 2, 0.991),
+                Step(Operation.REVOKE, 4, 0.626),
+            ),
+            trust=Trust.STAND_IN,
+        ),
+        unmended="refusals are told as they come",
+    ),
+    # A full buffer said late, the device trained again, and a copy still on its way counted in the next filling.
+    Reproduction(
+        "what a full buffer turns away does not count later",
+        "refused means never counted",
+        Scenario(
+            224,
+            4,
+            RoundPolicy(min_clients=3, max_clients=3, max_time_s=5.0, pacing=Pacing.BUFFERED, staleness_limit=2),
+            (
+                Step(Operation.TICK, 2, 0.596),
+                Step(Operation.CRASH_IN_ROUND, 3, 0.952),
+                Step(Operation.TICK, 1, 0.671),
+                Step(Operation.RESTART, 2, 0.908),
+                Step(Operation.INTERACT, 0, 0.364),
+                Step(Operation.TICK, 2, 0.367),
+                Step(Operation.TICK, 1, 0.41),
+                Step(Operation.INTERACT, 1, 0.278),
+                Step(Operation.FEDERATOR_PARTITION, 1, 0.152),
+                Step(Operation.TICK, 2, 0.593),
+            ),
+            trust=Trust.ANYONE,
+            batch_limit=2,
+        ),
+        unmended="refusals are told as they come",
+    ),
+    # As above, for a client's second update to a buffer.
+    Reproduction(
+        "a second update to a buffer does not count later",
+        "refused means never counted",
+        Scenario(
+            224,
+            4,
+            RoundPolicy(min_clients=3, max_clients=3, max_time_s=5.0, pacing=Pacing.BUFFERED, staleness_limit=2),
+            (
+                Step(Operation.TICK, 2, 0.596),
+                Step(Operation.CRASH_IN_ROUND, 3, 0.952),
+                Step(Operation.TICK, 1, 0.671),
+                Step(Operation.RESTART, 2, 0.908),
+                Step(Operation.INTERACT, 0, 0.364),
+                Step(Operation.TICK, 2, 0.367),
+                Step(Operation.TICK, 1, 0.41),
+                Step(Operation.INTERACT, 1, 0.278),
+                Step(Operation.FEDERATOR_PARTITION, 1, 0.152),
+                Step(Operation.TICK, 2, 0.593),
+            ),
+            batch_limit=2,
+        ),
+        unmended="refusals are told as they come",
+    ),
+    # The nonces of announcements came from a clock: set back, every device took the federator for a replay.
+    Reproduction(
+        "a federator whose clock was set back is heard",
+        "whoever takes part is heard",
+        Scenario(
+            2939,
+            8,
+            RoundPolicy(max_clients=1, max_time_s=40.0),
+            (
+                Step(Operation.INTERACT, 4, 0.137),
+                Step(Operation.INTERACT, 3, 0.028),
+                Step(Operation.TICK, 7, 0.974),
+                Step(Operation.CRASH_IDLE, 5, 0.125),
+            ),
+            busy_s=2.0,
+        ),
+        unmended="announcements begin anew at a restart",
+    ),
+    # An order came in one batch with the update that filled the round, and was stored after collecting had stopped.
+    Reproduction(
+        "an order may come with the update that ends the round",
+        "a federator keeps its own protocol",
+        Scenario(
+            55,
+            6,
+            RoundPolicy(max_clients=1, max_time_s=40.0, pacing=Pacing.BUFFERED, staleness_limit=1),
+            (
+                Step(Operation.TICK, 2, 0.741),
+                Step(Operation.INTERACT, 2, 0.169),
+                Step(Operation.SET_DEADLINE, 0, 0.571),
+            ),
+            trust=Trust.STAND_IN,
+            busy_s=2.0,
+        ),
+    ),
+    # The clock was set back since the round opened, so its new deadline lay before its opening.
+    Reproduction(
+        "a deadline may be set after the clock was set back",
+        "a federator keeps its own protocol",
+        Scenario(
+            125,
+            6,
+            RoundPolicy(
+                min_clients=2, max_clients=6, min_time_s=13.333333333333334, max_time_s=40.0, over_selection=1.0
+            ),
+            (
+                Step(Operation.CLOCK_SKEW, 1, 0.212),
+                Step(Operation.STOP, 2, 0.45),
+                Step(Operation.TICK, 0, 0.716),
+                Step(Operation.SET_DEADLINE, 0, 0.869),
+                Step(Operation.RESTART, 3, 0.608),
+            ),
+            trust=Trust.STAND_IN,
+            busy_s=0.0,
+        ),
+    ),
+    # The deadline passed during a commit, and the round ended before what had come in time was looked at.
+    Reproduction(
+        "what comes during a commit is in time",
+        "in time is not late",
+        Scenario(
+            205,
+            4,
+            RoundPolicy(min_clients=3, max_clients=4, max_time_s=5.0),
+            (
+                Step(Operation.DUPLICATE, 3, 0.735),
+                Step(Operation.ENROL_ANEW, 1, 0.155),
+                Step(Operation.CRASH_BEFORE_COMMIT, 0, 0.505),
+                Step(Operation.REORDER, 3, 0.732),
+                Step(Operation.TICK, 3, 0.685),
+                Step(Operation.RESTART, 3, 0.176),
+                Step(Operation.TICK, 2, 0.19),
+                Step(Operation.TICK, 1, 0.824),
+                Step(Operation.INTERACT, 2, 0.453),
+            ),
+            trust=Trust.STAND_IN,
+        ),
+        unmended="a round ends by a later clock",
+    ),
+    # A quorum was reached in one batch while older updates waited for the next: the round ended without them.
+    Reproduction(
+        "what waits while a quorum is reached is in time",
+        "in time is not late",
+        Scenario(
+            7,
+            8,
+            RoundPolicy(max_clients=6, min_time_s=13.333333333333334, max_time_s=40.0),
+            (Step(Operation.SECOND_FEDERATOR, 6, 0.936),),
+            busy_s=2.0,
+            batch_limit=2,
+        ),
+        unmended="a round ends by a later clock",
+    ),
+    # An order set the deadline into the past, and an update was told that it is late before the round's end was
+    # stored; a second order moved the deadline on, and a copy of the same update counted.
+    Reproduction(
+        "late is only said of a round whose end is stored",
+        "stored means accepted",
+        Scenario(
+            6958,
+            6,
+            RoundPolicy(min_clients=6, max_clients=6, max_time_s=40.0),
+            (
+                Step(Operation.TICK, 2, 0.78),
+                Step(Operation.INTERACT, 4, 0.103),
+                Step(Operation.SET_DEADLINE, 2, 0.241),
+                Step(Operation.CRASH_IDLE, 0, 0.252),
+                Step(Operation.TICK, 0, 0.831),
+                Step(Operation.TICK, 4, 0.814),
+                Step(Operation.SET_DEADLINE, 1, 0.713),
+            ),
+            trust=Trust.STAND_IN,
+            busy_s=2.0,
+        ),
+    ),
+)

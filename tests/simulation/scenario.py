@@ -1,0 +1,168 @@
+"""What a seed stands for: a federation, and the list of what happens to it."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from broker.intake import DEFAULT_LIMITS, IntakeLimits
+from federator.round import Pacing, RoundPolicy
+
+
+class Operation(StrEnum):
+    """One thing that happens; ``who`` is a device where it happens to one, ``amount`` is from 0 to 1."""
+
+    TICK = "tick"
+    INTERACT = "interact"
+    DROP = "drop"
+    DUPLICATE = "duplicate"
+    REORDER = "reorder"
+    DELAY = "delay"
+    PARTITION = "partition"
+    HEAL = "heal"
+    DEVICE_CRASH = "device_crash"
+    DEVICE_START = "device_start"
+    DEVICE_LEAVE = "device_leave"
+    DEVICE_CLOCK_SET = "device_clock_set"
+    DEVICE_DISK_FULL = "device_disk_full"
+    DEVICE_LOSES_STORE = "device_loses_store"
+    BROKER_CRASH = "broker_crash"
+    FEDERATOR_PARTITION = "federator_partition"
+    FEDERATOR_HEAL = "federator_heal"
+    DATABASE_AWAY = "database_away"
+    CRASH_IDLE = "crash_idle"
+    CRASH_BEFORE_COMMIT = "crash_before_commit"
+    CRASH_AFTER_COMMIT = "crash_after_commit"
+    CRASH_IN_ROUND = "crash_in_round"
+    RESTART = "restart"
+    STOP = "stop"
+    CLOCK_SKEW = "clock_skew"
+    SECOND_FEDERATOR = "second_federator"
+    REVOKE = "revoke"
+    ENROL_ANEW = "enrol_anew"
+    SET_DEADLINE = "set_deadline"
+
+    def __repr__(self) -> str:
+        return f"Operation.{self.name}"
+
+
+_WEIGHTS = {
+    Operation.TICK: 28,
+    Operation.INTERACT: 22,
+    Operation.DROP: 3,
+    Operation.DUPLICATE: 4,
+    Operation.REORDER: 3,
+    Operation.DELAY: 3,
+    Operation.PARTITION: 2,
+    Operation.HEAL: 4,
+    Operation.DEVICE_CRASH: 3,
+    Operation.DEVICE_START: 5,
+    Operation.DEVICE_LEAVE: 1,
+    Operation.DEVICE_CLOCK_SET: 1,
+    Operation.DEVICE_DISK_FULL: 1,
+    Operation.DEVICE_LOSES_STORE: 0.5,
+    Operation.BROKER_CRASH: 0.7,
+    Operation.FEDERATOR_PARTITION: 1,
+    Operation.FEDERATOR_HEAL: 2,
+    Operation.DATABASE_AWAY: 1,
+    Operation.CRASH_IDLE: 1.5,
+    Operation.CRASH_BEFORE_COMMIT: 2,
+    Operation.CRASH_AFTER_COMMIT: 2,
+    Operation.CRASH_IN_ROUND: 2,
+    Operation.RESTART: 7,
+    Operation.STOP: 1,
+    Operation.CLOCK_SKEW: 1,
+    Operation.SECOND_FEDERATOR: 1,
+    Operation.REVOKE: 1.5,
+    Operation.ENROL_ANEW: 2,
+    Operation.SET_DEADLINE: 1.5,
+}
+
+
+class Trust(StrEnum):
+    """Who is believed: anyone; who is enrolled, with cheap stand-ins for signatures; or with real ones."""
+
+    ANYONE = "anyone"
+    STAND_IN = "stand_in"
+    SIGNED = "signed"
+
+
+@dataclass(frozen=True)
+class Step:
+    operation: Operation
+    who: int = 0
+    amount: float = 0.5
+
+    def __repr__(self) -> str:
+        return f"Step({self.operation!r}, {self.who}, {self.amount})"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Everything a run depends on; ``seed`` draws what no step says, such as latencies."""
+
+    seed: int
+    n_devices: int
+    policy: RoundPolicy
+    steps: tuple[Step, ...]
+    trust: Trust = Trust.ANYONE
+    limits: IntakeLimits = DEFAULT_LIMITS
+    busy_s: float = 0.01
+    batch_limit: int = 500
+    stop_after_round: int | None = None
+
+
+def draw(seed: int) -> Scenario:
+    """The scenario of a seed."""
+    rng = random.Random(f"scenario {seed}")  # noqa: S311
+    n_devices = rng.randint(3, 8)
+    max_clients = rng.randint(1, n_devices)
+    max_time_s = rng.choice((5.0, 15.0, 40.0))
+    buffered = rng.random() < 0.4
+    policy = RoundPolicy(
+        min_clients=max_clients if buffered and rng.random() < 0.5 else rng.randint(1, max_clients),
+        max_clients=max_clients,
+        min_time_s=rng.choice((0.0, 0.0, max_time_s / 3)),
+        max_time_s=max_time_s,
+        pacing=Pacing.BUFFERED if buffered else Pacing.DEADLINE,
+        over_selection=None if buffered or rng.random() < 0.5 else rng.choice((0.0, 0.3, 1.0)),
+        staleness_limit=rng.randint(0, 3) if buffered else 0,
+    )
+    trust = rng.choices((Trust.ANYONE, Trust.STAND_IN, Trust.SIGNED), (50, 45, 5))[0]
+    operations = [op for op in Operation if trust is not Trust.ANYONE or op not in _OPERATORS]
+    steps = tuple(
+        Step(operation, rng.randrange(n_devices), round(rng.random(), 3))
+        for operation in rng.choices(operations, [_WEIGHTS[op] for op in operations], k=rng.randint(20, 80))
+    )
+    return Scenario(
+        seed,
+        n_devices,
+        policy,
+        steps,
+        trust=trust,
+        limits=IntakeLimits(max_messages=12, burst=8, rate_per_s=5.0) if rng.random() < 0.1 else DEFAULT_LIMITS,
+        busy_s=rng.choice((0.0, 0.01, 2.0)),
+        batch_limit=rng.choice((2, 500)),
+        stop_after_round=rng.randint(2, 8) if rng.random() < 0.1 else None,
+    )
+
+
+_OPERATORS = (Operation.REVOKE, Operation.ENROL_ANEW, Operation.SET_DEADLINE)
+
+
+def shrunk(scenario: Scenario, is_shown: Callable[[Scenario], bool], n_tries: int = 300) -> Scenario:
+    """The scenario with as few steps as still show it: steps are left out, many at once and then one by one."""
+    size = max(1, len(scenario.steps) // 2)
+    while n_tries > 0:
+        at, before = 0, scenario
+        while at < len(scenario.steps) and n_tries > 0:
+            shorter = replace(scenario, steps=scenario.steps[:at] + scenario.steps[at + size :])
+            n_tries -= 1
+            if is_shown(shorter):
+                scenario = shorter
+            else:
+                at += size
+        if size == 1 and scenario is before:
+            break
+        size = max(1, size // 2)
+    return scenario

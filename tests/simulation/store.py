@@ -1,0 +1,392 @@
+"""The database, in dicts: the functions of `storage` that the actor calls, and the constraints SQL has.
+
+A function is one transaction: it happens as a whole or not at all, after a while, and now and then its answer
+is lost on the way, or the database is away.
+"""
+
+from collections.abc import AsyncIterator, Callable, Collection
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from typing import Any, Protocol
+
+from foltr.errors import ProtocolViolationError
+from storage.errors import WriterFencedError
+from storage.records import (
+    Batch,
+    ClientRow,
+    DeadlineChange,
+    FederationRow,
+    MembershipChange,
+    ModelRow,
+    NewUpdate,
+    RoundOpening,
+    RoundRow,
+    UpdateRow,
+)
+
+_OPEN = ("collecting", "aggregating")
+
+
+@dataclass
+class Tables:
+    """What is stored. Rows are frozen, so a copy of the dicts is a snapshot."""
+
+    federation: FederationRow | None = None
+    clients: dict[str, ClientRow] = field(default_factory=dict)
+    models: dict[int, ModelRow] = field(default_factory=dict)
+    rounds: dict[int, RoundRow] = field(default_factory=dict)
+    updates: dict[tuple[int, str], UpdateRow] = field(default_factory=dict)
+    identities: dict[tuple[str, str], int] = field(default_factory=dict)  # (client_id, update_id) to its round
+
+    def copy(self) -> "Tables":
+        return Tables(
+            self.federation,
+            dict(self.clients),
+            dict(self.models),
+            dict(self.rounds),
+            dict(self.updates),
+            dict(self.identities),
+        )
+
+    def open_rounds(self) -> list[RoundRow]:
+        return [row for row in self.rounds.values() if row.state in _OPEN]
+
+    def of_round(self, number: int) -> list[UpdateRow]:
+        """The updates of a round in byte order of client_id."""
+        rows = [row for (round_, _), row in self.updates.items() if round_ == number]
+        return sorted(rows, key=lambda row: row.client_id.encode())
+
+
+class Session(Protocol):
+    """One process's connection to the database."""
+
+    store: "SimulatedStore"
+
+    async def before(self) -> None:
+        """Time passes before the transaction; OSError: the database is away."""
+
+    async def after(self) -> None:
+        """Time passes after it; OSError: it is committed, and its answer was lost."""
+
+
+class SimulatedStore:
+    """The tables, and who looks at every commit."""
+
+    def __init__(self, on_commit: Callable[[Tables, Tables], None]) -> None:
+        self.tables = Tables()
+        self._on_commit = on_commit
+
+    def transact(self, change: Callable[[Tables], Any], epoch: int | None) -> Any:
+        after = self.tables.copy()
+        if epoch is not None and (after.federation is None or after.federation.writer_epoch != epoch):
+            raise WriterFencedError(f"epoch {epoch} is over")
+        result = change(after)
+        before, self.tables = self.tables, after
+        self._on_commit(before, after)
+        return result
+
+
+async def _write(db: Session, change: Callable[[Tables], Any], epoch: int | None = None) -> Any:
+    await db.before()
+    result = db.store.transact(change, epoch)
+    await db.after()
+    return result
+
+
+async def _read(db: Session) -> Tables:
+    await db.before()
+    return db.store.tables
+
+
+def _require(condition: bool, constraint: str) -> None:
+    if not condition:
+        raise ProtocolViolationError(f"constraint {constraint}")
+
+
+def _federation(tables: Tables) -> FederationRow:
+    if tables.federation is None:
+        raise ProtocolViolationError("no such federation")
+    return tables.federation
+
+
+# --- storage.federations, storage.models ----------------------------------------------------------------------
+
+
+async def create_federation(
+    db: Session,
+    name: str,
+    n_features: int,
+    ranker: str,
+    initial_weights: bytes,
+    now: datetime,
+    selection_seed: bytes | None = None,
+) -> None:
+    def change(tables: Tables) -> None:
+        if tables.federation is None:
+            tables.federation = FederationRow(name, 0, None, ranker, n_features, now, selection_seed, 0, None, 0)
+            tables.models[0] = ModelRow(name, 0, None, None, n_features, initial_weights, now, None)
+
+    await _write(db, change)
+
+
+async def claim_federation(db: Session, _name: str) -> int:
+    def change(tables: Tables) -> int:
+        tables.federation = replace(_federation(tables), writer_epoch=_federation(tables).writer_epoch + 1)
+        return tables.federation.writer_epoch
+
+    epoch: int = await _write(db, change)
+    return epoch
+
+
+async def get_federation(db: Session, _name: str) -> FederationRow | None:
+    return (await _read(db)).federation
+
+
+async def latest_model(db: Session, _name: str) -> ModelRow | None:
+    models = (await _read(db)).models
+    return models[max(models)] if models else None
+
+
+# --- storage.intake -------------------------------------------------------------------------------------------
+
+
+async def commit_batch(db: Session, _name: str, epoch: int, batch: Batch) -> None:
+    await _write(db, lambda tables: store_batch(tables, batch), epoch)
+
+
+async def find_updates(db: Session, _name: str, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    known = (await _read(db)).identities
+    return {identity: known[identity] for identity in identities if identity in known}
+
+
+async def load_clients(db: Session, _name: str) -> list[ClientRow]:
+    return list((await _read(db)).clients.values())
+
+
+def store_batch(tables: Tables, batch: Batch) -> None:
+    federation = _federation(tables)
+    if federation.last_batch_id == batch.batch_id:
+        return
+    tables.federation = replace(federation, last_batch_id=batch.batch_id)
+    for change in batch.membership:
+        _store_membership(tables, change)
+    for number, client_id in batch.withdrawn:
+        _require_collecting(tables, number)
+        withdrawn = tables.updates.pop((number, client_id), None)
+        if withdrawn is not None:
+            del tables.identities[client_id, withdrawn.update_id]
+    for update in batch.updates:
+        _store_update(tables, update)
+    if batch.deadline is not None:
+        _change_deadline(tables, batch.deadline)
+    if batch.stop_collecting is not None:
+        _stop_collecting(tables, batch.stop_collecting)
+    if batch.published is not None:
+        version, at = batch.published
+        if tables.models[version].published_at is None:
+            tables.models[version] = replace(tables.models[version], published_at=at)
+    if batch.roster is not None and batch.roster[0] > _federation(tables).roster_version:
+        tables.federation = replace(_federation(tables), roster_version=batch.roster[0], roster=batch.roster[1])
+
+
+def _store_update(tables: Tables, new: NewUpdate) -> None:
+    _require_collecting(tables, new.round)
+    if (new.client_id, new.update_id) in tables.identities:
+        return
+    _require((new.round, new.client_id) not in tables.updates, "pk_updates")
+    _require(new.client_id in tables.clients, "fk_updates_clients")
+    _require(new.n_interactions > 0, "ck_updates_n_interactions")
+    tables.identities[new.client_id, new.update_id] = new.round
+    tables.updates[new.round, new.client_id] = UpdateRow(
+        "sim",
+        new.round,
+        new.client_id,
+        new.update_id,
+        new.base_version,
+        new.n_interactions,
+        new.encoding,
+        len(new.body),
+        new.received_at,
+        new.body,
+    )
+
+
+def _store_membership(tables: Tables, change: MembershipChange) -> None:
+    known = tables.clients.get(change.client_id)
+    if change.kind == "joined":
+        tables.clients[change.client_id] = ClientRow(
+            "sim",
+            change.client_id,
+            "joined",
+            True,
+            change.at if known is None or known.membership == "left" else known.joined_at,
+            None,
+            change.at,
+            change.n_features,
+            change.sdk_version,
+            change.public_key,
+            change.enrolment_serial,
+            None,
+            change.nonce,
+            0 if known is None else known.status_nonce,
+        )
+        return
+    if known is None:
+        return
+    known = replace(known, last_seen_at=change.at)
+    if change.kind in ("online", "offline"):
+        known = replace(known, online=change.kind == "online", status_nonce=change.nonce)
+    else:
+        left_at = known.left_at if known.membership == "left" else change.at
+        known = replace(known, membership="left", online=False, left_at=left_at)
+        if change.kind == "left":
+            known = replace(known, membership_nonce=change.nonce)
+        else:
+            known = replace(known, revoked_at=change.at)
+    tables.clients[change.client_id] = known
+
+
+# --- storage.rounds -------------------------------------------------------------------------------------------
+
+
+async def open_round(db: Session, _name: str, epoch: int, opening: RoundOpening) -> None:
+    await _write(db, lambda tables: _open(tables, opening), epoch)
+
+
+async def load_open_round(db: Session, _name: str) -> tuple[RoundRow, list[tuple[str, str]]] | None:
+    tables = await _read(db)
+    found = tables.open_rounds()
+    if not found:
+        return None
+    return found[0], [(row.client_id, row.update_id) for row in tables.of_round(found[0].number)]
+
+
+async def latest_round(db: Session, _name: str) -> RoundRow | None:
+    rounds = (await _read(db)).rounds
+    return rounds[max(rounds)] if rounds else None
+
+
+async def begin_aggregation(db: Session, _name: str, epoch: int, number: int) -> None:
+    await _write(db, lambda tables: _stop_collecting(tables, number), epoch)
+
+
+async def stream_updates(db: Session, _name: str, number: int, _batch: int = 256) -> AsyncIterator[UpdateRow]:
+    for row in (await _read(db)).of_round(number):
+        yield row
+
+
+async def complete_round(
+    db: Session,
+    name: str,
+    epoch: int,
+    number: int,
+    version: int,
+    weights: bytes,
+    closed_at: datetime,
+    next_opening: RoundOpening | None = None,
+) -> None:
+    def change(tables: Tables) -> None:
+        row = tables.rounds[number]
+        if row.state == "completed" and row.model_version == version:
+            return
+        _require(row.state == "aggregating", f"round {number} is {row.state}, not aggregating")
+        _require(version not in tables.models, "pk_models")
+        _require(row.base_version < version, "ck_models_base_version_before_version")
+        tables.models[version] = ModelRow(
+            name, version, row.base_version, number, len(weights) // 4, weights, closed_at, None
+        )
+        _close(tables, number, state="completed", closed_at=closed_at, model_version=version)
+        if next_opening is not None:
+            _open(tables, next_opening)
+
+    await _write(db, change, epoch)
+
+
+async def abandon_round(
+    db: Session,
+    _name: str,
+    epoch: int,
+    number: int,
+    reason: str,
+    closed_at: datetime,
+    next_opening: RoundOpening | None = None,
+) -> None:
+    def change(tables: Tables) -> None:
+        row = tables.rounds[number]
+        if row.state == "abandoned":
+            return
+        _require(row.state != "completed", f"round {number} is completed")
+        _close(tables, number, state="abandoned", closed_at=closed_at, reason=reason)
+        if next_opening is not None:
+            _open(tables, next_opening)
+
+    await _write(db, change, epoch)
+
+
+def _open(tables: Tables, opening: RoundOpening) -> None:
+    fields = asdict(opening)
+    known = tables.rounds.get(opening.number)
+    if known is not None:
+        same = all(getattr(known, key) == value for key, value in fields.items())
+        _require(same, f"round {opening.number} was opened before, differently")
+        return
+    _require(not tables.open_rounds(), "uq_rounds_one_open")
+    _require(opening.number >= 1 and opening.base_version in tables.models, "fk_rounds_models")
+    _require(opening.closes_at >= opening.opened_at, "ck_rounds_closes_after_opened")
+    _require(0 <= opening.min_time_s <= opening.max_time_s, "ck_rounds_time_range")
+    nothing: dict[str, Any] = dict.fromkeys(("closed_at", "reason", "n_updates", "n_interactions", "model_version"))
+    tables.rounds[opening.number] = RoundRow(federation="sim", state="collecting", **nothing, **fields)
+
+
+def _require_collecting(tables: Tables, number: int) -> None:
+    row = tables.rounds.get(number)
+    _require(row is not None and row.state == "collecting", f"round {number} is not collecting")
+
+
+def _stop_collecting(tables: Tables, number: int) -> None:
+    row = tables.rounds[number]
+    _require(row.state in _OPEN, f"round {number} is {row.state}, not collecting")
+    tables.rounds[number] = replace(row, state="aggregating")
+
+
+def _change_deadline(tables: Tables, change: DeadlineChange) -> None:
+    _require_collecting(tables, change.round)
+    row = tables.rounds[change.round]
+    _require(change.closes_at >= change.opened_at, "ck_rounds_closes_after_opened")
+    tables.rounds[change.round] = replace(
+        row,
+        opened_at=change.opened_at,
+        closes_at=change.closes_at,
+        max_time_s=change.max_time_s,
+        min_time_s=min(row.min_time_s, change.max_time_s),
+    )
+    tables.federation = replace(_federation(tables), operator_nonce=change.nonce)
+
+
+def _close(tables: Tables, number: int, **outcome: Any) -> None:
+    rows = tables.of_round(number)
+    tables.rounds[number] = replace(
+        tables.rounds[number], n_updates=len(rows), n_interactions=sum(row.n_interactions for row in rows), **outcome
+    )
+
+
+# What takes the place of the functions of the same names in the actor.
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        create_federation,
+        claim_federation,
+        get_federation,
+        latest_model,
+        commit_batch,
+        find_updates,
+        load_clients,
+        open_round,
+        load_open_round,
+        latest_round,
+        begin_aggregation,
+        stream_updates,
+        complete_round,
+        abandon_round,
+    )
+}

@@ -1,0 +1,127 @@
+"""Thousands of federations in which everything goes wrong that can, each of them repeatable from its seed.
+
+``FOLTR_TEST_SIMULATION_SEEDS=100000`` plays so many; ``FOLTR_TEST_SIMULATION_SEED=123`` plays that one alone.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from simulation.mutants import MUTANTS, mutated
+from simulation.promises import BrokenPromiseError
+from simulation.reproductions import REPRODUCTIONS, Reproduction
+from simulation.scenario import Scenario, draw, shrunk
+from simulation.world import run
+
+SEED_VARIABLE = "FOLTR_TEST_SIMULATION_SEED"
+SEEDS_VARIABLE = "FOLTR_TEST_SIMULATION_SEEDS"
+_N_SEEDS = int(os.environ.get(SEEDS_VARIABLE) or 2_000)
+_CHUNK = 100
+_MUTANT_SEEDS = 500
+
+
+def broken(scenario: Scenario) -> BaseException | None:
+    """What the scenario shows to be wrong; None if all is well."""
+    try:
+        run(scenario)
+    except Exception as error:  # noqa: BLE001 (a mutant may fail in any way, and so may a bug)
+        return error
+    return None
+
+
+def promise(error: BaseException) -> str:
+    return error.promise if isinstance(error, BrokenPromiseError) else type(error).__name__
+
+
+def told(scenario: Scenario, error: BaseException) -> str:
+    """How to repeat it, and the fewest steps that still show it."""
+    shortest = shrunk(scenario, lambda shorter: _shows(shorter, promise(error)))
+    return (
+        f"seed {scenario.seed}: {error!r}\n"
+        f"repeat with: {SEED_VARIABLE}={scenario.seed} pytest tests/simulation\n"
+        f"all {len(scenario.steps)} steps: {list(scenario.steps)}\n"
+        f"the {len(shortest.steps)} that show it: {shortest!r}"
+    )
+
+
+def _shows(scenario: Scenario, promised: str) -> bool:
+    error = broken(scenario)
+    return error is not None and promise(error) == promised
+
+
+def _chunks() -> list[Any]:
+    if seed := os.environ.get(SEED_VARIABLE):
+        return [pytest.param(range(int(seed), int(seed) + 1), id=f"seed {seed}")]
+    starts = range(0, _N_SEEDS, _CHUNK)
+    return [pytest.param(range(a, min(a + _CHUNK, _N_SEEDS)), id=f"seeds from {a}") for a in starts]
+
+
+@pytest.mark.parametrize(
+    "reproduction",
+    [
+        pytest.param(
+            item,
+            id=item.name,
+            marks=pytest.mark.xfail(reason=f"to be mended in {item.open_in}", strict=True) if item.open_in else (),
+        )
+        for item in REPRODUCTIONS
+    ],
+)
+def test_what_was_found_stays_mended(reproduction: Reproduction):
+    """Every bug that a simulation found, in as few steps as showed it."""
+    error = broken(reproduction.scenario)
+    assert error is None, told(reproduction.scenario, error)
+
+
+@pytest.mark.parametrize("reproduction", [pytest.param(item, id=item.name) for item in REPRODUCTIONS if item.unmended])
+def test_a_reproduction_still_reproduces(reproduction: Reproduction):
+    """With the mending undone it shows what it showed, so it has not become a test of nothing."""
+    with mutated(reproduction.unmended):
+        assert _shows(reproduction.scenario, reproduction.promise)
+
+
+@pytest.mark.parametrize("seeds", _chunks())
+def test_promises_hold_whatever_happens(seeds: range):
+    """Nothing accepted is lost or counted twice, no round hangs, no model is wrong, and everybody is heard."""
+    for seed in seeds:
+        scenario = draw(seed)
+        error = broken(scenario)
+        if error is not None:
+            pytest.fail(told(scenario, error), pytrace=False)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_simulation_finds_what_is_wrong(name: str):
+    """Each mutant breaks a promise within some hundred seeds, none of which does without it."""
+    found = _first(_MUTANT_SEEDS, lambda scenario: _found(name, scenario))
+    assert found is not None, f"{_MUTANT_SEEDS} seeds do not tell the program from one in which {name}"
+
+
+def _found(name: str, scenario: Scenario) -> bool:
+    with mutated(name):
+        error = broken(scenario)
+    return error is not None and broken(scenario) is None
+
+
+def _first(n: int, is_it: Callable[[Scenario], bool]) -> int | None:
+    return next((seed for seed in range(n) if is_it(draw(seed))), None)
+
+
+def test_the_simulation_gets_somewhere():
+    """Models are made, rounds are given up, updates withdrawn and federators replaced, in any fifty seeds."""
+    worlds = [run(draw(seed)) for seed in range(50)]
+    rounds = [row for world in worlds for row in world.store.tables.rounds.values()]
+    assert sum(world.judge.n_models for world in worlds) > 200
+    assert {row.state for row in rounds} == {"collecting", "completed", "abandoned"}
+    assert {row.pacing for row in rounds if row.state == "completed"} == {"deadline", "buffered"}
+    assert any(world.judge.withdrawn for world in worlds)
+    assert {process.state for world in worlds for process in world.processes} >= {"up", "crashed", "fenced", "finished"}
+
+
+@pytest.mark.parametrize("seed", [3, 7, 31])
+def test_a_seed_plays_the_same_every_time(seed: int):
+    """The same rows in the same order, or no failure could be looked at twice."""
+    first, second = run(draw(seed)), run(draw(seed))
+    assert first.store.tables == second.store.tables
+    assert first.schedule.now == second.schedule.now

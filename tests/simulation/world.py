@@ -1,0 +1,371 @@
+"""A whole federation in one thread and one seed: the real actor, engine and clients; simulated everything else.
+
+`run` plays a scenario, then heals everything, lets time pass, and looks whether all is well.
+"""
+
+import random
+from typing import Any
+
+from simulation.clock import Clock, Schedule, WorldTime
+from simulation.device import FEDERATION, Papers, SimulatedDevice, TinyStore
+from simulation.judge import Judge
+from simulation.network import Fault, SimulatedBroker
+from simulation.process import FederatorProcess
+from simulation.promises import BrokenPromiseError
+from simulation.scenario import Operation, Scenario, Step, Trust
+from simulation.seams import StandInKey, simulated
+from simulation.store import SimulatedStore
+
+from broker.link import InboundMessage
+from federator.plan import FederationPlan
+from foltr.enrolment import issue_deadline, issue_enrolment, issue_roster
+from foltr.failpoints import Failpoint
+from foltr.identity import SigningKey
+from foltr.messages import (
+    MembershipReceipt,
+    ModelAnnouncement,
+    PdgdTraining,
+    ReceiptCode,
+    RoundAnnouncement,
+    UpdateReceipt,
+)
+from foltr.topics import Topics
+
+_GRACE_S = 5.0
+_IN_ROUND = (
+    Failpoint.FEDERATION_CLAIMED,
+    Failpoint.COLLECTING_STOPPED,
+    Failpoint.AGGREGATED,
+    Failpoint.ROUND_COMPLETED,
+    Failpoint.ROUND_ABANDONED,
+)
+_FAULTS = {
+    Operation.DROP: Fault.DROP,
+    Operation.DUPLICATE: Fault.DUPLICATE,
+    Operation.REORDER: Fault.REORDER,
+    Operation.DELAY: Fault.DELAY,
+}
+
+
+class World:
+    """The state of one run; a method per operation."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.rng = random.Random(f"world {scenario.seed}")  # noqa: S311
+        self.schedule = Schedule()
+        self.time = WorldTime(self.schedule)
+        self.topics = Topics(FEDERATION)
+        self.judge = Judge()
+        self.store = SimulatedStore(self.judge.on_commit)
+        self.broker = SimulatedBroker(self.topics, self.schedule)
+        self.processes: list[FederatorProcess] = []
+        self._make_key = self._real_key if scenario.trust is Trust.SIGNED else StandInKey
+        trusting = scenario.trust is Trust.ANYONE
+        self._enrolment_key = None if trusting else self._make_key(self.rng.randbytes(32))
+        self._federator_key = None if trusting else self._make_key(self.rng.randbytes(32))
+        self._serials: dict[str, int] = {}
+        self._revoked: dict[str, int] = {}
+        self._n_rosters = self._n_orders = 0
+        self._clock_offset = 0.0
+        self.plan = FederationPlan(
+            FEDERATION,
+            n_features=1,
+            policy=scenario.policy,
+            training=PdgdTraining(min_interactions=1, max_interactions=1),
+            stop_after_round=scenario.stop_after_round,
+            resume_grace_s=_GRACE_S,
+            enrolment_key=None if self._enrolment_key is None else self._enrolment_key.public,
+        )
+        self.devices = [self._make_device(i) for i in range(scenario.n_devices)]
+        self._starting: SimulatedDevice | None = None
+
+    # --- making things ----------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _real_key(seed: bytes) -> SigningKey:
+        return SigningKey(seed)
+
+    def _make_device(self, i: int) -> SimulatedDevice:
+        name, judge = f"device-{i}", self.judge
+
+        def on_made(pending: Any, ids: Any) -> None:
+            judge.on_made(name, pending, ids)
+
+        def on_removed(update_id: str, keep_interactions: bool) -> None:
+            judge.on_removed(name, update_id, keep_interactions)
+
+        store = TinyStore(on_made, on_removed)
+        device = SimulatedDevice(i, self.schedule, self.time, self.broker, store, self.rng)
+        self.broker.devices[name] = device
+        if self._enrolment_key is not None:
+            self._enrol(device)
+        return device
+
+    def _enrol(self, device: SimulatedDevice) -> None:
+        serial = self._serials[device.client_id] = self._serials.get(device.client_id, 0) + 1
+        key = self._make_key(self.rng.randbytes(32))
+        enrolment = issue_enrolment(self._enrolment_key, FEDERATION, device.client_id, key.public, serial, 0.0)
+        device.papers = Papers(device.client_id, key, enrolment, self._federator_key.public)
+
+    def start_federator(self) -> None:
+        process = FederatorProcess(
+            self.plan,
+            self.store,
+            self.broker,
+            self.schedule,
+            self.time,
+            self.rng,
+            clock=Clock(self._clock_offset),
+            key=self._federator_key,
+            limits=self.scenario.limits,
+            busy_s=self.scenario.busy_s,
+            on_receipt=self._on_receipt,
+            on_announced=self._on_announced,
+            on_taken=self._on_taken,
+            on_ended=self._on_ended,
+        )
+        self.processes.append(process)
+
+    @property
+    def federator(self) -> FederatorProcess:
+        return self.processes[-1]
+
+    # --- what is seen -----------------------------------------------------------------------------------------
+
+    def _on_receipt(self, process: FederatorProcess, receipt: UpdateReceipt | MembershipReceipt) -> None:
+        if isinstance(receipt, UpdateReceipt) and receipt.code is ReceiptCode.LATE and receipt.update_id is not None:
+            self.judge.on_late(process, receipt.update_id, receipt.detail)
+        self.judge.on_receipt(receipt)
+
+    def _on_announced(self, _process: FederatorProcess, model: ModelAnnouncement, round_: RoundAnnouncement) -> None:
+        self.judge.on_announced(model, round_)
+
+    def _on_taken(self, process: FederatorProcess, message: InboundMessage) -> None:
+        if message.topic.endswith("/updates"):
+            self.judge.on_taken(process, message.payload)
+
+    def _on_ended(self, process: FederatorProcess) -> None:
+        # A fenced one may have thrown its successor out of the broker, as they share one session.
+        successor = self.federator
+        if self.broker.federator is process and successor is not process and not successor.down.is_cut:
+            self.schedule.after(1.0, successor.reconnect)
+
+    def check(self) -> None:
+        slack_s = self.scenario.busy_s + 5.0 + 40.0 * self.federator.n_database_failures
+        self.judge.check_deadline(self.federator, slack_s, _GRACE_S)
+        for device in self.devices:
+            pending = device.store.pending_update()
+            if pending is not None:
+                self.judge.on_sent(pending.payload, pending.update_id)
+
+    def pass_time(self, seconds: float) -> None:
+        self.schedule.run_until(self.schedule.now + seconds)
+        self.check()
+
+    # --- operations -------------------------------------------------------------------------------------------
+
+    def apply(self, step: Step) -> None:
+        device = self.devices[step.who % len(self.devices)]
+        if (fault := _FAULTS.get(step.operation)) is not None:
+            wire = device.up if step.amount < 0.5 else device.down
+            wire.faults.extend([fault] * (1 + int(step.amount * 20) % 3))
+        else:
+            getattr(self, f"_{step.operation}")(device, step.amount)
+        self.pass_time(0.0)
+
+    def _tick(self, _device: SimulatedDevice, amount: float) -> None:
+        self.pass_time(0.05 * 600.0**amount)
+
+    def _interact(self, device: SimulatedDevice, amount: float) -> None:
+        for other in self.devices if amount < 0.3 else [device]:
+            other.click()
+
+    def _partition(self, device: SimulatedDevice, amount: float) -> None:
+        device.up.is_cut = amount > 0.2
+        device.down.is_cut = amount < 0.8
+        if device.is_up:
+            self.schedule.after(30.0 * amount, lambda: self._notice(device))
+
+    def _notice(self, device: SimulatedDevice) -> None:
+        if device.up.is_cut or device.down.is_cut:
+            device.disconnect()
+
+    def _heal(self, device: SimulatedDevice, _amount: float) -> None:
+        device.up.mend()
+        device.down.mend()
+        if device.running and (not device.is_up or device.up.n_lost or device.down.n_lost):
+            device.connect()
+
+    def _device_crash(self, device: SimulatedDevice, _amount: float) -> None:
+        device.crash()
+
+    def _device_start(self, device: SimulatedDevice, _amount: float) -> None:
+        if device.left:
+            device.crash()
+        if not device.running:
+            self._start(device)
+
+    def starting(self) -> SimulatedDevice:
+        """The device whose process is being started."""
+        if self._starting is None:
+            raise AssertionError("a client was made outside the world")
+        return self._starting
+
+    def _start(self, device: SimulatedDevice) -> None:
+        self._starting = device
+        device.start()
+
+    def _device_leave(self, device: SimulatedDevice, _amount: float) -> None:
+        device.leave()
+
+    def _device_clock_set(self, device: SimulatedDevice, amount: float) -> None:
+        device.clock.offset += 2e4 * (amount - 0.5)
+
+    def _device_disk_full(self, device: SimulatedDevice, amount: float) -> None:
+        device.store.n_failures_due = int(1 + 3 * amount)
+
+    def _device_loses_store(self, device: SimulatedDevice, _amount: float) -> None:
+        device.crash()
+        device.store.lose()
+
+    def _broker_crash(self, _device: SimulatedDevice, amount: float) -> None:
+        self.broker.forget_everything()
+        for device in self.devices:
+            device.disconnect()
+            self.schedule.after(30.0 * self.rng.random(), lambda device=device: self._reconnect(device))
+        self.federator.down.is_cut = True
+        process = self.federator
+        self.schedule.after(10.0 * amount, process.reconnect)
+
+    def _reconnect(self, device: SimulatedDevice) -> None:
+        if device.running and not device.is_up and not device.up.is_cut and not device.down.is_cut:
+            device.connect()
+
+    def _federator_partition(self, _device: SimulatedDevice, _amount: float) -> None:
+        self.federator.down.is_cut = True
+
+    def _federator_heal(self, _device: SimulatedDevice, _amount: float) -> None:
+        self.federator.reconnect()
+
+    def _database_away(self, _device: SimulatedDevice, amount: float) -> None:
+        self.federator.n_database_failures = int(1 + 4 * amount)
+
+    def _crash_idle(self, _device: SimulatedDevice, _amount: float) -> None:
+        self.federator.kill()
+
+    def _crash_before_commit(self, _device: SimulatedDevice, _amount: float) -> None:
+        self.federator.crash_at = Failpoint.BATCH_DECIDED
+
+    def _crash_after_commit(self, _device: SimulatedDevice, _amount: float) -> None:
+        self.federator.crash_at = Failpoint.BATCH_COMMITTED
+
+    def _crash_in_round(self, _device: SimulatedDevice, amount: float) -> None:
+        self.federator.crash_at = _IN_ROUND[int(amount * len(_IN_ROUND)) % len(_IN_ROUND)]
+
+    def _restart(self, _device: SimulatedDevice, _amount: float) -> None:
+        if not self.federator.is_up:
+            self.start_federator()
+
+    def _stop(self, _device: SimulatedDevice, _amount: float) -> None:
+        with self.time.of(self.federator.clock):
+            self.federator.actor.stop()
+
+    def _clock_skew(self, _device: SimulatedDevice, amount: float) -> None:
+        self._clock_offset += 400.0 * (amount - 0.5)
+
+    def _second_federator(self, _device: SimulatedDevice, _amount: float) -> None:
+        self.start_federator()
+
+    def _revoke(self, device: SimulatedDevice, _amount: float) -> None:
+        self._revoked[device.client_id] = self._serials[device.client_id]
+        self._n_rosters += 1
+        self._publish_roster()
+
+    def _publish_roster(self) -> None:
+        roster = issue_roster(
+            self._enrolment_key, FEDERATION, self._n_rosters, 0.0, len(self._serials), dict(self._revoked)
+        )
+        self.broker.publish(self.topics.roster, roster, retain=True)
+
+    def _enrol_anew(self, device: SimulatedDevice, _amount: float) -> None:
+        device.crash()
+        self._enrol(device)
+        self._start(device)
+
+    def _set_deadline(self, _device: SimulatedDevice, amount: float) -> None:
+        self._n_orders += 1
+        number = max(self.store.tables.rounds, default=0)
+        order = issue_deadline(self._enrolment_key, FEDERATION, number, 0.5 + 40.0 * amount, self._n_orders)
+        self.broker.publish(self.topics.operator, order)
+        if amount < 0.3:
+            self.schedule.after(20.0 * self.rng.random(), lambda: self.broker.publish(self.topics.operator, order))
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Heal everything; then every member with something to tell must be heard, and soon."""
+        self._mend()
+        members = [device for device in self.devices if self._is_member(device)]
+        n_before = dict(self.judge.n_counted)
+        for device in members:
+            device.click()
+
+        def is_heard(device: SimulatedDevice) -> bool:
+            pending = device.store.pending_update()
+            told = pending is None or not self.judge.is_counted(pending.update_id)
+            return told and self.judge.n_counted.get(device.client_id, 0) > n_before.get(device.client_id, 0)
+
+        give_up_at = self.schedule.now + 40.0 * self.scenario.policy.max_time_s + 600.0
+        while not self._finished() and not all(is_heard(device) for device in members):
+            if self.schedule.now > give_up_at:
+                unheard = [device.client_id for device in members if not is_heard(device)]
+                raise BrokenPromiseError("whoever takes part is heard", f"{unheard}, {self._state()}")
+            self.pass_time(3.0)
+            if not self.federator.is_up and not self._finished():
+                self.start_federator()
+        for device in self.devices:
+            waiting = device.store.waiting_interactions(limit=1_000)
+            self.judge.check_books(device.client_id, [interaction.id for interaction in waiting])
+
+    def _mend(self) -> None:
+        self._clock_offset = max(0.0, self._clock_offset)
+        process = self.federator
+        process.n_database_failures, process.crash_at = 0, None
+        if process.is_up:
+            process.reconnect()
+        else:
+            self.start_federator()
+        if self._n_rosters:
+            self._publish_roster()
+        for device in self.devices:
+            device.store.n_failures_due = 0
+            self._heal(device, 0.0)
+            if not device.running:
+                self._start(device)
+        self.pass_time(5.0)
+
+    def _is_member(self, device: SimulatedDevice) -> bool:
+        serial = self._serials.get(device.client_id, 1)
+        return not device.left and serial > self._revoked.get(device.client_id, 0)
+
+    def _finished(self) -> bool:
+        last = self.scenario.stop_after_round
+        return last is not None and len(self.store.tables.rounds) >= last and not self.store.tables.open_rounds()
+
+    def _state(self) -> str:
+        round_ = self.federator.actor._engine.round
+        return f"federator {self.federator.state}, {round_}, at {self.schedule.now:.1f}"
+
+
+def run(scenario: Scenario) -> World:
+    """Play the scenario to its end. `BrokenPromiseError`, or what the code under test raises, says what is wrong."""
+    world = World(scenario)
+    with simulated(world):
+        world.start_federator()
+        for device in world.devices:
+            world._start(device)
+        for step in scenario.steps:
+            world.apply(step)
+        world.settle()
+    return world
