@@ -1,13 +1,14 @@
 """The 2^i oracle: device i contributes 2^i to one weight, so that any loss or double count shows in the sum.
 
-As a program, ``python oracle.py BROKER FEDERATION N_CLIENTS N_ROUNDS STORE_FOLDER``, it runs such devices until
-each has had ``N_ROUNDS`` updates counted, and prints how many each was told do count.
+As a program, ``python oracle.py N_ROUNDS FOLDER``, it runs a device for each credentials file in the folder, with its
+store beside it, until each has had ``N_ROUNDS`` updates counted, and prints how many each was told do count.
 """
 
 import asyncio
 import json
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from edge_client.client import EdgeClient
 from edge_client.store import Interaction
+from foltr.credentials import Credentials, read_credentials
 from foltr.messages import PdgdTraining, unpack_vector
 from storage.database import Database
 from storage.models import list_models
@@ -32,21 +34,30 @@ def power_learner(i: int):
     return learn
 
 
-async def contribute(broker: str, federation: str, i: int, n_wanted: int, store: str) -> int:
-    """One device: an interaction a round until ``n_wanted`` updates are known to count; returns how many do."""
-    client = EdgeClient(
-        broker, federation=federation, client_id=f"oracle-{i:02d}", store=store, learner=power_learner(i), seed=i
-    )
+async def contribute(
+    credentials: Credentials,
+    *,
+    broker: str | None = None,
+    store: str = ":memory:",
+    n_wanted: int | None = None,
+    patience_s: float = 60.0,
+) -> int:
+    """One device: an interaction a round until the last round, or until ``n_wanted`` updates are known to count.
+
+    Returns how many do, as far as the device was told. Every wait ends after ``patience_s``.
+    """
+    i = int(credentials.name.removeprefix("oracle-"))
+    client = EdgeClient(broker, credentials=credentials, store=store, learner=power_learner(i), seed=i)
     async with client:
         newest = 0
-        while client.n_updates_counted < n_wanted:
-            round_ = await client.next_round(after=newest, timeout_s=60)
+        while n_wanted is None or client.n_updates_counted < n_wanted:
+            round_ = await client.next_round(after=newest, timeout_s=patience_s)
             if not round_.open:
                 break
             newest = round_.round
             if client.n_waiting == 0 and await client.wait_settled(0.001):
                 client.record_clicks(client.rank(np.ones((1, 4), np.float32)), [0])
-            await client.wait_settled(30)
+            await client.wait_settled(patience_s / 2)
         return client.n_updates_counted
 
 
@@ -70,15 +81,22 @@ async def check_history(db_url: str, federation: str) -> dict[str, int]:
     return dict(Counter(contribution.client_id for contribution in contributions))
 
 
-async def _main(broker: str, federation: str, n_clients: int, n_rounds: int, folder: Path) -> None:
+async def _contribute_all(paths: Sequence[Path], n_rounds: int) -> list[int]:
+    return await asyncio.gather(
+        *(
+            contribute(read_credentials(path, "device"), store=str(path.with_suffix(".sqlite")), n_wanted=n_rounds)
+            for path in paths
+        )
+    )
+
+
+def _main(n_rounds: int, folder: Path) -> None:
     from foltr.cli.output import configure_logging
 
     configure_logging("error", "text")
-    told = await asyncio.gather(
-        *(contribute(broker, federation, i, n_rounds, str(folder / f"oracle-{i:02d}.sqlite")) for i in range(n_clients))
-    )
+    told = asyncio.run(_contribute_all(sorted(folder.glob("oracle-*.json")), n_rounds))
     print(json.dumps(told))  # noqa: T201 (its output)
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), Path(sys.argv[5])))
+    _main(int(sys.argv[1]), Path(sys.argv[2]))

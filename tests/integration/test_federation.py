@@ -6,50 +6,27 @@ from collections import Counter
 import numpy as np
 import pytest
 from integration.oracle import power_learner
+from integration.peers import DIM, FEDERATION, HandMade, Operator, make_plan, served
 
 from broker.address import BrokerAddress
-from broker.link import InboundMessage, MqttLink
 from edge_client.client import EdgeClient
-from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from federator.service import FederatorService
-from foltr.codec import decode, encode
-from foltr.messages import (
-    DenseDelta,
-    Join,
-    MembershipReceipt,
-    ModelUpdate,
-    PdgdTraining,
-    ReceiptCode,
-    UpdateReceipt,
-    pack_vector,
-    unpack_vector,
-)
-from foltr.topics import ClientTopic, Topics
-from storage.database import Database
-from storage.migrate import upgrade
+from foltr.credentials import Credentials
+from foltr.messages import DenseDelta, ReceiptCode, pack_vector, payload_digest, unpack_vector
 from storage.models import list_models
-from storage.queries import count_rejections, list_contributions, list_events, list_rounds
-
-FEDERATION = "test"
-DIM = 4
-ONE_EACH = PdgdTraining(min_interactions=1, max_interactions=1)
+from storage.queries import count_rejections, list_clients, list_contributions, list_events, list_rounds
 
 
-@pytest.fixture
-async def database(database_url):
-    async with await Database.connect(database_url) as opened:
-        await upgrade(opened)
-        yield opened
-
-
-def make_plan(policy: RoundPolicy, *, n_rounds: int) -> FederationPlan:
-    return FederationPlan(FEDERATION, DIM, policy, ONE_EACH, stop_after_round=n_rounds)
-
-
-async def contribute_each_round(broker: str, i: int) -> Counter[str]:
+async def contribute_each_round(broker: str, i: int, credentials: Credentials | None = None) -> Counter[str]:
     client = EdgeClient(
-        broker, federation=FEDERATION, client_id=f"oracle-{i:02d}", store=":memory:", learner=power_learner(i), seed=i
+        broker,
+        federation=FEDERATION,
+        client_id=f"oracle-{i:02d}",
+        credentials=credentials,
+        store=":memory:",
+        learner=power_learner(i),
+        seed=i,
     )
     async with client:
         newest = 0
@@ -106,93 +83,62 @@ async def test_a_vanished_device_does_not_hold_up_the_others(mqtt_broker, databa
     assert [row.state for row in await list_rounds(database, FEDERATION)] == ["completed"] * 3
 
 
-class HandMade:
-    """A peer that speaks the protocol by hand, so that it can break it."""
-
-    def __init__(self, broker: str, client_id: str) -> None:
-        self.client_id = client_id
-        self.topics = Topics(FEDERATION)
-        self.receipts: asyncio.Queue[UpdateReceipt] = asyncio.Queue()
-        self.joined = asyncio.Event()
-        self.link = MqttLink(
-            BrokerAddress.parse(broker),
-            client_id=f"hand-made-{client_id}",
-            subscriptions=[self.topics.client(client_id, ClientTopic.INBOX)],
-            on_message=self._receive,
-            persistent=False,
-        )
-
-    def _receive(self, message: InboundMessage) -> None:
-        try:
-            self.receipts.put_nowait(decode(message.payload, UpdateReceipt))
-        except Exception:  # noqa: BLE001 (the other kind of receipt)
-            assert decode(message.payload, MembershipReceipt).code is ReceiptCode.JOINED
-            self.joined.set()
-
-    async def join(self) -> None:
-        join = Join(federation=FEDERATION, client_id=self.client_id, sdk_version="test")
-        async with asyncio.timeout(10):
-            while not self.joined.is_set():  # the federator may not have subscribed yet
-                await self.link.publish(self.topics.client(self.client_id, ClientTopic.JOIN), encode(join))
-                try:
-                    async with asyncio.timeout(0.5):
-                        await self.joined.wait()
-                except TimeoutError:
-                    continue
-
-    async def send(self, payload: bytes) -> UpdateReceipt:
-        await self.link.publish(self.topics.client(self.client_id, ClientTopic.UPDATES), payload)
-        async with asyncio.timeout(10):
-            return await self.receipts.get()
-
-    def update(self, **changes) -> bytes:
-        fields = {
-            "federation": FEDERATION,
-            "client_id": self.client_id,
-            "update_id": "0" * 32,
-            "round": 1,
-            "base_version": 0,
-            "n_interactions": 1,
-            "body": DenseDelta(dim=DIM, values=pack_vector(np.ones(DIM))),
-        }
-        return encode(ModelUpdate(**{**fields, **changes}))
+async def test_a_signed_federation_completes_rounds(mqtt_broker, database):
+    """Every message signed, every client enrolled: the same exact means, and the database says whose key it was."""
+    n_clients, n_rounds, operator = 3, 3, Operator()
+    plan = operator.plan(RoundPolicy(n_clients, n_clients, 0, 20), n_rounds=n_rounds)
+    identities = [operator.enrol(f"oracle-{i:02d}", mqtt_broker) for i in range(n_clients)]
+    async with served(mqtt_broker, database, plan, operator.federator_key), asyncio.TaskGroup() as group:
+        for i, credentials in enumerate(identities):
+            group.create_task(contribute_each_round(mqtt_broker, i, credentials))
+    models = sorted(await list_models(database, FEDERATION), key=lambda model: model.version)
+    mean = sum(2.0**i for i in range(n_clients)) / n_clients
+    assert [float(unpack_vector(model.weights)[0]) for model in models] == pytest.approx(
+        [mean * version for version in range(n_rounds + 1)]
+    )
+    assert [client.public_key for client in await list_clients(database, FEDERATION)] == [
+        credentials.key.public for credentials in identities
+    ]
+    assert await count_rejections(database, FEDERATION) == {}
 
 
 async def test_bad_messages_get_a_receipt_and_an_event_and_the_round_goes_on(mqtt_broker, database):
-    """Every kind of bad update is answered with its reason and recorded; a good one then completes the round."""
+    """Every kind of bad update is answered with its reason and recorded; a good one then completes the round.
+
+    What was refused before it was looked at whose it is, is named by the digest of its bytes only.
+    """
     plan = make_plan(RoundPolicy(1, 1, 0, 30), n_rounds=1)
-    service = FederatorService(plan, database, BrokerAddress.parse(mqtt_broker), give_up_after_s=10)
-    async with asyncio.timeout(40), asyncio.TaskGroup() as group:
-        running = group.create_task(service.run())
-        peer = HandMade(mqtt_broker, "peer")
-        async with peer.link:
-            await peer.link.wait_connected(10)
-            await peer.join()
-            good = peer.update()
-            nan = pack_vector([np.nan] * DIM)
-            cases = {
-                ReceiptCode.MALFORMED: good[:-3],
-                ReceiptCode.WRONG_SHAPE: peer.update(body=DenseDelta(dim=2, values=pack_vector([1.0, 2.0]))),
-                ReceiptCode.NOT_FINITE: peer.update(body=DenseDelta(dim=DIM, values=nan)),
-                ReceiptCode.TOO_LARGE: bytes(300_000),
-                ReceiptCode.UNSUPPORTED_VERSION: good.replace(b"\xa1v\x01", b"\xa1v\x09"),
-                ReceiptCode.OUT_OF_RANGE: peer.update(n_interactions=100),
-                ReceiptCode.STALE: peer.update(base_version=7),
-                ReceiptCode.UNKNOWN_ROUND: peer.update(round=9),
-                ReceiptCode.LATE: peer.update(round=0),
-                ReceiptCode.CLIENT_MISMATCH: peer.update(client_id="another"),
-                ReceiptCode.WRONG_FEDERATION: peer.update(federation="another"),
-            }
-            for code, payload in cases.items():
-                assert (await peer.send(payload)).code is code
-            stranger = HandMade(mqtt_broker, "stranger")
-            async with stranger.link:
-                await stranger.link.wait_connected(10)
-                assert (await stranger.send(stranger.update())).code is ReceiptCode.UNKNOWN_CLIENT
-            assert (await peer.send(good)).code is ReceiptCode.ACCEPTED
+    async with served(mqtt_broker, database, plan) as running, HandMade(mqtt_broker, "peer").connected() as peer:
+        good = peer.update()
+        nan = pack_vector([np.nan] * DIM)
+        unread = {
+            ReceiptCode.MALFORMED: good[:-3],
+            ReceiptCode.WRONG_SHAPE: peer.update(body=DenseDelta(dim=2, values=pack_vector([1.0, 2.0]))),
+            ReceiptCode.NOT_FINITE: peer.update(body=DenseDelta(dim=DIM, values=nan)),
+            ReceiptCode.TOO_LARGE: bytes(300_000),
+            ReceiptCode.UNSUPPORTED_VERSION: good.replace(b"\xa1v\x02", b"\xa1v\x09"),
+            ReceiptCode.OUT_OF_RANGE: peer.update(n_interactions=100),
+            ReceiptCode.CLIENT_MISMATCH: peer.update(client_id="another"),
+            ReceiptCode.WRONG_FEDERATION: peer.update(federation="another"),
+        }
+        read = {
+            ReceiptCode.STALE: peer.update(base_version=7),
+            ReceiptCode.UNKNOWN_ROUND: peer.update(round=9),
+            ReceiptCode.LATE: peer.update(round=0),
+        }
+        for code, payload in unread.items():
+            receipt = await peer.send(payload)
+            assert (receipt.code, receipt.update_id) == (code, None)
+            assert receipt.payload_digest == payload_digest(payload)
+        for code, payload in read.items():
+            receipt = await peer.send(payload)
+            assert (receipt.code, receipt.update_id) == (code, "0" * 32)
+        async with HandMade(mqtt_broker, "stranger").connected(join=False) as stranger:
+            assert (await stranger.send(stranger.update())).code is ReceiptCode.UNKNOWN_CLIENT
+        assert (await peer.send(good)).code is ReceiptCode.ACCEPTED
         await running
     rejected = await count_rejections(database, FEDERATION)
-    assert rejected == dict.fromkeys((*cases, ReceiptCode.UNKNOWN_CLIENT), 1)
+    assert rejected == dict.fromkeys((*unread, *read, ReceiptCode.UNKNOWN_CLIENT), 1)
     events = await list_events(database, FEDERATION, limit=100)
     assert {event.code for event in events if event.kind == "update_rejected"} == set(rejected)
     assert [row.state for row in await list_rounds(database, FEDERATION)] == ["completed"]
@@ -201,25 +147,21 @@ async def test_bad_messages_get_a_receipt_and_an_event_and_the_round_goes_on(mqt
 async def test_a_resent_update_is_told_duplicate_and_counts_once(mqtt_broker, database):
     """The same update sent three times, also into the next round: one row, and receipts that say so."""
     plan = make_plan(RoundPolicy(2, 2, 0, 30), n_rounds=2)
-    service = FederatorService(plan, database, BrokerAddress.parse(mqtt_broker), give_up_after_s=10)
-    async with asyncio.timeout(40), asyncio.TaskGroup() as group:
-        running = group.create_task(service.run())
-        one, other = HandMade(mqtt_broker, "one"), HandMade(mqtt_broker, "other")
-        async with one.link, other.link:
-            await one.link.wait_connected(10)
-            await other.link.wait_connected(10)
-            await one.join()
-            await other.join()
-            assert (await one.send(one.update())).code is ReceiptCode.ACCEPTED
-            assert (await one.send(one.update())).code is ReceiptCode.DUPLICATE
-            second = one.update(update_id="f" * 32)
-            assert (await one.send(second)).code is ReceiptCode.ALREADY_CONTRIBUTED
-            assert (await other.send(other.update(update_id="1" * 32))).code is ReceiptCode.ACCEPTED
-            assert (await one.send(one.update())).code is ReceiptCode.DUPLICATE  # round 2 is open by now
-            relabelled = one.update(round=2, base_version=1)
-            assert (await one.send(relabelled)).code is ReceiptCode.DUPLICATE
-            for peer, update_id in ((one, "2" * 32), (other, "3" * 32)):
-                receipt = await peer.send(peer.update(update_id=update_id, round=2, base_version=1))
-                assert receipt.code is ReceiptCode.ACCEPTED
+    async with (
+        served(mqtt_broker, database, plan) as running,
+        HandMade(mqtt_broker, "one").connected() as one,
+        HandMade(mqtt_broker, "other").connected() as other,
+    ):
+        assert (await one.send(one.update())).code is ReceiptCode.ACCEPTED
+        assert (await one.send(one.update())).code is ReceiptCode.DUPLICATE
+        second = one.update(update_id="f" * 32)
+        assert (await one.send(second)).code is ReceiptCode.ALREADY_CONTRIBUTED
+        assert (await other.send(other.update(update_id="1" * 32))).code is ReceiptCode.ACCEPTED
+        assert (await one.send(one.update())).code is ReceiptCode.DUPLICATE  # round 2 is open by now
+        relabelled = one.update(round=2, base_version=1)
+        assert (await one.send(relabelled)).code is ReceiptCode.DUPLICATE
+        for peer, update_id in ((one, "2" * 32), (other, "3" * 32)):
+            receipt = await peer.send(peer.update(update_id=update_id, round=2, base_version=1))
+            assert receipt.code is ReceiptCode.ACCEPTED
         await running
     assert len(await list_contributions(database, FEDERATION)) == 4

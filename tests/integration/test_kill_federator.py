@@ -1,4 +1,4 @@
-"""kill -9 of the federator in the middle of a run by hand: broker, federator and devices as separate processes."""
+"""kill -9 of the federator in the middle of a run: broker, federator and signed devices as separate processes."""
 
 import asyncio
 import json
@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 from cli.commands import FOLTR, environment, foltr
+from integration.deployment import DIM, FEDERATION, enrol
 from integration.oracle import check_history
 
+from foltr.credentials import write_secret
 from storage.database import Database
 from storage.queries import list_contributions, list_rounds
 
 ORACLE = Path(__file__).with_name("oracle.py")
-FEDERATION = "killed"
 N_CLIENTS, N_ROUNDS = 8, 30
 
 
@@ -35,20 +36,18 @@ def progress(db_url: str) -> tuple[int, int, int]:
 @pytest.mark.slow
 def test_kill_9_of_the_federator_loses_nothing_and_counts_nothing_twice(mqtt_broker, database_url, tmp_path):
     """Killed three times while devices contribute 2^i: every update told accepted is in exactly one sum."""
-    variables = environment(
-        FOLTR_DB_URL=database_url,
-        FOLTR_BROKER_URL=mqtt_broker,
-        FOLTR_FEDERATION=FEDERATION,
-        FOLTR_LOG_LEVEL="warning",
-    )
+    for credentials in enrol(tmp_path / "operator", mqtt_broker, N_CLIENTS):
+        write_secret(tmp_path / f"{credentials.name}.json", credentials.model_dump_json())
+    variables = environment(FOLTR_DB_URL=database_url, FOLTR_LOG_LEVEL="warning")
     assert foltr("db", "upgrade", "--db", database_url).returncode == 0
     federator_command = [
-        *(*FOLTR, "federator", "run", "--features", "4", "--interactions", "1"),
+        *(*FOLTR, "federator", "run", "--credentials", str(tmp_path / "operator" / "federator.json")),
+        *("--features", str(DIM), "--interactions", "1"),
         *("--min-clients", "1", "--max-clients", str(N_CLIENTS), "--min-time", "0.15", "--max-time", "20"),
     ]
     federator = subprocess.Popen(federator_command, env=variables)
-    oracle_command = [sys.executable, str(ORACLE), mqtt_broker, FEDERATION, str(N_CLIENTS), str(N_ROUNDS)]
-    devices = subprocess.Popen([*oracle_command, str(tmp_path)], env=variables, stdout=subprocess.PIPE, text=True)
+    oracle_command = [sys.executable, str(ORACLE), str(N_ROUNDS), str(tmp_path)]
+    devices = subprocess.Popen(oracle_command, env=variables, stdout=subprocess.PIPE, text=True)
     resumed_after_s = []
     try:
         for kill in range(1, 4):

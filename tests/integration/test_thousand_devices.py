@@ -10,7 +10,7 @@ N_CLIENTS, N_ROUNDS = 1000, 20
 
 @pytest.mark.slow
 def test_a_thousand_devices_complete_twenty_rounds(mosquitto_server, tmp_path):
-    """Every device contributes to every round, and each of the 20,000 updates is receipted accepted once."""
+    """Signed, every device contributes to every round, and each of the 20,000 updates is receipted accepted once."""
     db = f"sqlite:///{tmp_path}/federator.sqlite"
     variables = {
         "FOLTR_BROKER_URL": mosquitto_server.url,
@@ -20,11 +20,20 @@ def test_a_thousand_devices_complete_twenty_rounds(mosquitto_server, tmp_path):
         "FOLTR_LOG_LEVEL": "warning",
     }
     assert foltr("db", "upgrade", **variables).returncode == 0
+    assert foltr("enrol", "device", "--count", str(N_CLIENTS), "--out-dir", "devices", cwd=tmp_path).returncode == 0
     counts = ("--min-clients", str(N_CLIENTS), "--max-clients", str(N_CLIENTS))
-    federator = start("federator", "run", *counts, "--max-time", "90", "--rounds", str(N_ROUNDS), **variables)
+    federator = start(
+        *("federator", "run", "--credentials", "foltr-operator/federator.json", *counts),
+        *("--max-time", "90", "--rounds", str(N_ROUNDS)),
+        cwd=tmp_path,
+        **variables,
+    )
     try:
         devices = foltr(
-            *("client", "run", "--id", "device", "--count", str(N_CLIENTS), "--json"), timeout_s=240, **variables
+            *("client", "run", "--credentials", "devices", "--id", "device", "--count", str(N_CLIENTS), "--json"),
+            cwd=tmp_path,
+            timeout_s=240,
+            **variables,
         )
         assert devices.returncode == 0, devices.stderr[-2000:]
         assert federator.wait(timeout=30) == 0

@@ -1,0 +1,162 @@
+"""A signed federation as an operator sets one up, for tests: its keys, its database, its federator's process."""
+
+import asyncio
+import signal
+import subprocess
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Self
+
+from cli.commands import FOLTR, environment
+
+from broker.address import BrokerAddress
+from federator.plan import FederationPlan
+from federator.round import RoundPolicy
+from federator.service import FederatorService
+from foltr.authority import create_authority
+from foltr.credentials import BrokerAccess, Credentials, read_credentials
+from foltr.failpoints import VARIABLE
+from foltr.messages import PdgdTraining
+from storage.database import Database
+from storage.migrate import upgrade
+from storage.queries import list_rounds
+
+FEDERATION = "oracle"
+DIM = 4
+ONE_EACH = PdgdTraining(min_interactions=1, max_interactions=1)
+
+
+def client_name(i: int) -> str:
+    """The client whose every update adds 2^i."""
+    return f"oracle-{i:02d}"
+
+
+def enrol(folder: Path, broker_url: str, n_clients: int) -> list[Credentials]:
+    """Make an operator's folder, with ``federator.json``, and enrol the oracle's clients in it."""
+    access = BrokerAccess(broker_url=broker_url)
+    with create_authority(folder, FEDERATION, federator=access, operator=access) as authority:
+        return authority.enrol_all({client_name(i): access for i in range(n_clients)})
+
+
+class Deployment:
+    """One federation; use as a context manager, which ends the federator process whatever happens.
+
+    Attributes:
+        devices: their credentials, device i is the one that adds 2^i.
+        database: open, with the schema.
+        federator: the newest federator process.
+    """
+
+    def __init__(self, folder: Path, broker_url: str, database_url: str, n_clients: int) -> None:
+        self.broker_url = broker_url
+        self.database_url = database_url
+        self.n_clients = n_clients
+        self.devices = enrol(folder / "operator", broker_url, n_clients)
+        self.database = Database(database_url)
+        self.federator: subprocess.Popen[bytes] | None = None
+        self._credentials = folder / "operator" / "federator.json"
+        self._log = folder / "federator.log"
+
+    async def __aenter__(self) -> Self:
+        await upgrade(self.database)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.federator is not None and self.federator.poll() is None:
+            self.federator.kill()
+            self.federator.wait(10)
+        await self.database.close()
+
+    async def reopen_database(self) -> None:
+        """Connect anew: the server that the old connections were to is gone."""
+        await self.database.close()
+        self.database = await Database.connect(self.database_url, retry_for_s=10)
+
+    def start_federator(
+        self, n_rounds: int, *, failpoints: str = "", max_time_s: float = 30.0, broker_url: str = "", **variables: str
+    ) -> subprocess.Popen[bytes]:
+        """``foltr federator run`` with a quorum of every client, so that a round is over when all are in it."""
+        quorum = str(self.n_clients)
+        command = [
+            *(*FOLTR, "federator", "run", "--credentials", str(self._credentials), "--db", self.database_url),
+            *("--features", str(DIM), "--interactions", "1", "--min-clients", quorum, "--max-clients", quorum),
+            *("--min-time", "0", "--max-time", f"{max_time_s:g}", "--rounds", str(n_rounds)),
+            *("--broker", broker_url or self.broker_url),
+        ]
+        variables = {"FOLTR_LOG_LEVEL": "warning", VARIABLE: failpoints, **variables}
+        with self._log.open("ab") as log:
+            self.federator = subprocess.Popen(command, env=environment(**variables), stdout=log, stderr=log)
+        return self.federator
+
+    def service(self, n_rounds: int, database: Database, *, patience_s: float = 60.0) -> FederatorService:
+        """The same federator inside this process."""
+        credentials = read_credentials(self._credentials, "federator")
+        plan = FederationPlan(
+            FEDERATION,
+            DIM,
+            RoundPolicy(self.n_clients, self.n_clients, 0, 30),
+            ONE_EACH,
+            stop_after_round=n_rounds,
+            database_patience_s=patience_s,
+            enrolment_key=credentials.enrolment_public_key,
+        )
+        return FederatorService(plan, database, BrokerAddress.parse(self.broker_url), key=credentials.key)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the newest federator process has not ended."""
+        return self.federator is not None and self.federator.poll() is None
+
+    async def exit_code(self, timeout_s: float) -> int:
+        """How the newest federator process ended; fails if it has not within ``timeout_s``."""
+        process = self.federator
+        assert process is not None
+        await until(lambda: process.poll() is not None, timeout_s, "the federator goes on")
+        return process.returncode
+
+    async def serves(self, timeout_s: float) -> None:
+        """Wait until the newest federator process hears the devices (or died): what is said before is said again."""
+
+        async def open_or_dead() -> bool:
+            return not self.is_alive or bool(await list_rounds(self.database, FEDERATION))
+
+        await until(open_or_dead, timeout_s, "the first round was not opened")
+
+    async def n_completed(self) -> int:
+        """How many rounds have made a model."""
+        return sum(row.state == "completed" for row in await list_rounds(self.database, FEDERATION, limit=10_000))
+
+    async def rounds_reach(self, n: int, timeout_s: float) -> float:
+        """Wait until ``n`` rounds have made a model; how long that took."""
+        started = time.monotonic()
+
+        async def reached() -> bool:
+            return await self.n_completed() >= n
+
+        try:
+            await until(reached, timeout_s, f"{n} completed rounds were not reached")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the federator said:\n{self.said()}") from None
+        return time.monotonic() - started
+
+    def said(self) -> str:
+        """What the federator processes wrote."""
+        return self._log.read_text() if self._log.exists() else ""
+
+
+def died_by_sigkill(exit_code: int) -> bool:
+    return exit_code == -signal.SIGKILL
+
+
+async def until(condition: Callable[[], bool | Awaitable[bool]], timeout_s: float, otherwise: str) -> None:
+    """Wait for ``condition``; AssertionError with ``otherwise`` after ``timeout_s``."""
+    give_up_at = time.monotonic() + timeout_s
+    while True:
+        holds = condition()
+        if not isinstance(holds, bool):
+            holds = await holds
+        if holds:
+            return
+        assert time.monotonic() < give_up_at, f"{otherwise} within {timeout_s:g} s"
+        await asyncio.sleep(0.01)

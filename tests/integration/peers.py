@@ -1,0 +1,189 @@
+"""Peers that speak the protocol by hand, so that they can break it, and the federation they do it to."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import numpy as np
+
+from broker.address import BrokerAddress
+from broker.intake import IntakeLimits
+from broker.link import InboundMessage, MqttLink
+from federator.plan import FederationPlan
+from federator.round import RoundPolicy
+from federator.service import FederatorService
+from foltr.codec import encode, open_envelope
+from foltr.credentials import BrokerAccess, Credentials, device_identity
+from foltr.identity import SigningKey
+from foltr.messages import (
+    DenseDelta,
+    Join,
+    Leave,
+    MembershipReceipt,
+    Message,
+    ModelUpdate,
+    PdgdTraining,
+    ReceiptCode,
+    Status,
+    UpdateReceipt,
+    pack_vector,
+)
+from foltr.topics import ClientTopic, Topics
+from storage.database import Database
+
+FEDERATION = "test"
+TOPICS = Topics(FEDERATION)
+DIM = 4
+ONE_EACH = PdgdTraining(min_interactions=1, max_interactions=1)
+PATIENCE_S = 10.0
+
+T = TypeVar("T")
+Receipt = UpdateReceipt | MembershipReceipt
+
+
+def make_plan(policy: RoundPolicy, *, n_rounds: int, enrolment_key: bytes | None = None) -> FederationPlan:
+    return FederationPlan(FEDERATION, DIM, policy, ONE_EACH, stop_after_round=n_rounds, enrolment_key=enrolment_key)
+
+
+@asynccontextmanager
+async def served(
+    broker: str,
+    database: Database,
+    plan: FederationPlan,
+    key: SigningKey | None = None,
+    intake_limits: IntakeLimits | None = None,
+    timeout_s: float = 40,
+) -> AsyncIterator[asyncio.Task[None]]:
+    """A federator for the time of the block, which serves already when the block begins and is stopped after it."""
+    address = BrokerAddress.parse(broker)
+    service = FederatorService(
+        plan, database, address, key=key, give_up_after_s=PATIENCE_S, intake_limits=intake_limits
+    )
+    started = asyncio.Event()
+    async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as group:
+        running = group.create_task(service.run(started.set))
+        await started.wait()
+        yield running
+        service.stop()
+
+
+async def eventually(look: Callable[[], Awaitable[T]], wanted: Callable[[T], bool] = bool) -> T:
+    """What ``look`` finds, as soon as it is ``wanted``."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not wanted(found := await look()):  # noqa: ASYNC110 (the database tells nobody)
+            await asyncio.sleep(0.02)
+    return found
+
+
+class Operator:
+    """Who holds the enrolment key, and set the federator's key up."""
+
+    def __init__(self) -> None:
+        self.key = SigningKey.generate()
+        self.federator_key = SigningKey.generate()
+        self._serials = itertools.count(1)
+
+    def plan(self, policy: RoundPolicy, *, n_rounds: int) -> FederationPlan:
+        return make_plan(policy, n_rounds=n_rounds, enrolment_key=self.key.public)
+
+    def enrol(self, client_id: str, broker: str) -> Credentials:
+        return device_identity(
+            self.key,
+            self.federator_key.public,
+            FEDERATION,
+            client_id,
+            next(self._serials),
+            BrokerAccess(broker_url=broker),
+        )
+
+    def peer(self, client_id: str, broker: str) -> "HandMade":
+        credentials = self.enrol(client_id, broker)
+        return HandMade(broker, client_id, credentials.key, credentials.enrolment_bytes)
+
+
+class HandMade:
+    """A client whose every message is made by hand.
+
+    Args:
+        key, enrolment: who it is; None where the federation takes anyone.
+    """
+
+    def __init__(
+        self, broker: str, client_id: str, key: SigningKey | None = None, enrolment: bytes | None = None
+    ) -> None:
+        self.client_id = client_id
+        self.key = key
+        self.enrolment = enrolment
+        self.receipts: asyncio.Queue[UpdateReceipt] = asyncio.Queue()
+        self.memberships: asyncio.Queue[MembershipReceipt] = asyncio.Queue()
+        self.link = MqttLink(
+            BrokerAddress.parse(broker),
+            client_id=f"hand-made-{client_id}",
+            subscriptions=[TOPICS.client(client_id, ClientTopic.INBOX)],
+            on_message=self._receive,
+            persistent=False,
+        )
+        self._nonces = itertools.count(100)
+
+    def _receive(self, message: InboundMessage) -> None:
+        envelope = open_envelope(message.payload)
+        if envelope.kind == UpdateReceipt.kind_name:
+            self.receipts.put_nowait(envelope.read(UpdateReceipt))
+        else:
+            self.memberships.put_nowait(envelope.read(MembershipReceipt))
+
+    @asynccontextmanager
+    async def connected(self, *, join: bool = True) -> AsyncIterator["HandMade"]:
+        async with self.link:
+            await self.link.wait_connected(PATIENCE_S)
+            if join:
+                assert (await self.tell(self.join())).code is ReceiptCode.JOINED
+            yield self
+
+    # --- what it can say ------------------------------------------------------------------------------------
+
+    def sealed(self, topic: ClientTopic, message: Message, nonce: int | None = None) -> tuple[str, bytes]:
+        name = TOPICS.client(self.client_id, topic)
+        return name, encode(message, name, next(self._nonces) if nonce is None else nonce, self.key)
+
+    def join(self) -> tuple[str, bytes]:
+        join = Join(federation=FEDERATION, client_id=self.client_id, sdk_version="test", enrolment=self.enrolment)
+        return self.sealed(ClientTopic.JOIN, join)
+
+    def leave(self) -> tuple[str, bytes]:
+        return self.sealed(ClientTopic.LEAVE, Leave(federation=FEDERATION, client_id=self.client_id))
+
+    def status(self, *, online: bool) -> tuple[str, bytes]:
+        return self.sealed(ClientTopic.STATUS, Status(federation=FEDERATION, client_id=self.client_id, online=online))
+
+    def update(self, value: float = 1.0, **changes: object) -> bytes:
+        fields = {
+            "federation": FEDERATION,
+            "client_id": self.client_id,
+            "update_id": "0" * 32,
+            "round": 1,
+            "base_version": 0,
+            "n_interactions": 1,
+            "body": DenseDelta(dim=DIM, values=pack_vector(np.full(DIM, value))),
+        }
+        return self.sealed(ClientTopic.UPDATES, ModelUpdate(**{**fields, **changes}))[1]
+
+    # --- saying it, and the answer --------------------------------------------------------------------------
+
+    async def send(self, payload: bytes) -> UpdateReceipt:
+        await self.link.publish(TOPICS.client(self.client_id, ClientTopic.UPDATES), payload)
+        return await self.update_receipt()
+
+    async def tell(self, said: tuple[str, bytes]) -> MembershipReceipt:
+        await self.link.publish(*said)
+        return await self.membership_receipt()
+
+    async def update_receipt(self) -> UpdateReceipt:
+        async with asyncio.timeout(PATIENCE_S):
+            return await self.receipts.get()
+
+    async def membership_receipt(self) -> MembershipReceipt:
+        async with asyncio.timeout(PATIENCE_S):
+            return await self.memberships.get()

@@ -1,0 +1,158 @@
+"""The broker stopped, killed, hung, cut off and slow in mid-round: the rounds go on and every sum stays exact."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from integration.deployment import FEDERATION, Deployment, client_name
+from integration.oracle import check_history, contribute
+from integration.tcp_proxy import TcpProxy
+
+from broker.link import MqttLink
+from storage.queries import list_rounds
+
+pytestmark = pytest.mark.slow
+
+N_CLIENTS, N_ROUNDS = 4, 20
+OUTAGES_AT = (4, 9, 14)  # so many rounds are completed before each
+RECOVERY_LIMIT_S = 8.0  # 5 s is the aim, the rest is for a machine that does other things as well
+
+
+@pytest.fixture
+async def deployment(mosquitto_server, tmp_path):
+    db_url = f"sqlite:///{tmp_path / 'foltr.sqlite'}"
+    async with Deployment(tmp_path, mosquitto_server.url, db_url, N_CLIENTS) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def proxy(mosquitto_server) -> AsyncIterator[TcpProxy]:
+    async with TcpProxy(mosquitto_server.port) as opened:
+        yield opened
+
+
+async def run_with_outages(
+    deployment: Deployment,
+    outage: Callable[[], Awaitable[None]],
+    *,
+    federator_url: str = "",
+    device_url: str | None = None,
+    at: tuple[int, ...] = OUTAGES_AT,
+    n_rounds: int = N_ROUNDS,
+) -> list[float]:
+    """A whole run with an outage after each of ``at`` rounds; how long the next round took after each of them."""
+    recovered_s = []
+    async with asyncio.timeout(90), asyncio.TaskGroup() as group:
+        deployment.start_federator(n_rounds, broker_url=federator_url)
+        await deployment.serves(20)
+        told = [group.create_task(contribute(one, broker=device_url, patience_s=40)) for one in deployment.devices]
+        for n_before in at:
+            await deployment.rounds_reach(n_before, 40)
+            await outage()
+            n_completed = await deployment.n_completed()
+            recovered_s.append(await deployment.rounds_reach(min(n_completed + 1, n_rounds), RECOVERY_LIMIT_S))
+        assert await deployment.exit_code(60) == 0, deployment.said()
+    counted = await check_history(deployment.database_url, FEDERATION)
+    assert counted == {client_name(i): task.result() for i, task in enumerate(told)}
+    rounds = await list_rounds(deployment.database, FEDERATION)
+    assert [(row.round, row.state, row.n_updates) for row in rounds] == [
+        (number, "completed", N_CLIENTS) for number in range(1, n_rounds + 1)
+    ]
+    print("\nnext round after", [f"{seconds:.2f} s" for seconds in recovered_s])  # noqa: T201
+    return recovered_s
+
+
+async def test_stopped_and_started(mosquitto_server, deployment):
+    """SIGTERM, half a second of nothing, and a broker that has kept its sessions."""
+
+    async def outage() -> None:
+        await asyncio.to_thread(mosquitto_server.stop)
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(mosquitto_server.start)
+
+    await run_with_outages(deployment, outage)
+
+
+async def test_killed_and_started(mosquitto_server, deployment):
+    """SIGKILL: retained messages, sessions and what it held for a session are gone."""
+
+    async def outage() -> None:
+        await asyncio.to_thread(mosquitto_server.kill)
+        (mosquitto_server.folder / "mosquitto.db").unlink(missing_ok=True)
+        await asyncio.to_thread(mosquitto_server.start)
+
+    await run_with_outages(deployment, outage)
+
+
+async def test_hanging(mosquitto_server, deployment):
+    """SIGSTOP for two seconds: connected to all, answering none."""
+
+    async def outage() -> None:
+        process = mosquitto_server._process
+        assert process is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(2)
+        finally:
+            os.kill(process.pid, signal.SIGCONT)
+
+    await run_with_outages(deployment, outage, at=OUTAGES_AT[:2])
+
+
+async def test_connections_reset(deployment, proxy):
+    """Every connection is reset at once, and new ones for a moment too: six times, and the sixth is no slower."""
+
+    async def outage() -> None:
+        proxy.refuses = True
+        proxy.drop()
+        await asyncio.sleep(0.3)
+        proxy.refuses = False
+
+    await run_with_outages(deployment, outage, federator_url=proxy.url, device_url=proxy.url, at=(3, 6, 9, 12, 15, 18))
+
+
+async def test_federator_cut_off(deployment, proxy):
+    """The devices have their broker, the federator has not: nothing moves for a second, then all of it does."""
+
+    async def outage() -> None:
+        proxy.stall()
+        await asyncio.sleep(0.5)
+        proxy.drop()
+        await asyncio.sleep(0.5)
+        proxy.resume()
+
+    await run_with_outages(deployment, outage, federator_url=proxy.url)
+
+
+async def test_slow(deployment, proxy):
+    """200 ms each way and 20 KB/s for everybody: the rounds take their time and lose nothing."""
+    proxy.latency_s, proxy.bytes_per_s = 0.2, 20_000
+
+    async def outage() -> None:
+        proxy.drop()
+
+    await run_with_outages(deployment, outage, federator_url=proxy.url, device_url=proxy.url, at=(1,), n_rounds=3)
+
+
+async def test_a_route_that_swallows_everything(deployment, proxy, monkeypatch):
+    """No reset, no answer: the keepalive notices, and new connections take the place of the dead ones."""
+    monkeypatch.setitem(MqttLink.__init__.__kwdefaults__, "keepalive_s", 2)
+    monkeypatch.setitem(MqttLink.__init__.__kwdefaults__, "timeout_s", 2.0)
+    deployment.broker_url = proxy.url
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        running = group.create_task(deployment.service(10, deployment.database).run())
+        told = [group.create_task(contribute(one, broker=proxy.url)) for one in deployment.devices]
+        await deployment.rounds_reach(3, 20)
+        proxy.swallows = True
+        await asyncio.sleep(1)
+        proxy.swallows = False  # the connections of then have lost bytes: they are dead for good
+        started = time.monotonic()
+        await deployment.rounds_reach(await deployment.n_completed() + 1, 30)
+        print(f"\nnext round after {time.monotonic() - started:.2f} s")  # noqa: T201
+        await running
+    counted = await check_history(deployment.database_url, FEDERATION)
+    assert counted == {client_name(i): task.result() for i, task in enumerate(told)}
+    assert set(counted.values()) == {10}

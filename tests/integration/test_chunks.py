@@ -1,0 +1,265 @@
+"""Rankers too large for one message: updates and models in chunks over a real broker, cut off in the middle."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from played import until
+from servers import MissingError, ProvisionedMosquitto
+
+from broker.address import BrokerAddress
+from edge_client.client import EdgeClient
+from edge_client.transfer import WINDOW
+from federator.plan import FederationPlan
+from federator.round import RoundPolicy
+from federator.service import FederatorService
+from foltr.codec import open_envelope
+from foltr.credentials import BrokerAccess, device_identity
+from foltr.identity import SigningKey
+from foltr.messages import (
+    CHUNK_BYTES,
+    Chunk,
+    Manifest,
+    PdgdTraining,
+    ReceiptCode,
+    unpack_vector,
+)
+from foltr.topics import ClientTopic, Topics
+from storage.database import Database
+from storage.migrate import upgrade
+from storage.models import list_models
+from storage.queries import count_rejections, list_contributions, list_rounds
+
+FEDERATION = "large"
+TOPICS = Topics(FEDERATION)
+N_FEATURES = 200_000
+N_CHUNKS = -(-4 * N_FEATURES // CHUNK_BYTES)
+ONE_EACH = PdgdTraining(min_interactions=1, max_interactions=1)
+OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
+FEATURES = np.ones((2, N_FEATURES), np.float32)
+
+
+@pytest.fixture
+async def database(tmp_path):
+    async with await Database.connect(f"sqlite:///{tmp_path / 'foltr.sqlite'}") as opened:
+        await upgrade(opened)
+        yield opened
+
+
+def service(broker, database, *, n_clients=1, n_rounds=1):
+    plan = FederationPlan(
+        FEDERATION,
+        N_FEATURES,
+        RoundPolicy(n_clients, n_clients, 0, 60),
+        ONE_EACH,
+        stop_after_round=n_rounds,
+        enrolment_key=OPERATOR.public,
+    )
+    address = broker if isinstance(broker, BrokerAddress) else BrokerAddress.parse(broker)
+    return FederatorService(plan, database, address, key=FEDERATOR, give_up_after_s=20)
+
+
+def identity(broker, i=0):
+    access = broker if isinstance(broker, BrokerAccess) else BrokerAccess(broker_url=broker)
+    return device_identity(OPERATOR, FEDERATOR.public, FEDERATION, f"device-{i}", i + 1, access)
+
+
+def device(credentials, i=0, store=":memory:"):
+    """A device that adds ``2^i`` to the first weight, the same to the last, and one to those in between."""
+
+    def learn(weights, interaction, training):  # noqa: ARG001 (the signature is the learner's)
+        delta = np.ones_like(weights)
+        delta[[0, -1]] = 2.0**i
+        return weights + delta
+
+    return EdgeClient(credentials=credentials, store=store, learner=learn, seed=i)
+
+
+class Wire:
+    """Counts what a device publishes, and may do something after a certain number of chunks.
+
+    Args:
+        hold: from the second chunk on each waits for it.
+    """
+
+    def __init__(self, client, *, after=None, then=None, hold=None):
+        self.chunks, self.offers = [], 0
+        self._after, self._then, self._hold = after, then, hold
+        self._publish = client._link.publish
+        client._link.publish = self.publish
+
+    async def publish(self, topic, payload, *, retain=False):
+        if self._hold is not None and self.chunks:
+            await self._hold.wait()
+        await self._publish(topic, payload, retain=retain)
+        if not topic.endswith(f"/{ClientTopic.CHUNKS}"):
+            return
+        envelope = open_envelope(payload)
+        if envelope.kind == Manifest.kind_name:
+            self.offers += 1
+            return
+        self.chunks.append(envelope.read(Chunk).index)
+        if len(self.chunks) == self._after:
+            self._then()
+
+
+async def take_part(client, after=0):
+    """One interaction in every round to the last."""
+    newest = after
+    while (round_ := await client.next_round(after=newest, timeout_s=30)).open:
+        newest = round_.round
+        client.record_clicks(client.rank(FEATURES), [0])
+    assert await client.wait_settled(10)
+
+
+@pytest.fixture
+def one_at_a_time(monkeypatch):
+    """One chunk, then the question what is missing: so that there is a middle to be cut in."""
+    monkeypatch.setattr("edge_client.outbox.WINDOW", 1)
+
+
+async def test_two_devices_and_two_rounds(mqtt_broker, database):
+    """Every update and every model arrives whole: exact means, nothing refused, no chunk sent twice."""
+    running = service(mqtt_broker, database, n_clients=2, n_rounds=2)
+    clients = [device(identity(mqtt_broker, i), i) for i in range(2)]
+    wires = [Wire(client) for client in clients]
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
+        group.create_task(running.run())
+        for client in clients:
+            await stack.enter_async_context(client)
+        devices = [group.create_task(take_part(client)) for client in clients]
+        await asyncio.gather(*devices)
+        await until(lambda: [client.model_version for client in clients] == [2, 2])
+        # Nobody stays subscribed to what would come twice.
+        await until(lambda: [client._outbox._subscribed for client in clients] == [[], []])
+    for client, wire in zip(clients, wires, strict=True):
+        assert client.receipts == {ReceiptCode.INCOMPLETE: 4, ReceiptCode.ACCEPTED: 2}
+        assert Counter(wire.chunks) == dict.fromkeys(range(N_CHUNKS), 2)
+        assert wire.offers == 2 * -(-N_CHUNKS // WINDOW)
+    assert [row.state for row in await list_rounds(database, FEDERATION)] == ["completed"] * 2
+    assert await count_rejections(database, FEDERATION) == {}
+    for model in await list_models(database, FEDERATION):
+        weights = unpack_vector(model.weights)
+        assert weights[[0, -1]].tolist() == [1.5 * model.version] * 2
+        assert set(weights[1:-1].tolist()) == {float(model.version)}
+
+
+async def test_chunks_pass_the_access_list(tmp_path_factory, database):
+    """As `foltr broker config` sets a broker up: its limits take the parts, and a device may read the model's."""
+    try:
+        broker = ProvisionedMosquitto(tmp_path_factory.mktemp("mosquitto"), "mtls", federation=FEDERATION)
+    except MissingError as missing:
+        pytest.skip(str(missing))
+    broker.start()
+    try:
+        (access,) = broker.enrol("device-0")
+        client = device(identity(BrokerAccess(**asdict(access))))
+        running = service(broker.service("federator").address, database)
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group, client:
+            group.create_task(running.run())
+            await take_part(client)
+            await until(lambda: client.model_version == 1)
+        assert client.receipts[ReceiptCode.ACCEPTED] == 1
+    finally:
+        broker.stop()
+
+
+@pytest.mark.usefixtures("one_at_a_time")
+async def test_a_connection_cut_in_the_middle_is_taken_up_there(mosquitto_server, database):
+    """The broker goes down after two chunks: afterwards only those are sent that were not acknowledged."""
+    url = mosquitto_server.url
+
+    def restart():
+        mosquitto_server.stop()
+        mosquitto_server.start()
+
+    client = device(identity(url))
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(service(url, database).run())
+        wire = Wire(client, after=2, then=restart)
+        async with client:
+            await take_part(client)
+    assert client.receipts[ReceiptCode.ACCEPTED] == 1
+    assert sorted(set(wire.chunks)) == list(range(N_CHUNKS))
+    # At most the one that was under way when the connection ended is sent twice.
+    assert len(wire.chunks) <= N_CHUNKS + 1
+    assert len(await list_contributions(database, FEDERATION)) == 1
+
+
+@pytest.mark.usefixtures("one_at_a_time")
+async def test_a_federator_that_is_restarted_in_the_middle_asks_for_all(mosquitto_server, database):
+    """Its memory is gone, the update is not: the same one, all chunks again, counted once.
+
+    The device does not fetch the model again that it has: its announcements are the same bytes.
+    """
+    url = mosquitto_server.url
+    first = service(url, database)
+    client = device(identity(url))
+    fetched = Counter()
+    client._take_chunk = lambda chunk, take=client._take_chunk: (fetched.update([chunk.digest]), take(chunk))
+    wire = Wire(client, after=2, then=first.stop)
+    async with asyncio.timeout(60), client:
+        ended = asyncio.create_task(first.run())
+        await client.next_round()
+        client.record_clicks(client.rank(FEATURES), [0])
+        pending = client._participation.pending
+        await ended
+        n_before, model = len(wire.chunks), client._model_in_parts._known
+        assert 2 <= n_before < N_CHUNKS
+        assert client._participation.pending == pending
+        second = asyncio.create_task(service(url, database).run())
+        assert await client.wait_settled(30)
+        await second
+    assert client.receipts[ReceiptCode.ACCEPTED] == 1
+    assert sorted(set(wire.chunks[n_before:])) == list(range(N_CHUNKS))
+    rows = await list_contributions(database, FEDERATION)
+    assert [row.update_id for row in rows] == [pending.update_id]
+    assert fetched[model] == N_CHUNKS
+
+
+@pytest.mark.usefixtures("one_at_a_time")
+async def test_a_device_that_is_restarted_in_the_middle_goes_on(mqtt_broker, database, tmp_path):
+    """From its store, with the same bytes: the federator asks for the rest only."""
+    store, credentials = tmp_path / "device.sqlite", identity(mqtt_broker)
+    in_the_middle = asyncio.Event()
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(service(mqtt_broker, database).run())
+        async with device(credentials, store=store) as client:
+            before = Wire(client, after=2, then=in_the_middle.set)
+            await client.next_round()
+            client.record_clicks(client.rank(FEATURES), [0])
+            await in_the_middle.wait()
+        n_before = len(before.chunks)
+        assert n_before < N_CHUNKS
+        client = device(credentials, store=store)
+        after = Wire(client)
+        async with client:
+            assert await client.wait_settled(30)
+    assert client.receipts[ReceiptCode.ACCEPTED] == 1
+    assert sorted({*before.chunks, *after.chunks}) == list(range(N_CHUNKS))
+    # The one that was under way at the end may have arrived or not.
+    assert len(after.chunks) in (N_CHUNKS - n_before, N_CHUNKS - n_before + 1)
+
+
+@pytest.mark.usefixtures("one_at_a_time")
+async def test_an_update_that_came_too_late_is_told_so(mqtt_broker, database):
+    """Decided like any other once it is whole: its interactions go into a later one."""
+    running = service(mqtt_broker, database, n_rounds=2)
+    quick, slow = device(identity(mqtt_broker, 0)), device(identity(mqtt_broker, 1), i=1)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group, quick, slow:
+        group.create_task(running.run())
+        hold = asyncio.Event()
+        Wire(slow, hold=hold)
+        await asyncio.gather(quick.next_round(), slow.next_round())
+        slow.record_clicks(slow.rank(FEATURES), [0])
+        quick.record_clicks(quick.rank(FEATURES), [0])
+        await quick.next_round(after=1)
+        hold.set()
+        await take_part(slow, after=1)
+    assert slow.receipts[ReceiptCode.LATE] == 1
+    assert await count_rejections(database, FEDERATION) == {"late": 1}
+    rows = await list_contributions(database, FEDERATION)
+    assert {(row.client_id, row.round) for row in rows} == {("device-0", 1), ("device-1", 2)}

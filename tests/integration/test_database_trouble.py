@@ -1,0 +1,309 @@
+"""A database that is slow, gone or full, and a device whose disk is full: late, but nothing lost or counted twice."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from integration.deployment import FEDERATION, Deployment, client_name, until
+from integration.oracle import check_history, contribute, power_learner
+from servers import MosquittoServer, PostgresServer
+from sqlalchemy import event, text
+
+from broker.link import MqttLink
+from edge_client.client import EdgeClient
+from foltr.errors import DataError, UnavailableError
+from storage.database import Database
+
+pytestmark = pytest.mark.slow
+
+N_CLIENTS = 4
+# A table's last page has room left on a full disk; with so many rounds it is used up.
+N_ROUNDS_TO_FILL_UP = 100
+PATIENCE = {"FOLTR_DATABASE_PATIENCE_S": "2"}
+
+
+class SmallDisk:
+    """A file system of a few megabytes that can be full."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._ballast = folder / "ballast"
+
+    def fill(self) -> None:
+        with self._ballast.open("ab", buffering=0) as file:
+            try:
+                for n_bytes in (65_536, 4096, 1):
+                    while file.write(bytes(n_bytes)) == n_bytes:
+                        pass
+            except OSError:
+                pass
+
+    def free(self) -> None:
+        self._ballast.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def small_disk() -> Iterator[SmallDisk]:
+    # Not below pytest's folder: only its owner may enter that one, and PostgreSQL is another user.
+    folder = Path(tempfile.mkdtemp(prefix="foltr-disk-", dir="/tmp"))
+    folder.chmod(0o755)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)], capture_output=True, text=True, check=False
+    )
+    try:
+        if mounted.returncode:
+            pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
+        yield SmallDisk(folder)
+    finally:
+        if not mounted.returncode:
+            # Lazily: whoever failed may still have a file open.
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)
+        folder.rmdir()
+
+
+async def check_all_told(deployment: Deployment, told: list[asyncio.Task[int]], n_rounds: int) -> None:
+    """Every device knows of exactly the updates that are stored, one for each round."""
+    counted = await check_history(deployment.database_url, FEDERATION)
+    assert counted == {client_name(i): task.result() for i, task in enumerate(told)}
+    assert set(counted.values()) == {n_rounds}
+
+
+# --- slow ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def deployment(mosquitto_server: MosquittoServer, database_url: str, tmp_path: Path) -> AsyncIterator[Deployment]:
+    async with Deployment(tmp_path, mosquitto_server.url, database_url, N_CLIENTS) as opened:
+        yield opened
+
+
+async def largest_delay(ticks_s: float = 0.01) -> float:
+    """How late the event loop was at worst, up to being cancelled."""
+    loop, worst = asyncio.get_running_loop(), 0.0
+    try:
+        while True:
+            due_at = loop.time() + ticks_s
+            await asyncio.sleep(ticks_s)
+            worst = max(worst, loop.time() - due_at)
+    except asyncio.CancelledError:
+        return worst
+
+
+@pytest.mark.parametrize("held_s", [3.0, 6.5])
+async def test_somebody_else_holds_the_lock(deployment, mosquitto_server, monkeypatch, held_s):
+    """SQLite's write lock, or the federation's row: for 3 s, and for longer than one transaction waits for it.
+
+    Meanwhile the federator's event loop runs on, so that the broker is answered; no device is told anything.
+    """
+    monkeypatch.setitem(MqttLink.__init__.__kwdefaults__, "keepalive_s", 3)
+    n_rounds = 12
+    async with (
+        asyncio.timeout(60),
+        await Database.connect(deployment.database_url) as database,
+        asyncio.TaskGroup() as group,
+    ):
+        running = group.create_task(deployment.service(n_rounds, database).run())
+        told = [group.create_task(contribute(credentials)) for credentials in deployment.devices]
+        await deployment.rounds_reach(3, 20)
+        delay = group.create_task(largest_delay())
+        async with deployment.database.transaction() as connection:
+            if deployment.database.dialect == "postgresql":
+                await connection.execute(text("SELECT 1 FROM federations FOR UPDATE"))
+            n_completed = await deployment.n_completed()
+            await asyncio.sleep(held_s)
+            assert await deployment.n_completed() == n_completed
+        await deployment.rounds_reach(n_completed + 1, 10)
+        delay.cancel()
+        await running
+    assert await delay < 1.0
+    assert "exceeded timeout" not in mosquitto_server.log.read_text()
+    await check_all_told(deployment, told, n_rounds)
+
+
+# --- gone ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("how", ["stop", "kill"])
+async def test_postgresql_goes_away_and_comes_back(deployment, postgres_server: PostgresServer, how):
+    """In mid-round, twice: the federator waits for it, and the devices get their receipts late."""
+    n_rounds = 15
+    async with asyncio.timeout(80), asyncio.TaskGroup() as group:
+        deployment.start_federator(n_rounds)
+        await deployment.serves(20)
+        told = [group.create_task(contribute(credentials)) for credentials in deployment.devices]
+        for n_before in (3, 8):
+            await deployment.rounds_reach(n_before, 20)
+            try:
+                await asyncio.to_thread(getattr(postgres_server, how))
+                await asyncio.sleep(1)
+                assert deployment.is_alive, deployment.said()
+            finally:
+                await asyncio.to_thread(postgres_server.start)
+            await deployment.reopen_database()
+            resumed_s = await deployment.rounds_reach(await deployment.n_completed() + 1, 15)
+            print(f"\nnext round {resumed_s:.2f} s after the database was back")  # noqa: T201
+        assert await deployment.exit_code(30) == 0, deployment.said()
+    await check_all_told(deployment, told, n_rounds)
+
+
+# --- full ---------------------------------------------------------------------------------------------------------
+
+
+async def run_until_full(deployment: Deployment, disk: SmallDisk) -> str:
+    """Fill the disk in mid-run, see the federator end, make room, see it end the run; what it said at first."""
+    async with asyncio.timeout(100), asyncio.TaskGroup() as group:
+        deployment.start_federator(N_ROUNDS_TO_FILL_UP, **PATIENCE)
+        await deployment.serves(20)
+        told = [group.create_task(contribute(credentials)) for credentials in deployment.devices]
+        await deployment.rounds_reach(3, 20)
+        disk.fill()
+        assert await deployment.exit_code(40) == 3, deployment.said()
+        said = deployment.said()
+        n_completed = await deployment.n_completed()
+        assert n_completed < N_ROUNDS_TO_FILL_UP
+        deployment.start_federator(N_ROUNDS_TO_FILL_UP, **PATIENCE)
+        assert await deployment.exit_code(40) == 3, deployment.said()  # still full
+        assert "Traceback" not in deployment.said()
+        disk.free()
+        deployment.start_federator(N_ROUNDS_TO_FILL_UP, **PATIENCE)
+        await deployment.rounds_reach(n_completed + 1, 15)
+        assert await deployment.exit_code(60) == 0, deployment.said()
+    await check_all_told(deployment, told, N_ROUNDS_TO_FILL_UP)
+    return said
+
+
+def the_error(said: str) -> str:
+    """The line with which the federator ended."""
+    (line,) = [line for line in said.splitlines() if line.startswith("error:")]
+    assert said.splitlines()[-1] == line
+    return line
+
+
+async def test_sqlite_on_a_full_disk(small_disk, mosquitto_server, tmp_path):
+    """The federator ends with one line that says what to do; the file is whole; with room again it resumes."""
+    path = small_disk.folder / "foltr.sqlite"
+    async with Deployment(tmp_path, mosquitto_server.url, f"sqlite:///{path}", N_CLIENTS) as deployment:
+        error = the_error(await run_until_full(deployment, small_disk))
+    print(f"\n{error}")  # noqa: T201
+    assert str(path) in error
+    assert "disk is full. Free space on its disk, then start the federator again" in error
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+async def test_postgresql_on_a_full_disk(small_disk, mosquitto_server, postgres_server: PostgresServer, tmp_path):
+    """A tablespace without room: as with SQLite."""
+    tablespace = small_disk.folder / "tablespace"
+    tablespace.mkdir()
+    owner = postgres_server.data.stat()
+    os.chown(tablespace, owner.st_uid, owner.st_gid)
+    postgres_server.sql(f"CREATE TABLESPACE small LOCATION '{tablespace}'")
+    postgres_server.sql("CREATE DATABASE small TABLESPACE small")
+    try:
+        url = postgres_server.url("small")
+        async with Deployment(tmp_path, mosquitto_server.url, url, N_CLIENTS) as deployment:
+            error = the_error(await run_until_full(deployment, small_disk))
+    finally:
+        small_disk.free()
+        postgres_server.sql("DROP DATABASE small WITH (FORCE)")
+        postgres_server.sql("DROP TABLESPACE small")
+    print(f"\n{error}")  # noqa: T201
+    assert "No space left on device" in error
+    assert "Free space on the server's disk" in error
+
+
+async def test_sqlite_at_its_size_limit(mosquitto_server, tmp_path):
+    """The same without a disk to fill: ``max_page_count`` makes SQLite say that it is full."""
+    n_rounds = 60
+    path = tmp_path / "foltr.sqlite"
+    async with Deployment(tmp_path, mosquitto_server.url, f"sqlite:///{path}", N_CLIENTS) as deployment:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            async with await Database.connect(deployment.database_url) as database:
+                with closing(sqlite3.connect(path)) as reader:
+                    n_pages = reader.execute("PRAGMA page_count").fetchone()[0]
+
+                @event.listens_for(database.engine.sync_engine, "checkout")
+                def limit(connection, _record, _proxy):  # it belongs to the connection, not to the file
+                    cursor = connection.cursor()
+                    cursor.execute(f"PRAGMA max_page_count = {n_pages + 6}")
+                    cursor.close()
+
+                told = [group.create_task(contribute(credentials)) for credentials in deployment.devices]
+                with pytest.raises(
+                    UnavailableError, match=r"disk is full\. Free space on its disk, then .*\(tried for 1 s"
+                ):
+                    await deployment.service(n_rounds, database, patience_s=1).run()
+            with closing(sqlite3.connect(path)) as reader:
+                assert reader.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            assert await deployment.n_completed() < n_rounds
+            await deployment.service(n_rounds, deployment.database).run()
+        await check_all_told(deployment, told, n_rounds)
+
+
+# --- a device's disk ------------------------------------------------------------------------------------------------
+
+
+def click(client: EdgeClient, n_documents: int = 1) -> None:
+    client.record_clicks(client.rank(np.ones((n_documents, 4), np.float32)), [0])
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_a_device_on_a_full_disk(small_disk, mosquitto_server, database_url, tmp_path):
+    """Clicks that cannot be stored are refused to the application; the device ranks on, and contributes later."""
+    store = small_disk.folder / "device.sqlite"
+    async with Deployment(tmp_path, mosquitto_server.url, database_url, 1) as deployment, asyncio.timeout(60):
+        deployment.start_federator(3)
+        await deployment.serves(20)
+        async with EdgeClient(credentials=deployment.devices[0], store=store, learner=power_learner(0)) as client:
+            await client.next_round()
+            click(client)
+            round_ = await client.next_round(after=1)
+            small_disk.fill()
+            for _ in range(3):
+                with pytest.raises(DataError, match=r"device\.sqlite: .*full.*free space on its disk"):
+                    click(client, n_documents=200)
+            assert len(client.rank(np.ones((5, 4), np.float32)).ranking) == 5
+            assert client.n_waiting == 0
+            small_disk.free()
+            click(client)
+            round_ = await client.next_round(after=round_.round)
+            click(client)
+            assert await client.wait_settled(20)
+            told = client.n_updates_counted
+        assert await deployment.exit_code(20) == 0, deployment.said()
+        assert await check_history(database_url, FEDERATION) == {client_name(0): told} == {client_name(0): 3}
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_a_receipt_that_a_device_cannot_store(small_disk, mosquitto_server, database_url, tmp_path):
+    """Its update stays pending, is sent again, is told ``duplicate`` and counts once."""
+    store = small_disk.folder / "device.sqlite"
+    async with Deployment(tmp_path, mosquitto_server.url, database_url, 1) as deployment, asyncio.timeout(60):
+        federator = deployment.start_federator(2)
+        await deployment.serves(20)
+        async with EdgeClient(credentials=deployment.devices[0], store=store, learner=power_learner(0)) as client:
+            await client.next_round()
+            federator.send_signal(signal.SIGSTOP)
+            click(client)
+            small_disk.fill()
+            federator.send_signal(signal.SIGCONT)
+            await until(lambda: client.receipts.get("accepted") == 1, 20, "the receipt did not come")
+            assert not await client.wait_settled(0.1)
+            small_disk.free()
+            assert await client.wait_settled(20)
+            assert set(client.receipts) == {"accepted", "duplicate"}
+            await client.next_round(after=1)
+            click(client)
+            assert await client.wait_settled(20)
+            told = client.n_updates_counted
+        assert await deployment.exit_code(20) == 0, deployment.said()
+        assert await check_history(database_url, FEDERATION) == {client_name(0): told} == {client_name(0): 2}

@@ -1,0 +1,266 @@
+"""A broker without access control: everybody may publish everywhere, and only signatures tell who it was."""
+
+import itertools
+from contextlib import AsyncExitStack
+
+import pytest
+from integration.peers import FEDERATION, ONE_EACH, TOPICS, HandMade, Operator, eventually, served
+
+from edge_client.client import EdgeClient
+from federator.round import RoundPolicy
+from foltr.codec import encode, open_envelope
+from foltr.enrolment import issue_deadline, issue_roster
+from foltr.identity import SigningKey
+from foltr.messages import (
+    LinearRankerSpec,
+    MembershipReceipt,
+    Message,
+    ModelAnnouncement,
+    ReceiptCode,
+    RoundAnnouncement,
+    UpdateReceipt,
+    pack_vector,
+    payload_digest,
+    unpack_vector,
+)
+from foltr.topics import ClientTopic
+from storage.models import latest_model
+from storage.queries import get_client, get_round, list_contributions, list_events, list_rounds
+
+PAIR = RoundPolicy(min_clients=2, max_clients=2, min_time_s=0, max_time_s=30)
+
+
+@pytest.fixture
+def broker(mosquitto_server):
+    return mosquitto_server.url
+
+
+async def refusals(database, kind):
+    """(code, client) of every event of a kind, oldest first."""
+    return [(event.code, event.client_id) for event in await list_events(database, FEDERATION, kind=kind)]
+
+
+async def model_of_round(database, number):
+    row = await get_round(database, FEDERATION, number)
+    model = await latest_model(database, FEDERATION)
+    assert row is not None
+    assert model is not None
+    assert (row.state, row.model_version) == ("completed", model.version)
+    return float(unpack_vector(model.weights)[0])
+
+
+async def test_no_forgery_changes_a_round(broker, database):
+    """Joins, leaves, statuses, updates, rosters and orders of others: refused, recorded, and answered if it helps."""
+    operator = Operator()
+    async with AsyncExitStack() as stack:
+        running = await stack.enter_async_context(
+            served(broker, database, operator.plan(PAIR, n_rounds=1), operator.federator_key)
+        )
+        alice, bob, mallory = [
+            await stack.enter_async_context(operator.peer(name, broker).connected())
+            for name in ("alice", "bob", "mallory")
+        ]
+        ghost = HandMade(broker, "ghost", mallory.key, mallory.enrolment)
+        await stack.enter_async_context(ghost.connected(join=False))
+        genuine = alice.update(2.0)
+        assert (await alice.send(genuine)).code is ReceiptCode.ACCEPTED
+
+        # Mallory in alice's name, with her own key, without one, and with the enrolment that alice showed.
+        forger = HandMade(broker, "alice", mallory.key, alice.enrolment)
+        for key in (mallory.key, None):
+            forger.key = key
+            for said in (forger.join(), forger.leave()):
+                await mallory.link.publish(*said)
+                assert (await alice.membership_receipt()).code is ReceiptCode.BAD_SIGNATURE
+            await mallory.link.publish(*forger.status(online=False))
+            forged = forger.update(1e5, update_id="f" * 32)
+            await mallory.link.publish(TOPICS.client("alice", ClientTopic.UPDATES), forged)
+            receipt = await alice.update_receipt()
+            assert (receipt.code, receipt.update_id) == (ReceiptCode.BAD_SIGNATURE, None)
+            assert receipt.payload_digest == payload_digest(forged)
+        # Under a name that nobody enrolled.
+        assert (await ghost.tell(ghost.join())).code is ReceiptCode.NOT_ENROLLED
+        assert (await ghost.send(ghost.update())).code is ReceiptCode.UNKNOWN_CLIENT
+        # Alice's own bytes: again, and on another topic; and a body that says another name than the topic.
+        await mallory.link.publish(TOPICS.client("alice", ClientTopic.UPDATES), genuine)
+        assert (await alice.update_receipt()).code is ReceiptCode.DUPLICATE
+        assert (await mallory.send(genuine)).code is ReceiptCode.CLIENT_MISMATCH
+        # Mallory as operator.
+        await mallory.link.publish(TOPICS.roster, issue_roster(mallory.key, FEDERATION, 9, 0.0, 3, {"alice": 99}))
+        await mallory.link.publish(TOPICS.operator, issue_deadline(mallory.key, FEDERATION, 1, 0.001, 99))
+
+        async def forged_orders():
+            return await refusals(database, "roster_refused") + await refusals(database, "order_refused")
+
+        assert await eventually(forged_orders, lambda found: len(found) == 2) == [("bad_signature", None)] * 2
+        row = await get_round(database, FEDERATION, 1)
+        assert (row.state, row.n_updates, row.max_time_s) == ("collecting", 1, 30)
+        assert (await get_client(database, FEDERATION, "alice")).online
+        assert (await bob.send(bob.update(4.0))).code is ReceiptCode.ACCEPTED
+        await running
+    assert await model_of_round(database, 1) == (2.0 + 4.0) / 2
+    assert [row.client_id for row in await list_contributions(database, FEDERATION)] == ["alice", "bob"]
+    # One for each join, leave and status, with each of the two keys.
+    assert await refusals(database, "message_refused") == [
+        *[("bad_signature", "alice")] * 6,
+        ("not_enrolled", "ghost"),
+    ]
+    assert await refusals(database, "update_rejected") == [
+        *[("bad_signature", "alice")] * 2,
+        ("unknown_client", "ghost"),
+        ("duplicate", "alice"),
+        ("client_mismatch", "mallory"),
+    ]
+
+
+async def test_replayed_memberships_change_nothing(broker, database):
+    """What a client once signed, sent again by whoever recorded it: a nonce below the newest is refused."""
+    operator = Operator()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(
+            served(broker, database, operator.plan(PAIR, n_rounds=1), operator.federator_key)
+        )
+        alice, mallory = [
+            await stack.enter_async_context(operator.peer(name, broker).connected()) for name in ("alice", "mallory")
+        ]
+        old_join, old_leave, old_status = alice.join(), alice.leave(), alice.status(online=False)
+        await alice.link.publish(*alice.status(online=True))
+        assert (await alice.tell(old_leave)).code is ReceiptCode.LEFT
+        newest = alice.join()
+        assert (await alice.tell(newest)).code is ReceiptCode.JOINED
+        for replayed in (old_join, old_leave):
+            await mallory.link.publish(*replayed)
+            receipt = await alice.membership_receipt()
+            assert (receipt.code, receipt.newest_nonce) == (ReceiptCode.REPLAYED, open_envelope(newest[1]).nonce)
+        await mallory.link.publish(*old_status)
+        # The newest join of all may come twice: it changes nothing.
+        await mallory.link.publish(*newest)
+        assert (await alice.membership_receipt()).code is ReceiptCode.JOINED
+        assert (await alice.send(alice.update())).code is ReceiptCode.ACCEPTED
+        row = await get_client(database, FEDERATION, "alice")
+        assert (row.membership, row.online) == ("joined", True)
+    assert await refusals(database, "message_refused") == [("replayed", "alice")] * 3
+
+
+async def test_a_revoked_client_is_out_at_once(broker, database):
+    """Within the round in which the roster was published: its stored update goes, its next one is refused."""
+    operator = Operator()
+    async with AsyncExitStack() as stack:
+        running = await stack.enter_async_context(
+            served(broker, database, operator.plan(PAIR, n_rounds=1), operator.federator_key)
+        )
+        alice, bob, carol = [
+            await stack.enter_async_context(operator.peer(name, broker).connected())
+            for name in ("alice", "bob", "carol")
+        ]
+        assert (await alice.send(alice.update(1e5))).code is ReceiptCode.ACCEPTED
+        roster = issue_roster(operator.key, FEDERATION, 1, 0.0, 3, {"alice": 1})
+        await carol.link.publish(TOPICS.roster, roster, retain=True)
+
+        async def contributions():
+            return await list_contributions(database, FEDERATION)
+
+        await eventually(contributions, lambda rows: not rows)
+        for update in (alice.update(1e5), alice.update(1e5, update_id="1" * 32)):
+            assert (await alice.send(update)).code is ReceiptCode.REVOKED
+        assert (await alice.tell(alice.join())).code is ReceiptCode.REVOKED
+        assert (await bob.send(bob.update(2.0))).code is ReceiptCode.ACCEPTED
+        assert (await carol.send(carol.update(4.0))).code is ReceiptCode.ACCEPTED
+        await running
+    assert await model_of_round(database, 1) == (2.0 + 4.0) / 2
+    assert (await get_client(database, FEDERATION, "alice")).revoked_at is not None
+    assert [row.state for row in await list_rounds(database, FEDERATION)] == ["completed"]
+
+
+async def test_a_revocation_outlives_a_restart(broker, database):
+    """The next federator knows it from its database, whatever the broker retained."""
+    operator = Operator()
+    plan = operator.plan(PAIR, n_rounds=1)
+    alice = operator.peer("alice", broker)
+    async with served(broker, database, plan, operator.federator_key), alice.connected():
+        roster = issue_roster(operator.key, FEDERATION, 1, 0.0, 1, {"alice": 1})
+        await alice.link.publish(TOPICS.roster, roster)
+
+        async def revoked():
+            return await list_events(database, FEDERATION, kind="client_revoked")
+
+        await eventually(revoked)
+    again = HandMade(broker, "alice", alice.key, alice.enrolment)
+    async with served(broker, database, plan, operator.federator_key), again.connected(join=False):
+        assert (await again.tell(again.join())).code is ReceiptCode.REVOKED
+        assert (await again.send(again.update())).code is ReceiptCode.REVOKED
+
+
+# --- what a device believes -----------------------------------------------------------------------------------
+
+
+def model(version: int) -> ModelAnnouncement:
+    weights = pack_vector([9.0] * 4)
+    return ModelAnnouncement(
+        federation=FEDERATION, version=version, ranker=LinearRankerSpec(n_features=4), weights=weights
+    )
+
+
+def round_(number: int, *, is_open: bool = True) -> RoundAnnouncement:
+    return RoundAnnouncement(
+        federation=FEDERATION,
+        round=number,
+        open=is_open,
+        base_version=0,
+        opened_at=0,
+        closes_at=1,
+        training=ONE_EACH,
+    )
+
+
+def receipt(code: ReceiptCode, update_id: str | None = None) -> UpdateReceipt:
+    return UpdateReceipt(federation=FEDERATION, client_id="alice", update_id=update_id, code=code)
+
+
+async def test_a_device_believes_its_federator_only(broker, database):
+    """Forged announcements and receipts, unsigned, self-signed and moved, change nothing on the device."""
+    operator, mallory = Operator(), SigningKey.generate()
+    nonces, inbox = itertools.count(2**62), TOPICS.client("alice", ClientTopic.INBOX)
+    device = EdgeClient(credentials=operator.enrol("alice", broker), store=":memory:", seed=1)
+    listener = operator.peer("listener", broker)
+    async with AsyncExitStack() as stack:
+        async with served(broker, database, operator.plan(PAIR, n_rounds=1), operator.federator_key):
+            await stack.enter_async_context(device)
+            await device.next_round(timeout_s=10)
+            device.record_clicks(device.rank([[1.0] * 4, [0.0] * 4]), [0])
+            assert await device.wait_settled(10)
+        assert device.receipts == {"accepted": 1}
+        # From here on no federator is there to answer: this one only speaks when we let it.
+        await stack.enter_async_context(listener.connected(join=False))
+
+        async def say(topic: str, message: Message, key: SigningKey | None, signed_for: str | None = None) -> None:
+            payload = encode(message, signed_for or topic, next(nonces), key)
+            await listener.link.publish(topic, payload)
+
+        genuine = operator.federator_key
+        await say(TOPICS.round, round_(2), genuine)
+        second = await device.next_round(after=1, timeout_s=10)
+        device.record_clicks(device.rank([[1.0] * 4, [0.0] * 4]), [0])
+        for key in (None, mallory, operator.key):
+            await say(TOPICS.model, model(7), key)
+            await say(TOPICS.round, round_(99), key)
+            for code in (ReceiptCode.ACCEPTED, ReceiptCode.LATE, ReceiptCode.UNKNOWN_CLIENT, ReceiptCode.BUSY):
+                await say(inbox, receipt(code), key)
+            left = MembershipReceipt(federation=FEDERATION, client_id="alice", code=ReceiptCode.LEFT)
+            await say(inbox, left, key)
+        # The federator's own signature, for another topic; and an announcement of its own that is out of date.
+        await say(TOPICS.model, model(7), genuine, signed_for=TOPICS.round)
+        await say(inbox, receipt(ReceiptCode.ACCEPTED), genuine, signed_for=inbox.replace("alice", "bob"))
+        await listener.link.publish(TOPICS.round, encode(round_(1, is_open=False), TOPICS.round, 1, genuine))
+        # The broker keeps the order of one sender, so after this one all of the above have been looked at.
+        await say(inbox, receipt(ReceiptCode.STALE, "f" * 32), genuine)
+
+        async def receipts():
+            return device.receipts
+
+        await eventually(receipts, lambda found: "stale" in found)
+        assert device.receipts == {"accepted": 1, "stale": 1}
+        assert not await device.wait_settled(0.01), "no receipt for it came from the federator"
+        assert device.model_version == 0
+        assert await device.next_round(timeout_s=1) == second
+        assert device.n_updates_counted == 1
