@@ -6,13 +6,13 @@ BIN := $(VENV)/bin
 # Packages are pinned by version and hash; the project itself is installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test test-quick test-slow lint format docs bench servers pins clean
+.PHONY: help demo test test-quick test-slow fuzz lint format docs bench soak load servers pins clean
 
 help:
 	@echo "make demo   a federation on this machine: broker, federator, 20 devices, real data"
 	@echo "make test   all tests, with real Mosquitto and PostgreSQL where they can be had"
 	@echo "make lint   formatting, lint, types, import direction"
-	@echo "make bench  the benchmarks"
+	@echo "make bench  the benchmarks; also: make load, and make soak (20 minutes)"
 
 $(INSTALLED): constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -34,6 +34,13 @@ test-quick: $(INSTALLED)
 
 test-slow: $(INSTALLED) servers
 	@$(BIN)/python -m pytest -m slow
+
+# A million wrong messages, or FOLTR_TEST_FUZZ_INPUTS; coverage-guided ones too where that fuzzer is installed
+# (pip install atheris). What breaks a promise is kept in tests/fuzz/found and tried first by every test run.
+fuzz: $(INSTALLED)
+	@$(BIN)/python tests/fuzz/run.py
+	@if $(BIN)/python -c 'import atheris' 2>/dev/null; then $(BIN)/python tests/fuzz/guided.py; \
+		else echo "Not installed: the coverage-guided fuzzer"; fi
 
 # Mosquitto is no Python package. PostgreSQL comes from the machine or from a wheel (see tests/servers.py).
 servers:
@@ -62,7 +69,13 @@ docs: $(INSTALLED)
 
 bench: $(INSTALLED) servers
 	@$(BIN)/python benchmarks/interactions.py
-	@$(BIN)/python benchmarks/round_overhead.py
+	@$(BIN)/python benchmarks/round_overhead.py --compare
+
+load: $(INSTALLED) servers
+	@$(BIN)/python benchmarks/load.py
+
+soak: $(INSTALLED) servers
+	@$(BIN)/python benchmarks/soak.py
 
 # Pin anew after changing the dependencies in pyproject.toml: names, versions and hashes, no addresses. The images
 # get the same versions as everything else.

@@ -1,0 +1,101 @@
+"""The benchmarks still run against today's code, and what they print and write can be read. No figure is judged."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("psutil", reason="the benchmarks need the extra [bench]")
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        shutil.which("mosquitto") is None and shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin") is None,
+        reason="the benchmarks need Mosquitto",
+    ),
+]
+
+
+def run(name: str, *arguments: object) -> str:
+    """What a benchmark prints; it must end well."""
+    command = [sys.executable, str(BENCHMARKS / f"{name}.py"), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+def test_interactions():
+    """It names a rate for each click model, and times for nDCG."""
+    printed = run("interactions", "--interactions", 50, "--repeats", 1)
+    assert len(re.findall(r"PDGD linear, \w+: [\d,]+ interactions/s", printed)) == 3
+    assert len(re.findall(r"nDCG@10 .*: [\d.]+ ms", printed)) == 2
+
+
+def test_round_overhead_compares_the_modes_and_tells_who_used_the_processor(tmp_path):
+    """Unsigned, signed and TLS in one run."""
+    file = tmp_path / "results.json"
+    printed = run("round_overhead", "--compare", "--clients", 4, "--rounds", 3, "--json", file)
+    assert re.search(r"TLS and access list add [+-][\d.]+ ms per update", printed)
+    results = json.loads(file.read_text())["results"]
+    assert [(row["mode"], row["n_clients"]) for row in results] == [
+        ("unsigned", 4),
+        ("signed", 4),
+        ("signed + tls", 4),
+    ]
+    for row in results:
+        assert row["update_ms"] == pytest.approx(row["round_ms"] / 4)
+        assert row["bare_update_ms"] > 0
+        assert row["cpu_ms"].keys() == {"federator", "devices", "broker"}
+
+
+def test_round_overhead_profiles_over_client_certificates(tmp_path):
+    """The federator and two processes of devices each leave a profile; those of the first two are printed."""
+    printed = run(
+        "round_overhead",
+        "--tls",
+        "mtls",
+        "--clients",
+        3,
+        "--rounds",
+        5,
+        "--fleets",
+        2,
+        "--profile",
+        tmp_path / "profiles",
+    )
+    assert "profile federator-3:" in printed
+    assert "profile devices-3-0:" in printed
+    assert "signed + mtls:" in printed
+    assert {path.name for path in (tmp_path / "profiles").iterdir()} == {"federator-3", "devices-3-0", "devices-3-1"}
+
+
+def test_soak_loses_nothing_while_clients_come_and_go(tmp_path):
+    """Groups are killed, leave and come back; the checks pass on what the broker said and the database holds."""
+    file = tmp_path / "results.json"
+    printed = run(
+        *("soak", "--clients", 20, "--groups", 4, "--minutes", 0.12, "--churn-every", 2, "--pace", 0.3, "--json", file),
+    )
+    assert "all checks passed" in printed
+    results = json.loads(file.read_text())
+    assert results["failures"] == []
+    assert results["rounds"]["completed"] > 1
+    assert results["updates"] == results["receipts"]["accepted"] > 20
+    assert {"killed", "replaced"} <= results["departures"].keys()
+    assert results["memory"].keys() == {"federator", "broker"}
+
+
+def test_load_tells_latencies_and_where_it_stopped(tmp_path):
+    """Two low rates: everything is accepted, and each step has its percentiles."""
+    file = tmp_path / "results.json"
+    printed = run("load", "--rates", 30, 60, "--seconds", 1, "--json", file)
+    assert re.search(r"saturates: |not saturated: ", printed)
+    steps = json.loads(file.read_text())["steps"]
+    assert [step["n_accepted"] for step in steps][:2] == [30, 60]
+    for step in steps:
+        assert step["n_unanswered"] == 0
+        assert 0 < step["latency_ms"]["p50"] <= step["latency_ms"]["p99"] <= step["latency_ms"]["max"]
