@@ -5,8 +5,10 @@ from pathlib import Path
 
 from pydantic_core import PydanticUndefined
 
-from federator.round import TRANSITIONS
-from foltr.messages import REACTIONS, DeviceReaction, ReceiptCode
+from federator.round import TRANSITIONS, AbandonReason
+from foltr.cli.main import EXIT_FAILED, EXIT_SETTINGS, EXIT_UNAVAILABLE
+from foltr.events import EVENTS_OF, MEANINGS, EventKind
+from foltr.messages import EXPLANATIONS, REACTIONS, DeviceReaction, ReceiptCode
 from foltr.settings import ENV_PREFIX, Settings
 from storage.tables import client_history, metadata, round_history
 
@@ -16,8 +18,21 @@ REACTION_WORDS = {
     DeviceReaction.FORGET_UPDATE: "drops the update: it counts",
     DeviceReaction.RETRAIN: "drops the update; its interactions go into a later one",
     DeviceReaction.SEND_AGAIN: "sends the same update again, after the pause named",
+    DeviceReaction.SEND_CHUNKS: "sends the chunks that are missing",
     DeviceReaction.JOIN_AGAIN: "joins, then sends the same update again",
     DeviceReaction.DISCARD: "drops the update and its interactions, and logs an error",
+}
+EXIT_WORDS = {
+    0: "done, or stopped by SIGTERM or Ctrl-C",
+    EXIT_FAILED: "failed; the line on standard error says why and what to do. `foltr doctor`: it found a problem",
+    EXIT_SETTINGS: "a wrong setting or flag, a file that is not what it should be, or a schema that is not up to date",
+    EXIT_UNAVAILABLE: "the broker, the database or the package index could not be reached",
+    130: "interrupted before it could stop in order",
+}
+ABANDON_WORDS = {
+    AbandonReason.NO_UPDATES: "nobody contributed before the deadline",
+    AbandonReason.TOO_FEW_CLIENTS: "fewer than `min_clients` did",
+    AbandonReason.AGGREGATION_FAILED: "the updates could not be averaged, e.g. as the sum is too large for float32",
 }
 
 
@@ -30,12 +45,30 @@ def settings_table() -> str:
 
 
 def receipts_table() -> str:
-    lines = ["| code | what the device does |", "|---|---|"]
+    lines = ["| code | what it says | what the device does with the update | event |", "|---|---|---|---|"]
     for code in ReceiptCode:
         reaction = REACTIONS.get(code)
         words = "nothing; it answers a join or a leave" if reaction is None else REACTION_WORDS[reaction]
-        lines.append(f"| `{code}` | {words} |")
+        kinds = ", ".join(f"`{kind}`" for kind in EVENTS_OF[code]) or "none"
+        lines.append(f"| `{code}` | {EXPLANATIONS[code]} | {words} | {kinds} |")
     return "\n".join(lines)
+
+
+def exits_table() -> str:
+    return "\n".join(
+        ["| code | meaning |", "|---|---|", *(f"| {code} | {words} |" for code, words in EXIT_WORDS.items())]
+    )
+
+
+def events_table() -> str:
+    return "\n".join(
+        ["| kind | what happened |", "|---|---|", *(f"| `{kind}` | {MEANINGS[kind]} |" for kind in EventKind)]
+    )
+
+
+def reasons_table() -> str:
+    lines = ["| reason | meaning |", "|---|---|"]
+    return "\n".join(lines + [f"| `{reason}` | {ABANDON_WORDS[reason]} |" for reason in AbandonReason])
 
 
 def round_diagram() -> str:
@@ -56,8 +89,9 @@ def tables() -> str:
 
 
 SECTIONS = {
-    "operations.md": {"settings": settings_table},
-    "protocol.md": {"receipts": receipts_table, "round": round_diagram},
+    "operations.md": {"settings": settings_table, "reasons": reasons_table},
+    "protocol.md": {"round": round_diagram},
+    "errors.md": {"receipts": receipts_table, "events": events_table, "reasons": reasons_table, "exits": exits_table},
     "history.md": {"tables": tables},
 }
 

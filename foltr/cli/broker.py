@@ -2,18 +2,28 @@
 
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from foltr.cli import options
 from foltr.cli.output import console
+from foltr.errors import SettingsError
+from foltr.settings import load_settings
+
+if TYPE_CHECKING:
+    from broker.mosquitto import MosquittoSettings
 
 app = typer.Typer(help="Run the embedded MQTT broker, or configure Mosquitto.", no_args_is_help=True)
+
+PORT, TLS_PORT = 1883, 8883
+OPERATOR_DIR = Path("foltr-operator")
+HOSTS = ["localhost", "127.0.0.1"]
 
 
 @app.command("run")
 def run(
-    port: Annotated[int, typer.Option(help="Port on the loopback interface", min=1, max=65535)] = 1883,
+    port: Annotated[int, typer.Option(help="Port on the loopback interface", min=1, max=65535)] = PORT,
 ) -> None:
     """Run the embedded broker until interrupted. For one machine: it has no access control."""
     from broker.embedded import embedded_broker
@@ -31,8 +41,30 @@ def run(
 @app.command("config")
 def config(
     out: Annotated[Path, typer.Option("--out", help="Directory to write mosquitto.conf into")] = Path("mosquitto"),
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on")] = 1883,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help=f"Port to listen on; default: {PORT}, {TLS_PORT} with --tls")
+    ] = None,
     listen: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
+    tls: Annotated[bool, typer.Option("--tls", help="Encrypt, and ask every client for a password")] = False,
+    mtls: Annotated[
+        bool, typer.Option("--mtls", help="Encrypt, and ask every client for a certificate in place of a password")
+    ] = False,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--host",
+            help="With --tls: a name or address that devices connect to, may be repeated; the first one is in the "
+            f"address they are given; default: {', '.join(HOSTS)}",
+        ),
+    ] = None,
+    federation: options.Federation = None,
+    operator: Annotated[
+        Path | None,
+        typer.Option(
+            "--operator", help=f"With --tls: directory for the authority's key and credentials; default: {OPERATOR_DIR}"
+        ),
+    ] = None,
+    max_connections: Annotated[int | None, typer.Option(min=1, help="Clients at one time; default: no limit")] = None,
     user: Annotated[str, typer.Option(help="Whom Mosquitto becomes when root starts it")] = "mosquitto",
     allow_anonymous_network: Annotated[
         bool,
@@ -43,18 +75,58 @@ def config(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a configuration that differs")] = False,
 ) -> None:
-    """Write a Mosquitto configuration that keeps what the defaults lose."""
+    """Write a Mosquitto configuration that keeps what the defaults lose, and with --tls lets in only who is enrolled.
+
+    Doing it again is safe: keys, users and passwords stay, and a certificate near its end is renewed.
+    """
+    from broker.access import Anonymous, ClientCertificates, Passwords
     from broker.mosquitto import MosquittoSettings, write_config
 
+    folder = out.resolve()
+    encrypted = tls or mtls
+    access = ClientCertificates(folder) if mtls else Passwords(folder) if tls else Anonymous()
     settings = MosquittoSettings(
         listen=listen,
-        port=port,
-        data_dir=out.resolve() / "data",
+        port=port or (TLS_PORT if encrypted else PORT),
+        data_dir=folder / "data",
+        access=access,
         allow_anonymous_network=allow_anonymous_network,
+        max_connections=max_connections,
         user=user,
     )
+    if encrypted:
+        name = load_settings(federation=federation).federation
+        _provision(out, operator or OPERATOR_DIR, settings, name, host or HOSTS, force=force)
+        return
+    if host or operator:
+        raise SettingsError("host, operator: they belong to --tls or --mtls; add one of these, or leave them out")
     path = write_config(out, settings, force=force)
     console.print(f"wrote {path}; start it with: mosquitto -c {path}", soft_wrap=True)
+
+
+def _provision(
+    out: Path, operator: Path, settings: "MosquittoSettings", federation: str, hosts: list[str], *, force: bool
+) -> None:
+    from broker.mosquitto import CONFIG_NAME, is_loopback
+    from broker.provision import provision_broker, reload_broker
+
+    record = provision_broker(out, operator, settings, federation=federation, hosts=hosts, force=force)
+    federator, mine = operator / "federator.broker.json", operator / "operator.broker.json"
+    lines = [
+        f"wrote {out}: what Mosquitto reads. server.key in it is secret; it all stays on the broker's machine.",
+        f"wrote {operator}: ca.key in it admits users; keep it from everybody, and a copy where it is not lost.",
+        f"  {federator} is secret and for the federator, {mine} for you; ca.crt may be shown to anybody.",
+        f"Devices will connect to {record.broker_url}.",
+    ]
+    if is_loopback(settings.listen) and not all(is_loopback(host) for host in hosts):
+        lines.append(f"But it listens on {settings.listen} only: add --listen 0.0.0.0 for other machines.")
+    if reload_broker(operator):
+        lines.append("The running broker was told to read this; a changed listener or limit needs a restart.")
+    else:
+        lines.append(f"Start it with: mosquitto -c {out / CONFIG_NAME} (one that runs elsewhere: kill -HUP its pid)")
+    lines.append("Let a device in with: foltr enrol device-1")
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False)
 
 
 def _interrupt(*_: object) -> None:

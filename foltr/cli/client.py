@@ -11,7 +11,9 @@ import structlog
 import typer
 
 from foltr.cli import options
+from foltr.cli.identities import device_credentials
 from foltr.cli.output import configure_logging, console, print_json
+from foltr.credentials import read_credentials
 from foltr.errors import SettingsError
 from foltr.settings import Settings, load_settings
 
@@ -34,6 +36,13 @@ def run(
     count: Annotated[
         int, typer.Option(min=1, max=10_000, help="So many devices in one process, named ID-0001 and on")
     ] = 1,
+    credentials: Annotated[
+        str | None,
+        typer.Option(
+            envvar="FOLTR_CREDENTIALS",
+            help="The file that `foltr enrol` wrote for this device, or with --count a folder with ID-0001.json and on",
+        ),
+    ] = None,
     broker: options.Broker = None,
     federation: options.Federation = None,
     data: options.Data = None,
@@ -57,6 +66,7 @@ def run(
     """Run devices whose users issue queries of a data set and click as a click model says."""
     settings = load_settings(
         client_id=client_id,
+        credentials=credentials,
         broker_url=broker,
         federation=federation,
         dataset=data,
@@ -67,7 +77,7 @@ def run(
         give_up_after_s=give_up_after,
     )
     configure_logging(settings.log_level, settings.log_format)
-    name = settings.client_id or socket.gethostname()
+    name = settings.client_id or _name_in(settings.credentials) or socket.gethostname()
     counts = asyncio.run(_run_fleet(settings, name, count, rounds))
     if json:
         print_json({"receipts": counts})
@@ -81,14 +91,18 @@ async def _run_fleet(settings: Settings, name: str, count: int, rounds: int | No
 
     data = load_data(settings.dataset, settings.seed)
     names = [name] if count == 1 else [f"{name}-{i:04d}" for i in range(1, count + 1)]
+    credentials = device_credentials(settings, names)
+    federation = next((one.federation for one in credentials.values()), settings.federation)
     fleet = Fleet(
-        broker_url=settings.broker_url,
-        federation=settings.federation,
+        # Credentials name the broker, unless another was asked for.
+        broker_url=None if credentials and "broker_url" not in settings.model_fields_set else settings.broker_url,
+        federation=federation,
+        credentials=credentials,
         data=data,
         clicks=settings.clicks,
         interactions=settings.interactions,
         seed=settings.seed,
-        stores=_stores(settings, names),
+        stores=_stores(settings, federation, names),
         n_rounds=rounds,
         give_up_after_s=settings.give_up_after_s,
     )
@@ -103,9 +117,16 @@ async def _run_fleet(settings: Settings, name: str, count: int, rounds: int | No
     return dict(Counter(fleet.receipts))
 
 
-def _stores(settings: Settings, names: list[str]) -> dict[str, str]:
+def _name_in(credentials: str | None) -> str | None:
+    """The device named by its credentials, where they are one file."""
+    if credentials is None or Path(credentials).is_dir():
+        return None
+    return read_credentials(Path(credentials), "device").name
+
+
+def _stores(settings: Settings, federation: str, names: list[str]) -> dict[str, str]:
     if len(names) == 1:
-        return {names[0]: settings.store or f"{settings.federation}-{names[0]}.sqlite"}
+        return {names[0]: settings.store or f"{federation}-{names[0]}.sqlite"}
     if settings.store is None:
         return dict.fromkeys(names, ":memory:")
     folder = Path(settings.store)

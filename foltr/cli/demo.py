@@ -17,7 +17,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from foltr.cli import options
 from foltr.cli.output import configure_logging, console, print_rows, to_plain
+from foltr.credentials import BrokerAccess, device_identity
 from foltr.errors import first_cause
+from foltr.identity import SigningKey
 from foltr.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -114,6 +116,9 @@ class _Demo:
         from foltr.messages import PdgdTraining
 
         settings = self._settings
+        names = [f"device-{i:03d}" for i in range(1, self._n_clients + 1)]
+        access = BrokerAccess(broker_url=str(address), username=address.username, password=address.password)
+        enrolment_key, federator_key = SigningKey.generate(), SigningKey.generate()
         plan = FederationPlan(
             settings.federation,
             data.train.n_features,
@@ -124,16 +129,21 @@ class _Demo:
                 max_interactions=settings.interactions,
             ),
             stop_after_round=self._n_rounds,
+            enrolment_key=enrolment_key.public,
         )
-        service = FederatorService(plan, database, address, give_up_after_s=30.0)
+        service = FederatorService(plan, database, address, key=federator_key, give_up_after_s=30.0)
         fleet = Fleet(
-            broker_url=f"mqtt://{address.host}:{address.port}",
+            broker_url=None,
+            credentials={
+                name: device_identity(enrolment_key, federator_key.public, settings.federation, name, serial, access)
+                for serial, name in enumerate(names, start=1)
+            },
             federation=settings.federation,
             data=data,
             clicks=settings.clicks,
             interactions=settings.interactions,
             seed=settings.seed,
-            stores={f"device-{i:03d}": ":memory:" for i in range(1, self._n_clients + 1)},
+            stores=dict.fromkeys(names, ":memory:"),
             give_up_after_s=30.0,
         )
         async with asyncio.TaskGroup() as group:

@@ -2,125 +2,92 @@
 
 import asyncio
 import importlib.util
-import platform
-import shutil
-import uuid
+import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 import typer
 
-from foltr import __version__
-from foltr.cli import options
-from foltr.cli.output import console, print_json, require_existing
-from foltr.errors import FoltrError, UnavailableError
+from foltr.cli import checks, options
+from foltr.cli.checks import Finding, State
+from foltr.cli.identities import broker_of
+from foltr.cli.output import console, errors, print_json
+from foltr.credentials import Credentials
+from foltr.errors import FoltrError
 from foltr.settings import Settings, load_settings
 
-_TIMEOUT_S = 5.0
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing looked at: ``ok``, ``problem``, or ``absent`` for an optional part."""
-
-    what: str
-    state: str
-    detail: str
+# Of the broker's and of the database's checks, which go on side by side.
+_LIMIT_S = 12.0
+_PATIENCE_S = 2.0
+_COLOURS = {State.OK: "green", State.PROBLEM: "red", State.WARNING: "yellow", State.ABSENT: "bright_black"}
 
 
 def doctor(
+    credentials: options.Credentials = None,
     broker: options.Broker = None,
     db: options.Db = None,
+    federation: options.Federation = None,
     json: options.Json = False,
 ) -> None:
-    """Check the installation, the broker and the database. Exits with 1 if something is wrong."""
-    settings = load_settings(broker_url=broker, db_url=db)
-    findings = [
-        Finding("foltr", "ok", f"{__version__} on Python {platform.python_version()}"),
-        *_packages(),
-        asyncio.run(_check("broker", lambda: _broker(settings))),
-        asyncio.run(_check("database", lambda: _database(settings))),
-    ]
+    """Check the installation, the credentials, the broker and the database. Exits with 1 if something is wrong.
+
+    With credentials it connects as that user; where a process of the user is running, that one connects again.
+    """
+    settings = load_settings(credentials=credentials, broker_url=broker, db_url=db, federation=federation)
+    findings = asyncio.run(_look(settings))
     if json:
         print_json(findings)
     else:
-        colours = {"ok": "green", "problem": "red", "absent": "yellow"}
         for finding in findings:
-            console.print(f"[{colours[finding.state]}]{finding.state:8}[/] {finding.what}: ", end="", highlight=False)
+            console.print(f"[{_COLOURS[finding.state]}]{finding.state:8}[/] {finding.what}: ", end="", highlight=False)
             console.print(finding.detail, markup=False, highlight=False, soft_wrap=True)
-    if any(finding.state == "problem" for finding in findings):
+    if any(finding.state is State.PROBLEM for finding in findings):
         raise typer.Exit(1)
 
 
-def _packages() -> list[Finding]:
-    parts = {
-        "federator": ("sqlalchemy", "alembic", "aiosqlite"),
-        "postgres": ("asyncpg",),
-        "simulation": ("iotcore", "numba", "sklearn", "unearth"),
+async def _look(settings: Settings) -> list[Finding]:
+    of_file, credentials = checks.credentials(settings)
+    findings = [*checks.installation(), *of_file]
+    if settings.credentials is not None and credentials is None:
+        return findings  # as whom to look is not known
+    looking = {
+        "broker": asyncio.create_task(_bounded("broker", lambda: _broker(settings, credentials))),
+        "database": asyncio.create_task(_bounded("database", lambda: _database(settings, credentials))),
     }
-    findings = []
-    for extra, modules in parts.items():
-        missing = [module for module in modules if importlib.util.find_spec(module) is None]
-        if missing:
-            detail = f"no {', '.join(missing)}; if this machine needs it: pip install 'foltr[{extra}]'"
-            findings.append(Finding(f"extra {extra}", "absent", detail))
-        else:
-            findings.append(Finding(f"extra {extra}", "ok", "installed"))
-    found = shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/sbin")
-    detail = found or "not on this machine; needed only where the broker runs"
-    return [*findings, Finding("mosquitto", "ok" if found else "absent", detail)]
+    started = time.monotonic()
+    await asyncio.wait(looking.values(), timeout=_PATIENCE_S)
+    if any(not task.done() for task in looking.values()):
+        with errors.status("") as status:
+            while waiting := [what for what, task in looking.items() if not task.done()]:
+                status.update(f"waiting for the {' and the '.join(waiting)}, {time.monotonic() - started:.0f} s")
+                await asyncio.wait(looking.values(), timeout=0.5, return_when=asyncio.FIRST_EXCEPTION)
+    return findings + [finding for task in looking.values() for finding in task.result()]
 
 
-async def _check(what: str, look: Callable[[], Awaitable[str]]) -> Finding:
+async def _bounded(what: str, look: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
     try:
-        async with asyncio.timeout(2 * _TIMEOUT_S):
-            return Finding(what, "ok", await look())
+        async with asyncio.timeout(_LIMIT_S):
+            return await look()
     except FoltrError as error:
-        return Finding(what, "problem", str(error))
+        return [Finding(what, State.PROBLEM, str(error))]
     except TimeoutError:
-        return Finding(what, "problem", f"no answer within {2 * _TIMEOUT_S:g} s")
+        detail = f"no answer within {_LIMIT_S:g} s: check the host, the port and what is between"
+        return [Finding(what, State.PROBLEM, detail)]
 
 
-async def _broker(settings: Settings) -> str:
-    """Connect and send a message round trip at QoS 1."""
+async def _broker(settings: Settings, credentials: Credentials | None) -> list[Finding]:
     from broker.address import BrokerAddress
-    from broker.link import InboundMessage, MqttLink
+    from foltr.cli.checks_broker import Visit, look
 
-    address = BrokerAddress.parse(settings.broker_url)
-    nonce = uuid.uuid4().hex
-    topic = f"foltr/doctor/{nonce}"
-    back = asyncio.Event()
-
-    def received(message: InboundMessage) -> None:
-        if message.payload == nonce.encode():
-            back.set()
-
-    link = MqttLink(
-        address,
-        client_id=f"foltr-doctor-{nonce[:8]}",
-        subscriptions=[topic],
-        on_message=received,
-        persistent=False,
-        give_up_after_s=0.0,
-    )
-    async with link:
-        await link.wait_connected(_TIMEOUT_S)
-        await link.publish(topic, nonce.encode())
-        try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                await back.wait()
-        except TimeoutError as error:
-            raise UnavailableError(f"MQTT broker {address}: it took a message and did not deliver it") from error
-    return f"{address} answers"
+    if credentials is None:
+        return await look(Visit(BrokerAddress.parse(settings.broker_url), settings.federation, None))
+    return await look(Visit(broker_of(settings, credentials), credentials.federation, credentials))
 
 
-async def _database(settings: Settings) -> str:
+async def _database(settings: Settings, credentials: Credentials | None) -> list[Finding]:
+    from foltr.cli.checks_database import look
+
     if importlib.util.find_spec("sqlalchemy") is None:
-        return "not checked: a device has none (extra federator)"
-    from storage.database import Database
-    from storage.migrate import require_head
-
-    require_existing(settings.db_url)
-    async with await Database.connect(settings.db_url) as database:
-        await require_head(database)
-        return f"{database.location} is up to date"
+        return [Finding("database", State.ABSENT, "not checked: a device has none (extra federator)")]
+    if credentials is not None and credentials.role != "federator" and "db_url" not in settings.model_fields_set:
+        return [Finding("database", State.ABSENT, "not checked: a federator has one, or name it with --db")]
+    return await look(settings.db_url)

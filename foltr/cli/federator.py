@@ -8,6 +8,7 @@ import structlog
 import typer
 
 from foltr.cli import options
+from foltr.cli.identities import federator_identity
 from foltr.cli.output import configure_logging
 from foltr.settings import Settings, load_settings
 
@@ -18,6 +19,15 @@ app = typer.Typer(help="Run the federator.", no_args_is_help=True)
 
 @app.command("run")
 def run(
+    credentials: options.Credentials = None,
+    allow_unsigned: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-unsigned",
+            envvar="FOLTR_ALLOW_UNSIGNED",
+            help="Run without credentials: take any client under any name, sign nothing",
+        ),
+    ] = None,
     broker: options.Broker = None,
     db: options.Db = None,
     federation: options.Federation = None,
@@ -38,6 +48,17 @@ def run(
     max_time: Annotated[
         float | None, typer.Option(envvar="FOLTR_MAX_TIME_S", help="A round's deadline in seconds")
     ] = None,
+    pacing: Annotated[
+        str | None, typer.Option(envvar="FOLTR_PACING", help="deadline, or buffered: a model every max-clients updates")
+    ] = None,
+    over_selection: Annotated[
+        float | None,
+        typer.Option(envvar="FOLTR_OVER_SELECTION", help="Ask max-clients * (1 + this) clients chosen at random"),
+    ] = None,
+    staleness_limit: Annotated[
+        int | None,
+        typer.Option(envvar="FOLTR_STALENESS_LIMIT", help="Buffered: how many versions old an update's model may be"),
+    ] = None,
     rounds: Annotated[
         int | None, typer.Option(envvar="FOLTR_ROUNDS", help="Stop after this round number; default: never")
     ] = None,
@@ -49,6 +70,11 @@ def run(
 ) -> None:
     """Run the federator until SIGTERM or Ctrl-C; the open round is taken up again at the next start."""
     settings = load_settings(
+        credentials=credentials,
+        allow_unsigned=allow_unsigned,
+        pacing=pacing,
+        over_selection=over_selection,
+        staleness_limit=staleness_limit,
         broker_url=broker,
         db_url=db,
         federation=federation,
@@ -67,30 +93,51 @@ def run(
 
 
 async def _serve(settings: Settings) -> None:
-    from broker.address import BrokerAddress
+    from broker.intake import IntakeLimits
     from federator.plan import FederationPlan
-    from federator.round import RoundPolicy
+    from federator.round import Pacing, RoundPolicy
     from federator.service import FederatorService
     from foltr.messages import PdgdTraining
     from storage.database import Database
     from storage.migrate import require_head
 
+    identity = federator_identity(settings)
     plan = FederationPlan(
-        settings.federation,
+        identity.federation,
         settings.n_features,
-        RoundPolicy(settings.min_clients, settings.max_clients, settings.min_time_s, settings.max_time_s),
+        RoundPolicy(
+            settings.min_clients,
+            settings.max_clients,
+            settings.min_time_s,
+            settings.max_time_s,
+            pacing=Pacing(settings.pacing),
+            over_selection=settings.over_selection,
+            staleness_limit=settings.staleness_limit if Pacing(settings.pacing) is Pacing.BUFFERED else 0,
+            staleness_exponent=settings.staleness_exponent,
+        ),
         PdgdTraining(
             learning_rate=settings.learning_rate,
             min_interactions=settings.interactions,
             max_interactions=settings.interactions,
         ),
         stop_after_round=settings.rounds,
+        database_patience_s=settings.database_patience_s,
+        enrolment_key=identity.enrolment_key,
     )
-    address = BrokerAddress.parse(settings.broker_url)
+    address = identity.address
+    if identity.key is None:
+        log.warning("unsigned", hint="any client is taken under any name; see `foltr enrol --help`")
     retry_for_s = float("inf") if settings.give_up_after_s is None else settings.give_up_after_s
     async with await Database.connect(settings.db_url, retry_for_s=retry_for_s) as database:
         await require_head(database)
-        service = FederatorService(plan, database, address, give_up_after_s=settings.give_up_after_s)
+        service = FederatorService(
+            plan,
+            database,
+            address,
+            key=identity.key,
+            give_up_after_s=settings.give_up_after_s,
+            intake_limits=IntakeLimits(rate_per_s=settings.client_rate_per_s, burst=settings.client_burst),
+        )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, service.stop)

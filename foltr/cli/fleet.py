@@ -11,6 +11,7 @@ from edge_client.client import EdgeClient
 from edge_client.simulated_user import SimulatedUser
 from foltr.cli.datasets import LoadedData
 from foltr.click_models import click_model
+from foltr.credentials import Credentials
 from foltr.errors import FoltrError, first_cause
 
 log = structlog.get_logger(__name__)
@@ -24,16 +25,19 @@ class Fleet:
     """Devices by name, each with its store (a path or ``:memory:``).
 
     Attributes:
+        broker_url: None takes the one in the credentials.
+        credentials: by name; empty: nothing is signed.
         receipts: how often each receipt code was received, over all devices that are done.
     """
 
-    broker_url: str
+    broker_url: str | None
     federation: str
     data: LoadedData
     clicks: str
     interactions: int
     seed: int
     stores: dict[str, str]
+    credentials: dict[str, Credentials] = field(default_factory=dict)
     n_rounds: int | None = None
     give_up_after_s: float | None = None
     receipts: Counter[str] = field(default_factory=Counter)
@@ -77,6 +81,7 @@ class Fleet:
             self.broker_url,
             federation=self.federation,
             client_id=name,
+            credentials=self.credentials.get(name),
             store=store,
             seed=int(for_rankings.generate_state(1)[0]),
             give_up_after_s=self.give_up_after_s,

@@ -2,20 +2,25 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 
 from foltr.cli import options
-from foltr.cli.output import console, print_json, print_record, print_rows, require_existing
+from foltr.cli.output import console, print_json, print_record, print_rows, require_existing, to_plain
+from foltr.cli.why import Standing, explain
 from foltr.errors import SettingsError
+from foltr.events import EventKind
 from foltr.messages import unpack_vector
 from foltr.settings import load_settings
 
 if TYPE_CHECKING:
     from storage.database import Database
+    from storage.records import RoundHistoryRow
 
 
 rounds_app = typer.Typer(help="Look at rounds.", no_args_is_help=True)
@@ -23,10 +28,8 @@ clients_app = typer.Typer(help="Look at clients.", no_args_is_help=True)
 models_app = typer.Typer(help="Look at model versions, and export one.", no_args_is_help=True)
 
 Limit = Annotated[int, typer.Option("--limit", min=1, help="At most so many, the newest")]
-_ROUND_COLUMNS = (
-    "round", "state", "reason", "opened_at", "duration_s", "n_updates", "n_rejected", "n_interactions",
-    "base_version", "model_version",
-)  # fmt: skip
+# As many as a terminal of 80 columns holds; `rounds show` and --json have all of them.
+_ROUND_COLUMNS = ("round", "state", "opened", "lasted", "updates", "refused", "model")
 _CLIENT_COLUMNS = ("client_id", "membership", "online", "joined_at", "last_seen_at", "sdk_version")
 _HISTORY_COLUMNS = ("round", "round_state", "n_interactions", "n_bytes", "received_at", "model_version")
 _EVENT_COLUMNS = ("at", "kind", "code", "client_id", "detail")
@@ -45,7 +48,32 @@ def rounds_list(
 
     async def query(database: "Database", name: str) -> None:
         rows = await list_rounds(database, name, limit=limit)
-        print_rows(rows, _ROUND_COLUMNS, title=f"Rounds of {name}", as_json=json)
+        if json:
+            print_json(rows)
+        else:
+            print_rows([_line(row) for row in rows], _ROUND_COLUMNS, title=f"Rounds of {name}", as_json=False)
+
+    _query(db, federation, query)
+
+
+@rounds_app.command("why")
+def rounds_why(
+    db: options.Db = None,
+    federation: options.Federation = None,
+    json: options.Json = False,
+) -> None:
+    """What the open round waits for, and whether its federator is running."""
+
+    async def query(database: "Database", name: str) -> None:
+        standing = await _standing(database, name)
+        sentences = explain(standing)
+        if json:
+            parts = {"awaited": standing.awaited, "n_not_asked": standing.n_not_asked}
+            life = {"federator": standing.federator, "overdue_s": standing.overdue_s}
+            print_json({**to_plain(standing), **parts, **life, "in_words": " ".join(sentences)})
+            return
+        for sentence in sentences:
+            console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
     _query(db, federation, query)
 
@@ -151,6 +179,38 @@ def models_export(
     if not out.resolve().parent.is_dir():
         raise SettingsError(f"out: there is no folder {out.resolve().parent}")
     _query(db, federation, query)
+
+
+def _line(row: "RoundHistoryRow") -> SimpleNamespace:
+    """A round as a line of a table."""
+    return SimpleNamespace(
+        round=row.round,
+        state=row.state if row.reason is None else f"{row.state}: {row.reason}",
+        opened=f"{row.opened_at:%m-%d %H:%M:%S}",
+        lasted=None if row.duration_s is None else f"{row.duration_s:.1f} s",
+        updates=row.n_updates,
+        refused=row.n_rejected,
+        model=row.model_version,
+    )
+
+
+async def _standing(database: "Database", name: str) -> Standing:
+    from storage.queries import count_rejections, last_activity, list_events, online_members
+    from storage.rounds import latest_round, load_open_round
+
+    found = await load_open_round(database, name)
+    row, committed = (await latest_round(database, name), []) if found is None else found
+    started = await list_events(database, name, kind=EventKind.FEDERATOR_STARTED, limit=1)
+    return Standing(
+        at=datetime.now(UTC),
+        federation=name,
+        round=row,
+        contributed=[client_id for client_id, _ in committed],
+        online=await online_members(database, name),
+        refused={} if row is None else await count_rejections(database, name, row.number),
+        started_at=started[0].at if started else None,
+        last_activity=await last_activity(database, name),
+    )
 
 
 def _query(db: str | None, federation: str | None, query: Callable[["Database", str], Awaitable[None]]) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from foltr import __version__
-from foltr.cli import broker, client, data, db, demo, doctor, federator, history
+from foltr.cli import broker, client, data, db, demo, doctor, enrol, federator, history, orders
 from foltr.cli.output import configure_logging, errors
 from foltr.errors import FoltrError, SettingsError, UnavailableError
 
@@ -19,10 +19,14 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
+app.command("enrol")(enrol.enrol)
+app.command("revoke")(enrol.revoke)
+app.add_typer(enrol.roster_app, name="roster")
 app.add_typer(broker.app, name="broker")
 app.add_typer(db.app, name="db")
 app.add_typer(federator.app, name="federator")
 app.add_typer(client.app, name="client")
+history.rounds_app.command("deadline")(orders.deadline)
 app.add_typer(history.rounds_app, name="rounds")
 app.add_typer(history.clients_app, name="clients")
 app.add_typer(history.models_app, name="models")

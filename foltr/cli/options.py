@@ -7,7 +7,13 @@ import typer
 
 Broker = Annotated[
     str | None,
-    typer.Option("--broker", envvar="FOLTR_BROKER_URL", help="mqtt://[user:password@]host[:port]"),
+    typer.Option("--broker", envvar="FOLTR_BROKER_URL", help="mqtt[s]://[user:password@]host[:port]"),
+]
+Credentials = Annotated[
+    str | None,
+    typer.Option(
+        "--credentials", envvar="FOLTR_CREDENTIALS", help="The file that `foltr enrol` wrote for this process"
+    ),
 ]
 Db = Annotated[
     str | None,

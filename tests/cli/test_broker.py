@@ -1,8 +1,10 @@
 """``foltr broker``: the embedded broker ends when told to, and the Mosquitto configuration is one Mosquitto takes."""
 
 import getpass
+import json
 import socket
 
+import pytest
 from cli.commands import foltr, start, stop
 from cli.test_main import free_port
 
@@ -51,6 +53,64 @@ def test_an_open_listener_for_the_network_must_be_asked_for(tmp_path):
     assert done.returncode == 2
     assert "allow" in done.stderr
     assert foltr(*arguments, "--allow-anonymous-network").returncode == 0
+
+
+def test_a_broker_that_lets_in_who_is_enrolled(tmp_path):
+    """Passwords over TLS: both folders, what is secret, and what to do next; again it changes nothing."""
+    command = ("broker", "config", "--tls", "--host", "broker.example", "--host", "10.0.0.1", "--federation", "clinic")
+    done = foltr(*command, "--user", USER, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for said in (
+        "server.key in it is secret",
+        "ca.key in it admits users",
+        "mqtts://broker.example:8883",
+        "--listen 0.0.0.0",
+        "mosquitto -c mosquitto/mosquitto.conf",
+        "foltr enrol device-1",
+    ):
+        assert said in done.stdout
+    assert "listener 8883 127.0.0.1" in (tmp_path / "mosquitto" / "mosquitto.conf").read_text()
+    assert "foltr/v1/clinic/clients" in (tmp_path / "mosquitto" / "acl").read_text()
+    record = json.loads((tmp_path / "foltr-operator" / "broker.json").read_text())
+    assert record == {
+        "federation": "clinic",
+        "broker_url": "mqtts://broker.example:8883",
+        "mode": "passwords",
+        "broker_dir": str(tmp_path / "mosquitto"),
+    }
+    before = (tmp_path / "foltr-operator" / "federator.broker.json").read_text()
+    assert json.loads(before)["password"] not in done.stdout
+    assert foltr(*command, "--user", USER, cwd=tmp_path).returncode == 0
+    assert (tmp_path / "foltr-operator" / "federator.broker.json").read_text() == before
+
+
+def test_a_broker_that_asks_for_certificates(tmp_path):
+    """--mtls alone is enough; the port and the folders can be named."""
+    arguments = ("--out", "b", "--operator", "o", "--port", "9000", "--max-connections", "50", "--user", USER)
+    done = foltr("broker", "config", "--mtls", *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "b" / "mosquitto.conf").read_text()
+    assert {"listener 9000 127.0.0.1", "require_certificate true", "max_connections 50"} <= set(text.splitlines())
+    assert json.loads((tmp_path / "o" / "federator.broker.json").read_text())["certificate"]
+    assert "--listen 0.0.0.0" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--host", "broker.example"),
+        ("--operator", "o"),
+        ("--tls", "--host", "a b"),
+        ("--tls", "--operator", "mosquitto"),
+    ],
+    ids=" ".join,
+)
+def test_a_contradiction_is_a_wrong_setting(tmp_path, arguments):
+    """Exit code 2 with the option's name, and no configuration is left behind."""
+    done = foltr("broker", "config", *arguments, "--user", USER, cwd=tmp_path)
+    assert done.returncode == 2
+    assert arguments[-2].removeprefix("--") in done.stderr
+    assert not (tmp_path / "mosquitto" / "mosquitto.conf").exists()
 
 
 def listening(host: str, port: int) -> bool:

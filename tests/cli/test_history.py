@@ -1,11 +1,18 @@
 """``foltr demo`` and the commands that look at what it left in the database agree."""
 
+import asyncio
 import json
 import sqlite3
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
 from cli.commands import foltr
+
+from storage.database import Database
+from storage.federations import claim_federation, create_federation
+from storage.records import RoundOpening
+from storage.rounds import open_round
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +107,46 @@ def test_the_views_answer_plain_sql(demo):
         assert total == (4 * 6 * 5,)
     finally:
         connection.close()
+
+
+def test_rounds_list_fits_a_narrow_terminal(demo):
+    """One line for each round in 80 columns."""
+    done = foltr("rounds", "list", *demo[2], COLUMNS="80")
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2 + 6
+    assert all(len(line.rstrip()) <= 80 for line in lines)
+    assert "…" not in done.stdout
+
+
+def test_rounds_why_says_that_no_round_is_open(demo):
+    """The demo's last round has ended: no error, and what to do for more."""
+    done = foltr("rounds", "why", *demo[2])
+    assert done.returncode == 0, done.stderr
+    assert "No round is open: round 6" in done.stdout
+    report = json.loads(foltr("rounds", "why", *demo[2], "--json").stdout)
+    assert report["round"]["number"] == 6
+    assert report["in_words"].startswith("No round is open")
+    assert report["awaited"] == report["online"]
+
+
+def test_rounds_why_of_a_federator_that_has_stopped(tmp_path):
+    """A round left open past its deadline: the federator is to be started."""
+    db = f"sqlite:///{tmp_path}/f.sqlite"
+    assert foltr("db", "upgrade", "--db", db).returncode == 0
+    assert "holds no" in foltr("rounds", "why", "--db", db).stderr
+    asyncio.run(_leave_open(db))
+    done = foltr("rounds", "why", "--db", db)
+    assert done.returncode == 0, done.stderr
+    assert "Round 1 has no update of at least 2 (at most 3)" in done.stdout
+    assert "its federator is not running" in done.stdout
+    report = json.loads(foltr("rounds", "why", "--db", db, "--json").stdout)
+    assert report["federator"] == "stopped"
+    assert report["overdue_s"] > 30
+
+
+async def _leave_open(db: str) -> None:
+    hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    opening = RoundOpening(1, 0, 2, 3, 0.0, 60.0, hour_ago, hour_ago + timedelta(seconds=60))
+    async with await Database.connect(db) as database:
+        await create_federation(database, "mail", 3, "linear", bytes(12), hour_ago)
+        await open_round(database, "mail", await claim_federation(database, "mail"), opening)

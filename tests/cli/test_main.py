@@ -9,11 +9,14 @@ from cli.commands import foltr, start, stop
 COMMANDS = {
     "demo": (),
     "doctor": (),
+    "enrol": (),
+    "revoke": (),
+    "roster": ("show", "publish"),
     "broker": ("run", "config"),
     "db": ("upgrade", "current"),
     "federator": ("run",),
     "client": ("run",),
-    "rounds": ("list", "show"),
+    "rounds": ("list", "show", "why", "deadline"),
     "clients": ("list", "show"),
     "models": ("list", "export"),
     "data": ("get",),
@@ -43,15 +46,21 @@ def test_help_names_the_environment_variables():
         assert variable in text
 
 
+UNSIGNED = {"FOLTR_ALLOW_UNSIGNED": "true"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "variables", "named"),
     [
         (("federator", "run"), {"FOLTR_MIN_CLEINTS": "3"}, "FOLTR_MIN_CLIENTS"),
         (("federator", "run"), {"FOLTR_LOG_LEVEL": "loud"}, "'debug', 'info', 'warning' or 'error'"),
-        (("federator", "run", "--min-clients", "0"), {}, "min_clients"),
-        (("federator", "run", "--min-clients", "5", "--max-clients", "2"), {}, "max_clients"),
-        (("federator", "run", "--broker", "http://x"), {}, "mqtt://"),
-        (("federator", "run", "--federation", "a/b"), {}, "federation"),
+        (("federator", "run"), {}, "--allow-unsigned"),
+        (("federator", "run", "--credentials", "none.json"), {}, "foltr enrol"),
+        (("federator", "run", "--min-clients", "0"), UNSIGNED, "min_clients"),
+        (("federator", "run", "--min-clients", "5", "--max-clients", "2"), UNSIGNED, "max_clients"),
+        (("federator", "run", "--pacing", "buffered", "--over-selection", "1"), UNSIGNED, "over_selection"),
+        (("federator", "run", "--broker", "http://x"), UNSIGNED, "mqtt://"),
+        (("federator", "run", "--federation", "a/b"), UNSIGNED, "federation"),
         (("db", "current", "--db", "mysql://x/y"), {}, "postgresql://"),
         (("client", "run", "--clicks", "wild"), {}, "navigational"),
         (("data", "get", "everything"), {}, "mslr-sample"),
@@ -90,7 +99,8 @@ def test_no_broker_says_which_where_and_how_to_start_it(tmp_path):
     db = f"sqlite:///{tmp_path}/f.sqlite"
     assert foltr("db", "upgrade", "--db", db).returncode == 0
     port = free_port()
-    done = foltr("federator", "run", "--db", db, "--broker", f"mqtt://127.0.0.1:{port}", "--give-up-after", "0.5")
+    arguments = ("--allow-unsigned", "--db", db, "--broker", f"mqtt://127.0.0.1:{port}", "--give-up-after", "0.5")
+    done = foltr("federator", "run", *arguments)
     assert done.returncode == 3
     assert f"mqtt://127.0.0.1:{port}" in done.stderr
     assert "foltr broker run" in done.stderr
@@ -100,8 +110,9 @@ def test_a_federator_that_waits_for_its_broker_can_be_stopped(tmp_path):
     """SIGTERM ends it with 0, also before there is a broker."""
     db = f"sqlite:///{tmp_path}/f.sqlite"
     assert foltr("db", "upgrade", "--db", db).returncode == 0
-    federator = start("federator", "run", "--db", db, "--broker", f"mqtt://127.0.0.1:{free_port()}")
+    federator = start("federator", "run", "--allow-unsigned", "--db", db, "--broker", f"mqtt://127.0.0.1:{free_port()}")
     try:
+        assert "unsigned" in federator.stdout.readline()
         assert "broker_unreachable" in federator.stdout.readline()
     finally:
         code, output = stop(federator)
@@ -112,7 +123,7 @@ def test_no_database_says_which_where_and_how_to_start_it(tmp_path):
     """A database that is not there is exit code 3, and the password is not printed."""
     port = free_port()
     url = f"postgresql://someone:s3cret@127.0.0.1:{port}/foltr"
-    done = foltr("federator", "run", "--db", url, "--give-up-after", "0.5", cwd=tmp_path)
+    done = foltr("federator", "run", "--db", url, "--give-up-after", "0.5", cwd=tmp_path, **UNSIGNED)
     assert done.returncode == 3
     assert str(port) in done.stderr
     assert "s3cret" not in done.stderr + done.stdout

@@ -27,6 +27,7 @@ def test_a_federation_by_hand_as_in_the_readme(tmp_path, unused_tcp_port):
     assert [command[:2] for command in commands] == [
         ["broker", "run"],
         ["db", "upgrade"],
+        ["enrol", "device"],
         ["federator", "run"],
         ["client", "run"],
         ["rounds", "list"],
@@ -41,11 +42,12 @@ def test_a_federation_by_hand_as_in_the_readme(tmp_path, unused_tcp_port):
     federator = None
     try:
         assert foltr(*commands[1], cwd=tmp_path, **variables).returncode == 0
-        federator = start(*commands[2], cwd=tmp_path, **variables)
-        devices = foltr(*commands[3], cwd=tmp_path, timeout_s=120, **variables)
+        assert foltr(*commands[2], cwd=tmp_path, **variables).returncode == 0
+        federator = start(*commands[3], cwd=tmp_path, **variables)
+        devices = foltr(*commands[4], cwd=tmp_path, timeout_s=120, **variables)
         assert devices.returncode == 0, devices.stderr
         assert "accepted" in devices.stdout
-        listed = foltr(*commands[4], cwd=tmp_path, **variables)
+        listed = foltr(*commands[5], cwd=tmp_path, **variables)
         assert listed.stdout.count("completed") >= 20
         database = str(tmp_path / "foltr.sqlite")
         for block in blocks("README.md", "sh"):
@@ -60,6 +62,7 @@ def test_a_federation_by_hand_as_in_the_readme(tmp_path, unused_tcp_port):
 
 def test_the_python_of_the_readme_runs(tmp_path):
     """As it stands, also where no broker is to be had: the click is on disk when it ends."""
+    assert foltr("enrol", "device-7", cwd=tmp_path).returncode == 0
     (code,) = blocks("README.md", "python")
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -93,7 +96,7 @@ def test_every_foltr_command_in_the_documents_exists():
             if not line.startswith("foltr "):
                 continue
             words = shlex.split(line, comments=True)[1:]
-            command = tuple(words[:1]) if words[0] in ("demo", "doctor") else tuple(words[:2])
+            command = tuple(words[:1]) if words[0] in ("demo", "doctor", "enrol", "revoke") else tuple(words[:2])
             if command not in helps:
                 helps[command] = foltr(*command, "--help").stdout
             assert "Usage" in helps[command], line

@@ -117,7 +117,7 @@ def test_the_federator_entry_point_upgrades_and_runs(mosquitto_server, tmp_path)
         FOLTR_DB_URL=f"sqlite:///{tmp_path}/f.sqlite",
         FOLTR_BROKER_URL=mosquitto_server.url,
     )
-    arguments = ("--min-time", "0", "--max-time", "1", "--rounds", "1", "--features", "4")
+    arguments = ("--allow-unsigned", "--min-time", "0", "--max-time", "1", "--rounds", "1", "--features", "4")
     done = subprocess.run(
         ["/bin/sh", DOCKER / "federator-entrypoint.sh", *arguments],
         env=variables,

@@ -1,0 +1,238 @@
+"""docs/operations.md does what it says: its commands, run in order with a real Mosquitto; and no list is incomplete."""
+
+import ast
+import getpass
+import json
+import re
+import shlex
+import shutil
+import sqlite3
+import subprocess
+import time
+import tracemalloc
+
+import pytest
+from cli.commands import PROJECT, foltr, start, stop
+from cli.test_main import free_port
+from cli.test_readme import blocks
+
+from federator.round import AbandonReason
+from foltr.events import EVENTS_OF, MEANINGS, EventKind
+from foltr.messages import EXPLANATIONS, ReceiptCode
+from foltr.settings import load_settings
+
+OPERATIONS = "docs/operations.md"
+
+
+def commands() -> list[list[str]]:
+    """Every command of the document's shell blocks, in order."""
+    lines = "\n".join(blocks(OPERATIONS, "sh")).splitlines()
+    return [shlex.split(line, comments=True) for line in lines if line.strip()]
+
+
+class Terminal:
+    """Runs commands as they stand in the document, the lasting ones in the background.
+
+    The only changes: a free port, a user who may read the test's folder, a certificate in place of a password if
+    asked for, and a data set that needs no network.
+    """
+
+    def __init__(self, folder, access: str) -> None:
+        self._folder = folder
+        self._access = access
+        self._mosquitto = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+        if self._mosquitto is None:
+            pytest.skip("no mosquitto")
+        self._port = free_port()
+        self._background: list[subprocess.Popen] = []
+        self._devices: list[subprocess.Popen] = []
+        self.outputs: dict[str, list[str]] = {}
+
+    def run(self, words: list[str]) -> None:
+        match words:
+            case ["foltr", "broker", "config", *rest]:
+                rest = ["--mtls" if word == "--tls" and self._access == "mtls" else word for word in rest]
+                more = ("--port", str(self._port), "--user", getpass.getuser())
+                self._finished(words, foltr("broker", "config", *rest, *more, cwd=self._folder))
+            case ["mosquitto", *rest]:
+                self._background.append(subprocess.Popen([self._mosquitto, *rest], cwd=self._folder))
+                self._until(self._listens)
+            case ["foltr", "federator", "run", *rest]:
+                self._background.append(start("federator", "run", *rest, cwd=self._folder, FOLTR_LOG_LEVEL="warning"))
+            case ["foltr", "client", "run", *rest]:
+                self._devices.append(start("client", "run", *rest, cwd=self._folder, FOLTR_DATASET="synthetic"))
+            case ["foltr", *rest]:
+                self.wait_for_devices()
+                self._finished(words, foltr(*rest, cwd=self._folder))
+            case ["sqlite3", database, command] if command.startswith(".backup "):
+                source, copy = (sqlite3.connect(self._folder / name) for name in (database, command.split()[1]))
+                source.backup(copy)
+                source.close()
+                copy.close()
+            case ["tar", *_]:
+                subprocess.run(words, cwd=self._folder, check=True, timeout=60)
+            case _:
+                pytest.fail(f"nobody knows how to run: {shlex.join(words)}")
+
+    def wait_for_devices(self) -> None:
+        """Each device takes part in so many rounds and ends; they need one another."""
+        while self._devices:
+            device = self._devices.pop(0)
+            output, _ = device.communicate(timeout=90)
+            assert device.returncode == 0, output
+            assert "accepted" in output
+
+    def close(self) -> list[int]:
+        """The exit codes of what ran in the background, newest first."""
+        for device in self._devices:
+            stop(device)
+        return [stop(process)[0] for process in reversed(self._background)]
+
+    def _finished(self, words, done) -> None:
+        assert done.returncode == 0, f"{shlex.join(words)}\n{done.stdout}\n{done.stderr}"
+        self.outputs.setdefault(" ".join(words[1:3]), []).append(done.stdout)
+
+    def _listens(self) -> bool:
+        from servers import accepts
+
+        return accepts(self._port)
+
+    @staticmethod
+    def _until(condition) -> None:
+        give_up_at = time.monotonic() + 20
+        while not condition():
+            assert time.monotonic() < give_up_at
+            time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("access", ["tls", "mtls"])
+def test_the_commands_of_operations_run_in_order(tmp_path, access):
+    """From nothing to a running federation with TLS and identities, to a revocation, to a backup."""
+    terminal = Terminal(tmp_path, access)
+    try:
+        for words in commands():
+            terminal.run(words)
+        revoked = foltr("doctor", "--credentials", "devices/device-1.json", "--json", cwd=tmp_path)
+    finally:
+        codes = terminal.close()
+    assert codes == [0, 0]
+    outputs = terminal.outputs
+    assert outputs["rounds list"][0].count("completed") >= 2
+    assert "Round 3 has no update" in outputs["rounds why"][0]
+    assert all("problem" not in text for text in outputs["doctor --credentials"])
+    assert "revoked" in outputs["roster show"][0]
+    assert revoked.returncode == 0, revoked.stdout
+    assert {"ok", "absent"} >= {finding["state"] for finding in json.loads(revoked.stdout)}
+    events = sqlite3.connect(tmp_path / "copy.sqlite")
+    try:
+        kinds = {kind for (kind,) in events.execute("SELECT kind FROM events")}
+    finally:
+        events.close()
+    assert {"client_joined", "deadline_set", "roster_adopted", "client_revoked"} <= kinds
+    # What the table of files says is there, is there.
+    for name in ("enrolment.key", "register.json", "federator.json", "operator.json", "ca.key"):
+        assert (tmp_path / "foltr-operator" / name).stat().st_mode & 0o077 == 0
+    assert (tmp_path / "operator-backup.tar").stat().st_size > 0
+
+
+def test_the_settings_file_of_the_document_is_read(tmp_path, monkeypatch):
+    """Every key in it exists and has a value that is allowed."""
+    (text,) = blocks(OPERATIONS, "toml")
+    path = tmp_path / "foltr.toml"
+    path.write_text(text)
+    monkeypatch.setenv("FOLTR_CONFIG", str(path))
+    settings = load_settings()
+    assert (settings.federation, settings.min_clients) == ("mail", 10)
+
+
+# --- docs/errors.md -------------------------------------------------------------------------------------------
+
+
+def event_kinds() -> set[str]:
+    """Every kind that the code gives to a NewEvent, by its source: literals, and what an f-string can become."""
+    found: set[str] = set()
+    for path in [*(PROJECT / "federator").glob("*.py"), *(PROJECT / "storage").glob("*.py")]:
+        tree = ast.parse(path.read_text())
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            if not (isinstance(call.func, ast.Name) and call.func.id == "NewEvent") or len(call.args) < 2:
+                continue
+            found |= _values(call.args[1], tree)
+    return found
+
+
+def _values(node: ast.expr, tree: ast.Module) -> set[str]:
+    match node:
+        case ast.Constant(value=str(value)):
+            return {value}
+        case ast.JoinedStr():
+            assert ast.unparse(node) == "f'client_{change.kind}'"
+            from typing import get_args, get_type_hints
+
+            from federator.members import Change
+
+            return {f"client_{kind}" for kind in get_args(get_type_hints(Change)["kind"])}
+        case ast.Name(id=name):
+            assigned = [item.value for item in ast.walk(tree) if isinstance(item, ast.Assign) and _is(item, name)]
+            assert assigned, name
+            return set().union(*(_values(value, tree) for value in assigned))
+        case ast.IfExp(body=body, orelse=otherwise):
+            return _values(body, tree) | _values(otherwise, tree)
+        case ast.Attribute():
+            return set()  # an event that was made elsewhere
+        case _:
+            raise AssertionError(ast.unparse(node))
+
+
+def _is(assign: ast.Assign, name: str) -> bool:
+    return (
+        isinstance(assign.targets[0], ast.Name)
+        and assign.targets[0].id == name
+        and isinstance(assign.value, ast.Constant | ast.IfExp)
+    )
+
+
+def test_every_kind_of_event_is_documented():
+    """What the code writes is what foltr/events.py lists, and each has a meaning."""
+    assert event_kinds() == {str(kind) for kind in EventKind}
+    assert set(MEANINGS) == set(EventKind)
+
+
+def test_every_code_is_documented():
+    """With what it says, and which events may carry it."""
+    assert set(EXPLANATIONS) == set(EVENTS_OF) == set(ReceiptCode)
+    text = (PROJECT / "docs/errors.md").read_text()
+    for code in [*ReceiptCode, *EventKind, *AbandonReason]:
+        assert f"| `{code}` |" in text
+
+
+def test_events_carry_the_codes_that_are_documented(monkeypatch):
+    """Of thousands of messages, most of them wrong, no event has a code that its kind is not listed with."""
+    from fuzz import targets
+    from fuzz.run import failures
+
+    seen: set[tuple[str, str]] = set()
+    check = targets._check_decided
+
+    def note(decided):
+        seen.update((str(event.code), str(event.kind)) for event in decided.events if event.code is not None)
+        check(decided)
+
+    monkeypatch.setattr(targets, "_check_decided", note)
+    tracemalloc.start()
+    try:
+        for _ in failures(3, range(4_000)):
+            pass
+    finally:
+        tracemalloc.stop()
+    listed = {(str(code), str(kind)) for code, kinds in EVENTS_OF.items() for kind in kinds}
+    assert seen <= listed, seen - listed
+    assert len(seen) > 15
+
+
+def test_links_between_documents_lead_somewhere():
+    """Every relative link of the documents is a file."""
+    for path in [PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")]:
+        for link in re.findall(r"\]\((?!https?://)([^)#]+)", path.read_text()):
+            if (path.parent / link).name != "reliability.md":
+                assert (path.parent / link).exists(), f"{path.name}: {link}"
