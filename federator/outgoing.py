@@ -161,7 +161,7 @@ class ReceiptSender:
             self._n_sending += 1
             try:
                 topic = self._topics.client(receipt.client_id, ClientTopic.INBOX)
-                await self._link.publish(topic, self._sealer.seal(receipt, topic))
+                await self._link.publish(topic, self._sealer.seal(receipt, topic), at_most_once=True)
                 failpoint(Failpoint.RECEIPT_SENT)
             except UnavailableError:
                 log.debug("receipt_lost", client_id=receipt.client_id, code=receipt.code)

@@ -112,15 +112,23 @@ async def fenced_transaction(db: Database, name: str, epoch: int) -> AsyncIterat
         WriterFencedError: another federator has claimed the federation since ``epoch``.
         ProtocolViolationError: the transaction contradicts what is stored; nothing of it is kept.
     """
+    async with unfenced_transaction(db, name) as connection:
+        await require_epoch(connection, name, epoch)
+        yield connection
+
+
+@asynccontextmanager
+async def unfenced_transaction(db: Database, name: str) -> AsyncIterator[AsyncConnection]:
+    """As `fenced_transaction`, for one whose first statement checks the epoch itself."""
     try:
         async with db.transaction() as connection:
-            await _require_epoch(connection, name, epoch)
             yield connection
     except IntegrityError as error:
         raise ProtocolViolationError(f"federation {name!r} refuses to store this: {error.orig}") from error
 
 
-async def _require_epoch(connection: AsyncConnection, name: str, epoch: int) -> None:
+async def require_epoch(connection: AsyncConnection, name: str, epoch: int) -> None:
+    """WriterFencedError unless ``epoch`` is the federation's latest claim."""
     # On PostgreSQL the row is locked until commit; on SQLite BEGIN IMMEDIATE has locked the whole file.
     found: Any = await connection.scalar(
         select(federations.c.writer_epoch).where(federations.c.name == name).with_for_update()

@@ -5,14 +5,15 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from sqlalchemy import bindparam, case, delete, insert, select, text, update
+from sqlalchemy import bindparam, case, delete, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import Update
 from sqlalchemy.sql.elements import BindParameter
 
+from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from storage.database import Database, insert_into
-from storage.federations import fenced_transaction
+from storage.federations import require_epoch, unfenced_transaction
 from storage.models import mark_model_published
 from storage.records import Batch, ClientRow, MembershipChange, NewEvent, NewUpdate
 from storage.rounds import change_deadline, require_collecting, stop_collecting
@@ -24,6 +25,7 @@ from storage.tables import (
     clients,
     events,
     federations,
+    rounds,
     updates,
 )
 
@@ -59,8 +61,8 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
         ProtocolViolationError: an update does not fit what is stored: its round is not collecting, its client
             never joined, or the client has another update in that round. Nothing of the batch is kept.
     """
-    async with fenced_transaction(db, name, epoch) as connection:
-        if not await _mark_batch(connection, name, batch.batch_id):
+    async with unfenced_transaction(db, name) as connection:
+        if not await _begin_batch(connection, name, epoch, batch):
             return
         await _store_membership(connection, name, batch.membership)
         await _withdraw(connection, name, batch.withdrawn)
@@ -99,14 +101,32 @@ async def load_clients(db: Database, name: str) -> list[ClientRow]:
         return [ClientRow(*row) for row in rows]
 
 
-async def _mark_batch(connection: AsyncConnection, name: str, batch_id: str) -> bool:
-    """Note the batch on the federation's row; False if it is noted there already."""
-    marked = await connection.execute(
-        update(federations)
-        .where(federations.c.name == name, federations.c.last_batch_id.is_distinct_from(batch_id))
-        .values(last_batch_id=batch_id)
+async def _begin_batch(connection: AsyncConnection, name: str, epoch: int, batch: Batch) -> bool:
+    """Note the batch on the federation's row, and hold the row to the end; False if it is noted there already.
+
+    One statement checks all that must hold, because every statement costs: the epoch, that the batch is new, and
+    that the rounds it changes are collecting. Only if one does not is it asked which.
+    """
+    numbers = {item.round for item in batch.updates} | {number for number, _ in batch.withdrawn}
+    mark = update(federations).where(
+        federations.c.name == name,
+        federations.c.writer_epoch == epoch,
+        federations.c.last_batch_id.is_distinct_from(batch.batch_id),
     )
-    return marked.rowcount == 1
+    if numbers:
+        collecting = (
+            select(func.count())
+            .select_from(rounds)
+            .where(rounds.c.federation == name, rounds.c.number.in_(numbers), rounds.c.state == "collecting")
+        )
+        mark = mark.where(collecting.scalar_subquery() == len(numbers))
+    if (await connection.execute(mark.values(last_batch_id=batch.batch_id))).rowcount == 1:
+        return True
+    await require_epoch(connection, name, epoch)
+    if await connection.scalar(select(federations.c.last_batch_id).where(federations.c.name == name)) == batch.batch_id:
+        return False
+    await require_collecting(connection, name, numbers)
+    raise ProtocolViolationError(f"federation {name!r} changed under its writer")
 
 
 async def _store_updates(connection: AsyncConnection, name: str, new: Collection[NewUpdate]) -> None:
@@ -127,7 +147,6 @@ async def _store_updates(connection: AsyncConnection, name: str, new: Collection
     ]
     if not values:
         return
-    await require_collecting(connection, name, {item.round for item in new})
     # The conflict names the update's identity only: a second update of a client in a round is not a
     # redelivery and must not vanish silently behind a receipt, so it violates the primary key.
     await connection.execute(
@@ -139,9 +158,6 @@ async def _store_updates(connection: AsyncConnection, name: str, new: Collection
 
 
 async def _withdraw(connection: AsyncConnection, name: str, withdrawn: Collection[tuple[int, str]]) -> None:
-    if not withdrawn:
-        return
-    await require_collecting(connection, name, {number for number, _ in withdrawn})
     for number, client_id in withdrawn:
         await connection.execute(
             delete(updates).where(

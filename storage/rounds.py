@@ -145,7 +145,6 @@ async def complete_round(
             return
         if stored.state != "aggregating":
             raise ProtocolViolationError(f"round {number} of {name!r} is {stored.state}, not aggregating")
-        n_features = await connection.scalar(select(federations.c.n_features).where(federations.c.name == name))
         await connection.execute(
             insert(models),
             {
@@ -153,7 +152,7 @@ async def complete_round(
                 "version": version,
                 "base_version": stored.base_version,
                 "round": number,
-                "n_features": n_features,
+                "n_features": len(weights) // 4,
                 "weights": weights,
                 "created_at": closed_at,
             },
@@ -187,10 +186,12 @@ async def abandon_round(
 
 async def _open(connection: AsyncConnection, name: str, opening: RoundOpening) -> None:
     # The conflict names the key only: a second open round still violates uq_rounds_one_open.
-    await connection.execute(
+    inserted = await connection.execute(
         insert_into(connection, rounds).on_conflict_do_nothing(index_elements=["federation", "number"]),
         {"federation": name, "state": "collecting", **asdict(opening)},
     )
+    if inserted.rowcount == 1:
+        return
     stored = await _load(connection, name, opening.number)
     if any(getattr(stored, field) != value for field, value in asdict(opening).items()):
         raise ProtocolViolationError(f"round {opening.number} of {name!r} was opened before, differently")
@@ -206,14 +207,17 @@ async def _load(connection: AsyncConnection, name: str, number: int) -> RoundRow
 
 async def _close(connection: AsyncConnection, name: str, number: int, closed_at: datetime, **outcome: object) -> None:
     # Counted here from the rows themselves, so the closed round says what was summed, not what was believed.
-    taken = await connection.execute(
-        select(func.count(), func.coalesce(func.sum(updates.c.n_interactions), 0)).where(
-            updates.c.federation == name, updates.c.round == number
-        )
+    taken = select(func.count()).where(updates.c.federation == name, updates.c.round == number)
+    n_interactions = select(func.coalesce(func.sum(updates.c.n_interactions), 0)).where(
+        updates.c.federation == name, updates.c.round == number
     )
-    n_updates, n_interactions = taken.one()
     await connection.execute(
         update(rounds)
         .where(rounds.c.federation == name, rounds.c.number == number)
-        .values(closed_at=closed_at, n_updates=n_updates, n_interactions=n_interactions, **outcome)
+        .values(
+            closed_at=closed_at,
+            n_updates=taken.scalar_subquery(),
+            n_interactions=n_interactions.scalar_subquery(),
+            **outcome,
+        )
     )
