@@ -5,9 +5,14 @@ import fcntl
 import os
 import pwd
 import secrets
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from foltr.errors import UnavailableError
+
+_LOCK_WAIT_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -61,10 +66,24 @@ def replace_file(path: Path, text: str, *, mode: int = 0o600, owner: Owner | Non
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Nobody else who locks ``folder`` is between its beginning and its end at the same time."""
+    """Nobody else who locks ``folder`` is between its beginning and its end at the same time.
+
+    Raises:
+        UnavailableError: somebody else has held it for half a minute.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    give_up_at = time.monotonic() + _LOCK_WAIT_S
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= give_up_at:
+                    raise UnavailableError(
+                        f"{folder} is locked by another command for {_LOCK_WAIT_S:g} s; end it, then run this again"
+                    ) from error
+                time.sleep(0.05)
         yield
     finally:
         os.close(descriptor)

@@ -75,7 +75,8 @@ def provision_broker(
         hosts: what devices connect to; the first one is in the address they are given.
 
     Raises:
-        SettingsError: as `write_config`; or the access list differs, ``force`` is not given; or the authority is
+        SettingsError: as `write_config`; or the operator's folder is another federation's or another broker's; or
+            the access list differs, ``force`` is not given; or the authority is
             incomplete, or another than the broker's; or others can enter the operator's folder.
         UnavailableError: a folder or a file cannot be written.
     """
@@ -90,6 +91,7 @@ def provision_broker(
     mode, tls = _mode(settings), uses_tls(settings.access)
     url = str(BrokerAddress(hosts[0], settings.port, tls=tls))
     record = BrokerRecord(check_name("federation", federation), url, mode, str(out_dir))
+    _refuse_another(operator_dir, record)
     acl = None if mode is Mode.ANONYMOUS else access_list(federation)
     owner = owner_named(settings.user)
     try:
@@ -116,6 +118,20 @@ def provision_broker(
             "--out and --operator."
         ) from error
     return record
+
+
+def _refuse_another(operator_dir: Path, record: BrokerRecord) -> None:
+    """An operator's folder is one federation's and one broker's: taking it over would lock its users out."""
+    if not (operator_dir / RECORD_NAME).exists():
+        return
+    before = read_record(operator_dir)
+    moved = before.broker_dir != record.broker_dir and (Path(before.broker_dir) / CONFIG_NAME).exists()
+    if before.federation != record.federation or moved:
+        raise SettingsError(
+            f"operator: {operator_dir} belongs to the federation {before.federation!r} and its broker in "
+            f"{before.broker_dir}; name another folder with --operator, or give --federation {before.federation} "
+            f"--out {before.broker_dir}"
+        )
 
 
 def provision_user(operator_dir: Path, name: str) -> BrokerCredentials:

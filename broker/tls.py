@@ -87,7 +87,8 @@ _DO_WRONG_HOST = (
 )
 _DO_WRONG_TIME = "Look at this machine's clock; the same foltr broker config again renews the broker's certificate."
 _DO_NOT_TRUSTED = (
-    "Give the certificate of the authority that issued it as broker_ca: the ca.crt that foltr broker config wrote."
+    "It was not issued by the authority that these credentials name: are they for this broker? `foltr enrol NAME "
+    "--replace` writes new ones."
 )
 
 # Parts of the names OpenSSL gives to the alerts of the other side; they differ between TLS 1.2 and 1.3.

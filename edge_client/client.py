@@ -57,6 +57,8 @@ __all__ = ["EdgeClient", "Serp"]
 log = get_logger(__name__)
 
 _GOODBYE_S = 2.0
+# The receipt of a leave may be lost; the leave may be repeated.
+_LEAVE_AGAIN_S = 3.0
 
 
 class EdgeClient:
@@ -269,14 +271,31 @@ class EdgeClient:
         Raises:
             UnavailableError: the broker did not take it; nothing was changed.
         """
-        await self._outbox.publish(ClientTopic.LEAVE, Leave(federation=self.federation, client_id=self.client_id))
-        self._participation.left = True
+        loop = asyncio.get_running_loop()
+        give_up_at, leave = loop.time() + timeout_s, Leave(federation=self.federation, client_id=self.client_id)
+        self._participation.left = True  # first: a join that is due must not follow the leave
         try:
-            async with asyncio.timeout(timeout_s):
+            await self._outbox.publish(ClientTopic.LEAVE, leave)
+        except UnavailableError:
+            self._participation.left = False
+            raise
+        try:
+            while not await self._confirmed_left(min(_LEAVE_AGAIN_S, give_up_at - loop.time())):
+                if loop.time() >= give_up_at:
+                    log.warning("leave_not_confirmed", client_id=self.client_id)
+                    break
+                await self._outbox.publish(ClientTopic.LEAVE, leave)
+            await self._link.publish(self._letters.topic(ClientTopic.STATUS), b"", retain=True)
+        except UnavailableError as error:
+            log.warning("leave_not_finished", client_id=self.client_id, cause=str(error))
+        return self._left.is_set()
+
+    async def _confirmed_left(self, timeout_s: float) -> bool:
+        try:
+            async with asyncio.timeout(max(0.0, timeout_s)):
                 await self._left.wait()
         except TimeoutError:
-            log.warning("leave_not_confirmed", client_id=self.client_id)
-        await self._link.publish(self._letters.topic(ClientTopic.STATUS), b"", retain=True)
+            pass
         return self._left.is_set()
 
     # --- what the network brings ----------------------------------------------------------------------------

@@ -28,6 +28,9 @@ RESEND_LIMIT_S = 120.0
 ANSWER_TIME_S = 2.0
 
 
+_GIVES_UP = (DeviceReaction.RETRAIN, DeviceReaction.DISCARD)
+
+
 class Outgoing(StrEnum):
     JOIN = "join"
     UPDATE = "update"  # or the offer of one that is too large for one message
@@ -109,6 +112,8 @@ class Participation:
         elif receipt.update_id not in (None, self.pending.update_id):
             return None
         reaction = REACTIONS.get(receipt.code)
+        if reaction in _GIVES_UP and receipt.payload_digest not in (None, payload_digest(self.pending.payload)):
+            return None  # about other bytes of this update: recorded, perhaps, before it was signed anew
         if reaction is DeviceReaction.SEND_AGAIN:
             pause = FIRST_RESEND_S if receipt.retry_after_s is None else receipt.retry_after_s
             self._update.due_at = self._update.not_before = now + pause * self._rng.uniform(1.0, 1.5)

@@ -6,6 +6,8 @@ happen is one interaction in two counted updates: an update takes its interactio
 that stores it, and they are deleted in the same transaction that removes it.
 """
 
+import contextlib
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -76,6 +78,7 @@ class DeviceStore:
         self.n_dropped = 0  # how many interactions made room for newer ones
         self._max_interactions = max_interactions
         try:
+            _create_private(self._path)
             self._db = sqlite3.connect(path, isolation_level=None, timeout=1.0)
             try:
                 self._prepare(str(path), client_id, federation)
@@ -257,6 +260,13 @@ class DeviceStore:
                 f"device store {self._path}: {error}. Nothing was changed; free space on its disk, "
                 "and see that no other process uses it"
             ) from error
+
+
+def _create_private(path: str) -> None:
+    """Make the file, if it is to be one, so that only its owner can read the clicks in it; SQLite's others follow."""
+    if path != ":memory:":
+        with contextlib.suppress(FileExistsError, OSError):  # what is wrong with the path, SQLite will say
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _interaction(row_id: int, n_documents: int, features: bytes, ranking: bytes, clicks: bytes) -> Interaction:

@@ -51,6 +51,7 @@ BATCH_LIMIT = 500
 # Clients nobody has heard of share this many places in the intake, however many names they use.
 _N_STRANGERS = 64
 _BUSY_NOTICE_S = 1.0
+_PAGE_BYTES = 32 * 1024 * 1024
 _PUBLISHED_NOTE_S = 1.0
 
 
@@ -227,11 +228,10 @@ class FederationActor:
             self._intake.wake()
 
     def _sender_of(self, message: InboundMessage) -> str:
-        parsed = self._topics.parse(message.topic)
         # No name begins with a question mark, so no stranger shares a member's place.
-        if parsed is None:
+        if message.topic in (self._topics.roster, self._topics.operator):
             return "?operator"  # a crowd of strangers must not keep a revocation out
-        client_id, _ = parsed
+        client_id = (self._topics.parse(message.topic) or ("", None))[0]
         return client_id if self._engine.members.is_known(client_id) else f"?{hash(client_id) % _N_STRANGERS}"
 
     def model_published(self, version: int) -> None:
@@ -360,7 +360,9 @@ class FederationActor:
         In a buffered round each update is discounted by how old its base model is (FedBuff).
         """
         mean = RunningMean(self._plan.n_features)
-        async for row in stream_updates(self._db, self._plan.federation, current.number):
+        # Few at a time where they are large: the mean needs one.
+        page = max(1, min(256, _PAGE_BYTES // (4 * self._plan.n_features)))
+        async for row in stream_updates(self._db, self._plan.federation, current.number, page):
             staleness = current.base_version - row.base_version
             discount = staleness_discount(staleness, current.policy.staleness_exponent)
             mean.add(unpack_vector(row.body), row.n_interactions, discount)

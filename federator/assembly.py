@@ -71,7 +71,7 @@ class Assembler:
         try:
             members.check_sender(client_id, offered.signed)
             if isinstance(part, Manifest):
-                return self._take_manifest(client_id, part, now)
+                return self._take_manifest(client_id, part, offered.signed.nonce, now)
             return self._take_chunk(client_id, part, now)
         except MessageError as error:
             code = ReceiptCode(error.code)
@@ -88,10 +88,12 @@ class Assembler:
             )
 
     def _take_manifest(
-        self, client_id: str, manifest: Manifest, now: float
+        self, client_id: str, manifest: Manifest, nonce: int, now: float
     ) -> UpdateOffered | Refused | PartAnswered | None:
         entry = self._by_client.get(client_id)
         if entry is None or entry.assembly.manifest != manifest:
+            if entry is not None and nonce < entry.nonce:
+                raise MessageError(ReceiptCode.REPLAYED, "the client has offered a newer update since")
             if manifest.size > self._max_size:
                 raise MessageError(
                     ReceiptCode.TOO_LARGE,
@@ -99,7 +101,7 @@ class Assembler:
                 )
             self._forget(client_id)  # it has given up the other one
             self._make_room(manifest.size, now)
-            entry = _Entry(Assembly(manifest), now)
+            entry = _Entry(Assembly(manifest), now, nonce)
             self._by_client[client_id] = entry
             self.n_bytes += manifest.size
         self._used(client_id, entry, now)
@@ -162,6 +164,8 @@ class Assembler:
 class _Entry:
     assembly: Assembly
     used_at: float
+    # Of the manifest: an older one, sent again by somebody, must not end what a newer one began.
+    nonce: int = 0
     read_at: float = float("-inf")
 
 

@@ -156,19 +156,19 @@ class Engine:
             decided.note(
                 NewEvent(to_datetime(at), "update_rejected", detail, code, offer.client_id, self._round_of(offer))
             )
-        if code is ReceiptCode.BAD_SIGNATURE:
-            # Anybody may have sent it; naming the update would make its owner drop the genuine one.
-            receipt = self._update_receipt(offer.client_id, None, code, detail)
-            decided.receipts.append(receipt.model_copy(update={"payload_digest": reading.digest}))
-        else:
-            decided.receipts.append(self._update_receipt(offer.client_id, offer.update_id, code, detail))
+        # Anybody may have sent what is not signed; naming the update would make its owner drop the genuine one. The
+        # digest says which bytes of an update are meant: a device that is enrolled anew signs it once more.
+        update_id = None if code is ReceiptCode.BAD_SIGNATURE else offer.update_id
+        receipt = self._update_receipt(offer.client_id, update_id, code, detail)
+        decided.receipts.append(receipt.model_copy(update={"payload_digest": reading.digest}))
 
     def _final(self, refusal: Reject, counted_in: int | None) -> Reject:
         """The refusal, or what to say instead where a device must not train again on what is in the update."""
         if counted_in is not None and refusal.code is ReceiptCode.REVOKED:
             # What counted before the revocation counts, and the device may be enrolled anew.
             return Reject(ReceiptCode.DUPLICATE, f"counted once, in round {counted_in}")
-        buffered = self.round is not None and self.round.policy.pacing is Pacing.BUFFERED
+        # Also once the last round has ended: the federation may be given more.
+        buffered = self.current_round.policy.pacing is Pacing.BUFFERED
         if buffered and refusal.code in (ReceiptCode.LATE, ReceiptCode.ALREADY_CONTRIBUTED):
             # The next filling would take it, or a copy of it that is still on its way.
             return Reject(ReceiptCode.BUSY, f"{refusal.detail}; the next one may take it")

@@ -1,7 +1,7 @@
 """Who the clients are: whom to believe, who belongs, who is online. No I/O.
 
-With an enrolment key every claim is checked against what the operator signed. Without one (`Trust.ANYONE`) a name is
-all there is, which is for one machine, or a network whose every peer is trusted.
+With an enrolment key every claim is checked against what the operator signed. Without one a name is all
+there is, which is for one machine, or a network whose every peer is trusted.
 """
 
 import hashlib
@@ -93,9 +93,6 @@ class Members:
     def online(self) -> Iterator[str]:
         """The members that are connected, as far as was last heard."""
         return (client_id for client_id, client in self._clients.items() if client.joined and client.online)
-
-    def n_joined(self) -> int:
-        return sum(client.joined for client in self._clients.values())
 
     def check_sender(self, client_id: str, signed: Signed) -> None:
         """Whether a member sent this.

@@ -142,7 +142,7 @@ def read_message(topics: Topics, limits: Limits, message: InboundMessage) -> Rea
                 _check_sender(part, topics.federation, client_id)
                 return ChunkOffered(client_id, part, signed)
     except MessageError as error:
-        digest = payload_digest(message.payload)
+        digest = _digest_of_refused(message.payload, topic)
         return Refused(client_id, topic, ReceiptCode(error.code), error.detail, payload_digest=digest)
 
 
@@ -150,7 +150,6 @@ def read_update(
     topics: Topics, limits: Limits, client_id: str, payload: bytes, *, chunked: bool = False
 ) -> UpdateOffered | Refused:
     """The update in ``payload``; ``chunked`` if it was too large for one message."""
-    digest = payload_digest(payload)
 
     def refused(error: MessageError, update: ModelUpdate | None = None) -> Refused:
         return Refused(
@@ -160,7 +159,7 @@ def read_update(
             error.detail,
             update_id=None if update is None else update.update_id,
             round=None if update is None else update.round,
-            payload_digest=digest,
+            payload_digest=payload_digest(payload) if chunked else _digest_of_refused(payload, ClientTopic.UPDATES),
         )
 
     try:
@@ -178,8 +177,25 @@ def read_update(
         update.n_interactions,
         update.body.values,
         Signed(topics.client(client_id, ClientTopic.UPDATES), envelope),
-        digest,
+        payload_digest(payload),
     )
+
+
+def _digest_of_refused(payload: bytes, topic: ClientTopic) -> bytes | None:
+    """What names the bytes in a refusal; None where they do not belong on this topic.
+
+    Somebody else may have copied them there from another topic of the same client, who must not take the refusal
+    for one of its own message.
+    """
+    belongs = {ClientTopic.UPDATES: (ModelUpdate,), ClientTopic.CHUNKS: (Manifest, Chunk)}
+    kinds = {message.kind_name for message in belongs.get(topic, ())}
+    if kinds and len(payload) > MAX_MESSAGE_BYTES:
+        return None  # no device sends so much at once; whole, it may be an update that goes in chunks
+    try:
+        kind = open_envelope(payload).kind
+    except MessageError:
+        return payload_digest(payload)  # on any topic it would be refused
+    return payload_digest(payload) if not kinds or kind in kinds else None
 
 
 def _check_values(update: ModelUpdate, limits: Limits) -> None:
@@ -193,9 +209,10 @@ def _check_values(update: ModelUpdate, limits: Limits) -> None:
     if np.abs(values).max() > MAX_ABS_DELTA:
         raise MessageError(ReceiptCode.OUT_OF_RANGE, f"a weight changed by more than {MAX_ABS_DELTA:g}")
     if update.n_interactions > limits.max_interactions:
-        # It is the update's weight in the mean: a client must not give itself more than was announced.
+        # It is the update's weight in the mean: a client must not give itself more than was announced. Stale, for
+        # it may have been announced before the federator was started with other settings; the clicks are good.
         raise MessageError(
-            ReceiptCode.OUT_OF_RANGE,
+            ReceiptCode.STALE,
             f"{update.n_interactions} interactions; an update has at most {limits.max_interactions}",
         )
 

@@ -118,6 +118,8 @@ def read_credentials(path: Path, role: Literal["device", "federator", "operator"
     except (ValueError, SettingsError) as error:
         # The values stay out of the message: some are secret.
         raise SettingsError(f"credentials: {path} is not what `foltr enrol` writes ({_where(error)})") from None
+    if role == "federator" == credentials.role and credentials.key.public != credentials.federator_public_key:
+        raise SettingsError(f"credentials: {path} mixes two federators: its key is not the one that devices believe")
     if credentials.role != role:
         raise SettingsError(f"credentials: {path} is for the role {credentials.role}; this needs one for a {role}")
     return credentials

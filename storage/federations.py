@@ -112,13 +112,13 @@ async def fenced_transaction(db: Database, name: str, epoch: int) -> AsyncIterat
         WriterFencedError: another federator has claimed the federation since ``epoch``.
         ProtocolViolationError: the transaction contradicts what is stored; nothing of it is kept.
     """
-    async with unfenced_transaction(db, name) as connection:
+    async with writer_transaction(db, name) as connection:
         await require_epoch(connection, name, epoch)
         yield connection
 
 
 @asynccontextmanager
-async def unfenced_transaction(db: Database, name: str) -> AsyncIterator[AsyncConnection]:
+async def writer_transaction(db: Database, name: str) -> AsyncIterator[AsyncConnection]:
     """As `fenced_transaction`, for one whose first statement checks the epoch itself."""
     try:
         async with db.transaction() as connection:

@@ -13,7 +13,7 @@ from sqlalchemy.sql.elements import BindParameter
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from storage.database import Database, insert_into
-from storage.federations import require_epoch, unfenced_transaction
+from storage.federations import require_epoch, writer_transaction
 from storage.models import mark_model_published
 from storage.records import Batch, ClientRow, MembershipChange, NewEvent, NewUpdate
 from storage.rounds import change_deadline, require_collecting, stop_collecting
@@ -61,7 +61,7 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
         ProtocolViolationError: an update does not fit what is stored: its round is not collecting, its client
             never joined, or the client has another update in that round. Nothing of the batch is kept.
     """
-    async with unfenced_transaction(db, name) as connection:
+    async with writer_transaction(db, name) as connection:
         if not await _begin_batch(connection, name, epoch, batch):
             return
         await _store_membership(connection, name, batch.membership)

@@ -137,7 +137,7 @@ async def complete_round(
 ) -> None:
     """Close an aggregating round with the model it made, and open the next round if there is one.
 
-    The model is stored unpublished: publishing is the outbox's work (``storage.models``).
+    The model is stored unpublished: it is marked with a later batch, once the broker has taken it.
     """
     async with fenced_transaction(db, name, epoch) as connection:
         stored = await _load(connection, name, number)

@@ -95,8 +95,10 @@ def config(
         user=user,
     )
     if encrypted:
-        name = load_settings(federation=federation).federation
-        _provision(out, operator or OPERATOR_DIR, settings, name, host or HOSTS, force=force)
+        given = load_settings(federation=federation)
+        folder = operator or OPERATOR_DIR
+        known = None if "federation" in given.model_fields_set else _federation_of(folder)
+        _provision(out, folder, settings, known or given.federation, host or HOSTS, force=force)
         return
     if host or operator:
         raise SettingsError("host, operator: they belong to --tls or --mtls; add one of these, or leave them out")
@@ -127,6 +129,19 @@ def _provision(
     lines.append("Let a device in with: foltr enrol device-1")
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False)
+
+
+def _federation_of(operator: Path) -> str | None:
+    """Whose folder it is, if it is one already: from the broker it was configured with, or its register."""
+    from broker.records import RECORD_NAME, read_record
+    from foltr.authority import is_authority, open_authority
+
+    if (operator / RECORD_NAME).exists():
+        return read_record(operator).federation
+    if is_authority(operator):
+        with open_authority(operator) as authority:
+            return authority.federation
+    return None
 
 
 def _interrupt(*_: object) -> None:

@@ -112,16 +112,19 @@ def revoke(
     with opened(operator) as authority:
         roster = authority.revoke(client)
         recorded = f"{client} is revoked in {operator}, roster {authority.register.roster_version}"
-        # What the federator refuses matters more than what the broker lets in, so it does not wait for it.
+        # One failing must not keep the other from being done; what the federator refuses matters more.
+        failures: list[SettingsError | UnavailableError] = []
         if not offline:
             try:
                 _publish(authority, roster, broker)
             except (SettingsError, UnavailableError) as error:
-                raise type(error)(f"{recorded}, but not published: {error} Then run: foltr roster publish") from error
+                failures.append(type(error)(f"not published: {error} Then run: foltr roster publish"))
         try:
             note = _withdraw(operator, client)
         except (SettingsError, UnavailableError) as error:
-            raise type(error)(f"{recorded}, but still a user of the broker: {error}") from error
+            failures.append(type(error)(f"still a user of the broker: {error} Then run this again"))
+        if failures:
+            raise type(failures[0])(f"{recorded}, but " + "; and ".join(str(failure) for failure in failures))
     _say(f"{recorded}; publish it with: foltr roster publish" if offline else f"{recorded}, published")
     if note:
         _say(note)
@@ -224,6 +227,13 @@ def _withdraw(folder: Path, client: str) -> str:
 
 
 def _publish(authority: "Authority", roster: bytes, broker: str | None) -> str:
+    from broker.mosquitto import MESSAGE_SIZE_LIMIT
+
+    if len(roster) > MESSAGE_SIZE_LIMIT:
+        raise SettingsError(
+            f"roster: {len(roster)} bytes of revocations; brokers take messages of up to {MESSAGE_SIZE_LIMIT}. "
+            "Begin a new federation, and enrol the devices that are left there"
+        )
     access = redirected(authority.operator.broker, broker)
     publish_once(access, OPERATOR_USER, Topics(authority.federation).roster, roster, retain=True)
     return access.broker_url

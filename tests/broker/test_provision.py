@@ -203,9 +203,23 @@ def test_an_authority_is_never_replaced(folders, lost):
     }
 
 
-@pytest.mark.parametrize("change", [{"federation": "other"}, {"access": Anonymous()}, {"port": 8884}])
+def test_an_operators_folder_is_one_federations_and_one_brokers(folders):
+    """Also with --force: taking it over would lock out every user of the other one."""
+    folders.provision()
+    before = folders.contents()
+    with pytest.raises(SettingsError, match="belongs to the federation"):
+        folders.provision(federation="other", force=True)
+    first, folders.broker = folders.broker, folders.broker.with_name("another")
+    with pytest.raises(SettingsError, match="--operator"):
+        folders.provision(force=True)
+    assert not folders.broker.exists()
+    folders.broker = first
+    assert folders.contents() == before
+
+
+@pytest.mark.parametrize("change", [{"access": Anonymous()}, {"port": 8884}])
 def test_another_broker_in_its_place_must_be_asked_for(folders, change):
-    """A different federation would take every device's rights away."""
+    """Without access control, or elsewhere, it is another broker."""
     folders.provision()
     before = folders.contents()
     with pytest.raises(SettingsError, match="--force"):

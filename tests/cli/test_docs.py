@@ -234,5 +234,4 @@ def test_links_between_documents_lead_somewhere():
     """Every relative link of the documents is a file."""
     for path in [PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")]:
         for link in re.findall(r"\]\((?!https?://)([^)#]+)", path.read_text()):
-            if (path.parent / link).name != "reliability.md":
-                assert (path.parent / link).exists(), f"{path.name}: {link}"
+            assert (path.parent / link).exists(), f"{path.name}: {link}"

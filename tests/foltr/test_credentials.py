@@ -63,7 +63,15 @@ def test_what_was_written_is_read_back(path):
 
 def test_a_broker_without_access_control_needs_an_address_only(path):
     """And a service has no enrolment."""
-    rewritten(path, role="federator", enrolment=None, broker={"broker_url": "mqtt://127.0.0.1:1883"})
+    key = SigningKey.generate()
+    rewritten(
+        path,
+        role="federator",
+        enrolment=None,
+        broker={"broker_url": "mqtt://127.0.0.1:1883"},
+        signing_key=key.to_text(),
+        federator_key=key_to_text(key.public),
+    )
     credentials = read_credentials(path, "federator")
     assert credentials.broker == BrokerAccess(broker_url="mqtt://127.0.0.1:1883")
     assert credentials.enrolment_bytes is None

@@ -117,7 +117,7 @@ async def test_bad_messages_get_a_receipt_and_an_event_and_the_round_goes_on(mqt
             ReceiptCode.NOT_FINITE: peer.update(body=DenseDelta(dim=DIM, values=nan)),
             ReceiptCode.TOO_LARGE: bytes(300_000),
             ReceiptCode.UNSUPPORTED_VERSION: good.replace(b"\xa1v\x02", b"\xa1v\x09"),
-            ReceiptCode.OUT_OF_RANGE: peer.update(n_interactions=100),
+            ReceiptCode.OUT_OF_RANGE: peer.update(body=DenseDelta(dim=DIM, values=pack_vector([1e9] * DIM))),
             ReceiptCode.CLIENT_MISMATCH: peer.update(client_id="another"),
             ReceiptCode.WRONG_FEDERATION: peer.update(federation="another"),
         }
@@ -129,7 +129,9 @@ async def test_bad_messages_get_a_receipt_and_an_event_and_the_round_goes_on(mqt
         for code, payload in unread.items():
             receipt = await peer.send(payload)
             assert (receipt.code, receipt.update_id) == (code, None)
-            assert receipt.payload_digest == payload_digest(payload)
+            # A message too large to be an update on this topic may be somebody's copy: not even its bytes are named.
+            named = None if code is ReceiptCode.TOO_LARGE else payload_digest(payload)
+            assert receipt.payload_digest == named
         for code, payload in read.items():
             receipt = await peer.send(payload)
             assert (receipt.code, receipt.update_id) == (code, "0" * 32)
