@@ -27,17 +27,6 @@ OperatorFolder = Annotated[
 _TIMEOUT_S = 5.0
 
 
-def address_of(access: BrokerAccess) -> "BrokerAddress":
-    """The address that ``access`` means; its user and password win over those in its URL.
-
-    Raises:
-        SettingsError: the URL is not one, or certificates are given for an address without TLS.
-    """
-    from broker.address import BrokerAddress
-
-    return BrokerAddress.of(access)
-
-
 def access_to(url: str) -> BrokerAccess:
     """How to reach the broker at ``url``, with the user and the password in fields of their own."""
     from broker.address import BrokerAddress
@@ -48,12 +37,14 @@ def access_to(url: str) -> BrokerAccess:
 
 def redirected(access: BrokerAccess, url: str | None) -> BrokerAccess:
     """``access`` at another address, if there is one; a user in ``url`` takes the place of the one there was."""
+    from broker.address import BrokerAddress
+
     if url is None:
         return access
     given = access_to(url).model_dump(exclude_none=True)
     other = access.model_copy(update={"username": None, "password": None} if "username" in given else {})
     other = other.model_copy(update=given)
-    address_of(other)
+    BrokerAddress.of(other)  # refuses certificates for an address without TLS
     return other
 
 
@@ -98,8 +89,10 @@ def publish_once(access: BrokerAccess, client_id: str, topic: str, payload: byte
     Raises:
         UnavailableError: no connection, no acknowledgement or no delivery, each within seconds.
     """
+    from broker.address import BrokerAddress
+
     with errors.status("waiting for the broker"):
-        asyncio.run(_publish_once(address_of(access), client_id, topic, payload, retain=retain))
+        asyncio.run(_publish_once(BrokerAddress.of(access), client_id, topic, payload, retain=retain))
 
 
 async def _publish_once(address: "BrokerAddress", client_id: str, topic: str, payload: bytes, *, retain: bool) -> None:

@@ -13,7 +13,7 @@ from servers import MissingError, ProvisionedMosquitto
 from broker.address import BrokerAddress
 from broker.link import MqttLink
 from broker.tls import TlsMaterial
-from foltr.cli.access import access_to, address_of, publish_once, redirected
+from foltr.cli.access import access_to, publish_once, redirected
 from foltr.credentials import BrokerAccess, read_credentials
 from foltr.enrolment import read_deadline, read_enrolment, read_roster
 from foltr.errors import SettingsError, UnavailableError
@@ -49,7 +49,7 @@ async def heard(access, topics, client_id="listener", command=None):
     """The first message on one of the topics, where given after a command; UnavailableError if there is none."""
     arrived = asyncio.get_running_loop().create_future()
     link = MqttLink(
-        address_of(access),
+        BrokerAddress.of(access),
         client_id=client_id,
         subscriptions=topics,
         on_message=lambda message: arrived.done() or arrived.set_result(message),
@@ -423,20 +423,20 @@ def test_an_address_takes_all_of_the_access():
         certificate="CERT",
         key="KEY",
     )
-    assert address_of(access) == BrokerAddress(
+    assert BrokerAddress.of(access) == BrokerAddress(
         "broker.example", 8883, "u", "p", tls=True, tls_material=TlsMaterial("CA", "CERT", "KEY")
     )
-    assert address_of(BrokerAccess(broker_url="mqtt://u:p@h")) == BrokerAddress(
+    assert BrokerAddress.of(BrokerAccess(broker_url="mqtt://u:p@h")) == BrokerAddress(
         "h", 1883, "u", "p", tls_material=TlsMaterial()
     )
-    mixed = address_of(BrokerAccess(broker_url="mqtt://u:p@h", username="v", password="q"))  # noqa: S106
+    mixed = BrokerAddress.of(BrokerAccess(broker_url="mqtt://u:p@h", username="v", password="q"))  # noqa: S106
     assert (mixed.username, mixed.password) == ("v", "q")
 
 
 def test_certificates_for_an_address_without_tls_are_refused():
     """They would protect nothing."""
     with pytest.raises(SettingsError, match="mqtts://"):
-        address_of(BrokerAccess(broker_url="mqtt://h", ca="CA"))
+        BrokerAddress.of(BrokerAccess(broker_url="mqtt://h", ca="CA"))
     with pytest.raises(SettingsError, match="mqtts://"):
         redirected(BrokerAccess(broker_url="mqtts://h", ca="CA"), "mqtt://h")
 

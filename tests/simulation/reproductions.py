@@ -18,14 +18,12 @@ class Reproduction:
         name: what should be.
         promise: the one that was broken.
         unmended: the mutant that brings it back, if there is one.
-        open_in: where it is still to be mended; empty once it is.
     """
 
     name: str
     promise: str
     scenario: Scenario
     unmended: str = ""
-    open_in: str = ""
 
 
 REPRODUCTIONS = (

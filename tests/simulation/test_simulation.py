@@ -57,17 +57,7 @@ def _chunks() -> list[Any]:
     return [pytest.param(range(a, min(a + _CHUNK, _N_SEEDS)), id=f"seeds from {a}") for a in starts]
 
 
-@pytest.mark.parametrize(
-    "reproduction",
-    [
-        pytest.param(
-            item,
-            id=item.name,
-            marks=pytest.mark.xfail(reason=f"to be mended in {item.open_in}", strict=True) if item.open_in else (),
-        )
-        for item in REPRODUCTIONS
-    ],
-)
+@pytest.mark.parametrize("reproduction", [pytest.param(item, id=item.name) for item in REPRODUCTIONS])
 def test_what_was_found_stays_mended(reproduction: Reproduction):
     """Every bug that a simulation found, in as few steps as showed it."""
     error = broken(reproduction.scenario)
