@@ -2,13 +2,29 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
+import msgpack
 from pydantic_core import PydanticUndefined
 
 from federator.round import TRANSITIONS, AbandonReason
 from foltr.cli.main import EXIT_FAILED, EXIT_SETTINGS, EXIT_UNAVAILABLE
+from foltr.codec import encode
 from foltr.events import EVENTS_OF, MEANINGS, EventKind
-from foltr.messages import EXPLANATIONS, REACTIONS, DeviceReaction, ReceiptCode
+from foltr.identity import SigningKey
+from foltr.messages import (
+    EXPLANATIONS,
+    REACTIONS,
+    DenseDelta,
+    DeviceReaction,
+    EvolutionPair,
+    ModelUpdate,
+    PartDelta,
+    ReceiptCode,
+    UpdateBody,
+)
+from foltr.methods.bodies import BodySpec, pack_body
+from foltr.methods.registry import METHOD_NAMES, body_spec, parameters_of, ranker_for, training_for
 from foltr.settings import ENV_PREFIX, Settings
 from storage.tables import client_history, metadata, round_history
 
@@ -34,6 +50,14 @@ ABANDON_WORDS = {
     AbandonReason.TOO_FEW_CLIENTS: "fewer than `min_clients` did",
     AbandonReason.AGGREGATION_FAILED: "the updates could not be averaged, e.g. as the sum is too large for float32",
 }
+
+# Of what is sent under each method: MSLR's features, and the methods whose settings change it.
+N_FEATURES, HIDDEN = 136, 64
+SENT: list[tuple[str, dict[str, object]]] = [
+    *((method, {}) for method in METHOD_NAMES if method != "fedips"),
+    ("fedips", {"propensities": "known"}),
+    ("fedips", {"propensities": "estimated"}),
+]
 
 
 def settings_table() -> str:
@@ -79,6 +103,61 @@ def round_diagram() -> str:
     return "\n".join([*lines, "```"])
 
 
+def trainings_table() -> str:
+    lines = ["| method | `kind` | what else is announced |", "|---|---|---|"]
+    for method in METHOD_NAMES:
+        training = _training(method)
+        fields = ", ".join(f"`{name}`" for name in parameters_of(method) if name != "serp_length")
+        lines.append(f"| `{method}` | `{training.kind}` | {fields} |")
+    return "\n".join(lines)
+
+
+def bodies_table() -> str:
+    lines = [
+        "| method | ranker | `kind` | what is in it | bytes of the body | of the signed message | stored as |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for method, settings in SENT:
+        training = _training(method, **settings)
+        ranker = ranker_for("neural" if method == "fedper" else "linear", N_FEATURES, HIDDEN)
+        spec = body_spec(training, ranker)
+        body = _body(spec)
+        encoding, stored = pack_body(body)
+        update = ModelUpdate(
+            federation="default",
+            client_id="device-001",
+            update_id="0123456789abcdef" * 2,
+            round=100,
+            base_version=99,
+            n_interactions=5,
+            body=body,
+        )
+        n_body, n_message = len(msgpack.packb(body.model_dump())), len(encode(update, "", 2**57, SigningKey(bytes(32))))
+        shown = ", ".join([f"`{method}`", *(f"`{name} = {value}`" for name, value in settings.items())])
+        what = f"{spec.n_values:,} float32 values" if spec.n_values else "a seed and two metrics"
+        lines.append(
+            f"| {shown} | {ranker.kind} | `{body.kind}` | {what} | {n_body:,} | {n_message:,} | "
+            f"`{encoding}`, {len(stored):,} bytes |"
+        )
+    return "\n".join(lines)
+
+
+def _training(method: str, **settings: object) -> Any:
+    required = {name: 10 for name, default in parameters_of(method).items() if default == "required"}
+    return training_for(method, {**required, **settings}, interactions=5)
+
+
+def _body(spec: BodySpec) -> UpdateBody:
+    """A body as large as any of this federation."""
+    match spec.kind:
+        case "dense":
+            return DenseDelta(dim=spec.dim, values=bytes(4 * spec.n_values))
+        case "part":
+            return PartDelta(dim=spec.dim, start=spec.start, values=bytes(4 * spec.n_values))
+        case "evolution":
+            return EvolutionPair(seed=2**63 - 1, plus=0.5, minus=0.5)
+
+
 def tables() -> str:
     parts = []
     for table in (round_history, client_history, *metadata.sorted_tables):
@@ -90,7 +169,7 @@ def tables() -> str:
 
 SECTIONS = {
     "operations.md": {"settings": settings_table, "reasons": reasons_table},
-    "protocol.md": {"round": round_diagram},
+    "protocol.md": {"trainings": trainings_table, "bodies": bodies_table, "round": round_diagram},
     "errors.md": {"receipts": receipts_table, "events": events_table, "reasons": reasons_table, "exits": exits_table},
     "history.md": {"tables": tables},
 }

@@ -4,8 +4,15 @@
         serp = client.rank(features)
         client.record_clicks(serp, [0, 3])
 
-The clicks stay in the device's store. What leaves the device is, once a round: the delta of the weights and
-the number of interactions behind it.
+The clicks stay in the device's store, and so does what a method learns for this device alone. What leaves it, once a
+round, is one body (see `foltr.messages`) and how many interactions are behind it. By the announced method, it is
+
+- FPDGD, FedProx, FPDGD with personal weights: the delta of the shared weights (`DenseDelta`);
+- FPDGD with its paper's noise: the same, of clipped weights and with noise added;
+- FedPer: the delta of the hidden layer (`PartDelta`), not of this device's output weights;
+- FOLtR-ES: the seed of a perturbation and the mean of privatised metrics under it (`EvolutionPair`);
+- FedIPS, FedAvg: the delta of the ranker's weights (`DenseDelta`); where propensities are estimated, that of the
+  relevance function too. Propensities, estimated or given, stay here.
 """
 
 import asyncio
@@ -20,24 +27,23 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from broker.address import BrokerAddress
 from broker.link import InboundMessage, LastWill, MqttLink
 from edge_client.correspondence import Correspondence
+from edge_client.options import agreed_name, broker_address, checked_propensities, checked_seed
 from edge_client.outbox import Outbox
 from edge_client.participation import Participation
 from edge_client.serps import Serp, clicks_on, make_serp
 from edge_client.store import DeviceStore, PendingUpdate
 from edge_client.trainer import Trainer
-from edge_client.training import Learner, pdgd_learner
+from edge_client.training import Learner
 from edge_client.transfer import ModelInParts
 from foltr.codec import open_envelope
 from foltr.credentials import Credentials, read_credentials
-from foltr.errors import DataError, MessageError, SettingsError, UnavailableError
+from foltr.errors import DataError, MessageError, UnavailableError
 from foltr.logs import get_logger
 from foltr.messages import (
     MAX_CHUNKED_BYTES,
     Chunk,
-    DenseDelta,
     DeviceReaction,
     Leave,
     Manifest,
@@ -48,9 +54,8 @@ from foltr.messages import (
     ReceiptCode,
     RoundAnnouncement,
     UpdateReceipt,
-    pack_vector,
 )
-from foltr.topics import ClientTopic, Topics, check_name
+from foltr.topics import ClientTopic, Topics
 
 __all__ = ["EdgeClient", "Serp"]
 
@@ -72,11 +77,15 @@ class EdgeClient:
             anyone (``--allow-unsigned``) will listen.
         store: the device's own SQLite file; by default ``{federation}-{client_id}.sqlite`` in the working
             directory. ``":memory:"`` for a device that need not survive a restart.
-        explore: show samples of the ranker's Plackett-Luce distribution, which is what PDGD learns from;
-            False shows the best-scored documents.
+        explore: show what the announced method learns from, e.g. samples of the ranker's Plackett-Luce
+            distribution, or the lists of a perturbed ranker; False shows the best list the device knows, of which
+            FOLtR-ES learns nothing.
         max_interactions: how many interactions may wait on the device; beyond it the oldest are dropped.
-        seed: of the sampled rankings; None takes fresh entropy.
-        learner: how one interaction changes the weights; PDGD unless a test says otherwise.
+        seed: of everything the device draws; None takes fresh entropy, and what must be drawn the same after a
+            restart comes from the store.
+        learner: how one interaction changes the weights; None, except in tests: by the announced method.
+        propensities: (k,) in (0, 1], how likely this user examines each position, where the application knows it
+            and the method (FedIPS) asks. Never sent.
         give_up_after_s: how long the broker may be away before `wait_connected` and `next_round` fail for
             good; None: for ever. Ranking and recording go on all the same.
     """
@@ -92,23 +101,25 @@ class EdgeClient:
         explore: bool = True,
         max_interactions: int = 10_000,
         seed: int | None = None,
-        learner: Learner = pdgd_learner,
+        learner: Learner | None = None,
+        propensities: npt.ArrayLike | None = None,
         give_up_after_s: float | None = None,
     ) -> None:
         if isinstance(credentials, str | Path):
             credentials = read_credentials(Path(credentials), "device")
         named = (None, None) if credentials is None else (credentials.federation, credentials.name)
-        self.federation = federation = _agreed("federation", federation, named[0])
-        self.client_id = client_id = _agreed("client_id", client_id, named[1])
+        self.federation = federation = agreed_name("federation", federation, named[0])
+        self.client_id = client_id = agreed_name("client_id", client_id, named[1])
         self._explore = explore
-        self._rng = np.random.default_rng(seed)
+        self._rng = np.random.default_rng(checked_seed(seed))
+        propensities = checked_propensities(propensities)
         self._wake = asyncio.Event()
         self._news = asyncio.Condition()
         self._agent: asyncio.Task[None] | None = None
         topics = Topics(federation)
         # Before the store is opened: an address or a certificate that cannot be used leaves nothing locked behind.
         self._link = MqttLink(
-            _address(broker, credentials),
+            broker_address(broker, credentials),
             client_id=f"foltr:{federation}:{client_id}",  # no name holds a colon, so no two share an id
             subscriptions=(topics.model, topics.round, topics.client(client_id, ClientTopic.INBOX)),
             on_message=self._received,
@@ -129,7 +140,14 @@ class EdgeClient:
         self._letters = letters = Correspondence(federation, client_id, credentials, self._store)
         self._participation = Participation(client_id, letters.signed_pending_update(), random.Random(seed))  # noqa: S311
         self._model_in_parts = ModelInParts()
-        self._trainer = Trainer(self._store, learner)
+        self._trainer = Trainer(
+            self._store,
+            self._participation,
+            self._rng,
+            learner=learner,
+            device_seed=self._store.device_seed() if seed is None else seed,
+            propensities=propensities,
+        )
         enrolment = None if credentials is None else credentials.enrolment_bytes
         self._outbox = Outbox(self._link, letters, self._participation, self._model_in_parts, enrolment)
         self._left = asyncio.Event()
@@ -166,6 +184,12 @@ class EdgeClient:
         return None if self._trainer.copy is None else self._trainer.copy.base_version
 
     @property
+    def serp_length(self) -> int:
+        """How many documents the federation asks to show; 10 before it does."""
+        round_ = self._participation.round
+        return PdgdTraining().serp_length if round_ is None else round_.training.serp_length
+
+    @property
     def n_waiting(self) -> int:
         """Interactions on the device that are in no update yet."""
         return self._store.n_waiting()
@@ -175,7 +199,7 @@ class EdgeClient:
 
         Args:
             features: (documents, features), finite, normalised as the federation's devices agreed to.
-            k: how many to show; by default what the federation announces (10 before it does).
+            k: how many to show; by default `serp_length`.
 
         Raises:
             DataError: not a non-empty finite matrix, or not of the ranker's number of features, or so large that
@@ -183,9 +207,8 @@ class EdgeClient:
         """
         return make_serp(
             features,
-            self._training_settings.serp_length if k is None else k,
-            None if self._trainer.copy is None else self._trainer.copy.weights,
-            self.model_version,
+            self.serp_length if k is None else k,
+            self._trainer.copy,
             self._rng if self._explore else None,
         )
 
@@ -201,15 +224,12 @@ class EdgeClient:
         if serp in self._recorded:  # the store forgets a list once its update counts
             return
         n_dropped = self._store.n_dropped
-        interaction = self._store.add_interaction(serp.serp_id, serp.features, serp.ranking, clicks)
+        interaction = self._store.add_interaction(
+            serp.serp_id, serp.features, serp.ranking, clicks, serp.variant, serp.model_version
+        )
         self._recorded.add(serp)
         if interaction is not None:
-            self._trainer.take_new(
-                interaction,
-                self._training_settings,
-                in_order=self._store.n_dropped == n_dropped,
-                is_pending=self._participation.pending is not None,
-            )
+            self._trainer.take_new(interaction, in_order=self._store.n_dropped == n_dropped)
             self._contribute()
 
     async def wait_connected(self, timeout_s: float = 30.0) -> None:
@@ -337,7 +357,7 @@ class EdgeClient:
     def _take_round(self, round_: RoundAnnouncement) -> None:
         if round_.federation == self.federation:
             self._participation.announced_round(round_, time.monotonic())
-            self._fold_waiting()
+            self._trainer.catch_up()
             self._contribute()
 
     def _take_manifest(self, manifest: Manifest) -> None:
@@ -358,7 +378,7 @@ class EdgeClient:
                 self._store.put_model(payload)
             except DataError as error:
                 log.warning("model_not_stored", cause=str(error))  # it serves until the next start
-            self._start_training(model)
+            self._trainer.catch_up()
             self._contribute()
 
     def _take_update_receipt(self, receipt: UpdateReceipt) -> None:
@@ -381,7 +401,9 @@ class EdgeClient:
             self.n_updates_counted += 1
         elif reaction is DeviceReaction.DISCARD:
             log.error("update_refused", client_id=self.client_id, code=receipt.code, detail=receipt.detail)
-        self._fold_waiting()
+        else:
+            self._trainer.given_back()
+        self._trainer.catch_up()
         self._contribute()
 
     def _take_membership_receipt(self, receipt: MembershipReceipt) -> None:
@@ -397,11 +419,6 @@ class EdgeClient:
 
     # --- training -------------------------------------------------------------------------------------------
 
-    @property
-    def _training_settings(self) -> PdgdTraining:
-        round_ = self._participation.round
-        return PdgdTraining() if round_ is None else round_.training
-
     def _restore_model(self) -> None:
         stored = self._store.model()
         if stored is None:
@@ -413,36 +430,29 @@ class EdgeClient:
             return
         self._model_in_parts.has(stored)
         self._participation.announced_model(model)
-        self._start_training(model)
-
-    def _start_training(self, model: ModelAnnouncement) -> None:
-        self._trainer.begin(model)
-        self._fold_waiting()
-
-    def _fold_waiting(self) -> None:
-        is_pending = self._participation.pending is not None
-        self._trainer.fold_waiting(self._training_settings, is_pending=is_pending)
+        self._trainer.catch_up()
 
     def _contribute(self) -> None:
         """Make an update if a round is open and enough was learned."""
-        training, round_ = self._trainer.copy, self._participation.round
-        if training is None or round_ is None or not self._participation.may_contribute():
+        copy, round_ = self._trainer.copy, self._participation.round
+        if copy is None or round_ is None or not self._participation.may_contribute():
             return
-        ids = training.interaction_ids
-        if training.base_version != round_.base_version or len(ids) < round_.training.min_interactions:
+        body = self._trainer.body()
+        if body is None:
             return
         update = ModelUpdate(
             federation=self.federation,
             client_id=self.client_id,
             update_id=uuid.uuid4().hex,
             round=round_.round,
-            base_version=round_.base_version,
-            n_interactions=len(ids),
-            body=DenseDelta(dim=training.dim, values=pack_vector(training.delta())),
+            base_version=copy.base_version,
+            n_interactions=len(copy.interaction_ids),
+            body=body,
         )
-        pending = PendingUpdate(update.update_id, update.round, self._letters.seal(update, ClientTopic.UPDATES))
+        payload = self._letters.seal(update, ClientTopic.UPDATES)
+        pending = PendingUpdate(update.update_id, update.round, payload, self._trainer.local_state())
         try:
-            self._store.put_update(pending, ids)
+            self._store.put_update(pending, copy.interaction_ids)
         except DataError as error:
             log.error("update_not_stored", cause=str(error))  # noqa: TRY400 (tried again at the next occasion)
             return
@@ -465,22 +475,3 @@ class EdgeClient:
                     await self._wake.wait()
             except TimeoutError:
                 pass
-
-
-def _agreed(name: str, given: str | None, of_credentials: str | None) -> str:
-    """What was given, or what the credentials say; SettingsError where neither, or the two differ."""
-    if given is not None and of_credentials is not None and given != of_credentials:
-        raise SettingsError(f"{name}: {given!r} was given, but the credentials are for {of_credentials!r}")
-    chosen = given if given is not None else of_credentials
-    if chosen is None:
-        raise SettingsError(f"{name}: name it, or give credentials, which do")
-    return check_name(name, chosen)
-
-
-def _address(broker: str | None, credentials: Credentials | None) -> BrokerAddress:
-    if credentials is not None:
-        access = credentials.broker
-        return BrokerAddress.of(access if broker is None else access.model_copy(update={"broker_url": broker}))
-    if broker is None:
-        raise SettingsError("broker: give the broker's address, or credentials, which hold it")
-    return BrokerAddress.parse(broker)

@@ -4,6 +4,8 @@ Every connection is a session. Its nonces are above those of the session before,
 was recorded earlier; its last will, signed before it begins, is above everything else in it.
 """
 
+from dataclasses import replace
+
 from broker.link import InboundMessage, LastWill
 from edge_client.store import DeviceStore, PendingUpdate
 from foltr.codec import Envelope, Sealer, open_envelope
@@ -87,7 +89,7 @@ class Correspondence:
             self._store.remove_update(pending.update_id, keep_interactions=True)
             return None
         self._store.reseal_update(pending.update_id, payload)
-        return PendingUpdate(pending.update_id, pending.round, payload)
+        return replace(pending, payload=payload)
 
     def _store_session(self, session: int) -> None:
         try:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from edge_client.training import WorkingCopy
 from foltr.errors import DataError
-from foltr.rankers import rank_by_score, sample_plackett_luce, score
+from foltr.rankers import rank_by_score, sample_plackett_luce
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,27 +19,28 @@ class Serp:
     Attributes:
         ranking: (shown,) int64, indices into the candidates given to `EdgeClient.rank`, best first.
         model_version: the global model behind it; None before the first one arrived.
+        variant: which of the method's rankers made it (see `Interaction`).
     """
 
     serp_id: str
     ranking: npt.NDArray[np.int64]
     model_version: int | None
     features: npt.NDArray[np.float32]
+    variant: int = 0
 
 
 def make_serp(
     features: npt.ArrayLike,
     k: int,
-    weights: npt.NDArray[np.float64] | None,
-    model_version: int | None,
+    copy: WorkingCopy | None,
     rng: np.random.Generator | None,
 ) -> Serp:
     """A list of ``k`` of the candidates, or of all if they are fewer.
 
     Args:
         features: (documents, features), finite.
-        weights: (features,) of the ranker; None before there is one: then all score alike.
-        rng: of the Plackett-Luce sample; None shows the best-scored documents.
+        copy: what ranks; None before the first model: then all documents score alike.
+        rng: of what the method explores by; None shows the best list it knows.
 
     Raises:
         DataError: ``k`` is below 1, or ``features`` cannot be ranked.
@@ -46,18 +48,15 @@ def make_serp(
     matrix = _as_features(features)
     if k < 1:
         raise DataError(f"k: {k} documents to show; at least 1 is needed")
-    if weights is None:
-        scores = np.zeros(len(matrix), np.float32)
-    elif matrix.shape[1] != len(weights):
-        raise DataError(f"features: {matrix.shape[1]} columns, but the federation's ranker has {len(weights)}")
-    else:
-        with np.errstate(over="ignore", invalid="ignore"):  # told as an error instead
-            scores = score(weights, matrix)
-        if not np.isfinite(scores).all():
-            raise DataError("features: too large, the scores are not finite; normalise them to [0, 1]")
     shown = min(k, len(matrix))
-    ranking = rank_by_score(scores, shown) if rng is None else sample_plackett_luce(scores, shown, rng)
-    return Serp(uuid.uuid4().hex, ranking, model_version, matrix)
+    if copy is None:
+        alike = np.zeros(len(matrix), np.float32)
+        ranking = rank_by_score(alike, shown) if rng is None else sample_plackett_luce(alike, shown, rng)
+        return Serp(uuid.uuid4().hex, ranking, None, matrix)
+    if matrix.shape[1] != copy.n_features:
+        raise DataError(f"features: {matrix.shape[1]} columns, but the federation's ranker has {copy.n_features}")
+    ranking, variant = copy.ranker.rank(matrix, shown, rng)
+    return Serp(uuid.uuid4().hex, ranking, copy.base_version, matrix, variant)
 
 
 def clicks_on(serp: Serp, clicked: Sequence[int]) -> npt.NDArray[np.bool_]:

@@ -1,35 +1,52 @@
 """A simulated user: queries from a ranking dataset, clicks from a click model, through the same SDK."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edge_client.client import EdgeClient
-from foltr.click_models import ClickModel, simulate_clicks
+from foltr.click_models import ClickModel, clicks_from_draws, personal
 from foltr.datasets import RankingDataset
 
 
-@dataclass
 class SimulatedUser:
-    """Issues random queries of ``dataset`` and clicks as ``click_model`` says.
+    """Issues random queries of ``dataset`` and clicks as its click model says.
+
+    Args:
+        click_models: one or several; of several, one is drawn for each interaction.
+        rng: draws what is personal about the click models now, and then one block for each interaction, as the
+            simulator's users do (see `foltr.streams`).
+        queries: (n,) indices of the queries that it may issue; None: all of ``dataset``.
 
     Attributes:
         n_interactions: how many result lists it has seen.
     """
 
-    client: EdgeClient
-    dataset: RankingDataset
-    click_model: ClickModel
-    rng: np.random.Generator
-    n_interactions: int = 0
+    def __init__(
+        self,
+        client: EdgeClient,
+        dataset: RankingDataset,
+        click_models: ClickModel | Sequence[ClickModel],
+        rng: np.random.Generator,
+        queries: NDArray[np.int64] | None = None,
+    ) -> None:
+        self._client = client
+        self._dataset = dataset
+        models = (click_models,) if isinstance(click_models, ClickModel) else click_models
+        self._click_models = tuple(personal(model, rng) for model in models)
+        self._rng = rng
+        self._queries = np.arange(dataset.n_queries) if queries is None else queries
+        self.n_interactions = 0
 
     def interact(self) -> None:
         """One query: see a result list, click or not."""
-        query = self.dataset.query(int(self.rng.integers(self.dataset.n_queries)))
-        serp = self.client.rank(query.features)
-        clicks = simulate_clicks(self.click_model, query.relevance[serp.ranking], self.rng)
-        self.client.record_clicks(serp, np.flatnonzero(clicks).tolist())
+        draws = self._rng.random(2 + 2 * self._client.serp_length)
+        query = self._dataset.query(int(self._queries[int(draws[0] * len(self._queries))]))
+        click_model = self._click_models[int(draws[1] * len(self._click_models))]
+        serp = self._client.rank(query.features)
+        clicks = clicks_from_draws(click_model, query.relevance[serp.ranking], draws[2:])
+        self._client.record_clicks(serp, np.flatnonzero(clicks).tolist())
         self.n_interactions += 1
 
     async def take_part(
@@ -50,7 +67,7 @@ class SimulatedUser:
         """
         seen = newest = 0
         while n_rounds is None or seen < n_rounds:
-            round_ = await self.client.next_round(after=newest, timeout_s=round_timeout_s)
+            round_ = await self._client.next_round(after=newest, timeout_s=round_timeout_s)
             if not round_.open:
                 break
             newest = round_.round
@@ -59,5 +76,5 @@ class SimulatedUser:
                 on_round(newest)
             for _ in range(interactions_per_round):
                 self.interact()
-        await self.client.wait_settled(timeout_s=10.0)
+        await self._client.wait_settled(timeout_s=10.0)
         return seen

@@ -3,24 +3,30 @@
 One SQLite file, by the standard library alone. Every change is one transaction and, by default, on disk when
 the call returns, so that a device that loses power loses nothing it was told is recorded. What must never
 happen is one interaction in two counted updates: an update takes its interactions in the same transaction
-that stores it, and they are deleted in the same transaction that removes it.
+that stores it, and they are deleted in the same transaction that removes it. A method's local state goes the
+same way: it becomes the device's own in the transaction that spends the interactions it was learned from.
 """
 
 import contextlib
 import os
+import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from foltr.errors import DataError, SettingsError
+from foltr.interactions import Interaction
 
-_SCHEMA_VERSION = 1
-_SCHEMA = """
+__all__ = ["DeviceStore", "Interaction", "PendingUpdate"]
+
+# What leads from version i to version i + 1 of the file. Only ever added to.
+_UPGRADES = (
+    """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
 CREATE TABLE interactions (
     id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used again: the agent remembers by it what it has learned
@@ -37,32 +43,30 @@ CREATE TABLE pending_update (
     round INTEGER NOT NULL,
     payload BLOB NOT NULL
 ) STRICT;
-"""
-
-
-@dataclass(frozen=True)
-class Interaction:
-    """One shown result list and the clicks on it.
-
-    Attributes:
-        features: (documents, features) float32, all candidates, not only the shown ones.
-        ranking: (shown,) int64, indices into ``features``, best first.
-        clicks: (shown,) bool.
+""",
+    # variant and base_version: which of a method's rankers showed the list, and of which global model.
+    # local_state: of the method, with what the update holds learned; never sent.
     """
-
-    id: int
-    features: npt.NDArray[np.float32]
-    ranking: npt.NDArray[np.int64]
-    clicks: npt.NDArray[np.bool_]
+ALTER TABLE interactions ADD COLUMN variant INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE interactions ADD COLUMN base_version INTEGER NULL;
+ALTER TABLE pending_update ADD COLUMN local_state BLOB NULL;
+""",
+)
+_SCHEMA_VERSION = len(_UPGRADES)
 
 
 @dataclass(frozen=True)
 class PendingUpdate:
-    """An update that has no receipt yet, as the bytes that are sent until it has one."""
+    """An update that has no receipt yet, as the bytes that are sent until it has one.
+
+    Attributes:
+        local_state: what the device keeps to itself of what it learned, if its method has such a thing.
+    """
 
     update_id: str
     round: int
     payload: bytes
+    local_state: bytes | None = field(default=None, repr=False)
 
 
 class DeviceStore:
@@ -102,31 +106,35 @@ class DeviceStore:
         features: npt.NDArray[np.float32],
         ranking: npt.NDArray[np.int64],
         clicks: npt.NDArray[np.bool_],
+        variant: int = 0,
+        base_version: int | None = None,
     ) -> Interaction | None:
-        """Store an interaction; None if this result list is stored already."""
+        """Store an interaction; None if this result list is stored already. The arguments are `Interaction`'s."""
         values = (
             serp_id,
             len(features),
             features.astype("<f4", copy=False).tobytes(),
             ranking.astype("<i8", copy=False).tobytes(),
             clicks.astype("u1").tobytes(),
+            variant,
+            base_version,
         )
         with self._transaction() as cursor:
             cursor.execute(
-                "INSERT OR IGNORE INTO interactions (serp_id, n_documents, features, ranking, clicks) "
-                "VALUES (?, ?, ?, ?, ?)",
+                "INSERT OR IGNORE INTO interactions "
+                "(serp_id, n_documents, features, ranking, clicks, variant, base_version) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 values,
             )
             row_id = cursor.lastrowid
             if cursor.rowcount != 1 or row_id is None:
                 return None
             self._make_room(cursor)
-            return Interaction(row_id, features, ranking, clicks)
+            return Interaction(row_id, features, ranking, clicks, variant, base_version)
 
     def waiting_interactions(self, limit: int) -> list[Interaction]:
         """The oldest interactions that no update holds."""
         rows = self._db.execute(
-            "SELECT id, n_documents, features, ranking, clicks FROM interactions "
+            "SELECT id, n_documents, features, ranking, clicks, variant, base_version FROM interactions "
             "WHERE update_id IS NULL ORDER BY id LIMIT ?",
             (limit,),
         )
@@ -144,15 +152,15 @@ class DeviceStore:
     # --- the unsent update ----------------------------------------------------------------------------------
 
     def put_update(self, update: PendingUpdate, interaction_ids: Sequence[int]) -> None:
-        """Make ``update`` the pending one, holding these interactions.
+        """Make ``update`` the pending one, holding these interactions; its local state is kept with it.
 
         Raises:
             DataError: one of them is not waiting any more; nothing is changed.
         """
         with self._transaction() as cursor:
             cursor.execute(
-                "INSERT INTO pending_update (only_one, update_id, round, payload) VALUES (1, ?, ?, ?)",
-                (update.update_id, update.round, update.payload),
+                "INSERT INTO pending_update (only_one, update_id, round, payload, local_state) VALUES (1, ?, ?, ?, ?)",
+                (update.update_id, update.round, update.payload, update.local_state),
             )
             cursor.executemany(
                 "UPDATE interactions SET update_id = ? WHERE id = ? AND update_id IS NULL",
@@ -165,29 +173,54 @@ class DeviceStore:
                 )
 
     def pending_update(self) -> PendingUpdate | None:
-        row = self._db.execute("SELECT update_id, round, payload FROM pending_update").fetchone()
+        row = self._db.execute("SELECT update_id, round, payload, local_state FROM pending_update").fetchone()
         return None if row is None else PendingUpdate(*row)
 
     def remove_update(self, update_id: str, *, keep_interactions: bool) -> None:
-        """The update has its receipt: spend its interactions, or give them back to be trained on again."""
+        """The update has its receipt: spend its interactions, or give them back to be trained on again.
+
+        Where they are spent, what was learned from them stays: the update's local state is the device's from now on.
+        What a variant of the ranker earned is spent by being sent: told again with fresh noise, it would say more than
+        the noise allows.
+        """
         with self._transaction() as cursor:
+            if not keep_interactions:
+                cursor.execute(
+                    "INSERT OR REPLACE INTO meta (key, value) SELECT 'local_state', local_state FROM pending_update "
+                    "WHERE update_id = ? AND local_state IS NOT NULL",
+                    (update_id,),
+                )
             cursor.execute("DELETE FROM pending_update WHERE update_id = ?", (update_id,))
             if keep_interactions:
-                cursor.execute("UPDATE interactions SET update_id = NULL WHERE update_id = ?", (update_id,))
-            else:
-                cursor.execute("DELETE FROM interactions WHERE update_id = ?", (update_id,))
+                cursor.execute(
+                    "UPDATE interactions SET update_id = NULL WHERE update_id = ? AND variant = 0", (update_id,)
+                )
+            cursor.execute("DELETE FROM interactions WHERE update_id = ?", (update_id,))
 
     def reseal_update(self, update_id: str, payload: bytes) -> None:
         """The same update in other bytes, e.g. signed with another key."""
         with self._transaction() as cursor:
             cursor.execute("UPDATE pending_update SET payload = ? WHERE update_id = ?", (payload, update_id))
 
+    def local_state(self) -> bytes | None:
+        """What the newest update left on the device: of the pending one, or else of the last that was settled."""
+        row = self._db.execute(
+            "SELECT coalesce((SELECT local_state FROM pending_update), "
+            "(SELECT value FROM meta WHERE key = 'local_state'))"
+        ).fetchone()
+        return None if row[0] is None else bytes(row[0])
+
+    # --- what is the device's own -------------------------------------------------------------------------------
+
+    def device_seed(self) -> int:
+        """63 bits, drawn when the store was made: what a method draws by them is the same after a restart."""
+        return int.from_bytes(self._meta("device_seed") or b"", "big")
+
     # --- sessions -------------------------------------------------------------------------------------------
 
     def newest_session(self) -> int:
         """The highest session that was begun on this device; 0 before the first."""
-        row = self._db.execute("SELECT value FROM meta WHERE key = 'session'").fetchone()
-        return 0 if row is None else int.from_bytes(row[0], "big")
+        return int.from_bytes(self._meta("session") or b"", "big")
 
     def put_session(self, session: int) -> None:
         """Remember a session before anything is sent in it: later ones must be higher, whatever the clock says."""
@@ -204,10 +237,13 @@ class DeviceStore:
             cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('model', ?)", (announcement,))
 
     def model(self) -> bytes | None:
-        row = self._db.execute("SELECT value FROM meta WHERE key = 'model'").fetchone()
-        return None if row is None else bytes(row[0])
+        return self._meta("model")
 
     # --- helpers --------------------------------------------------------------------------------------------
+
+    def _meta(self, key: str) -> bytes | None:
+        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else bytes(row[0])
 
     def _prepare(self, path: str, client_id: str, federation: str) -> None:
         # Two processes on one store would each train on the same clicks. The lock ends with the process.
@@ -215,22 +251,26 @@ class DeviceStore:
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, _SCHEMA_VERSION):
+        if version not in range(_SCHEMA_VERSION + 1):
             raise SettingsError(
-                f"store: {path} is of version {version}, this software reads {_SCHEMA_VERSION}; upgrade it"
+                f"store: {path} is of version {version}, this software reads up to {_SCHEMA_VERSION}; upgrade it"
             )
         owner = f"{federation}/{client_id}".encode()
         with self._transaction() as cursor:
-            if version == 0:
-                for statement in _SCHEMA.split(";\n"):
+            for upgrade in _UPGRADES[version:]:
+                for statement in upgrade.split(";\n"):
                     cursor.execute(statement)
-                cursor.execute("INSERT INTO meta (key, value) VALUES ('owner', ?)", (owner,))
+            if version < _SCHEMA_VERSION:
                 cursor.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+                seed = secrets.randbits(63).to_bytes(8, "big")
+                cursor.executemany(
+                    "INSERT OR IGNORE INTO meta (key, value) VALUES (?, ?)", [("owner", owner), ("device_seed", seed)]
+                )
             stored = bytes(cursor.execute("SELECT value FROM meta WHERE key = 'owner'").fetchone()[0])
-        if stored != owner:
-            raise SettingsError(
-                f"store: {path} belongs to {stored.decode()}, not to {owner.decode()}; one store per client"
-            )
+            if stored != owner:  # and then it is not upgraded either
+                raise SettingsError(
+                    f"store: {path} belongs to {stored.decode()}, not to {owner.decode()}; one store per client"
+                )
 
     def _make_room(self, cursor: sqlite3.Cursor) -> None:
         n_stored = cursor.execute("SELECT count(*) FROM interactions").fetchone()[0]
@@ -269,10 +309,20 @@ def _create_private(path: str) -> None:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
-def _interaction(row_id: int, n_documents: int, features: bytes, ranking: bytes, clicks: bytes) -> Interaction:
+def _interaction(
+    row_id: int,
+    n_documents: int,
+    features: bytes,
+    ranking: bytes,
+    clicks: bytes,
+    variant: int,
+    base_version: int | None,
+) -> Interaction:
     return Interaction(
         row_id,
         np.frombuffer(features, "<f4").reshape(n_documents, -1),
         np.frombuffer(ranking, "<i8"),
         np.frombuffer(clicks, "u1").astype(np.bool_),
+        variant,
+        base_version,
     )

@@ -1,70 +1,171 @@
-"""Local training: fold the waiting interactions, in order, into the global model.
+"""The device's working copy of the global model: what lists are ranked by and what learns from clicks.
 
-The result depends on the base model and the interactions alone, so it can be dropped and made again.
+The announced method's device part (`foltr.methods`) does both. It needs a round's announcement for its settings; as
+long as there is none, or it cannot be used, lists are ranked by the global model as it is.
 """
 
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
-from edge_client.store import Interaction
-from foltr.errors import DataError
-from foltr.messages import PdgdTraining
-from foltr.pdgd import pdgd_step
+from foltr.errors import DataError, SettingsError
+from foltr.interactions import Interaction
+from foltr.messages import ModelAnnouncement, UpdateBody, unpack_vector
+from foltr.methods.base import Device, DeviceContext, checked_scores, checked_weights
+from foltr.methods.fpdgd import dense_delta
+from foltr.methods.registry import AnyTraining, Ranker, make_device, n_auxiliary
+from foltr.rankers import rank_by_score, sample_plackett_luce
 
-# Half of float32's range: the difference to the global weights, which may be as large, still fits.
-_LARGEST_WEIGHT = float(np.finfo(np.float32).max) / 2
+
+class Ranks(Protocol):
+    """What a `Device` and the bare model have in common."""
+
+    @property
+    def weights(self) -> NDArray[np.float64]: ...
+
+    def rank(
+        self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
+    ) -> tuple[NDArray[np.int64], int]: ...
 
 
 class Learner(Protocol):
-    """One step of learning from one interaction."""
+    """One step of learning from one interaction, in place of a method's, e.g. in a test that counts."""
 
     def __call__(
-        self, weights: npt.NDArray[np.float64], interaction: Interaction, training: PdgdTraining
-    ) -> npt.NDArray[np.float64]:
+        self, weights: NDArray[np.float64], interaction: Interaction, training: AnyTraining
+    ) -> NDArray[np.float64]:
         """The weights (d,) after the step; ``weights`` itself stays as it is."""
 
 
-def pdgd_learner(
-    weights: npt.NDArray[np.float64], interaction: Interaction, training: PdgdTraining
-) -> npt.NDArray[np.float64]:
-    """One PDGD step (fpdgd-2021, Algorithm 1)."""
-    stepped = pdgd_step(weights, interaction.features, interaction.ranking, interaction.clicks, training.learning_rate)
-    return stepped.astype(np.float64, copy=False)
-
-
-class LocalTraining:
-    """The device's working copy of one global model.
+@dataclass
+class WorkingCopy:
+    """A global model on this device.
 
     Attributes:
-        weights: (d,) float64, the global weights with every interaction in ``interaction_ids`` learned.
+        training: as announced with the newest round; None before one was seen.
+        device: what learns; None if ``training`` is None or cannot be used.
+        began_while_pending: an update waited for its receipt when this was made.
+        interaction_ids: what was learned, in order.
     """
 
-    def __init__(self, base_weights: npt.NDArray[np.float32], base_version: int, learner: Learner) -> None:
-        self.base_version = base_version
-        self._base = base_weights.astype(np.float64)
-        self._learner = learner
-        self.weights = self._base
-        self.interaction_ids: list[int] = []
+    model: ModelAnnouncement
+    training: AnyTraining | None
+    device: Device | None
+    began_while_pending: bool
+    interaction_ids: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._bare = BareModel(self.model.ranker, unpack_vector(self.model.weights))
 
     @property
-    def dim(self) -> int:
-        return len(self._base)
+    def ranker(self) -> Ranks:
+        return self._bare if self.device is None else self.device
 
-    def learn(self, interaction: Interaction, training: PdgdTraining) -> None:
-        """Learn one interaction.
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """(n_weights,) of the ranker, with what was learned."""
+        return self.ranker.weights
 
-        Raises:
-            DataError: it cannot be learned, e.g. because its features are too large; nothing is changed.
-        """
-        with np.errstate(over="ignore", invalid="ignore"):  # told as an error instead
-            stepped = self._learner(self.weights, interaction, training)
-        if not np.abs(stepped).max(initial=0.0) <= _LARGEST_WEIGHT:  # written so that NaN fails it too
-            raise DataError("a learning step ended in weights that are not finite or do not fit float32")
-        self.weights = stepped
+    @property
+    def base_version(self) -> int:
+        return self.model.version
+
+    @property
+    def n_features(self) -> int:
+        return self.model.ranker.n_features
+
+    def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:
+        """Learn one interaction; DataError if it cannot be learned, and then nothing is changed."""
+        if self.device is None:
+            raise RuntimeError("nothing is learned before a method is known")
+        if interaction.features.shape[1] != self.n_features:
+            raise DataError(f"{interaction.features.shape[1]} features; the federation's ranker has {self.n_features}")
+        self.device.learn(interaction, rng)
         self.interaction_ids.append(interaction.id)
 
-    def delta(self) -> npt.NDArray[np.float32]:
-        """(d,) float32: what was learned since the global model."""
-        return (self.weights - self._base).astype(np.float32)
+
+class BareModel:
+    """The global model as it is: it ranks and does not learn."""
+
+    def __init__(self, ranker: Ranker, weights: NDArray[np.float32]) -> None:
+        self._ranker = ranker
+        self._weights = weights[: ranker.n_weights]
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return self._weights.astype(np.float64)
+
+    def rank(
+        self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
+    ) -> tuple[NDArray[np.int64], int]:
+        """As `Device.rank`: a Plackett-Luce sample of the scores, or without ``rng`` the best-scored."""
+        return _plackett_luce(self._ranker, self._weights, features, k, rng), 0
+
+
+class LearnerDevice:
+    """A `Device` whose steps are a `Learner`'s, whatever the announced method."""
+
+    def __init__(self, learner: Learner, ranker: Ranker, base: NDArray[np.float32], training: AnyTraining) -> None:
+        self._learner = learner
+        self._ranker = ranker
+        self._training = training
+        self._base = base.astype(np.float64)
+        self._learned = self._base
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return self._learned[: self._ranker.n_weights]
+
+    def rank(
+        self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
+    ) -> tuple[NDArray[np.int64], int]:
+        return _plackett_luce(self._ranker, self.weights, features, k, rng), 0
+
+    def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:  # noqa: ARG002 (nothing is drawn)
+        with np.errstate(over="ignore", invalid="ignore"):  # told as an error instead
+            stepped = self._learner(self._learned, interaction, self._training)
+        self._learned = checked_weights(stepped)
+
+    def body(self, rng: np.random.Generator) -> UpdateBody:  # noqa: ARG002
+        return dense_delta(self._learned, self._base)
+
+    def local_state(self) -> bytes | None:
+        return None
+
+
+def device_for(model: ModelAnnouncement, training: AnyTraining, context: DeviceContext) -> Device:
+    """The announced method's device part; SettingsError where the announcements do not go together."""
+    expected = n_auxiliary(training, model.ranker)
+    if model.n_auxiliary != expected:
+        raise SettingsError(
+            f"the model has {model.n_auxiliary} values beside the ranker's, and the announced method {expected}"
+        )
+    return make_device(training, model.ranker, unpack_vector(model.weights), model.version, context)
+
+
+def marked(state: bytes | None, training: AnyTraining) -> bytes | None:
+    """A method's local state as it is kept: with the method in front, since another one would misread it."""
+    return None if state is None else _mark(training) + state
+
+
+def unmarked(kept: bytes | None, training: AnyTraining) -> bytes | None:
+    """What `marked` was given; None where that was a state of another method."""
+    mark = _mark(training)
+    return kept.removeprefix(mark) if kept is not None and kept.startswith(mark) else None
+
+
+def _mark(training: AnyTraining) -> bytes:
+    return training.kind.encode() + b"\n"
+
+
+def _plackett_luce(
+    ranker: Ranker,
+    weights: NDArray[np.floating],
+    features: NDArray[np.float32],
+    k: int,
+    rng: np.random.Generator | None,
+) -> NDArray[np.int64]:
+    scores = checked_scores(ranker, weights, features)
+    return rank_by_score(scores, k) if rng is None else sample_plackett_luce(scores, k, rng)

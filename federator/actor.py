@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
+import numpy as np
 import structlog
 
 from broker.intake import Arrival, BoundedIntake, IntakeLimits
@@ -24,10 +25,19 @@ from federator.outgoing import Announcer, ReceiptSender
 from federator.plan import FederationPlan
 from federator.reading import ChunkOffered, Limits, UpdateOffered, read_message
 from federator.round import AbandonReason, Aggregate, AskedClients, Pacing, Round, RoundPolicy, RoundState
-from foltr.aggregation import RunningMean, staleness_discount
+from foltr.aggregation import staleness_discount
 from foltr.errors import DataError, UnavailableError
 from foltr.failpoints import Failpoint, failpoint
-from foltr.messages import ModelAnnouncement, RoundAnnouncement, Selection, pack_vector, unpack_vector
+from foltr.messages import (
+    ModelAnnouncement,
+    NeuralRankerSpec,
+    RoundAnnouncement,
+    Selection,
+    pack_vector,
+    unpack_vector,
+)
+from foltr.methods.bodies import unpack_body
+from foltr.methods.registry import body_spec, initial_weights, make_aggregation, method_of, n_auxiliary
 from foltr.topics import Topics
 from storage.database import Database, is_transient
 from storage.federations import claim_federation, create_federation, get_federation
@@ -71,7 +81,7 @@ class FederationActor:
         self._receipts = receipts
         self._clock = clock
         self._topics = Topics(plan.federation)
-        self._limits = Limits(plan.n_features, plan.training.max_interactions)
+        self._limits = Limits(body_spec(plan.training, plan.ranker), plan.training.max_interactions)
         self._assembler = Assembler(self._topics, self._limits)
         self._intake = BoundedIntake(clock.now, self._sender_of, intake_limits or IntakeLimits())
         self._engine = Engine(plan)
@@ -90,15 +100,17 @@ class FederationActor:
 
     async def _start(self) -> None:
         plan, name, now = self._plan, self._plan.federation, self._clock.now()
-        initial = pack_vector([0.0] * plan.n_features)
+        initial = initial_weights(plan.training, plan.ranker, np.random.default_rng(plan.seed))
         await create_federation(
             self._db,
             name,
             plan.n_features,
             plan.ranker.kind,
-            initial,
+            pack_vector(initial),
             to_datetime(now),
             selection_seed=secrets.token_bytes(32),
+            method=method_of(plan.training),
+            hidden=plan.ranker.hidden if isinstance(plan.ranker, NeuralRankerSpec) else None,
         )
         self._epoch = await claim_federation(self._db, name)
         failpoint(Failpoint.FEDERATION_CLAIMED)
@@ -335,7 +347,7 @@ class FederationActor:
             await self._persist(lambda: begin_aggregation(self._db, name, epoch, number))
         failpoint(Failpoint.COLLECTING_STOPPED)
         try:
-            weights = await self._persist(lambda: self._mean_model(current))
+            weights, optimizer_state = await self._persist(lambda: self._next_model(current))
         except DataError as error:
             log.error("aggregation_failed", round=number, cause=str(error))  # noqa: TRY400 (told in one line)
             await self._abandon(current, AbandonReason.AGGREGATION_FAILED)
@@ -344,30 +356,44 @@ class FederationActor:
         now = self._clock.now()
         closed_at, version = to_datetime(now), self._newest_model.version + 1
         following, opening = self._engine.following(version, now)
-        await self._persist(lambda: complete_round(self._db, name, epoch, number, version, weights, closed_at, opening))
+        await self._persist(
+            lambda: complete_round(
+                self._db, name, epoch, number, version, weights, closed_at, opening, optimizer_state=optimizer_state
+            )
+        )
         failpoint(Failpoint.ROUND_COMPLETED)
         current.complete()
         self._model = ModelRow(
-            name, version, current.base_version, number, self._plan.n_features, weights, closed_at, published_at=None
+            name,
+            version,
+            current.base_version,
+            number,
+            self._plan.n_values,
+            weights,
+            closed_at,
+            published_at=None,
+            optimizer_state=optimizer_state,
         )
         self._engine.follow(following, version)
         self._announce()
         log.info("round_completed", round=number, model=version, n_updates=len(current.contributions))
 
-    async def _mean_model(self, current: Round) -> bytes:
-        """FedAvg over the stored updates, in order of client_id so that it repeats bit for bit.
+    async def _next_model(self, current: Round) -> tuple[bytes, bytes | None]:
+        """The model that the method makes of the stored updates, and the state of its optimiser after it.
 
-        In a buffered round each update is discounted by how old its base model is (FedBuff).
+        All of it follows from what is stored, the updates in order of client_id, so it repeats bit for bit. In a
+        buffered round each update is discounted by how old its base model is (FedBuff).
         """
-        mean = RunningMean(self._plan.n_features)
-        # Few at a time where they are large: the mean needs one.
-        page = max(1, min(256, _PAGE_BYTES // (4 * self._plan.n_features)))
-        async for row in stream_updates(self._db, self._plan.federation, current.number, page):
+        plan, base = self._plan, self._newest_model
+        aggregation = make_aggregation(plan.training, plan.ranker)
+        # Few at a time where they are large: one is needed.
+        page = max(1, min(256, _PAGE_BYTES // (4 * plan.n_values)))
+        async for row in stream_updates(self._db, plan.federation, current.number, page):
             staleness = current.base_version - row.base_version
             discount = staleness_discount(staleness, current.policy.staleness_exponent)
-            mean.add(unpack_vector(row.body), row.n_interactions, discount)
-        base = unpack_vector(self._newest_model.weights)
-        return pack_vector(mean.apply_to(base))
+            aggregation.add(unpack_body(row.encoding, row.body, plan.n_values), row.n_interactions, discount)
+        weights, optimizer_state = aggregation.finish(unpack_vector(base.weights), base.optimizer_state)
+        return pack_vector(weights), optimizer_state
 
     async def _abandon(self, current: Round, reason: AbandonReason) -> None:
         name, epoch, number = self._plan.federation, self._epoch, current.number
@@ -393,6 +419,7 @@ class FederationActor:
                 federation=self._plan.federation,
                 version=model.version,
                 ranker=self._plan.ranker,
+                n_auxiliary=n_auxiliary(self._plan.training, self._plan.ranker),
                 weights=model.weights,
             ),
             RoundAnnouncement(

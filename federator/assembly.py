@@ -21,7 +21,7 @@ from foltr.messages import Chunk, Manifest, ReceiptCode
 from foltr.topics import ClientTopic, Topics
 
 MAX_BYTES = 64 * 1024 * 1024
-# Beside its values an update has names, numbers and a signature.
+# Beside the values of a delta an update has names, numbers and a signature; one without a delta has no more.
 OVERHEAD_BYTES = 4096
 IDLE_S = 600.0
 # At rest for so long an assembly makes room for another: its device is resending with a pause, or gone.
@@ -53,7 +53,7 @@ class Assembler:
     def __init__(self, topics: Topics, limits: Limits, max_bytes: int = MAX_BYTES) -> None:
         self._topics = topics
         self._limits = limits
-        self._max_size = 4 * limits.n_features + OVERHEAD_BYTES
+        self._max_size = 4 * limits.spec.n_values + OVERHEAD_BYTES
         # One update always fits.
         self._max_bytes = max(max_bytes, self._max_size)
         self._by_client: OrderedDict[str, _Entry] = OrderedDict()  # the longest unused first

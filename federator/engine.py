@@ -23,7 +23,6 @@ from foltr.selection import cutoff, round_seed
 from foltr.topics import ClientTopic
 from storage.records import DeadlineChange, MembershipChange, NewEvent, NewUpdate, RoundOpening
 
-ENCODING = "dense_f32"
 Receipt = UpdateReceipt | MembershipReceipt
 # Event rows about refusals from one batch that name a client each; a batch has up to 500 messages.
 _MAX_REFUSALS = 50
@@ -145,8 +144,8 @@ class Engine:
                     update_id=offer.update_id,
                     base_version=offer.base_version,
                     n_interactions=reading.n_interactions,
-                    encoding=ENCODING,
-                    body=reading.values,
+                    encoding=reading.encoding,
+                    body=reading.body,
                     received_at=to_datetime(at),
                 )
             )

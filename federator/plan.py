@@ -1,18 +1,23 @@
 """What a federator is told at start: checked once, frozen, passed down."""
 
 from dataclasses import dataclass, field
+from typing import cast
 
 from federator.round import Pacing, RoundPolicy
 from foltr.errors import SettingsError
 from foltr.messages import MAX_DIM, LinearRankerSpec, PdgdTraining
+from foltr.methods.registry import AnyTraining, Ranker, check_method, n_auxiliary
 from foltr.topics import check_name
 
 
 @dataclass(frozen=True)
 class FederationPlan:
-    """One federation: its ranker, its rounds and how devices train.
+    """One federation: its ranker, its rounds, and its method.
 
     Args:
+        training: the method and its settings.
+        ranker: None stands for a linear one.
+        seed: of a neural ranker's first weights; None draws them freshly. A linear one begins with zeros.
         stop_after_round: stop once this round has ended; None goes on for ever.
         resume_grace_s: at least this long an open round stays open after a restart.
         database_patience_s: how long one transaction is retried while the database is away.
@@ -23,7 +28,9 @@ class FederationPlan:
     federation: str
     n_features: int
     policy: RoundPolicy = field(default_factory=RoundPolicy)
-    training: PdgdTraining = field(default_factory=PdgdTraining)
+    training: AnyTraining = field(default_factory=PdgdTraining)
+    ranker: Ranker = None  # type: ignore[assignment]  # there is one once the plan is made
+    seed: int | None = None
     stop_after_round: int | None = None
     resume_grace_s: float = 5.0
     database_patience_s: float = 60.0
@@ -34,6 +41,15 @@ class FederationPlan:
         policy = self.policy
         if not 1 <= self.n_features <= MAX_DIM:
             raise SettingsError(f"n_features: {self.n_features} is not between 1 and {MAX_DIM}")
+        if cast("Ranker | None", self.ranker) is None:
+            object.__setattr__(self, "ranker", LinearRankerSpec(n_features=self.n_features))
+        if self.ranker.n_features != self.n_features:
+            raise SettingsError(f"n_features: {self.n_features}, but the ranker's are {self.ranker.n_features}")
+        check_method(self.training, self.ranker)
+        if self.n_values > MAX_DIM:
+            raise SettingsError(f"n_features: {self.n_values} values in a model, which has at most {MAX_DIM}")
+        if self.seed is not None and self.seed < 0:
+            raise SettingsError(f"seed: {self.seed} is below 0")
         if policy.min_clients < 1:
             raise SettingsError(f"min_clients: {policy.min_clients} is below 1")
         if policy.max_clients < policy.min_clients:
@@ -61,5 +77,6 @@ class FederationPlan:
                 raise SettingsError(f"{name}: {seconds:g} is not between 0 and a day")
 
     @property
-    def ranker(self) -> LinearRankerSpec:
-        return LinearRankerSpec(n_features=self.n_features)
+    def n_values(self) -> int:
+        """How many values a model has: the ranker's weights, and what only training uses."""
+        return self.ranker.n_weights + n_auxiliary(self.training, self.ranker)

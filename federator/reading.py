@@ -6,14 +6,11 @@ Whose message it really is, is not decided here: that takes the client's key (`f
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from broker.link import InboundMessage
 from federator.round import Offer
 from foltr.codec import Envelope, open_envelope
 from foltr.errors import MessageError
 from foltr.messages import (
-    MAX_ABS_DELTA,
     MAX_CHUNKED_BYTES,
     MAX_MESSAGE_BYTES,
     Chunk,
@@ -24,8 +21,8 @@ from foltr.messages import (
     ReceiptCode,
     Status,
     payload_digest,
-    unpack_vector,
 )
+from foltr.methods.bodies import BodySpec, check_body, pack_body
 from foltr.topics import ClientTopic, Topics
 
 
@@ -46,9 +43,12 @@ class Signed:
 
 @dataclass(frozen=True)
 class UpdateOffered:
+    """An update that fits the federation, with its body as it is stored (see `foltr.methods.bodies`)."""
+
     offer: Offer
     n_interactions: int
-    values: bytes
+    encoding: str
+    body: bytes
     signed: Signed
     digest: bytes
 
@@ -102,7 +102,7 @@ Reading = UpdateOffered | MembershipAsked | ChunkOffered | OperatorSpoke | Refus
 class Limits:
     """What an update of the federation may be."""
 
-    n_features: int
+    spec: BodySpec
     max_interactions: int
 
 
@@ -169,13 +169,16 @@ def read_update(
         return refused(error)
     try:
         _check_sender(update, topics.federation, client_id)
-        _check_values(update, limits)
+        check_body(update.body, limits.spec)
+        _check_interactions(update, limits)
     except MessageError as error:
         return refused(error, update)
+    encoding, body = pack_body(update.body)
     return UpdateOffered(
         Offer(client_id, update.update_id, update.round, update.base_version),
         update.n_interactions,
-        update.body.values,
+        encoding,
+        body,
         Signed(topics.client(client_id, ClientTopic.UPDATES), envelope),
         payload_digest(payload),
     )
@@ -198,16 +201,7 @@ def _digest_of_refused(payload: bytes, topic: ClientTopic) -> bytes | None:
     return payload_digest(payload) if not kinds or kind in kinds else None
 
 
-def _check_values(update: ModelUpdate, limits: Limits) -> None:
-    if update.body.dim != limits.n_features:
-        raise MessageError(
-            ReceiptCode.WRONG_SHAPE, f"{update.body.dim} values; the ranker has {limits.n_features} features"
-        )
-    values = unpack_vector(update.body.values)
-    if not np.isfinite(values).all():
-        raise MessageError(ReceiptCode.NOT_FINITE, "the update holds NaN or infinity")
-    if np.abs(values).max() > MAX_ABS_DELTA:
-        raise MessageError(ReceiptCode.OUT_OF_RANGE, f"a weight changed by more than {MAX_ABS_DELTA:g}")
+def _check_interactions(update: ModelUpdate, limits: Limits) -> None:
     if update.n_interactions > limits.max_interactions:
         # It is the update's weight in the mean: a client must not give itself more than was announced. Stale, for
         # it may have been announced before the federator was started with other settings; the clicks are good.

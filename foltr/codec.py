@@ -156,9 +156,13 @@ def _unpack(data: bytes, what: str, longest_list: int) -> dict[str, Any]:
 
 def _first_problem(error: ValidationError) -> str:
     # Values are left out: they may be anything, and receipts and event rows should stay small.
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(_printable(str(part)) for part in first["loc"]) or "message"
-    return f"{place}: {first['msg']}"[:300]
+    problem = first["msg"]
+    if first["type"] == "union_tag_invalid":
+        # The only message of pydantic that repeats what was sent.
+        problem = f"its kind is none of {first['ctx']['expected_tags']}"
+    return f"{place}: {problem}"[:300]
 
 
 def _printable(name: str) -> str:

@@ -74,6 +74,60 @@ class RankingDataset:
         return Query(self.features[rows], self.relevance[rows])
 
 
+def label_scale(*datasets: RankingDataset) -> int:
+    """Return how many grades the sets' published label scale has: 3 (0 to 2) or 5 (0 to 4).
+
+    Raises:
+        DataError: there is a grade above 4.
+    """
+    highest = max(int(dataset.relevance.max()) for dataset in datasets)
+    if highest > 4:
+        raise DataError(f"{datasets[0].name}: grade {highest}; expected grades 0 to 2 or 0 to 4")
+    return 3 if highest <= 2 else 5
+
+
+def relabel(dataset: RankingDataset, relevance: NDArray[np.int16], name: str) -> RankingDataset:
+    """Return the same documents under other grades (docs,) int16; everything else is shared."""
+    return RankingDataset(name, dataset.features, relevance, dataset.offsets, dataset.query_ids)
+
+
+def select_queries(dataset: RankingDataset, queries: NDArray[np.int64]) -> RankingDataset:
+    """Return a copy of some queries, in the order given.
+
+    Args:
+        dataset: any set.
+        queries: (n,) int64 indices, at least one.
+
+    Raises:
+        DataError: an index that the set does not have, or none at all.
+    """
+    if len(queries) == 0 or queries.min() < 0 or queries.max() >= dataset.n_queries:
+        raise DataError(f"{dataset.name}: expected queries between 0 and {dataset.n_queries - 1}, at least one")
+    sizes = np.diff(dataset.offsets)[queries]
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    rows = np.arange(offsets[-1]) + np.repeat(dataset.offsets[queries] - offsets[:-1], sizes)
+    return RankingDataset(
+        dataset.name, dataset.features[rows], dataset.relevance[rows], offsets, dataset.query_ids[queries]
+    )
+
+
+def concatenate(first: RankingDataset, second: RankingDataset, name: str) -> RankingDataset:
+    """Return a copy of both sets' queries, those of ``first`` first.
+
+    Raises:
+        DataError: the sets differ in the number of features.
+    """
+    if first.n_features != second.n_features:
+        raise DataError(f"{first.name} has {first.n_features} features, {second.name} has {second.n_features}")
+    return RankingDataset(
+        name,
+        np.concatenate((first.features, second.features)),
+        np.concatenate((first.relevance, second.relevance)),
+        np.concatenate((first.offsets, second.offsets[1:] + first.offsets[-1])),
+        np.concatenate((first.query_ids, second.query_ids)),
+    )
+
+
 def cache_directory() -> Path:
     """Return where parsed and fetched data is kept: $FOLTR_CACHE, else the user's cache directory."""
     if explicit := os.environ.get("FOLTR_CACHE"):

@@ -67,7 +67,7 @@ EVENTS_OF: dict[ReceiptCode, tuple[EventKind, ...]] = {
     ReceiptCode.BAD_SIGNATURE: (_UPDATE, _MESSAGE, _ROSTER, _ORDER),
     ReceiptCode.NOT_ENROLLED: (_MESSAGE, _ROSTER, _ORDER),
     ReceiptCode.REVOKED: (_UPDATE, _MESSAGE),
-    ReceiptCode.REPLAYED: (_MESSAGE, _ROSTER, _ORDER),
+    ReceiptCode.REPLAYED: (_UPDATE, _MESSAGE, _ROSTER, _ORDER),
     ReceiptCode.NOT_SELECTED: (_UPDATE,),
     ReceiptCode.INCOMPLETE: (),
     ReceiptCode.BUSY: (EventKind.INTAKE_FULL, _UPDATE),

@@ -1,31 +1,37 @@
 """Reading LETOR text files: `<grade> qid:<query> <feature>:<value> ... # comment`, one document a line.
 
 Reading text is slow, so what was read is kept as arrays in a cache directory, keyed by the file's path, size
-and time of change and by how it was read. Parsing is scikit-learn's (extra `simulation`); it does not say
-which line is wrong, so a file that fails is read again, line by line, only to find out.
+and time of change and by how it was read. The first time, compiled code reads it (`foltr.letor_text`); without numba,
+and for a file in which that code meets anything unusual, the line reader does (`foltr.letor_lines`), which also tells
+the line that is wrong. Both give the same arrays: every numeral is the float64 that Python's ``float`` makes of it.
 """
 
 import contextlib
 import hashlib
 import json
-import math
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foltr.compiled import COMPILED
 from foltr.datasets import RankingDataset, cache_directory
-from foltr.errors import DataError, UnavailableError
+from foltr.errors import DataError
+from foltr.letor_lines import HIGHEST_FEATURE, LetorArrays, normalise_by_query, read_lines
+
+__all__ = ["RankingSplit", "assemble_split", "load_letor", "load_split", "normalise_by_query"]
 
 # Part of the cache key: raise it when the same text would give different arrays.
-_CACHE_FORMAT = 1
+_CACHE_FORMAT = 2
 _ARRAYS = ("features", "relevance", "offsets", "query_ids")
-_HIGHEST_GRADE = 62
-_LINE_FORM = "expected '<grade> qid:<integer> <feature>:<value> ...'"
+_CHUNK_BYTES = 1 << 22
+_DOCS_A_QUERY = 256  # to begin with
+_TOO_LARGE = "{path}: a feature is too large for float32; expected values up to 3e38"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +60,15 @@ def load_split(folder: Path, normalise: bool = True, cache_dir: Path | None = No
     folder = Path(folder)
     names = ["train", "test"] + (["vali"] if (folder / "vali.txt").exists() else [])
     sets = {name: load_letor(folder / f"{name}.txt", normalise, cache_dir) for name in names}
-    n_features = max(dataset.n_features for dataset in sets.values())
-    widened = {name: _widen(dataset, n_features) for name, dataset in sets.items()}
-    return RankingSplit(widened["train"], widened["test"], widened.get("vali"))
+    return assemble_split(sets["train"], sets["test"], sets.get("vali"))
+
+
+def assemble_split(train: RankingDataset, test: RankingDataset, vali: RankingDataset | None) -> RankingSplit:
+    """Return the sets as one split, all as wide as the widest."""
+    n_features = max(dataset.n_features for dataset in (train, test, vali) if dataset is not None)
+    return RankingSplit(
+        _widen(train, n_features), _widen(test, n_features), None if vali is None else _widen(vali, n_features)
+    )
 
 
 def load_letor(path: Path, normalise: bool = True, cache_dir: Path | None = None) -> RankingDataset:
@@ -77,7 +89,6 @@ def load_letor(path: Path, normalise: bool = True, cache_dir: Path | None = None
     Raises:
         DataError: the file cannot be read or a line is wrong; the message names file, line and what was
             expected.
-        UnavailableError: the extra `simulation` is not installed and the file is not in the cache.
     """
     path = Path(path)
     try:
@@ -99,122 +110,116 @@ def load_letor(path: Path, normalise: bool = True, cache_dir: Path | None = None
     return RankingDataset(name, **arrays)
 
 
-def normalise_by_query(features: NDArray[np.floating], offsets: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Scale each feature within each query to [0, 1]; a feature that is constant within a query becomes 0.
-
-    Args:
-        features: (docs, d) finite.
-        offsets: (queries + 1,) int64 row ranges.
-
-    Returns:
-        (docs, d) float32, C order. The arithmetic is done in float64: raw features reach 1e8, where float32
-        would round neighbours together before they are scaled apart.
-    """
-    scaled = np.empty(features.shape, np.float32)
-    for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        block = features[start:end].astype(np.float64)
-        low = block.min(axis=0)
-        span = block.max(axis=0) - low
-        np.subtract(block, low, out=block)
-        np.divide(block, span, out=block, where=span > 0.0)
-        scaled[start:end] = block
-    return scaled
-
-
-def _parse(path: Path, normalise: bool) -> dict[str, NDArray[Any]]:
+def _parse(path: Path, normalise: bool) -> LetorArrays:
+    arrays = None
     try:
-        from sklearn.datasets import load_svmlight_file
-    except ModuleNotFoundError as error:
-        raise UnavailableError("reading LETOR text needs scikit-learn: pip install 'foltr[simulation]'") from error
-    try:
-        with path.open("rb") as file:
-            sparse, grades, qids = load_svmlight_file(file, query_id=True, zero_based=False)
+        if COMPILED:
+            arrays = _read_compiled(path, normalise)
+        if arrays is None:
+            arrays = read_lines(path, normalise)
+            if not np.isfinite(arrays["features"]).all():
+                raise DataError(_TOO_LARGE.format(path=path))
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}; expected a LETOR text file") from error
-    except (ValueError, OverflowError, TypeError) as error:
-        _raise_for_bad_line(path)
-        raise DataError(f"{path}: {error}; {_LINE_FORM}") from error
-    if not _plausible(sparse.data, grades, qids):
-        _raise_for_bad_line(path)
-        raise DataError(f"{path}: no document was found; {_LINE_FORM}")
-    starts = np.flatnonzero(np.diff(qids)) + 1
-    offsets = np.concatenate(([0], starts, [qids.shape[0]])).astype(np.int64)
-    query_ids = qids[offsets[:-1]].astype(np.int64)
-    if np.unique(query_ids).shape[0] != query_ids.shape[0]:
-        _raise_for_bad_line(path)
-    dense = sparse.toarray()
-    with np.errstate(over="ignore"):
-        features = normalise_by_query(dense, offsets) if normalise else dense.astype(np.float32)
-    if not np.isfinite(features).all():
-        raise DataError(f"{path}: a feature is too large for float32; expected values up to 3e38")
-    return {
-        "features": features,
-        "relevance": grades.astype(np.int16),
-        "offsets": offsets,
-        "query_ids": query_ids,
-    }
+    return arrays
 
 
-def _plausible(values: NDArray[np.float64], grades: NDArray[np.float64], qids: NDArray[np.int64]) -> bool:
-    """Whether the whole file obeys the rules that scikit-learn does not check."""
-    return bool(
-        0 < grades.shape[0] == qids.shape[0]
-        and np.isfinite(values).all()
-        and (grades >= 0).all()
-        and (grades <= _HIGHEST_GRADE).all()
-        and (grades == np.floor(grades)).all()
+def _read_compiled(path: Path, normalise: bool) -> LetorArrays | None:
+    """Read with the compiled parser; None where it met something that the line reader must judge."""
+    from foltr.letor_text import DOCS, QUERIES, TOO_LARGE, finish_query, measure
+
+    n_docs, n_features = 0, 0
+    for text, stop in _whole_lines(path):
+        docs, highest = measure(text, stop)
+        n_docs, n_features = n_docs + docs, max(n_features, highest)
+    if n_docs == 0 or n_features > HIGHEST_FEATURE:
+        return None
+    arrays = LetorArrays(
+        features=np.empty((n_docs, n_features), np.float32),
+        relevance=np.empty(n_docs, np.int16),
+        offsets=np.empty(n_docs + 1, np.int64),
+        query_ids=np.empty(n_docs, np.int64),
     )
+    block = np.empty((_DOCS_A_QUERY, n_features))
+    state = np.zeros(7, np.int64)
+    for text, stop in _whole_lines(path):
+        grown = _parse_lines(text, stop, normalise, arrays, block, state)
+        if grown is None:
+            return None
+        block = grown
+    finish_query(normalise, arrays["features"], block, state)
+    if state[TOO_LARGE]:
+        raise DataError(_TOO_LARGE.format(path=path))
+    n_queries = int(state[QUERIES])
+    query_ids = arrays["query_ids"][:n_queries].copy()
+    # The file is not what was measured: it changed in between, or a query comes back.
+    if state[DOCS] != n_docs or np.unique(query_ids).shape[0] != n_queries:
+        return None
+    arrays["offsets"][n_queries] = n_docs
+    arrays["offsets"] = arrays["offsets"][: n_queries + 1].copy()
+    arrays["query_ids"] = query_ids
+    return arrays
 
 
-def _raise_for_bad_line(path: Path) -> None:
-    """Raise DataError for the first wrong line; return if every line is right."""
-    finished: set[int] = set()
-    current: int | None = None
-    with path.open("rb") as file:
-        for number, raw in enumerate(file, start=1):
-            tokens = raw.split(b"#", 1)[0].decode("utf-8", errors="replace").split()
-            if not tokens:
-                continue
-            complaint, qid = _check_line(tokens)
-            if not complaint and qid != current:
-                if qid in finished:
-                    complaint = f"query {qid} comes back; expected all lines of a query together"
-                if current is not None:
-                    finished.add(current)
-                current = qid
-            if complaint:
-                raise DataError(f"{path}:{number}: {complaint}")
+def _parse_lines(
+    text: NDArray[np.uint8],
+    stop: int,
+    normalise: bool,
+    arrays: LetorArrays,
+    block: NDArray[np.float64],
+    state: NDArray[np.int64],
+) -> NDArray[np.float64] | None:
+    """Read one chunk; the block, larger if a query needed it, or None for text that is not plainly right."""
+    from foltr.letor_text import FULL, LINE, ODD, TOKEN_END, UNDECIDED, parse
+
+    start = 0
+    decided: dict[int, float] = {}
+    while True:
+        status, at = parse(
+            text,
+            start,
+            stop,
+            normalise,
+            arrays["features"],
+            arrays["relevance"],
+            arrays["offsets"],
+            arrays["query_ids"],
+            block,
+            state,
+            np.array(list(decided), np.int64),
+            np.array(list(decided.values()), np.float64),
+        )
+        if status == ODD:
+            return None
+        if status == FULL:
+            block = np.concatenate((block, np.empty_like(block)))
+        elif status == UNDECIDED:
+            if state[LINE] != start:
+                decided.clear()
+            decided[at] = float(text[at : state[TOKEN_END]].tobytes())
+        else:
+            return block
+        start = int(state[LINE])
 
 
-def _check_line(tokens: list[str]) -> tuple[str, int]:
-    """Return what is wrong with a line, empty if nothing, and its query id."""
-    grade = _number(tokens[0])
-    if not (0 <= grade <= _HIGHEST_GRADE and grade == int(grade)):
-        return f"grade {tokens[0]!r}; expected a whole number from 0 to {_HIGHEST_GRADE}", -1
-    prefix, _, qid = tokens[1].partition(":") if len(tokens) > 1 else ("", "", "")
-    if prefix != "qid" or not qid.removeprefix("-").isdecimal() or not -(2**63) <= int(qid) < 2**63:
-        return f"no query id after the grade; {_LINE_FORM}", -1
-    previous = 0
-    for token in tokens[2:]:
-        feature, separator, value = token.partition(":")
-        if not separator or not feature.isdecimal():
-            return f"{token!r} is not <feature>:<value>", -1
-        if int(feature) < 1:
-            return f"feature {feature}; expected feature numbers from 1", -1
-        if int(feature) <= previous:
-            return f"feature {feature} after {previous}; expected rising feature numbers, each once", -1
-        if not math.isfinite(_number(value)):
-            return f"feature {feature} has value {value!r}; expected a finite number", -1
-        previous = int(feature)
-    return "", int(qid)
-
-
-def _number(text: str) -> float:
-    """The number a text stands for, NaN if it is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+def _whole_lines(path: Path) -> Iterator[tuple[NDArray[np.uint8], int]]:
+    """The file in pieces that end with a line: a buffer, used again for the next piece, and how much of it counts."""
+    buffer = bytearray(_CHUNK_BYTES)
+    held = 0
+    with path.open("rb", buffering=0) as file:
+        while True:
+            read = file.readinto(memoryview(buffer)[held:])
+            stop = held + read if read == 0 else buffer.rfind(b"\n", held, held + read) + 1
+            held += read
+            if stop > 0:
+                yield np.frombuffer(buffer, np.uint8), stop
+                buffer[: held - stop] = buffer[stop:held]
+                held -= stop
+            if read == 0:
+                return
+            if held == len(buffer):
+                # A line longer than the buffer.
+                buffer = buffer + bytes(len(buffer))
 
 
 def _widen(dataset: RankingDataset, n_features: int) -> RankingDataset:
@@ -231,22 +236,25 @@ def _widen(dataset: RankingDataset, n_features: int) -> RankingDataset:
     )
 
 
-def _read_cached(entry: Path) -> dict[str, NDArray[Any]] | None:
+def _read_cached(entry: Path) -> LetorArrays | None:
     try:
         # Mapped copy-on-write: instant whatever the size, and a caller that writes cannot change the cache.
-        return {name: np.asarray(np.load(entry / f"{name}.npy", mmap_mode="c", allow_pickle=False)) for name in _ARRAYS}
+        features, relevance, offsets, query_ids = (
+            np.asarray(np.load(entry / f"{name}.npy", mmap_mode="c", allow_pickle=False)) for name in _ARRAYS
+        )
+        return LetorArrays(features=features, relevance=relevance, offsets=offsets, query_ids=query_ids)
     except (OSError, ValueError, EOFError):
         # Not there, or left half-written by something else than us: read the text again.
         return None
 
 
-def _write_cached(entry: Path, arrays: dict[str, NDArray[Any]]) -> None:
+def _write_cached(entry: Path, arrays: LetorArrays) -> None:
     """Write beside the entry and move it into place, so that a reader sees all of it or nothing."""
     entry.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".writing-", dir=entry.parent))
     try:
-        for name in _ARRAYS:
-            np.save(scratch / f"{name}.npy", arrays[name], allow_pickle=False)
+        for name, array in arrays.items():
+            np.save(scratch / f"{name}.npy", cast("NDArray[Any]", array), allow_pickle=False)
         if entry.exists() and _read_cached(entry) is None:
             shutil.rmtree(entry)
         # Fails if another process was faster; its entry is as good.

@@ -7,14 +7,14 @@ it is signed as it stands. Bytes are checked where they enter (`foltr.codec`) an
 
 import hashlib
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-# 1 had no nonces and no signatures.
-SCHEMA_VERSION = 2
+# 1 had no nonces and no signatures; 2 knew one method, FPDGD, and linear rankers only.
+SCHEMA_VERSION = 3
 # No single weight of a ranker over features in [0, 1] moves this far in a round; what does would end learning.
 MAX_ABS_DELTA = 1e6
 # Brokers cut off packets at 1-2 MB by default; what is larger is sent in chunks.
@@ -120,7 +120,7 @@ EXPLANATIONS: dict[ReceiptCode, str] = {
     ReceiptCode.CLIENT_MISMATCH: "The message names another client than its topic.",
     ReceiptCode.WRONG_FEDERATION: "The message names another federation than its topic.",
     ReceiptCode.MALFORMED: "The bytes are not a message of this protocol; the detail says where.",
-    ReceiptCode.WRONG_SHAPE: "The update has another number of values than the federation's ranker.",
+    ReceiptCode.WRONG_SHAPE: "The update is of another kind or size than this federation asks for.",
     ReceiptCode.OUT_OF_RANGE: "A value is beyond what is possible, or more interactions are claimed than announced.",
     ReceiptCode.NOT_FINITE: "The update holds NaN or infinity.",
     ReceiptCode.TOO_LARGE: "The message is larger than the protocol allows, or than this federation's ranker needs.",
@@ -183,19 +183,49 @@ class LinearRankerSpec(Message):
     kind: Literal["linear"] = "linear"
     n_features: Dim
 
+    @property
+    def n_weights(self) -> int:
+        return self.n_features
 
-class PdgdTraining(Message):
-    """How a device trains: PDGD (fpdgd-2021, Algorithm 1), one step per interaction."""
 
-    kind: Literal["pdgd"] = "pdgd"
-    learning_rate: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = 0.1
+class NeuralRankerSpec(Message):
+    """A ranker with one hidden layer of sigmoid units and no output bias (see `foltr.neural` for the layout)."""
+
+    kind: Literal["neural"] = "neural"
+    n_features: Dim
+    hidden: Annotated[int, Field(ge=1, le=4096)] = 64
+
+    @model_validator(mode="after")
+    def _weights_can_be_sent(self) -> "NeuralRankerSpec":
+        if self.n_weights > MAX_DIM:
+            raise ValueError(f"{self.n_weights} weights; at most {MAX_DIM}")
+        return self
+
+    @property
+    def n_weights(self) -> int:
+        return self.hidden * (self.n_features + 2)
+
+    @property
+    def n_base_weights(self) -> int:
+        """Those of the hidden layer, which come first."""
+        return self.hidden * (self.n_features + 1)
+
+
+RankerSpec = Annotated[LinearRankerSpec | NeuralRankerSpec, Field(discriminator="kind")]
+
+Rate = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
+
+
+class _Training(Message):
+    """What every method's devices are told. An update holds at least ``min_interactions``, and of a backlog the oldest
+    ``max_interactions``."""
+
     serp_length: Annotated[int, Field(ge=1, le=1000)] = 10
-    # An update holds at least min_interactions, and of a backlog the oldest max_interactions.
     min_interactions: Annotated[int, Field(ge=1, le=100_000)] = 5
     max_interactions: Annotated[int, Field(ge=1, le=100_000)] = 5
 
     @model_validator(mode="after")
-    def _bounds_are_ordered(self) -> "PdgdTraining":
+    def _bounds_are_ordered(self) -> Self:
         if self.max_interactions < self.min_interactions:
             raise ValueError(
                 f"max_interactions ({self.max_interactions}) is below min_interactions ({self.min_interactions})"
@@ -203,21 +233,116 @@ class PdgdTraining(Message):
         return self
 
 
+class PdgdTraining(_Training):
+    """FPDGD (fpdgd-2021, Algorithm 2): one PDGD step for each interaction."""
+
+    kind: Literal["pdgd"] = "pdgd"
+    learning_rate: Rate = 0.1
+
+
+class FpdgdPaperTraining(_Training):
+    """FPDGD with the noise of its paper (fpdgd-2021, Algorithm 3); `foltr.paper_noise` says what it protects."""
+
+    kind: Literal["fpdgd-paper"] = "fpdgd-paper"
+    learning_rate: Rate = 0.1
+    sensitivity: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 5.0
+    epsilon: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 4.5
+    # How many shares make up the noise.
+    n_clients: Annotated[int, Field(ge=1, le=10_000_000)]
+
+
+class FedProxTraining(_Training):
+    """FPDGD whose local steps are drawn towards the global model (thesis, Section 4.3.3; Li et al. 2020)."""
+
+    kind: Literal["fedprox"] = "fedprox"
+    learning_rate: Rate = 0.1
+    mu: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = 0.01
+
+
+class FedPerTraining(_Training):
+    """FPDGD that shares the hidden layer only (thesis, Section 4.3.3; Arivazhagan et al. 2019)."""
+
+    kind: Literal["fedper"] = "fedper"
+    learning_rate: Rate = 0.1
+
+
+class PersonalTraining(_Training):
+    """FPDGD with personal linear weights that never leave the device, as far as clicks speak for them
+    (`foltr.methods.personal`)."""
+
+    kind: Literal["fpdgd-personal"] = "fpdgd-personal"
+    learning_rate: Rate = 0.1
+    personal_learning_rate: Rate = 0.4
+
+
+class EvolutionTraining(_Training):
+    """FOLtR-ES (thesis, Section 3.1.1; Kharitonov 2019): reciprocal ranks under perturbed weights."""
+
+    kind: Literal["foltr-es"] = "foltr-es"
+    # Standard deviation of the perturbation of a weight.
+    noise_scale: Annotated[float, Field(ge=1e-6, le=100, allow_inf_nan=False)] = 0.01
+    antithetic: bool = True
+    # The probability that a metric is sent as it is.
+    keep_probability: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.9
+    server_learning_rate: Rate = 0.001
+
+
+class FedIpsTraining(_Training):
+    """FedIPS (fedips-2021, Algorithm 1): clicks weighted by the inverse propensity of their position."""
+
+    kind: Literal["fedips"] = "fedips"
+    serp_length: Annotated[int, Field(ge=1, le=1000)] = 5
+    learning_rate: Rate = 0.001
+    server_learning_rate: Rate = 1.0
+    propensities: Literal["known", "estimated"] = "known"
+    # Of the relevance function that estimated propensities need; at the ranker's rate it would hardly move.
+    relevance_learning_rate: Rate = 0.3
+    # Known propensities are (1 / rank) ** position_bias unless an application knows its user's own.
+    position_bias: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = 1.0
+    # Little-endian float32 weights of the linear ranker that lists are shown by; empty: the newest model.
+    logging_policy: Annotated[bytes, Field(max_length=65_536)] = b""
+
+
+class FedAvgTraining(_Training):
+    """FedIPS without weights, its biased baseline (fedips-2021, Section 4)."""
+
+    kind: Literal["fedavg"] = "fedavg"
+    serp_length: Annotated[int, Field(ge=1, le=1000)] = 5
+    learning_rate: Rate = 0.001
+    server_learning_rate: Rate = 1.0
+    logging_policy: Annotated[bytes, Field(max_length=65_536)] = b""
+
+
+Training = Annotated[
+    PdgdTraining
+    | FpdgdPaperTraining
+    | FedProxTraining
+    | FedPerTraining
+    | PersonalTraining
+    | EvolutionTraining
+    | FedIpsTraining
+    | FedAvgTraining,
+    Field(discriminator="kind"),
+]
+
+
 class ModelAnnouncement(Message):
     """Federator to all, retained: the newest global model.
 
-    ``weights`` is a little-endian float32 vector of ``ranker.n_features`` entries.
+    ``weights`` is a little-endian float32 vector: ``ranker.n_weights`` entries of the ranker, then ``n_auxiliary``
+    that only training uses.
     """
 
     kind_name: ClassVar[str] = "model"
     federation: Name
     version: Count
-    ranker: LinearRankerSpec
+    ranker: RankerSpec
+    n_auxiliary: Annotated[int, Field(ge=0, le=MAX_DIM)] = 0
     weights: bytes
 
     @model_validator(mode="after")
     def _weights_fit_the_ranker(self) -> "ModelAnnouncement":
-        _check_vector_length(self.weights, self.ranker.n_features)
+        _check_vector_length(self.weights, self.ranker.n_weights + self.n_auxiliary)
         return self
 
 
@@ -249,7 +374,7 @@ class RoundAnnouncement(Message):
     base_version: Count
     opened_at: Timestamp
     closes_at: Timestamp
-    training: PdgdTraining
+    training: Training
     # None: whoever comes.
     selection: Selection | None = None
 
@@ -267,10 +392,39 @@ class DenseDelta(Message):
         return self
 
 
+class PartDelta(Message):
+    """Update body of a device that shares a part of its weights: entries ``start`` and on of ``dim``."""
+
+    kind: Literal["part"] = "part"
+    dim: Dim
+    start: Annotated[int, Field(ge=0, lt=MAX_DIM)]
+    values: bytes
+
+    @model_validator(mode="after")
+    def _values_are_inside(self) -> "PartDelta":
+        n_values, rest = divmod(len(self.values), 4)
+        if rest or not 1 <= n_values <= self.dim - self.start:
+            raise ValueError(f"{len(self.values)} bytes from entry {self.start} of {self.dim} float32 values")
+        return self
+
+
+class EvolutionPair(Message):
+    """Update body of FOLtR-ES: the seed of a perturbation and the mean metric under it (and under its negative)."""
+
+    kind: Literal["evolution"] = "evolution"
+    seed: Nonce
+    plus: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+    # None where the perturbation was not mirrored.
+    minus: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+
+
+UpdateBody = Annotated[DenseDelta | PartDelta | EvolutionPair, Field(discriminator="kind")]
+
+
 class ModelUpdate(Message):
     """Device to federator: what the device learned in one round; resent unchanged until receipted.
 
-    This is all that leaves a device after a round: the delta and how many interactions made it.
+    This is all that leaves a device after a round: the body and how many interactions made it.
     """
 
     kind_name: ClassVar[str] = "update"
@@ -280,8 +434,7 @@ class ModelUpdate(Message):
     round: Count
     base_version: Count
     n_interactions: Annotated[int, Field(ge=1, le=100_000)]
-    # A union once there is a second kind of body; `kind` is already its tag.
-    body: DenseDelta
+    body: UpdateBody
 
 
 class UpdateReceipt(Message):

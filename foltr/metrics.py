@@ -42,7 +42,7 @@ def dcg_at_k(ranked_relevance: NDArray[np.integer], k: int = 10) -> float:
         ranked_relevance: (n,) integer grades in ranked order.
         k: the cut-off.
     """
-    return float(_dcg(ranked_relevance, k))
+    return float(dcg(ranked_relevance, k))
 
 
 def ndcg_at_k(
@@ -119,7 +119,26 @@ def online_performance(ndcgs: Sequence[float] | NDArray[np.floating], discount: 
 
 
 @compiled
-def _dcg(ranked_relevance: NDArray[np.integer], k: int) -> float:
+def ideal_dcg_by_query(relevance: NDArray[np.integer], offsets: NDArray[np.int64], k: int) -> NDArray[np.float64]:
+    """Return the best DCG@k each query allows, 0 where no document is relevant: what nDCG divides by.
+
+    Args:
+        relevance: (docs,) integer grades of all documents.
+        offsets: (queries + 1,) int64, as in `RankingDataset`.
+        k: the cut-off.
+
+    Returns:
+        (queries,) float64.
+    """
+    ideal = np.empty(offsets.shape[0] - 1, np.float64)
+    for q in range(ideal.shape[0]):
+        ideal[q] = _ideal_dcg(relevance[offsets[q] : offsets[q + 1]], k)
+    return ideal
+
+
+@compiled
+def dcg(ranked_relevance: NDArray[np.integer], k: int) -> float:
+    """The kernel of `dcg_at_k`."""
     total = 0.0
     for i in range(min(k, ranked_relevance.shape[0])):
         total += (2.0 ** ranked_relevance[i] - 1.0) / math.log2(i + 2)
@@ -149,7 +168,7 @@ def _ideal_dcg(relevance: NDArray[np.integer], k: int) -> float:
 @compiled
 def _ndcg(ranked_relevance: NDArray[np.integer], candidates: NDArray[np.integer], k: int) -> float:
     ideal = _ideal_dcg(candidates, k)
-    return _dcg(ranked_relevance, k) / ideal if ideal > 0.0 else 0.0
+    return dcg(ranked_relevance, k) / ideal if ideal > 0.0 else 0.0
 
 
 @compiled
@@ -183,6 +202,6 @@ def _sum_of_ndcg(
                 at -= 1
             best_scores[at] = value
             best_relevance[at] = relevance[i]
-        total += _dcg(best_relevance[:held], k) / ideal
+        total += dcg(best_relevance[:held], k) / ideal
         n_evaluated += 1
     return total, n_evaluated

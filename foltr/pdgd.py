@@ -1,7 +1,7 @@
 """PDGD: learn from clicks by pairwise preferences, freed of the bias of the ranking that was shown.
 
 Oosterhuis and de Rijke, "Differentiable Unbiased Online Learning to Rank" (CIKM 2018), as used by FPDGD
-(Zhuang et al., ECIR 2021, Section 3.1, Algorithm 1). The gradient is taken with respect to the scores of the
+(Wang et al., ICTIR 2021, Section 3.1, Algorithm 1). The gradient is taken with respect to the scores of the
 shown documents, where it has k numbers; a ranker only has to carry those back to its weights. For the linear
 ranker that is one weighted sum of feature rows.
 
@@ -31,10 +31,13 @@ def pdgd_step(
     clicks: NDArray[np.bool_],
     learning_rate: float,
     scores: NDArray[np.floating] | None = None,
+    proximal: float = 0.0,
+    base: NDArray[np.floating] | None = None,
 ) -> NDArray[np.floating]:
     """Return the linear ranker's weights after one interaction: w + learning_rate * gradient.
 
-    FPDGD, Algorithm 1, line 10. The arguments are those of `pdgd_gradient`.
+    FPDGD, Algorithm 1, line 10. FedProx (Li et al. 2020; thesis, Section 4.4) pulls the local weights towards
+    the global ones: w + learning_rate * (gradient - proximal * (w - base)).
 
     Args:
         weights: (d,).
@@ -44,13 +47,19 @@ def pdgd_step(
         learning_rate: the step; 0.1 in the published experiments.
         scores: (docs,) scores of these documents under these weights, if the caller still has them from
             ranking.
+        proximal: FedProx' mu, >= 0; 0 is plain FedAvg.
+        base: (d,) the global weights that local training started from; needed where proximal is not 0.
 
     Returns:
         (d,) a new array of the weights' type.
+
+    Raises:
+        DataError: as `pdgd_gradient`.
     """
     if scores is None:
         scores = score(weights, features)
-    return _linear_step(weights, features, ranking, clicks, scores, learning_rate)
+    anchor = weights if base is None else base.astype(weights.dtype, copy=False)
+    return linear_step(weights, features, ranking, clicks, scores, learning_rate, proximal, anchor)
 
 
 def pdgd_gradient(
@@ -208,16 +217,20 @@ def _weighted_rows(
 
 
 @compiled
-def _linear_step(
+def linear_step(
     weights: NDArray[np.floating],
     features: NDArray[np.float32],
     ranking: NDArray[np.int64],
     clicks: NDArray[np.bool_],
     scores: NDArray[np.floating],
     learning_rate: float,
+    proximal: float,
+    base: NDArray[np.floating],
 ) -> NDArray[np.floating]:
     """`pdgd_step` as one kernel, so that a step crosses from Python to machine code once."""
     if features.shape[0] != scores.shape[0] or features.shape[1] != weights.shape[0]:
         raise DataError("features must be documents by weights")
+    if base.shape[0] != weights.shape[0]:
+        raise DataError("the base weights must be as many as the weights")
     gradient = _weighted_rows(features, ranking, score_gradient(scores, ranking, clicks))
-    return (weights + learning_rate * gradient).astype(weights.dtype)
+    return (weights + learning_rate * (gradient - proximal * (weights - base))).astype(weights.dtype)

@@ -14,8 +14,12 @@ from foltr.errors import DataError
 _SELECT_AT_MOST = 24
 
 
+@compiled
 def score(weights: NDArray[np.floating], features: NDArray[np.float32]) -> NDArray[np.float32]:
     """Score documents with a linear ranker, f(x) = w . x.
+
+    A kernel, although it is one call of BLAS, so that a simulator that scores inside a larger kernel uses the
+    same library and gets the same bits.
 
     Args:
         weights: (d,).
@@ -25,8 +29,7 @@ def score(weights: NDArray[np.floating], features: NDArray[np.float32]) -> NDArr
         (docs,) float32. The weights are rounded to the features' type first: casting the features instead
         would copy the larger array for every query.
     """
-    result: NDArray[np.float32] = features @ weights.astype(features.dtype, copy=False)
-    return result
+    return features @ weights.astype(features.dtype)
 
 
 def rank_by_score(scores: NDArray[np.floating], k: int) -> NDArray[np.int64]:
@@ -48,7 +51,7 @@ def rank_by_score(scores: NDArray[np.floating], k: int) -> NDArray[np.int64]:
 def sample_plackett_luce(scores: NDArray[np.floating], k: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Draw a ranking without replacement from the Plackett-Luce model of the scores.
 
-    P(d first) = exp(s_d) / sum_d' exp(s_d'), then the same among those left (Zhuang et al. 2021, FPDGD, Eq. 1
+    P(d first) = exp(s_d) / sum_d' exp(s_d'), then the same among those left (Wang et al. 2021, FPDGD, Eq. 1
     and 2). Adding independent Gumbel noise to the scores and taking the k largest has exactly this law
     (Yellott 1977), needs no normalisation and so no protection against overflow; minus the logarithm of a
     standard exponential variable is Gumbel noise.
@@ -61,13 +64,26 @@ def sample_plackett_luce(scores: NDArray[np.floating], k: int, rng: np.random.Ge
     Returns:
         (min(k, docs),) int64 document indices, in the order shown.
     """
-    return _exponential_race(scores, rng.standard_exponential(scores.shape), min(k, scores.shape[0]))
+    log_times = np.log(rng.standard_exponential(scores.shape))
+    return exponential_race(scores, log_times, min(k, scores.shape[0]))
 
 
 @compiled
-def _exponential_race(scores: NDArray[np.floating], exponentials: NDArray[np.float64], k: int) -> NDArray[np.int64]:
-    """The first k of a race in which document d takes time exponentials[d] / exp(scores[d]), in logarithms."""
-    return top_k(scores - np.log(exponentials), k)
+def exponential_race(scores: NDArray[np.floating], log_times: NDArray[np.float64], k: int) -> NDArray[np.int64]:
+    """The kernel of `sample_plackett_luce`: the first k of a race.
+
+    Document d takes the time exp(log_times[d]) / exp(scores[d]); sooner is better. The logarithms are the
+    caller's business because NumPy takes them several at a time.
+
+    Args:
+        scores: (docs,) finite.
+        log_times: (docs,) float64 logarithms of standard exponential variables.
+        k: 0 <= k <= docs.
+
+    Returns:
+        (k,) int64.
+    """
+    return top_k(scores - log_times, k)
 
 
 @compiled

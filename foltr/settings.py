@@ -4,12 +4,14 @@ A key that does not exist fails at start, in the file as in the environment: a t
 """
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
@@ -80,8 +82,16 @@ class Settings(BaseSettings):
     """Stop after this round number; unset goes on for ever."""
     interactions: int = Field(default=5, ge=1, le=100_000)
     """Interactions in one update."""
-    learning_rate: float = Field(default=0.1, gt=0, le=100)
-    """Step size of PDGD on the devices."""
+    method: str = "fpdgd"
+    """How devices learn and the federator aggregates, as `foltr methods` lists; fixed once the federation exists."""
+    method_parameters: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
+    """Parameters of the method as name=value,name=value; those not named keep the method's defaults."""
+    ranker: Literal["linear", "neural"] = "linear"
+    """The kind of ranker; fixed once the federation exists."""
+    hidden: int = Field(default=64, ge=1, le=4096)
+    """Hidden units of a neural ranker; fixed once the federation exists."""
+    learning_rate: float | None = Field(default=None, gt=0, le=100)
+    """Step size on the devices; the method's own default if unset."""
 
     client_id: str | None = None
     """The device's name; the host name if unset."""
@@ -89,10 +99,17 @@ class Settings(BaseSettings):
     """The device's SQLite file; {federation}-{client_id}.sqlite if unset."""
     dataset: str | None = None
     """A folder with train.txt and test.txt in LETOR format, or mslr-sample, or synthetic."""
-    clicks: Literal["perfect", "navigational", "informational", "poison"] = "navigational"
-    """The simulated users' click model."""
+    clicks: str = "navigational"
+    """The simulated users' click model: perfect, navigational, informational, poison, pbm-1, fedips-1, ..."""
     seed: int = Field(default=1, ge=0)
     """Of everything simulated."""
+
+    @field_validator("method_parameters", mode="before")
+    @classmethod
+    def _read_assignments(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return read_assignments(value.split(","))
+        return {name: str(item) for name, item in value.items()} if isinstance(value, dict) else value
 
     @classmethod
     def settings_customise_sources(
@@ -106,6 +123,19 @@ class Settings(BaseSettings):
         file = os.environ.get("FOLTR_CONFIG")
         from_file = (TomlConfigSettingsSource(settings_cls, Path(file)),) if file else ()
         return (init_settings, env_settings, *from_file)
+
+
+def read_assignments(assignments: Iterable[str]) -> dict[str, str]:
+    """name=value texts as a dict; ValueError for one that is not such a text. Empty ones are passed over."""
+    values = {}
+    for assignment in assignments:
+        if not assignment.strip():
+            continue
+        name, separator, value = assignment.partition("=")
+        if not separator or not name.strip():
+            raise ValueError(f"{assignment!r} is not name=value")
+        values[name.strip()] = value.strip()
+    return values
 
 
 def load_settings(**flags: Any) -> Settings:

@@ -28,23 +28,30 @@ async def create_federation(
     initial_weights: bytes,
     now: datetime,
     selection_seed: bytes | None = None,
+    *,
+    method: str = "fpdgd",
+    hidden: int | None = None,
 ) -> None:
     """Create the federation with its initial model as version 0; if it is there already, check that it fits.
 
-    A selection seed that is stored stays.
+    A selection seed and an initial model that are stored stay.
+
+    Args:
+        hidden: units of a neural ranker; None for a linear one.
 
     Raises:
-        SettingsError: the stored federation has another ranker or another number of features.
+        SettingsError: the stored federation has another method or ranker, or models of another size.
     """
+    n_initial = len(initial_weights) // 4
+    asked = {"method": method, "ranker": ranker, "n_features": n_features, "hidden": hidden}
     async with db.transaction() as connection:
         await connection.execute(
             insert_into(connection, federations).on_conflict_do_nothing(index_elements=["name"]),
             {
                 "name": name,
                 "writer_epoch": 0,
-                "ranker": ranker,
-                "n_features": n_features,
                 "created_at": now,
+                **asked,
             },
         )
         await connection.execute(
@@ -53,22 +60,22 @@ async def create_federation(
             .values(selection_seed=selection_seed)
         )
         stored = (await connection.execute(select(federations).where(federations.c.name == name))).one()
-        if (stored.ranker, stored.n_features) != (ranker, n_features):
-            raise SettingsError(
-                f"federation {name!r} is stored with ranker = {stored.ranker!r}, "
-                f"n_features = {stored.n_features}, but the settings say ranker = {ranker!r}, "
-                f"n_features = {n_features}. Change the settings, or give the new federation another name"
-            )
+        _require_same(name, {key: getattr(stored, key) for key in asked}, asked)
         await connection.execute(
             insert_into(connection, models).on_conflict_do_nothing(index_elements=["federation", "version"]),
             {
                 "federation": name,
                 "version": 0,
-                "n_features": n_features,
+                "n_features": n_initial,
                 "weights": initial_weights,
                 "created_at": now,
             },
         )
+        n_values = await connection.scalar(
+            select(models.c.n_features).where(models.c.federation == name, models.c.version == 0)
+        )
+        # A method's own settings can add values to a model.
+        _require_same(name, {"values in a model": n_values}, {"values in a model": n_initial})
 
 
 async def claim_federation(db: Database, name: str) -> int:
@@ -137,4 +144,17 @@ async def require_epoch(connection: AsyncConnection, name: str, epoch: int) -> N
         raise WriterFencedError(
             f"federation {name!r} is at writer epoch {found}, this federator holds {epoch}: "
             "another federator has taken over. Stop this one"
+        )
+
+
+def _require_same(name: str, stored: dict[str, object], asked: dict[str, object]) -> None:
+    """SettingsError where the settings contradict what a federation was created with."""
+    if stored != asked:
+        told, wanted = (
+            ", ".join(f"{key} = {value!r}" for key, value in found.items() if (stored[key], asked[key]) != (None, None))
+            for found in (stored, asked)
+        )
+        raise SettingsError(
+            f"federation {name!r} is stored with {told}, but the settings say {wanted}. "
+            "Change the settings, or give the new federation another name"
         )

@@ -139,6 +139,8 @@ class FederationRow:
     roster_version: int
     roster: bytes | None
     operator_nonce: int
+    method: str
+    hidden: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,7 @@ class ClientRow:
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """A stored model; ``weights`` are little-endian float32."""
+    """A stored model; ``weights`` are ``n_features`` little-endian float32 values (see `storage.tables`)."""
 
     federation: str
     version: int
@@ -173,6 +175,7 @@ class ModelRow:
     weights: bytes
     created_at: datetime
     published_at: datetime | None
+    optimizer_state: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,10 +134,12 @@ async def complete_round(
     weights: bytes,
     closed_at: datetime,
     next_opening: RoundOpening | None = None,
+    optimizer_state: bytes | None = None,
 ) -> None:
     """Close an aggregating round with the model it made, and open the next round if there is one.
 
-    The model is stored unpublished: it is marked with a later batch, once the broker has taken it.
+    The model is stored unpublished: it is marked with a later batch, once the broker has taken it. The state of the
+    optimiser that made it is stored with it, so that neither is ever there without the other.
     """
     async with fenced_transaction(db, name, epoch) as connection:
         stored = await _load(connection, name, number)
@@ -155,6 +157,7 @@ async def complete_round(
                 "n_features": len(weights) // 4,
                 "weights": weights,
                 "created_at": closed_at,
+                "optimizer_state": optimizer_state,
             },
         )
         await _close(connection, name, number, closed_at, state="completed", model_version=version)

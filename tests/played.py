@@ -118,18 +118,30 @@ class Federator:
         await self.say(TOPICS.client(update.client_id, ClientTopic.INBOX), receipt, key=key)
 
     async def announce(
-        self, number, *, is_open=True, base=0, min_interactions=2, max_interactions=10, nonce=0, key=None
+        self,
+        number,
+        *,
+        is_open=True,
+        base=0,
+        min_interactions=2,
+        max_interactions=10,
+        nonce=0,
+        key=None,
+        training=None,
+        newest=None,
     ):
-        """Announce model ``base``, all zeros, and round ``number`` on it."""
-        await self.say(TOPICS.model, model(base), retain=True, nonce=nonce, key=key)
+        """Announce model ``base``, all zeros, or the ``newest`` given, and round ``number`` on it."""
+        newest = newest or model(base)
+        training = training or PdgdTraining(min_interactions=min_interactions, max_interactions=max_interactions)
+        await self.say(TOPICS.model, newest, retain=True, nonce=nonce, key=key)
         announced = RoundAnnouncement(
             federation="mail",
             round=number,
             open=is_open,
-            base_version=base,
+            base_version=newest.version,
             opened_at=0.0,
             closes_at=1.0,
-            training=PdgdTraining(min_interactions=min_interactions, max_interactions=max_interactions),
+            training=training,
         )
         await self.say(TOPICS.round, announced, retain=True, nonce=nonce, key=key)
 
@@ -148,8 +160,8 @@ def adding_learner(weights, interaction, training):  # noqa: ARG001 (the signatu
 
 
 def device(url, store=":memory:", client_id="device-7", **options):
-    options.setdefault("learner", adding_learner)
-    return EdgeClient(url, federation="mail", client_id=client_id, store=store, seed=1, **options)
+    options = {"learner": adding_learner, "seed": 1, **options}
+    return EdgeClient(url, federation="mail", client_id=client_id, store=store, **options)
 
 
 def see(client, *numbers):

@@ -41,7 +41,8 @@ CERTIFICATE_WARNING_DAYS = 30
 _EXTRAS = {
     "federator": ("sqlalchemy", "alembic", "aiosqlite"),
     "postgres": ("asyncpg",),
-    "simulation": ("iotcore", "numba", "sklearn", "unearth"),
+    "simulation": ("iotcore", "joblib", "numba", "scipy", "unearth"),
+    "research": ("distributed", "matplotlib", "pyarrow"),
 }
 _BINARIES = "/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/sbin"
 

@@ -86,10 +86,10 @@ def run(
 
 
 async def _run_fleet(settings: Settings, name: str, count: int, rounds: int | None) -> dict[str, int]:
-    from foltr.cli.datasets import load_data
+    from foltr.cli.datasets import find_data
     from foltr.cli.fleet import Fleet
 
-    data = load_data(settings.dataset, settings.seed)
+    data = find_data(settings.dataset, settings.seed)
     names = [name] if count == 1 else [f"{name}-{i:04d}" for i in range(1, count + 1)]
     credentials = device_credentials(settings, names)
     federation = next((one.federation for one in credentials.values()), settings.federation)

@@ -12,10 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from foltr.cli import options
+from foltr.cli.method import chosen_method, read_parameters
 from foltr.cli.output import configure_logging, console, print_rows, to_plain
 from foltr.credentials import BrokerAccess, device_identity
 from foltr.errors import first_cause
@@ -24,7 +26,8 @@ from foltr.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from broker.address import BrokerAddress
-    from foltr.cli.datasets import LoadedData
+    from foltr.methods.registry import AnyTraining, Ranker
+    from foltr.sources import LoadedData
     from storage.database import Database
     from storage.records import ModelRow
 
@@ -37,6 +40,10 @@ def demo(
     clients: Annotated[int, typer.Option(min=1, max=2000, help="Simulated devices")] = 20,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds")] = 50,
     interactions: options.Interactions = None,
+    method: options.Method = None,
+    parameters: options.Parameters = None,
+    ranker: options.Ranker = None,
+    hidden: options.Hidden = None,
     clicks: options.Clicks = None,
     data: options.Data = None,
     db: options.Db = None,
@@ -52,6 +59,10 @@ def demo(
         dataset=data,
         clicks=clicks,
         interactions=interactions,
+        method=method,
+        method_parameters=read_parameters(parameters),
+        ranker=ranker,
+        hidden=hidden,
         seed=seed,
         # A new federation every time, so that the first model really is the start.
         federation=f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}",
@@ -73,29 +84,36 @@ class _Demo:
         self._broker_url = broker_url
 
     async def run(self) -> dict[str, Any]:
-        from foltr.cli.datasets import load_data
+        from foltr.cli.datasets import find_data
         from storage.database import Database
         from storage.migrate import upgrade
 
         settings = self._settings
-        data = load_data(settings.dataset, settings.seed)
+        data = find_data(settings.dataset, settings.seed)
         console.print(
             f"Data: {data.description}: {data.train.n_queries} training queries, {data.test.n_queries} held out, "
             f"{data.train.n_features} features",
             soft_wrap=True,
             highlight=False,
         )
+        training, ranker = self._method(data)
+        console.print(f"Method: {settings.method}, {ranker.kind} ranker", highlight=False)
         with console.status("Preparing the learner (compiled once, then cached)"):
-            _warm_up(data)
+            _warm_up(data, training, ranker)
         async with await Database.connect(settings.db_url) as database:
             await upgrade(database)
             started = time.perf_counter()
             with self._broker() as address:
                 try:
-                    await self._federate(data, database, address)
+                    await self._federate(data, training, ranker, database, address)
                 except BaseExceptionGroup as failures:
                     raise first_cause(failures) from failures
-            return await self._report(data, database, time.perf_counter() - started)
+            results = await self._report(data, ranker, database, time.perf_counter() - started)
+        results["config"] |= {
+            "ranker": ranker.model_dump(),
+            "training": training.model_dump(exclude={"logging_policy"}),
+        }
+        return results
 
     @contextlib.contextmanager
     def _broker(self) -> Any:
@@ -108,12 +126,29 @@ class _Demo:
         with embedded_broker() as address:
             yield address
 
-    async def _federate(self, data: "LoadedData", database: "Database", address: "BrokerAddress") -> None:
+    def _method(self, data: "LoadedData") -> "tuple[AnyTraining, Ranker]":
+        extra = {}
+        if self._settings.method in ("fedips", "fedavg"):
+            from foltr.lambdarank import logging_policy
+            from foltr.messages import pack_vector
+
+            # The ranker in production: trained on a hundredth of the queries with full information (fedips-2021).
+            rng = np.random.default_rng(self._settings.seed)
+            extra["logging_policy"] = pack_vector(logging_policy(data.train, rng))
+        return chosen_method(self._settings, data.train.n_features, self._n_clients, **extra)
+
+    async def _federate(
+        self,
+        data: "LoadedData",
+        training: "AnyTraining",
+        ranker: "Ranker",
+        database: "Database",
+        address: "BrokerAddress",
+    ) -> None:
         from federator.plan import FederationPlan
         from federator.round import RoundPolicy
         from federator.service import FederatorService
         from foltr.cli.fleet import Fleet
-        from foltr.messages import PdgdTraining
 
         settings = self._settings
         names = [f"device-{i:03d}" for i in range(1, self._n_clients + 1)]
@@ -123,11 +158,9 @@ class _Demo:
             settings.federation,
             data.train.n_features,
             RoundPolicy(math.ceil(0.8 * self._n_clients), self._n_clients, _MIN_TIME_S, _MAX_TIME_S),
-            PdgdTraining(
-                learning_rate=settings.learning_rate,
-                min_interactions=settings.interactions,
-                max_interactions=settings.interactions,
-            ),
+            training,
+            ranker=ranker,
+            seed=settings.seed,
             stop_after_round=self._n_rounds,
             enrolment_key=enrolment_key.public,
         )
@@ -149,9 +182,11 @@ class _Demo:
         async with asyncio.TaskGroup() as group:
             federating = group.create_task(service.run())
             group.create_task(fleet.run())
-            await self._show_progress(federating, data, database)
+            await self._show_progress(federating, data, ranker, database)
 
-    async def _show_progress(self, federating: "asyncio.Task[None]", data: "LoadedData", database: "Database") -> None:
+    async def _show_progress(
+        self, federating: "asyncio.Task[None]", data: "LoadedData", ranker: "Ranker", database: "Database"
+    ) -> None:
         from storage.models import latest_model
         from storage.rounds import latest_round
 
@@ -170,21 +205,23 @@ class _Demo:
                 model = await latest_model(database, self._settings.federation)
                 if newest is None or model is None:
                     continue
-                ndcg = await asyncio.to_thread(_ndcg, model, data)
+                ndcg = await asyncio.to_thread(_ndcg, model, ranker, data)
                 done = newest.number if newest.closed_at is not None else newest.number - 1
                 progress.update(shown, completed=done, ndcg=f"{ndcg:.4f}")
                 if not console.is_terminal and (done % 10 == 0 or done < 4) and done != printed:
                     printed = done
                     console.print(f"round {done}/{self._n_rounds}  nDCG@10 {ndcg:.4f}", highlight=False)
 
-    async def _report(self, data: "LoadedData", database: "Database", seconds: float) -> dict[str, Any]:
+    async def _report(
+        self, data: "LoadedData", ranker: "Ranker", database: "Database", seconds: float
+    ) -> dict[str, Any]:
         from storage.models import list_models
         from storage.queries import count_rejections, list_rounds
 
         name = self._settings.federation
         rounds = await list_rounds(database, name, limit=self._n_rounds)
         models = await list_models(database, name, limit=self._n_rounds + 1)
-        by_version = {model.version: _ndcg(model, data) for model in models}
+        by_version = {model.version: _ndcg(model, ranker, data) for model in models}
         # A round without a model leaves the ranker as it was.
         per_round = [by_version[row.base_version if row.model_version is None else row.model_version] for row in rounds]
         states: dict[str, int] = {}
@@ -206,7 +243,7 @@ class _Demo:
                 "rounds": self._n_rounds,
                 "interactions": self._settings.interactions,
                 "clicks": self._settings.clicks,
-                "learning_rate": self._settings.learning_rate,
+                "method": self._settings.method,
                 "seed": self._settings.seed,
             },
         }
@@ -247,22 +284,27 @@ class _Demo:
         return results
 
 
-def _ndcg(model: "ModelRow", data: "LoadedData") -> float:
+def _ndcg(model: "ModelRow", ranker: "Ranker", data: "LoadedData") -> float:
+    """Of the model that all share: what devices keep to themselves is not in it."""
     from foltr.messages import unpack_vector
-    from foltr.metrics import mean_ndcg_at_k
+    from foltr.methods.base import scores_of
+    from foltr.metrics import mean_ndcg_of_scores
 
-    return mean_ndcg_at_k(unpack_vector(model.weights), data.test).mean
+    weights = unpack_vector(model.weights)[: ranker.n_weights]
+    return mean_ndcg_of_scores(scores_of(ranker, weights, data.test.features), data.test).mean
 
 
-def _warm_up(data: "LoadedData") -> None:
+def _warm_up(data: "LoadedData", training: "AnyTraining", ranker: "Ranker") -> None:
     """Compile what the devices and the evaluation will call, while the screen says so."""
-    import numpy as np
+    from foltr.interactions import Interaction
+    from foltr.methods.base import DeviceContext, scores_of
+    from foltr.methods.registry import initial_weights, make_device
+    from foltr.metrics import mean_ndcg_of_scores
 
-    from foltr.metrics import mean_ndcg_at_k
-    from foltr.pdgd import pdgd_step
-
+    rng = np.random.default_rng(0)
+    model = initial_weights(training, ranker, rng)
+    device = make_device(training, ranker, model, 0, DeviceContext(0))
     query = data.train.query(0)
-    shown = np.arange(min(10, len(query.features)))
-    weights = np.zeros(data.train.n_features)
-    pdgd_step(weights, query.features, shown, shown == 0, 0.1)
-    mean_ndcg_at_k(weights.astype(np.float32), data.test)
+    shown, variant = device.rank(query.features, min(training.serp_length, len(query.features)), rng)
+    device.learn(Interaction(0, query.features, shown, shown == shown[0], variant, 0), rng)
+    mean_ndcg_of_scores(scores_of(ranker, model[: ranker.n_weights], data.test.features), data.test)

@@ -9,6 +9,7 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.identities import federator_identity
+from foltr.cli.method import chosen_method, read_parameters
 from foltr.cli.output import configure_logging
 from foltr.settings import Settings, load_settings
 
@@ -63,8 +64,12 @@ def run(
         int | None, typer.Option(envvar="FOLTR_ROUNDS", help="Stop after this round number; default: never")
     ] = None,
     interactions: options.Interactions = None,
+    method: options.Method = None,
+    parameters: options.Parameters = None,
+    ranker: options.Ranker = None,
+    hidden: options.Hidden = None,
     learning_rate: Annotated[
-        float | None, typer.Option(envvar="FOLTR_LEARNING_RATE", help="Step size of PDGD on the devices")
+        float | None, typer.Option(envvar="FOLTR_LEARNING_RATE", help="Step size on the devices")
     ] = None,
     give_up_after: options.GiveUpAfter = None,
 ) -> None:
@@ -85,6 +90,10 @@ def run(
         max_time_s=max_time,
         rounds=rounds,
         interactions=interactions,
+        method=method,
+        method_parameters=read_parameters(parameters),
+        ranker=ranker,
+        hidden=hidden,
         learning_rate=learning_rate,
         give_up_after_s=give_up_after,
     )
@@ -97,11 +106,11 @@ async def _serve(settings: Settings) -> None:
     from federator.plan import FederationPlan
     from federator.round import Pacing, RoundPolicy
     from federator.service import FederatorService
-    from foltr.messages import PdgdTraining
     from storage.database import Database
     from storage.migrate import require_head
 
     identity = federator_identity(settings)
+    training, chosen_ranker = chosen_method(settings, settings.n_features, settings.max_clients)
     plan = FederationPlan(
         identity.federation,
         settings.n_features,
@@ -115,11 +124,8 @@ async def _serve(settings: Settings) -> None:
             staleness_limit=settings.staleness_limit if Pacing(settings.pacing) is Pacing.BUFFERED else 0,
             staleness_exponent=settings.staleness_exponent,
         ),
-        PdgdTraining(
-            learning_rate=settings.learning_rate,
-            min_interactions=settings.interactions,
-            max_interactions=settings.interactions,
-        ),
+        training,
+        ranker=chosen_ranker,
         stop_after_round=settings.rounds,
         database_patience_s=settings.database_patience_s,
         enrolment_key=identity.enrolment_key,

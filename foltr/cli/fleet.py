@@ -2,22 +2,45 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import structlog
+from numpy.typing import NDArray
 
 from edge_client.client import EdgeClient
 from edge_client.simulated_user import SimulatedUser
-from foltr.cli.datasets import LoadedData
-from foltr.click_models import click_model
+from foltr.click_models import ClickModel, click_model, examination_by_rank, personal
 from foltr.credentials import Credentials
+from foltr.datasets import RankingDataset
 from foltr.errors import FoltrError, first_cause
+from foltr.sources import LoadedData
+from foltr.streams import client_streams
 
 log = structlog.get_logger(__name__)
 
 _ROUND_TIMEOUT_S = 86_400.0
 _SILENCE_S = 15.0
+# As many documents as any federation may ask to show.
+_LONGEST_SERP = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class FleetUser:
+    """What one device's user does.
+
+    Attributes:
+        dataset: whose queries it issues.
+        queries: (n,) indices of those it may issue; None: all.
+        click_models: of several, one is drawn for each interaction.
+        n_interactions: in a round.
+    """
+
+    dataset: RankingDataset
+    queries: NDArray[np.int64] | None
+    click_models: tuple[ClickModel, ...]
+    n_interactions: int
 
 
 @dataclass
@@ -26,7 +49,9 @@ class Fleet:
 
     Attributes:
         broker_url: None takes the one in the credentials.
+        data, clicks, interactions: of the users that ``users`` does not name, who are all alike.
         credentials: by name; empty: nothing is signed.
+        users: by name, where devices differ.
         receipts: how often each receipt code was received, over all devices that are done.
     """
 
@@ -38,6 +63,7 @@ class Fleet:
     seed: int
     stores: dict[str, str]
     credentials: dict[str, Credentials] = field(default_factory=dict)
+    users: Mapping[str, FleetUser] = field(default_factory=dict)
     n_rounds: int | None = None
     give_up_after_s: float | None = None
     receipts: Counter[str] = field(default_factory=Counter)
@@ -49,11 +75,7 @@ class Fleet:
         try:
             async with asyncio.TaskGroup() as group:
                 watching = group.create_task(self._say_when_waiting())
-                devices = []
-                for name, store in self.stores.items():
-                    # By name, so that devices in processes of their own differ as those of one process do.
-                    seed = np.random.SeedSequence([self.seed, *name.encode()])
-                    devices.append(group.create_task(self._run_device(name, store, seed)))
+                devices = [group.create_task(self._run_device(name, store)) for name, store in self.stores.items()]
                 await asyncio.wait(devices)
                 watching.cancel()
         except BaseExceptionGroup as failures:
@@ -75,29 +97,33 @@ class Fleet:
             self.newest_round = number
             log.info("round_open", round=number, n_clients=len(self.stores))
 
-    async def _run_device(self, name: str, store: str, seed: np.random.SeedSequence) -> None:
-        for_user, for_rankings = seed.spawn(2)
+    def _user(self, name: str) -> FleetUser:
+        if name in self.users:
+            return self.users[name]
+        return FleetUser(
+            self.data.train, None, (click_model(self.clicks, self.data.n_grades),), n_interactions=self.interactions
+        )
+
+    async def _run_device(self, name: str, store: str) -> None:
+        streams, chosen = client_streams(self.seed, name), self._user(name)
+        click_models = tuple(personal(model, streams.user) for model in chosen.click_models)
         client = EdgeClient(
             self.broker_url,
             federation=self.federation,
             client_id=name,
             credentials=self.credentials.get(name),
             store=store,
-            seed=int(for_rankings.generate_state(1)[0]),
+            seed=streams.device_seed,
+            propensities=_propensities(click_models),
             give_up_after_s=self.give_up_after_s,
         )
         async with client:
             try:
                 if self.give_up_after_s is not None:
                     await client.wait_connected(self.give_up_after_s)
-                user = SimulatedUser(
-                    client,
-                    self.data.train,
-                    click_model(self.clicks, self.data.n_grades),
-                    np.random.default_rng(for_user),
-                )
+                user = SimulatedUser(client, chosen.dataset, click_models, streams.user, chosen.queries)
                 n_rounds = await user.take_part(
-                    self.interactions,
+                    chosen.n_interactions,
                     n_rounds=self.n_rounds,
                     round_timeout_s=_ROUND_TIMEOUT_S,
                     on_round=self._seen_round,
@@ -105,3 +131,11 @@ class Fleet:
                 log.debug("device_done", client_id=name, rounds=n_rounds, interactions=user.n_interactions)
             finally:
                 self.receipts.update(client.receipts)
+
+
+def _propensities(click_models: tuple[ClickModel, ...]) -> NDArray[np.float64] | None:
+    """How likely a user examines each position, if it is one click model's examination that falls with the rank."""
+    if len(click_models) > 1 or click_models[0].examination_exponent == 0.0:
+        return None
+    examination = examination_by_rank(click_models[0].examination_exponent, _LONGEST_SERP)
+    return examination[examination > 0.0]  # the last ones may be too small for a float64

@@ -6,7 +6,21 @@ from typing import Annotated
 import typer
 
 from foltr import __version__
-from foltr.cli import broker, client, data, db, demo, doctor, enrol, federator, history, orders
+from foltr.cli import (
+    broker,
+    client,
+    data,
+    db,
+    demo,
+    doctor,
+    enrol,
+    federator,
+    history,
+    orders,
+    reproduce,
+    simulate,
+    sweep,
+)
 from foltr.cli.output import configure_logging, errors
 from foltr.errors import FoltrError, SettingsError, UnavailableError
 
@@ -18,7 +32,11 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command("demo")(demo.demo)
+app.command("simulate")(simulate.simulate)
+app.command("sweep")(sweep.sweep)
+app.command("methods")(simulate.methods)
 app.command("doctor")(doctor.doctor)
+app.command("reproduce")(reproduce.reproduce)
 app.command("enrol")(enrol.enrol)
 app.command("revoke")(enrol.revoke)
 app.add_typer(enrol.roster_app, name="roster")

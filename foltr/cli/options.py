@@ -38,7 +38,11 @@ Data = Annotated[
 ]
 Clicks = Annotated[
     str | None,
-    typer.Option("--clicks", envvar="FOLTR_CLICKS", help="Click model: perfect, navigational, informational or poison"),
+    typer.Option(
+        "--clicks",
+        envvar="FOLTR_CLICKS",
+        help="Click model: perfect, navigational, informational, poison, pbm-1, fedips-1, ...",
+    ),
 ]
 Interactions = Annotated[
     int | None,
@@ -55,4 +59,20 @@ GiveUpAfter = Annotated[
         envvar="FOLTR_GIVE_UP_AFTER_S",
         help="Exit with code 3 when the broker or the database is away for so many seconds; default: never",
     ),
+]
+Method = Annotated[
+    str | None,
+    typer.Option("--method", envvar="FOLTR_METHOD", help="How the federation learns; `foltr methods` lists them"),
+]
+Parameters = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method; may be given several times"),
+]
+Ranker = Annotated[
+    str | None,
+    typer.Option("--ranker", envvar="FOLTR_RANKER", help="linear or neural"),
+]
+Hidden = Annotated[
+    int | None,
+    typer.Option("--hidden", envvar="FOLTR_HIDDEN", help="Hidden units of a neural ranker"),
 ]

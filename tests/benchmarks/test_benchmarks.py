@@ -30,9 +30,10 @@ def run(name: str, *arguments: object) -> str:
 
 
 def test_interactions():
-    """It names a rate for each click model, and times for nDCG."""
-    printed = run("interactions", "--interactions", 50, "--repeats", 1)
-    assert len(re.findall(r"PDGD linear, \w+: [\d,]+ interactions/s", printed)) == 3
+    """It names a rate for each learner and number of clients, and times for nDCG."""
+    printed = run("interactions", "--clients", 20, "--queries", 20, "--rounds", 1, "--repeats", 1)
+    assert len(re.findall(r"PDGD linear, \w+, \d+ clients x \d: [\d,]+ interactions/s", printed)) == 6
+    assert len(re.findall(r"(?:PDGD neural 64|FOLtR-ES linear), .*: [\d,]+ interactions/s", printed)) == 4
     assert len(re.findall(r"nDCG@10 .*: [\d.]+ ms", printed)) == 2
 
 

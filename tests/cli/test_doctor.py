@@ -75,7 +75,7 @@ def test_all_is_well_with_a_broker_and_an_upgraded_database(mqtt_broker, databas
     assert foltr("db", "upgrade", *options[2:]).returncode == 0
     found = doctor(*options)
     assert {found[what][0] for what in ("foltr", "broker", "database", "database writes")} == {"ok"}
-    assert "schema version 2" in found["foltr"][1]
+    assert "schema version 3" in found["foltr"][1]
     assert found["access list"][0] == "warning"
     assert "anyone can write" in found["access list"][1]
     assert found["tls"][0] == "absent"
@@ -316,8 +316,8 @@ def test_a_round_that_should_have_ended_is_said():
 def test_another_schema_version_is_told_in_words():
     """Which side is older, and what to upgrade."""
     payload = encode(announcement(3, time.time()))
-    for version, older in ((1, "upgrade the peer"), (3, "upgrade this side")):
-        spoken = payload.replace(b"\xa1v\x02", b"\xa1v" + bytes([version]))
+    for version, older in ((2, "upgrade the peer"), (4, "upgrade this side")):
+        spoken = payload.replace(b"\xa1v\x03", b"\xa1v" + bytes([version]))
         (found,) = checks_broker._announced(visit(round=spoken))
         assert found.state is State.PROBLEM
         assert older in found.detail

@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+import edge_client.store
 from edge_client.store import DeviceStore, PendingUpdate
 from foltr.errors import DataError, SettingsError
 
@@ -77,6 +78,25 @@ def test_an_interaction_comes_back_as_it_was(path, rng):
         ):
             np.testing.assert_array_equal(array, wanted)
             assert array.dtype == wanted.dtype
+
+
+def test_who_showed_a_list_is_kept(path):
+    """What a variant of one model's ranker earned is not another's."""
+    with opened(path) as store:
+        store.add_interaction("a", FEATURES, RANKING, CLICKS, -1, 7)
+        add(store, "b")
+    with opened(path) as store:
+        shown_by = [(item.variant, item.base_version) for item in store.waiting_interactions(10)]
+    assert shown_by == [(-1, 7), (0, None)]
+
+
+def test_a_privatised_metric_is_sent_once(store):
+    """What a variant earned is not given back with a refused update: fresh noise would tell more of it."""
+    earned = store.add_interaction("a", FEATURES, RANKING, CLICKS, 1, 7)
+    (plain,) = add(store, "b")
+    store.put_update(PendingUpdate("u", 1, b"bytes"), [earned.id, plain.id])
+    store.remove_update("u", keep_interactions=True)
+    assert waiting_ids(store) == [plain.id]
 
 
 def test_a_result_list_is_stored_once(store):
@@ -211,6 +231,57 @@ def test_an_update_takes_nothing_that_is_spent_or_gone(store):
     assert waiting_ids(store) == [second.id]
 
 
+# --- local state ----------------------------------------------------------------------------------------------
+
+
+def contribute(store, name, local_state):
+    (interaction,) = add(store, f"serp of {name}")
+    store.put_update(PendingUpdate(name, 1, b"bytes", local_state), [interaction.id])
+
+
+def test_local_state_is_that_of_the_pending_update(path):
+    """Also after a restart, and when the update is signed anew."""
+    with opened(path) as store:
+        assert store.local_state() is None
+        contribute(store, "u", b"personal")
+        assert store.local_state() == b"personal"
+    with opened(path) as store:
+        store.reseal_update("u", b"other bytes")
+        assert store.local_state() == b"personal"
+        assert store.pending_update() == PendingUpdate("u", 1, b"other bytes", b"personal")
+
+
+@pytest.mark.parametrize(("keep", "left"), [(True, b"first"), (False, b"second")])
+def test_local_state_goes_with_the_interactions(path, keep, left):
+    """Spent, they stay learned; given back, they will be learned again, from the state before."""
+    with opened(path) as store:
+        contribute(store, "u", b"first")
+        store.remove_update("u", keep_interactions=False)
+        contribute(store, "v", b"second")
+        store.remove_update("v", keep_interactions=keep)
+        assert store.local_state() == left
+    with opened(path) as store:
+        assert store.local_state() == left
+
+
+def test_an_update_without_local_state_leaves_it(store):
+    """A method that keeps nothing says nothing of what another has kept."""
+    contribute(store, "u", b"personal")
+    store.remove_update("u", keep_interactions=False)
+    contribute(store, "v", None)
+    assert store.local_state() == b"personal"
+    store.remove_update("v", keep_interactions=False)
+    assert store.local_state() == b"personal"
+
+
+def test_another_updates_receipt_keeps_no_local_state(store):
+    """As it spends no interactions either."""
+    contribute(store, "u", b"personal")
+    store.remove_update("other", keep_interactions=False)
+    store.remove_update("u", keep_interactions=True)
+    assert store.local_state() is None
+
+
 class AnyUse(RuleBasedStateMachine):
     """Any sequence of uses and restarts: an interaction is waiting, held or spent, and spent once."""
 
@@ -273,6 +344,17 @@ def test_the_newest_model_is_kept(path):
         assert store.model() == b"new\x00"
 
 
+def test_a_device_seed_is_drawn_once(path, tmp_path):
+    """The same after a restart, another in another store, and it fits a signed 64-bit integer."""
+    with opened(path) as store:
+        seed = store.device_seed()
+    with opened(path) as store:
+        assert store.device_seed() == seed
+    with opened(tmp_path / "other") as other:
+        assert 0 <= other.device_seed() != seed
+        assert max(other.device_seed(), seed) < 2**63
+
+
 @pytest.mark.parametrize("other", [{"client_id": "device-8"}, {"federation": "photos"}])
 def test_a_store_has_one_owner(path, other):
     """The clicks of one device do not become those of another; the refusal names both and changes nothing."""
@@ -282,6 +364,88 @@ def test_a_store_has_one_owner(path, other):
         pass
     with opened(path) as store:
         assert store.n_waiting() == 1
+
+
+VERSION_1 = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
+CREATE TABLE interactions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    serp_id TEXT NOT NULL UNIQUE,
+    n_documents INTEGER NOT NULL CHECK (n_documents > 0),
+    features BLOB NOT NULL,
+    ranking BLOB NOT NULL,
+    clicks BLOB NOT NULL,
+    update_id TEXT
+) STRICT;
+CREATE TABLE pending_update (
+    only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
+    update_id TEXT NOT NULL,
+    round INTEGER NOT NULL,
+    payload BLOB NOT NULL
+) STRICT;
+INSERT INTO meta VALUES ('owner', CAST('mail/device-7' AS BLOB)), ('session', x'0000000000000007'), ('model', x'abcd');
+INSERT INTO pending_update VALUES (1, 'u', 4, x'1234');
+INSERT INTO interactions VALUES
+    (3, 'held', 1, x'0000803f00000040', x'0000000000000000', x'01', 'u'),
+    (5, 'waiting', 1, x'0000803f00000040', x'0000000000000000', x'00', NULL);
+PRAGMA user_version = 1;
+"""
+
+
+@pytest.fixture
+def old_path(path):
+    """A file as the first released software left it, when it lost power while an update was pending."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.executescript("PRAGMA journal_mode = WAL;" + VERSION_1)
+    return path
+
+
+def test_a_store_of_older_software_is_upgraded(old_path):
+    """Nothing in it is lost, what is new has its default, and it is used and opened again like any other."""
+    with opened(old_path) as store:
+        assert store.pending_update() == PendingUpdate("u", 4, b"\x12\x34")
+        assert (store.newest_session(), store.model(), store.local_state()) == (7, b"\xab\xcd", None)
+        (waiting,) = store.waiting_interactions(10)
+        assert (waiting.id, waiting.features.tolist(), waiting.clicks.tolist()) == (5, [[1.0, 2.0]], [False])
+        assert (waiting.variant, waiting.base_version) == (0, None)
+        seed = store.device_seed()
+        assert seed > 0
+        store.remove_update("u", keep_interactions=True)
+        assert waiting_ids(store) == [3, 5]
+        contribute(store, "v", b"personal")
+    with opened(old_path) as store:
+        assert (store.local_state(), store.device_seed()) == (b"personal", seed)
+        assert store._db.execute("PRAGMA user_version").fetchone() == (2,)
+
+
+def test_an_upgraded_store_is_like_a_new_one(old_path, tmp_path):
+    """The same tables with the same columns, whatever way they came about."""
+
+    def columns(store):
+        tables = [row[0] for row in store._db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        return {table: store._db.execute(f"PRAGMA table_xinfo({table})").fetchall() for table in tables}
+
+    with opened(old_path) as old, opened(tmp_path / "new") as new:
+        assert columns(old) == columns(new)
+
+
+def test_an_upgrade_is_whole_or_not_at_all(old_path, monkeypatch):
+    """Where it fails half way, or the store is another's, the file stays as it was and serves the older software."""
+    before = dump(old_path)
+    with monkeypatch.context() as broken:
+        first, second = edge_client.store._UPGRADES
+        broken.setattr("edge_client.store._UPGRADES", (first, f"{second}SELECT nowhere;"))
+        with pytest.raises(DataError), opened(old_path):
+            pass
+    assert dump(old_path) == before
+    with pytest.raises(SettingsError, match="one store per client"), opened(old_path, client_id="device-8"):
+        pass
+    assert dump(old_path) == before
+
+
+def dump(path):
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        return [*db.iterdump(), db.execute("PRAGMA user_version").fetchone()]
 
 
 def test_a_store_of_newer_software_is_refused(path):

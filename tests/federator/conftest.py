@@ -1,22 +1,27 @@
-"""An operator and devices that sign by hand; what they say comes as the reading the federator would have of it."""
+"""An operator and devices that sign by hand, what they say as the federator reads it, and actors to say it to."""
 
 import itertools
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from served import GENEROUS, Served
 
 from broker.link import InboundMessage
+from federator.plan import FederationPlan
 from federator.reading import Limits, OperatorSpoke, Reading, read_message
 from foltr.codec import encode
 from foltr.enrolment import issue_deadline, issue_enrolment, issue_roster
 from foltr.identity import SigningKey
 from foltr.messages import DenseDelta, Join, Leave, Message, ModelUpdate, Status, pack_vector
+from foltr.methods.bodies import BodySpec
 from foltr.topics import ClientTopic, Topics
+from storage.database import Database
+from storage.migrate import upgrade
 
 FEDERATION = "mail"
 TOPICS = Topics(FEDERATION)
-LIMITS = Limits(n_features=1, max_interactions=100)
+LIMITS = Limits(BodySpec("dense", dim=1, n_values=1), max_interactions=100)
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,20 @@ class Operator:
 
     def orders(self, number: int, max_time_s: float, nonce: int, federation: str = FEDERATION) -> OperatorSpoke:
         return OperatorSpoke("order", issue_deadline(self.key, federation, number, max_time_s, nonce))
+
+
+@pytest.fixture
+async def serve(tmp_path):
+    """Starts actors on one SQLite file."""
+    async with await Database.connect(f"sqlite:///{tmp_path}/foltr.sqlite") as db:
+        await upgrade(db)
+
+        async def start(policy, *, n_features=1, limits=GENEROUS, **plan) -> Served:
+            served = Served(db, FederationPlan("mail", n_features, policy, **plan), limits)
+            await served.actor.start()
+            return served
+
+        yield start
 
 
 @pytest.fixture

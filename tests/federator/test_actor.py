@@ -1,92 +1,15 @@
 """The single writer, with a real database and a clock that is set by hand: what its turns do in which order."""
 
 import asyncio
-from collections import Counter
-
-import pytest
 
 from broker.intake import IntakeLimits
 from broker.link import InboundMessage
-from federator.actor import FederationActor
-from federator.plan import FederationPlan
 from federator.round import Pacing, RoundPolicy
-from foltr.messages import Join, MembershipReceipt, UpdateReceipt
-from foltr.topics import ClientTopic, Topics
-from storage.database import Database
-from storage.migrate import upgrade
+from foltr.topics import Topics
 from storage.models import list_models
 from storage.queries import list_contributions, list_events, list_rounds
 
 TOPICS = Topics("mail")
-# Thousands may join at once, all of them strangers at first.
-GENEROUS = IntakeLimits(max_waiting_per_sender=10_000, burst=10_000)
-
-
-class HandClock:
-    """Stands still until it is set."""
-
-    def __init__(self) -> None:
-        self.at = 1_000.0
-
-    def now(self) -> float:
-        return self.at
-
-
-class Receipts:
-    """What would be sent, and in which state the database was by then."""
-
-    def __init__(self) -> None:
-        self.sent: list[UpdateReceipt | MembershipReceipt] = []
-
-    def send(self, receipts) -> None:
-        self.sent.extend(receipts)
-
-    def codes(self) -> Counter[str]:
-        return Counter(receipt.code.value for receipt in self.sent)
-
-
-class Served:
-    """An actor, driven turn by turn."""
-
-    def __init__(self, db: Database, plan: FederationPlan, limits: IntakeLimits) -> None:
-        self.db, self.clock, self.receipts = db, HandClock(), Receipts()
-        self.actor = FederationActor(plan, db, self.receipts, self.clock, limits)
-
-    def receive(self, device, topic: ClientTopic, message) -> None:
-        payload = device.payload(topic, message, 1)
-        self.actor.receive(InboundMessage(TOPICS.client(device.client_id, topic), payload, retained=False))
-
-    async def join(self, devices) -> None:
-        for device in devices:
-            join = Join(federation="mail", client_id=device.client_id, sdk_version="1", enrolment=device.enrolment)
-            self.receive(device, ClientTopic.JOIN, join)
-            if len(self.actor._intake) == 400:
-                await self.actor._take_turn(self.actor._clock.now())
-        await self.actor._take_turn(self.actor._clock.now())
-        assert set(self.receipts.codes()) == {"joined"}
-        self.receipts.sent.clear()
-
-    def flood(self, n_messages: int) -> None:
-        for i in range(n_messages):
-            topic = TOPICS.client(f"nobody-{i}", ClientTopic.UPDATES)
-            self.actor.receive(InboundMessage(topic, b"junk", retained=False))
-
-    def update(self, device, number=1, base=0) -> None:
-        self.receive(device, ClientTopic.UPDATES, device.update(number, base, f"{number:032x}"))
-
-
-@pytest.fixture
-async def serve(tmp_path):
-    """Starts actors on one SQLite file."""
-    async with await Database.connect(f"sqlite:///{tmp_path}/foltr.sqlite") as db:
-        await upgrade(db)
-
-        async def start(policy: RoundPolicy, *, limits: IntakeLimits = GENEROUS, **plan) -> Served:
-            served = Served(db, FederationPlan("mail", 1, policy, **plan), limits)
-            await served.actor.start()
-            return served
-
-        yield start
 
 
 async def test_what_arrived_before_the_deadline_counts_however_much_it_is(serve, unsigned):

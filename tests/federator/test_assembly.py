@@ -20,11 +20,12 @@ from foltr.codec import encode, open_envelope
 from foltr.enrolment import issue_enrolment
 from foltr.identity import SigningKey
 from foltr.messages import CHUNK_BYTES, DenseDelta, Join, ModelUpdate, ReceiptCode, pack_vector, payload_digest
+from foltr.methods.bodies import BodySpec
 from foltr.topics import ClientTopic, Topics
 
 TOPICS = Topics("mail")
 N_FEATURES = 100_000  # 400,000 bytes: three chunks
-LIMITS = Limits(N_FEATURES, 100)
+LIMITS = Limits(BodySpec("dense", N_FEATURES, n_values=N_FEATURES), 100)
 OPERATOR = SigningKey.generate()
 KEYS = {name: SigningKey.generate() for name in ("a", "b", "c", "d")}
 NOW = 1_000.0
@@ -107,7 +108,7 @@ def test_the_last_chunk_brings_the_update(sender):
     update = sender.send_all()
     assert isinstance(update, UpdateOffered)
     assert (update.offer.client_id, update.offer.update_id, update.offer.round) == ("a", "a" * 32, 4)
-    assert update.values == pack_vector(np.full(N_FEATURES, 1.0))
+    assert update.body == pack_vector(np.full(N_FEATURES, 1.0))
     assert update.digest == payload_digest(sender.payload)
     assert update.signed.by(KEYS["a"].public)
 
@@ -163,6 +164,14 @@ def test_an_assembled_update_is_read_like_any_other(assembler, members):
     junk = Sender(assembler, members, payload=b"\xc1" * 300_000)
     refused = junk.send_all()
     assert (refused.code, refused.payload_digest) == (ReceiptCode.MALFORMED, payload_digest(junk.payload))
+
+
+def test_an_update_without_values_is_never_large(members):
+    """A seed and two numbers: who offers more than the names beside them take is refused before it has a place."""
+    assembler = Assembler(TOPICS, Limits(BodySpec("evolution", N_FEATURES, mirrored=True), 100))
+    refused = Sender(assembler, members).offer()
+    assert (refused.code, len(assembler)) == (ReceiptCode.TOO_LARGE, 0)
+    assert refused.detail.endswith(f"has at most {OVERHEAD_BYTES}")
 
 
 # --- who sends it ---------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from federator.reading import Limits, read_message
 from federator.round import AbandonReason, Pacing, RoundPolicy, RoundState
 from foltr.identity import SigningKey
 from foltr.messages import MembershipReceipt, ReceiptCode, payload_digest
+from foltr.methods.bodies import BodySpec
 from foltr.selection import ticket
 from foltr.topics import ClientTopic, Topics
 
@@ -230,7 +231,9 @@ def test_a_forged_update_is_answered_by_its_digest(engine, operator):
 def test_what_cannot_be_read_is_answered_by_its_digest(engine):
     """Nobody has shown whose it is; the event says what was wrong with it."""
     topic = Topics("mail").client("a", ClientTopic.UPDATES)
-    junk = read_message(Topics("mail"), Limits(1, 100), InboundMessage(topic, b"junk", False))
+    junk = read_message(
+        Topics("mail"), Limits(BodySpec("dense", 1, n_values=1), 100), InboundMessage(topic, b"junk", False)
+    )
     decided, _ = decide(engine, junk)
     (receipt,) = decided.receipts
     assert (receipt.code, receipt.update_id) == (ReceiptCode.MALFORMED, None)

@@ -7,16 +7,55 @@ import pytest
 from federator.plan import FederationPlan
 from federator.round import Pacing, RoundPolicy
 from foltr.errors import SettingsError
-from foltr.messages import MAX_DIM, LinearRankerSpec
+from foltr.messages import (
+    MAX_DIM,
+    EvolutionTraining,
+    FedIpsTraining,
+    FedPerTraining,
+    LinearRankerSpec,
+    NeuralRankerSpec,
+    PdgdTraining,
+)
 
 NAN, INF = float("nan"), float("inf")
 
 
 def test_the_defaults_are_a_plan():
-    """A name and a number of features are enough."""
+    """A name and a number of features are enough: FPDGD on a linear ranker."""
     plan = FederationPlan("mail", n_features=136)
     assert plan.ranker == LinearRankerSpec(n_features=136)
     assert plan.policy == RoundPolicy()
+    assert (plan.training, plan.n_values) == (PdgdTraining(), 136)
+
+
+@pytest.mark.parametrize(
+    ("training", "ranker", "n_values"),
+    [
+        (FedPerTraining(), NeuralRankerSpec(n_features=136, hidden=64), 8_832),
+        (EvolutionTraining(), LinearRankerSpec(n_features=136), 136),
+        (FedIpsTraining(propensities="estimated"), LinearRankerSpec(n_features=136), 136 + 137),
+    ],
+)
+def test_a_model_has_the_values_that_ranker_and_method_need(training, ranker, n_values):
+    """A neural ranker has more weights than features, and a method may train more than the ranker."""
+    plan = FederationPlan("mail", 136, training=training, ranker=ranker)
+    assert (plan.training, plan.ranker, plan.n_values) == (training, ranker, n_values)
+
+
+@pytest.mark.parametrize(
+    ("n_features", "told", "plan"),
+    [
+        (3, "fedper: a linear ranker has no hidden layer", {"training": FedPerTraining()}),
+        (3, "foltr-es: antithetic", {"training": EvolutionTraining(min_interactions=1)}),
+        (3, "n_features: 3, but the ranker's are 4", {"ranker": LinearRankerSpec(n_features=4)}),
+        (MAX_DIM, f"n_features: {2 * MAX_DIM + 1} values", {"training": FedIpsTraining(propensities="estimated")}),
+        (3, "seed: -1 is below 0", {"seed": -1}),
+    ],
+)
+def test_a_method_that_cannot_work_is_refused_in_words(n_features, told, plan):
+    """Before anything is stored or announced."""
+    with pytest.raises(SettingsError, match=f"^{told}"):
+        FederationPlan("mail", n_features, **plan)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """From bytes on a topic to something to decide about: nothing raises, and the topic's owner is answered."""
 
+import struct
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -24,20 +26,23 @@ from foltr.messages import (
     MAX_ABS_DELTA,
     Chunk,
     DenseDelta,
+    EvolutionPair,
     Join,
     Leave,
     Manifest,
     ModelUpdate,
+    PartDelta,
     ReceiptCode,
     Status,
     pack_vector,
     payload_digest,
 )
+from foltr.methods.bodies import BodySpec, unpack_body
 from foltr.topics import ClientTopic, Topics
 
 TOPICS = Topics("mail")
 UPDATE_ID = "0123456789abcdef" * 2
-LIMITS = Limits(n_features=3, max_interactions=100)
+LIMITS = Limits(BodySpec("dense", dim=3, n_values=3), max_interactions=100)
 
 A_LEAVE = encode(Leave(federation="mail", client_id="device-7"))
 
@@ -69,7 +74,8 @@ def test_an_update_is_offered_as_sent():
     assert read(ClientTopic.UPDATES, payload) == UpdateOffered(
         Offer("device-7", UPDATE_ID, 4, 3),
         n_interactions=5,
-        values=pack_vector([1.0, 2.0, 3.0]),
+        encoding="dense_f32",
+        body=pack_vector([1.0, 2.0, 3.0]),
         signed=Signed(TOPICS.client("device-7", ClientTopic.UPDATES), open_envelope(payload)),
         digest=payload_digest(payload),
     )
@@ -118,6 +124,33 @@ def test_an_update_that_was_read_is_refused_by_its_id(payload, code):
     assert refused.payload_digest == payload_digest(payload)
 
 
+PART = BodySpec("part", dim=3, start=0, n_values=2)
+EVOLUTION = BodySpec("evolution", dim=3, mirrored=True)
+
+
+@pytest.mark.parametrize(
+    ("spec", "body", "stored"),
+    [
+        (PART, PartDelta(dim=3, start=0, values=pack_vector([1.0, 2.0])), ("part_f32", bytes(8) + pack_vector([1, 2]))),
+        (
+            EVOLUTION,
+            EvolutionPair(seed=7, plus=0.5, minus=0.25),
+            ("evolution", struct.pack("<Qdd", 7, 0.5, 0.25)),
+        ),
+    ],
+)
+def test_an_update_of_another_method_is_stored_in_its_own_encoding(spec, body, stored):
+    """A part of the weights, or a seed and what it earned: in bytes that can be read back."""
+    topic, limits = TOPICS.client("device-7", ClientTopic.UPDATES), Limits(spec, max_interactions=100)
+    offered = read_message(TOPICS, limits, InboundMessage(topic, update(body=body), False))
+    assert (offered.encoding, offered.body) == stored
+    assert unpack_body(*stored, 3) == body
+    dense = read_message(TOPICS, limits, InboundMessage(topic, update(), False))
+    assert (dense.code, dense.update_id) == ("wrong_shape", UPDATE_ID)
+    greedy = read_message(TOPICS, limits, InboundMessage(topic, update(body=body, n_interactions=101), False))
+    assert greedy.code == "stale"
+
+
 @pytest.mark.parametrize(
     ("payload", "code"),
     [
@@ -125,7 +158,7 @@ def test_an_update_that_was_read_is_refused_by_its_id(payload, code):
         pytest.param(b"\xc1", "malformed", id="not msgpack"),
         pytest.param(update()[:-1], "malformed", id="truncated"),
         pytest.param(A_LEAVE, "malformed", id="a leave"),
-        pytest.param(update().replace(b"\xa1v\x02", b"\xa1v\x03"), "unsupported_version", id="newer"),
+        pytest.param(update().replace(b"\xa1v\x03", b"\xa1v\x04"), "unsupported_version", id="newer"),
         pytest.param(bytes(300_000), "too_large", id="too large"),
     ],
 )
@@ -219,7 +252,7 @@ def test_a_large_update_comes_in_parts(part):
 def test_an_update_that_came_in_chunks_may_be_larger():
     """One message has at most 256 KiB; what was put together from chunks has room for the largest ranker."""
     payload = update((0.5,) * 70_000)
-    limits = Limits(70_000, 100)
+    limits = Limits(BodySpec("dense", 70_000, n_values=70_000), 100)
     assert read_update(TOPICS, limits, "device-7", payload).code is ReceiptCode.TOO_LARGE
     assert isinstance(read_update(TOPICS, limits, "device-7", payload, chunked=True), UpdateOffered)
 

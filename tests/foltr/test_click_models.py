@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from foltr.click_models import CLICK_MODEL_NAMES, ClickModel, click_model, simulate_clicks
+from foltr.click_models import (
+    CLICK_MODEL_NAMES,
+    ClickModel,
+    click_model,
+    clicks_from_draws,
+    personal,
+    simulate_clicks,
+)
 from foltr.errors import DataError, SettingsError
 
 
@@ -19,7 +26,12 @@ def test_unknown_models_are_refused_with_the_known_ones() -> None:
     """The message lists what may be written instead."""
     with pytest.raises(SettingsError, match="'perfekt'; one of: perfect, navigational, informational, poison"):
         click_model("perfekt", 5)
-    with pytest.raises(SettingsError, match="3 or 5 relevance grades, not 4"):
+    with pytest.raises(SettingsError, match=r"'pbm-3'; one of: .*pbm-2, fedips-<gamma>"):
+        click_model("pbm-3", 5)
+    for name in ("fedips-", "fedips-much", "fedips--1", "fedips-nan", "fedips-inf"):
+        with pytest.raises(SettingsError, match="a number of at least 0"):
+            click_model(name, 5)
+    with pytest.raises(SettingsError, match="2, 3, 5 relevance grades, not 4"):
         click_model("perfect", 4)
 
 
@@ -67,3 +79,50 @@ def test_a_grade_outside_the_table_is_refused(rng: np.random.Generator, grade: i
 def test_nothing_shown_nothing_clicked(rng: np.random.Generator) -> None:
     """An empty list has no clicks."""
     assert simulate_clicks(click_model("perfect", 3), np.array([], np.int16), rng).shape == (0,)
+
+
+@pytest.mark.parametrize("eta", [0.0, 0.5, 2.0])
+def test_position_based_attention_falls_with_the_rank(rng: np.random.Generator, eta: float) -> None:
+    """P(click at rank i) = (1 / i)^eta * P(click | grade), whatever was clicked above; nobody stops."""
+    model = click_model(f"pbm-{eta:g}", 3)
+    counts = np.sum([simulate_clicks(model, np.array([1, 2, 2]), rng) for _ in range(5000)], axis=0)
+    for rank, (count, click) in enumerate(zip(counts.tolist(), (0.5, 1.0, 1.0), strict=True), start=1):
+        assert binomtest(count, 5000, click / rank**eta).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(("n_grades", "expected"), [(3, [0.1, 1, 1]), (5, [0.1, 0.1, 0.1, 1, 1])])
+def test_fedips_users_click_the_relevant(n_grades: int, expected: list[float]) -> None:
+    """Eq. 11: examination times 1 for the relevant grades, times 0.1 for the others."""
+    model = click_model("fedips-1.5", n_grades)
+    assert list(model.click_probability) == expected
+    assert not any(model.stop_probability)
+    assert (model.examination_exponent, model.personal_spread) == (1.5, 0.1)
+
+
+def test_personal_users_differ_around_the_model(rng: np.random.Generator) -> None:
+    """Exponents are normal around gamma and never negative; users of other models draw nothing."""
+    exponents = [personal(click_model("fedips-1", 5), rng).examination_exponent for _ in range(2000)]
+    assert np.mean(exponents) == pytest.approx(1.0, abs=0.02)
+    assert np.std(exponents) == pytest.approx(0.1, abs=0.02)
+    assert min(personal(click_model("fedips-0", 5), rng).examination_exponent for _ in range(200)) >= 0.0
+    state = rng.bit_generator.state
+    model = click_model("pbm-1", 5)
+    assert personal(model, rng) is model
+    assert rng.bit_generator.state == state
+
+
+def test_clicks_are_a_function_of_the_draws() -> None:
+    """Draw 2i decides the click at position i, draw 2i + 1 whether the user stops; the rest is not looked at."""
+    model, relevance = click_model("navigational", 3), np.array([1, 1, 1])
+    reads_on = np.array([0.49, 0.51, 0.51, 0.0, 0.49, 0.0, 9.0, 9.0])
+    assert clicks_from_draws(model, relevance, reads_on).tolist() == [True, False, True]
+    stops = np.array([0.49, 0.49, 0.0, 0.0, 0.0, 0.0])
+    assert clicks_from_draws(model, relevance, stops).tolist() == [True, False, False]
+    with pytest.raises(DataError, match="3 documents need 6 draws, not 5"):
+        clicks_from_draws(model, relevance, stops[:5])
+
+
+def test_users_without_a_sensible_exponent_are_refused() -> None:
+    """Attention may not rise with the rank."""
+    with pytest.raises(SettingsError, match="at least 0"):
+        ClickModel("odd", (0.5,), (0.5,), -1.0)

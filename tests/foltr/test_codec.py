@@ -5,11 +5,13 @@ import runpy
 import string
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from foltr.codec import Sealer, decode, encode, open_envelope
 from foltr.errors import MessageError
@@ -25,6 +27,13 @@ from foltr.messages import (
     Chunk,
     DenseDelta,
     Enrolment,
+    EvolutionPair,
+    EvolutionTraining,
+    FedAvgTraining,
+    FedIpsTraining,
+    FedPerTraining,
+    FedProxTraining,
+    FpdgdPaperTraining,
     Join,
     Leave,
     LinearRankerSpec,
@@ -32,7 +41,11 @@ from foltr.messages import (
     MembershipReceipt,
     ModelAnnouncement,
     ModelUpdate,
+    NeuralRankerSpec,
+    PartDelta,
     PdgdTraining,
+    PersonalTraining,
+    RankerSpec,
     ReceiptCode,
     Revocation,
     Roster,
@@ -40,21 +53,25 @@ from foltr.messages import (
     Selection,
     SetDeadline,
     Status,
+    Training,
+    UpdateBody,
     UpdateReceipt,
 )
 
 # How the captured messages were made, and what they say. If the bytes of this version must change, SCHEMA_VERSION
 # must too: devices in the field read and write what those files hold, not what the code says today.
 CAPTURE = runpy.run_path(str(Path(__file__).parent / "captured" / "capture.py"))
-KEY, FIRST_NONCE, MESSAGES = CAPTURE["KEY"], CAPTURE["FIRST_NONCE"], CAPTURE["MESSAGES"]
-V1, V2 = CAPTURE["captured"](1), CAPTURE["captured"](2)
+KEY, FIRST_NONCE, name_of = CAPTURE["KEY"], CAPTURE["FIRST_NONCE"], CAPTURE["name_of"]
+MESSAGES = CAPTURE["MESSAGES"] + CAPTURE["VARIANTS"]
+V1, V2, V3 = (CAPTURE["captured"](version) for version in (1, 2, 3))
+V3_VARIANTS = [name_of(message) for message, _ in CAPTURE["VARIANTS"]]
 UPDATE_ID = "0123456789abcdef" * 2
 JOIN = {"federation": "mail", "client_id": "device-7", "sdk_version": "0.1.0"}
 UPDATE = next(message for message, _ in MESSAGES if isinstance(message, ModelUpdate)).model_dump()
-KINDS = [pytest.param(message, topic, id=message.kind_name) for message, topic in MESSAGES]
+KINDS = [pytest.param(message, topic, id=name_of(message)) for message, topic in MESSAGES]
 
 
-def envelope(body, kind="join", version=2, nonce=0, signature=b""):
+def envelope(body, kind="join", version=3, nonce=0, signature=b""):
     """An envelope as a peer may build it: ``body`` packed, or as it stands if it is bytes."""
     packed = body if isinstance(body, bytes) else msgpack.packb(body)
     return msgpack.packb({"v": version, "kind": kind, "nonce": nonce, "body": packed, "signature": signature})
@@ -76,9 +93,9 @@ def envelope_without(key):
 
 
 @pytest.mark.parametrize(("message", "topic"), KINDS)
-def test_the_bytes_of_version_2_do_not_move(message, topic):
-    """What is written today is what version 2 always wrote; that is still read, and its signature still holds."""
-    wire = V2[message.kind_name]
+def test_the_bytes_of_version_3_do_not_move(message, topic):
+    """What is written today is what version 3 always wrote; that is still read, and its signature still holds."""
+    wire = V3[name_of(message)]
     assert encode(message, topic, FIRST_NONCE, KEY) == wire
     opened = open_envelope(wire)
     assert opened.is_signed_by(KEY.public, topic)
@@ -88,40 +105,61 @@ def test_the_bytes_of_version_2_do_not_move(message, topic):
 
 
 def test_every_kind_of_message_is_captured():
-    """A new message type comes with its captured bytes, and no capture is left without a type."""
-    assert SCHEMA_VERSION == 2
-    assert [message.kind_name for message, _ in MESSAGES] == list(MESSAGE_TYPES)
-    assert set(V2) == set(MESSAGE_TYPES)
+    """A new message type, method, ranker or body comes with its captured bytes, and none is left without a type."""
+    assert SCHEMA_VERSION == 3
+    assert {message.kind_name for message, _ in MESSAGES} == set(MESSAGE_TYPES)
+    assert [name_of(message) for message, _ in MESSAGES] == [*MESSAGE_TYPES, *V3_VARIANTS]
+    assert set(V3) == {*MESSAGE_TYPES, *V3_VARIANTS}
+    captured = [message for message, _ in MESSAGES]
+    for field, kind, union in (
+        ("training", RoundAnnouncement, Training),
+        ("body", ModelUpdate, UpdateBody),
+        ("ranker", ModelAnnouncement, RankerSpec),
+    ):
+        found = {type(getattr(message, field)) for message in captured if isinstance(message, kind)}
+        assert found == set(get_args(get_args(union)[0]))
 
 
-@pytest.mark.parametrize("kind", sorted(V1))
-def test_version_1_is_told_to_upgrade(kind):
-    """A device that still speaks version 1 gets the code it knows, and words that say what to do."""
+OLDER = [(1, name) for name in sorted(V1)] + [(2, name) for name in sorted(V2)]
+
+
+@pytest.mark.parametrize(("version", "kind"), OLDER)
+def test_an_older_version_is_told_to_upgrade(version, kind):
+    """A device that still speaks version 1 or 2 gets the code it knows, and words that say what to do."""
     with pytest.raises(MessageError) as caught:
-        decode(V1[kind], MESSAGE_TYPES[kind])
+        decode({1: V1, 2: V2}[version][kind], MESSAGE_TYPES[kind])
     assert caught.value.code == "unsupported_version"
-    assert caught.value.detail == "schema version 1; this side speaks 2: upgrade the peer to what this side has"
+    assert caught.value.detail == (
+        f"schema version {version}; this side speaks 3: upgrade the peer to what this side has"
+    )
 
 
-def test_version_1_was_captured_whole():
-    """All eight kinds of version 1, in its envelope of three keys."""
-    assert len(V1) == 8
-    for kind, wire in V1.items():
-        assert list(msgpack.unpackb(wire)) == ["v", "kind", "body"]
+@pytest.mark.parametrize(
+    ("wires", "n_kinds", "keys"),
+    [
+        pytest.param(V1, 8, ["v", "kind", "body"], id="version 1"),
+        pytest.param(V2, 13, ["v", "kind", "nonce", "body", "signature"], id="version 2"),
+    ],
+)
+def test_older_versions_were_captured_whole(wires, n_kinds, keys):
+    """All eight kinds of version 1, in its envelope of three keys, and the thirteen of version 2."""
+    assert len(wires) == n_kinds
+    for kind, wire in wires.items():
+        assert list(msgpack.unpackb(wire)) == keys
         assert msgpack.unpackb(wire)["kind"] == kind
 
 
 @pytest.mark.parametrize(
     "payload",
-    [envelope(JOIN, version=3), msgpack.packb({"v": 3, "header": [1], "x": None})],
+    [envelope(JOIN, version=4), msgpack.packb({"v": 4, "header": [1], "x": None})],
     ids=["the same form", "another form"],
 )
 def test_a_newer_peer_is_told_that_this_side_is_behind(payload):
-    """Version 3 is refused by name, whatever its envelope looks like."""
+    """Version 4 is refused by name, whatever its envelope looks like."""
     with pytest.raises(MessageError) as caught:
         decode(payload, Join)
     assert caught.value.code == "unsupported_version"
-    assert caught.value.detail == "schema version 3; this side speaks 2: upgrade this side to what the peer has"
+    assert caught.value.detail == "schema version 4; this side speaks 3: upgrade this side to what the peer has"
 
 
 # --- signatures -----------------------------------------------------------------------------------------------
@@ -130,7 +168,7 @@ def test_a_newer_peer_is_told_that_this_side_is_behind(payload):
 @pytest.mark.parametrize(("message", "topic"), KINDS)
 def test_every_changed_bit_breaks_the_signature(message, topic):
     """Topic, kind, nonce, body and signature: none of them can be changed, not even in one bit."""
-    opened = open_envelope(V2[message.kind_name])
+    opened = open_envelope(V3[name_of(message)])
     forged = [(opened, changed.decode("latin-1")) for changed in changed_bits(topic.encode())]
     forged += [
         (replace(opened, kind=changed.decode("latin-1")), topic) for changed in changed_bits(opened.kind.encode())
@@ -156,7 +194,7 @@ def changed_bits(data):
 def test_another_key_did_not_sign_it():
     """Only the public key of the signer fits, and an unsigned message fits none."""
     leave = Leave(federation="mail", client_id="device-7")
-    assert not open_envelope(V2["leave"]).is_signed_by(SigningKey(bytes(32)).public, MESSAGES[1][1])
+    assert not open_envelope(V3["leave"]).is_signed_by(SigningKey(bytes(32)).public, MESSAGES[1][1])
     unsigned = open_envelope(encode(leave, MESSAGES[1][1], FIRST_NONCE))
     assert unsigned.signature == b""
     assert not unsigned.is_signed_by(KEY.public, MESSAGES[1][1])
@@ -164,7 +202,7 @@ def test_another_key_did_not_sign_it():
 
 def test_an_answer_that_is_remembered_is_the_same_answer():
     """Asked again and again, for the right and for a wrong topic, each question keeps its own answer."""
-    opened = open_envelope(V2["model"])
+    opened = open_envelope(V3["model"])
     for _ in range(3):
         assert opened.is_signed_by(KEY.public, "foltr/v1/mail/model", repeated=True)
         assert not opened.is_signed_by(KEY.public, "foltr/v1/mail/round", repeated=True)
@@ -197,22 +235,80 @@ update_ids = st.text("0123456789abcdef", min_size=32, max_size=32)
 # Text a peer may send: no surrogates (not UTF-8), no control characters, no separators of lines.
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=64)
 times = st.floats(0, 1e11)
-deltas = st.binary(min_size=1, max_size=30).map(lambda raw: DenseDelta(dim=len(raw), values=raw * 4))
+shares = st.floats(0, 1)
+bodies = st.one_of(
+    st.binary(min_size=1, max_size=30).map(lambda raw: DenseDelta(dim=len(raw), values=raw * 4)),
+    st.builds(
+        lambda raw, start, rest: PartDelta(dim=start + len(raw) + rest, start=start, values=raw * 4),
+        st.binary(min_size=1, max_size=30),
+        st.integers(0, 1000),
+        st.integers(0, 1000),
+    ),
+    st.builds(EvolutionPair, seed=st.integers(0, 2**63 - 1), plus=shares, minus=st.none() | shares),
+)
+rankers = st.one_of(
+    st.builds(LinearRankerSpec, n_features=st.integers(1, 30)),
+    st.builds(NeuralRankerSpec, n_features=st.integers(1, 10), hidden=st.integers(1, 10)),
+)
 models = st.builds(
-    lambda federation, version, raw: ModelAnnouncement(
-        federation=federation, version=version, ranker=LinearRankerSpec(n_features=len(raw)), weights=raw * 4
+    lambda federation, version, ranker, n_auxiliary, value: ModelAnnouncement(
+        federation=federation,
+        version=version,
+        ranker=ranker,
+        n_auxiliary=n_auxiliary,
+        weights=value * (ranker.n_weights + n_auxiliary),
     ),
     names,
     counts,
-    st.binary(min_size=1, max_size=30),
+    rankers,
+    st.integers(0, 10),
+    st.binary(min_size=4, max_size=4),
 )
-trainings = st.builds(
-    lambda rate, length, bounds: PdgdTraining(
-        learning_rate=rate, serp_length=length, min_interactions=min(bounds), max_interactions=max(bounds)
+rates = st.floats(0, 100, exclude_min=True)
+policies = st.binary(max_size=30).map(lambda raw: raw * 4)
+
+
+def trainings_of(kind, **fields):
+    """All that may be announced of one method; ``fields`` are those it does not share with every method."""
+    return st.builds(
+        lambda length, bounds, **own: kind(
+            serp_length=length, min_interactions=min(bounds), max_interactions=max(bounds), **own
+        ),
+        st.integers(1, 1000),
+        st.tuples(st.integers(1, 100_000), st.integers(1, 100_000)),
+        **fields,
+    )
+
+
+trainings = st.one_of(
+    trainings_of(PdgdTraining, learning_rate=rates),
+    trainings_of(
+        FpdgdPaperTraining,
+        learning_rate=rates,
+        sensitivity=rates,
+        epsilon=rates,
+        n_clients=st.integers(1, 10_000_000),
     ),
-    st.floats(0, 100, exclude_min=True),
-    st.integers(1, 1000),
-    st.tuples(st.integers(1, 100_000), st.integers(1, 100_000)),
+    trainings_of(FedProxTraining, learning_rate=rates, mu=st.floats(0, 100)),
+    trainings_of(FedPerTraining, learning_rate=rates),
+    trainings_of(PersonalTraining, learning_rate=rates, personal_learning_rate=rates),
+    trainings_of(
+        EvolutionTraining,
+        noise_scale=rates,
+        antithetic=st.booleans(),
+        keep_probability=st.floats(0, 1, exclude_min=True),
+        server_learning_rate=rates,
+    ),
+    trainings_of(
+        FedIpsTraining,
+        learning_rate=rates,
+        server_learning_rate=rates,
+        propensities=st.sampled_from(["known", "estimated"]),
+        relevance_learning_rate=rates,
+        position_bias=st.floats(0, 10),
+        logging_policy=policies,
+    ),
+    trainings_of(FedAvgTraining, learning_rate=rates, server_learning_rate=rates, logging_policy=policies),
 )
 codes = st.sampled_from(ReceiptCode)
 nonces = st.integers(0, 2**63 - 1)
@@ -247,7 +343,7 @@ messages = st.one_of(
         round=counts,
         base_version=counts,
         n_interactions=st.integers(1, 100_000),
-        body=deltas,
+        body=bodies,
     ),
     st.builds(
         UpdateReceipt,
@@ -299,7 +395,7 @@ messages = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=500, deadline=None, derandomize=True)
 @given(messages, nonces)
 def test_every_message_round_trips(message, nonce):
     """What is decoded is what was encoded, field for field, signed or not."""
@@ -328,6 +424,26 @@ def test_a_large_ranker_fits_a_message():
         wire = encode(message, "t" * 200, 2**63 - 1, KEY)
         assert len(wire) <= MAX_MESSAGE_BYTES
         assert decode(wire, type(message)) == message
+
+
+def test_the_largest_logging_policy_fits_the_announcement_of_a_round():
+    """64 KiB of weights beside the rest are far below what one message may have; more is no announcement."""
+    selection = Selection(first_seed=bytes(32), cutoff=bytes(8), n_selected=2**31 - 1, n_eligible=2**31 - 1)
+    announced = RoundAnnouncement(
+        federation="f" * 64,
+        round=2**31 - 1,
+        open=True,
+        base_version=2**31 - 1,
+        opened_at=1e11,
+        closes_at=1e11,
+        training=FedIpsTraining(logging_policy=bytes(65_536)),
+        selection=selection,
+    )
+    wire = encode(announced, "t" * 200, 2**63 - 1, KEY)
+    assert len(wire) < MAX_MESSAGE_BYTES / 2
+    assert decode(wire, RoundAnnouncement) == announced
+    with pytest.raises(ValidationError):
+        FedIpsTraining(logging_policy=bytes(65_537))
 
 
 def test_the_largest_ranker_fits_the_chunks():
@@ -366,8 +482,8 @@ MALFORMED = {
     "two envelopes": envelope(JOIN) * 2,
     "no version": envelope_without("v"),
     "version true": envelope(JOIN, version=True),
-    "version 2.0": envelope(JOIN, version=2.0),
-    "version text": envelope(JOIN, version="2"),
+    "version 3.0": envelope(JOIN, version=3.0),
+    "version text": envelope(JOIN, version="3"),
     "version nil": envelope(JOIN, version=None),
     "keys as bytes": msgpack.packb({key.encode(): part for key, part in msgpack.unpackb(envelope(JOIN)).items()}),
     "a sixth key": envelope_with(sig=b""),
@@ -375,7 +491,7 @@ MALFORMED = {
     "no nonce": envelope_without("nonce"),
     "no body": envelope_without("body"),
     "no signature": envelope_without("signature"),
-    "the keys of version 1": msgpack.packb({"v": 2, "kind": "join", "body": msgpack.packb(JOIN)}),
+    "the keys of version 1": msgpack.packb({"v": 3, "kind": "join", "body": msgpack.packb(JOIN)}),
     "version twice": b"\x86\xa1v\x03" + envelope(JOIN)[1:],
     "body twice": b"\x86" + envelope(JOIN)[1:] + b"\xa4body\xc4\x01\x80",
     "nonce twice": b"\x86" + envelope(JOIN)[1:] + b"\xa5nonce\x01",
@@ -440,6 +556,27 @@ MALFORMED = {
     ),
     "vector as text": envelope({**UPDATE, "body": {"kind": "dense", "dim": 2, "values": "\0" * 8}}, kind="update"),
     "dim 0": envelope({**UPDATE, "body": {"kind": "dense", "dim": 0, "values": b""}}, kind="update"),
+    "a part beyond dim": envelope(
+        {**UPDATE, "body": {"kind": "part", "dim": 3, "start": 2, "values": bytes(8)}}, kind="update"
+    ),
+    "a part of half a value": envelope(
+        {**UPDATE, "body": {"kind": "part", "dim": 3, "start": 0, "values": bytes(6)}}, kind="update"
+    ),
+    "a part of nothing": envelope(
+        {**UPDATE, "body": {"kind": "part", "dim": 3, "start": 0, "values": b""}}, kind="update"
+    ),
+    "a metric above 1": envelope(
+        {**UPDATE, "body": {"kind": "evolution", "seed": 1, "plus": 1.5, "minus": None}}, kind="update"
+    ),
+    "a metric that is NaN": envelope(
+        {**UPDATE, "body": {"kind": "evolution", "seed": 1, "plus": float("nan"), "minus": 0.5}}, kind="update"
+    ),
+    "a seed of 2**63": envelope(
+        {**UPDATE, "body": {"kind": "evolution", "seed": 2**63, "plus": 0.5, "minus": 0.5}}, kind="update"
+    ),
+    "a seed with the values of a delta": envelope(
+        {**UPDATE, "body": {"kind": "evolution", "seed": 1, "plus": 0.5, "minus": 0.5, "values": b""}}, kind="update"
+    ),
     "unknown body": envelope({**UPDATE, "body": {"kind": "sparse", "dim": 2, "values": bytes(8)}}, kind="update"),
     "body field is a list": envelope({**UPDATE, "body": []}, kind="update"),
     "an enrolment of 1025 bytes": envelope({**JOIN, "enrolment": bytes(1025)}),
@@ -451,11 +588,12 @@ MALFORMED = {
 OTHER_CODES = {
     "version 1": (envelope(JOIN, version=1), "unsupported_version"),
     "version 1 in its own form": (msgpack.packb({"v": 1, "kind": "join", "body": b""}), "unsupported_version"),
-    "version 3": (envelope(JOIN, version=3), "unsupported_version"),
+    "version 2": (envelope(JOIN, version=2), "unsupported_version"),
+    "version 4": (envelope(JOIN, version=4), "unsupported_version"),
     "version 0": (envelope(JOIN, version=0), "unsupported_version"),
     "version -1": (envelope(JOIN, version=-1), "unsupported_version"),
     "version 2**64 - 1": (envelope(JOIN, version=2**64 - 1), "unsupported_version"),
-    "version 3 in another form": (msgpack.packb({"v": 3, "header": [1], "x": None}), "unsupported_version"),
+    "version 4 in another form": (msgpack.packb({"v": 4, "header": [1], "x": None}), "unsupported_version"),
     "one byte too large": (bytes(MAX_MESSAGE_BYTES + 1), "too_large"),
     "a valid message too large": (envelope({**JOIN, "sdk_version": "x" * MAX_MESSAGE_BYTES}), "too_large"),
 }
@@ -507,7 +645,7 @@ def test_random_bytes_raise_nothing_but_message_error(payload, expected):
 def test_mutated_messages_raise_nothing_but_message_error(message, seed, n_mutations):
     """Flipping, inserting, deleting and repeating bytes of a valid message gives a message or a MessageError."""
     rng = random.Random(seed)  # noqa: S311 (repeatable, no secret)
-    payload = bytearray(V2[message.kind_name])
+    payload = bytearray(V3[name_of(message)])
     for _ in range(n_mutations):
         at = rng.randrange(len(payload))
         match rng.randrange(4):
@@ -545,7 +683,7 @@ def test_wrong_values_raise_nothing_but_message_error(message, data):
 # --- what an error may tell -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("message", [message for message, _ in MESSAGES], ids=lambda message: message.kind_name)
+@pytest.mark.parametrize("message", [message for message, _ in MESSAGES], ids=name_of)
 def test_the_reason_does_not_repeat_a_value(message):
     """A refused value may be private or hostile: it is in no receipt, no log line and no event row."""
     fields = message.model_dump()

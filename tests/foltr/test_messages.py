@@ -11,12 +11,20 @@ from foltr.messages import (
     CHUNK_BYTES,
     EXPLANATIONS,
     MAX_CHUNKED_BYTES,
+    MAX_DIM,
     MESSAGE_TYPES,
     REACTIONS,
     Chunk,
     DenseDelta,
     DeviceReaction,
     Enrolment,
+    EvolutionPair,
+    EvolutionTraining,
+    FedAvgTraining,
+    FedIpsTraining,
+    FedPerTraining,
+    FedProxTraining,
+    FpdgdPaperTraining,
     Join,
     Leave,
     LinearRankerSpec,
@@ -24,7 +32,10 @@ from foltr.messages import (
     MembershipReceipt,
     ModelAnnouncement,
     ModelUpdate,
+    NeuralRankerSpec,
+    PartDelta,
     PdgdTraining,
+    PersonalTraining,
     ReceiptCode,
     Revocation,
     Roster,
@@ -138,23 +149,90 @@ def test_a_vector_has_four_bytes_for_each_value(n_bytes):
         ModelAnnouncement(federation="mail", version=1, ranker=LinearRankerSpec(n_features=2), weights=bytes(n_bytes))
 
 
+def test_a_model_has_the_weights_of_its_ranker_and_what_only_training_uses():
+    """Two hidden units on three features have 2 (3 + 2) weights, of which 2 (3 + 1) are the hidden layer's."""
+    ranker = NeuralRankerSpec(n_features=3, hidden=2)
+    assert (ranker.n_weights, ranker.n_base_weights) == (2 * (3 + 2), 2 * (3 + 1))
+    model = {"federation": "mail", "version": 1, "ranker": ranker, "n_auxiliary": 4}
+    assert ModelAnnouncement(**model, weights=bytes(4 * (10 + 4))).n_auxiliary == 4
+    with pytest.raises(ValidationError, match=f"expected {4 * (10 + 4)}"):
+        ModelAnnouncement(**model, weights=bytes(4 * 10))
+    with pytest.raises(ValidationError, match=f"at most {MAX_DIM}"):
+        NeuralRankerSpec(n_features=MAX_DIM // 2, hidden=2)
+
+
+NAN, INF = float("nan"), float("inf")
+# Of each method: what must be given, and for each field of its own what is not allowed.
+TRAININGS = [
+    (PdgdTraining, {}, {}),
+    (
+        FpdgdPaperTraining,
+        {"n_clients": 2},
+        {"sensitivity": [0.0, NAN, INF], "epsilon": [0.0, -1.0, INF], "n_clients": [0, None]},
+    ),
+    (FedProxTraining, {}, {"mu": [-0.1, 101.0, NAN]}),
+    (FedPerTraining, {}, {}),
+    (PersonalTraining, {}, {"personal_learning_rate": [0.0, NAN]}),
+    (
+        EvolutionTraining,
+        {},
+        {"noise_scale": [0.0, -1.0, NAN], "keep_probability": [0.0, 1.1, NAN], "antithetic": [1, None]},
+    ),
+    (
+        FedIpsTraining,
+        {},
+        {
+            "server_learning_rate": [0.0, INF],
+            "propensities": ["unknown", None],
+            "relevance_learning_rate": [0.0, INF],
+            "position_bias": [-0.1, 11.0, NAN],
+            "logging_policy": [bytes(65_537), "x"],
+        },
+    ),
+    (FedAvgTraining, {}, {"server_learning_rate": [0.0, INF], "logging_policy": [bytes(65_537), "x"]}),
+]
+
+
+@pytest.mark.parametrize(("kind", "required", "wrong"), TRAININGS, ids=lambda value: getattr(value, "__name__", ""))
+def test_training_that_cannot_work_is_refused(kind, required, wrong):
+    """No step of zero, no empty list, no update that needs more interactions than it may hold, in any method."""
+    wrong = {
+        "serp_length": [0, 1001],
+        "min_interactions": [0, 6],
+        "max_interactions": [4, 100_001],
+        **({} if kind is EvolutionTraining else {"learning_rate": [0.0, -1.0, NAN, INF]}),
+        **wrong,
+    }
+    assert kind(**required).min_interactions == 5
+    for field, values in wrong.items():
+        for value in values:
+            with pytest.raises(ValidationError):
+                kind(**{**required, field: value})
+
+
 @pytest.mark.parametrize(
-    ("field", "value"),
+    ("kind", "fields", "wrong"),
     [
-        ("learning_rate", 0.0),
-        ("learning_rate", -1.0),
-        ("learning_rate", float("nan")),
-        ("learning_rate", float("inf")),
-        ("serp_length", 0),
-        ("min_interactions", 0),
-        ("min_interactions", 6),
-        ("max_interactions", 4),
+        (
+            PartDelta,
+            {"dim": 3, "start": 1, "values": bytes(8)},
+            {"dim": [2, 0], "start": [-1, 2, MAX_DIM], "values": [b"", bytes(12), bytes(7)]},
+        ),
+        (
+            EvolutionPair,
+            {"seed": 1, "plus": 0.0, "minus": 1.0},
+            {"seed": [-1, 2**63, True], "plus": [-0.1, 1.1, NAN, None], "minus": [-0.1, 1.1, NAN]},
+        ),
     ],
+    ids=["part", "evolution"],
 )
-def test_training_that_cannot_work_is_refused(field, value):
-    """No step of zero, no empty list, no update that needs more interactions than it may hold."""
-    with pytest.raises(ValidationError):
-        PdgdTraining(**{field: value})
+def test_a_body_of_an_update_refuses_what_is_out_of_bounds(kind, fields, wrong):
+    """A part lies inside the model, and the metrics of a perturbation are means of reciprocal ranks."""
+    assert kind(**fields)
+    for field, values in wrong.items():
+        for value in values:
+            with pytest.raises(ValidationError):
+                kind(**{**fields, field: value})
 
 
 @pytest.mark.parametrize("pause", [-1.0, float("nan"), float("inf"), 86_401.0])

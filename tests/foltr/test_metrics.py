@@ -2,11 +2,13 @@ from math import log2
 
 import numpy as np
 import pytest
+from sklearn.metrics import ndcg_score
 
 from foltr.datasets import RankingDataset
 from foltr.errors import DataError
 from foltr.metrics import (
     dcg_at_k,
+    ideal_dcg_by_query,
     max_reciprocal_rank,
     mean_ndcg_at_k,
     mean_ndcg_of_scores,
@@ -75,6 +77,14 @@ def test_mean_ndcg_is_the_mean_of_ndcg(rng: np.random.Generator, k: int) -> None
     assert result.n_evaluated == len(expected)
 
 
+def test_ideal_dcg_by_query() -> None:
+    """What nDCG divides by, for each query; 0 where nothing is relevant."""
+    data = dataset([[0, 1, 2], [0, 0]])
+    expected = [3 + 1 / log2(3), 0.0]
+    assert ideal_dcg_by_query(data.relevance, data.offsets, 10).tolist() == pytest.approx(expected)
+    assert ideal_dcg_by_query(data.relevance, data.offsets, 1).tolist() == [3.0, 0.0]
+
+
 def test_means_of_nothing_are_refused() -> None:
     """No relevant document, no cut-off, wrong shapes and diverged scores are errors with a reason."""
     data = dataset([[0, 1]])
@@ -100,3 +110,13 @@ def test_online_performance_discounts_later_lists() -> None:
     """The first list counts in full."""
     assert online_performance([0.5, 0.25, 1.0], 0.9) == pytest.approx(0.5 + 0.25 * 0.9 + 1.0 * 0.9**2)
     assert online_performance([]) == 0.0
+
+
+@pytest.mark.parametrize("k", [1, 5, 10, 30])
+def test_it_agrees_with_scikit_learn(rng, k):
+    """An independent implementation finds the same nDCG, once it is given gains of 2^grade - 1 and no ties."""
+    for _ in range(20):
+        grades, scores = rng.integers(0, 5, 25), rng.permutation(25).astype(np.float32)
+        grades[0] = 4
+        ranked = grades[rank_by_score(scores, 25)]
+        assert ndcg_at_k(ranked, k) == pytest.approx(ndcg_score([2.0**grades - 1], [scores], k=k), rel=1e-12)

@@ -3,48 +3,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import transcriptions
 
-from foltr.aggregation import fed_avg
+from foltr.aggregation import RunningMean
 from foltr.click_models import click_model, simulate_clicks
 from foltr.errors import DataError
 from foltr.letor import load_split
 from foltr.metrics import mean_ndcg_at_k
 from foltr.pdgd import pdgd_gradient, pdgd_step, plackett_luce_denominators, reversal_weight, score_gradient
 from foltr.rankers import sample_plackett_luce, score
-
-
-def probability(scores: np.ndarray, ranking: list[int]) -> float:
-    """P(R | D) by the definition (FPDGD, Eq. 2)."""
-    left = list(range(len(scores)))
-    result = 1.0
-    for document in ranking:
-        result *= np.exp(scores[document]) / sum(np.exp(scores[d]) for d in left)
-        left.remove(document)
-    return result
-
-
-def swapped(ranking: list[int], a: int, b: int) -> list[int]:
-    result = list(ranking)
-    result[a], result[b] = result[b], result[a]
-    return result
-
-
-def literal_gradient(weights: np.ndarray, features: np.ndarray, ranking: list[int], clicks: list[bool]) -> np.ndarray:
-    """FPDGD, Algorithm 1, line by line with whole-ranking probabilities."""
-    scores = features.astype(np.float64) @ weights
-    gradient = np.zeros(len(weights))
-    if not any(clicks):
-        return gradient
-    last = max(i for i, clicked in enumerate(clicks) if clicked)
-    for p, q in itertools.product(range(len(ranking)), repeat=2):
-        if not clicks[p] or clicks[q] or q > last + 1:
-            continue
-        shown, reversed_ = probability(scores, ranking), probability(scores, swapped(ranking, p, q))
-        rho = reversed_ / (shown + reversed_)
-        e_p, e_q = np.exp(scores[ranking[p]]), np.exp(scores[ranking[q]])
-        slope = e_p * e_q / (e_p + e_q) ** 2
-        gradient += rho * slope * (features[ranking[p]].astype(np.float64) - features[ranking[q]])
-    return gradient
 
 
 @pytest.mark.parametrize(("docs", "k"), [(2, 2), (5, 5), (6, 4), (9, 3)])
@@ -54,23 +21,23 @@ def test_reversal_weight_is_the_ratio_of_ranking_probabilities(rng: np.random.Ge
     ranking = rng.permutation(docs)[:k]
     shown_scores, log_denominators = plackett_luce_denominators(scores, ranking)
     for a, b in itertools.combinations(range(k), 2):
-        shown = probability(scores, ranking.tolist())
-        other = probability(scores, swapped(ranking.tolist(), a, b))
-        assert reversal_weight(shown_scores, log_denominators, a, b) == pytest.approx(
-            other / (shown + other), rel=1e-12
-        )
+        expected = transcriptions.rho(scores, ranking.tolist(), a, b)
+        assert reversal_weight(shown_scores, log_denominators, a, b) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("docs", [10, 30])
 def test_gradient_is_the_published_algorithm(rng: np.random.Generator, docs: int) -> None:
-    """The gradient equals a slow transcription of Algorithm 1, for many click patterns."""
+    """The gradient equals a slow transcription, and that the differences of the objective, for many clicks."""
     for _ in range(20):
         features = rng.random((docs, 7), dtype=np.float32)
         weights = rng.normal(size=7).astype(np.float32)
         ranking = rng.permutation(docs)[:10]
         clicks = rng.random(10) < rng.choice([0.1, 0.5, 0.9])
-        expected = literal_gradient(weights.astype(np.float64), features, ranking.tolist(), clicks.tolist())
+        seen = (weights.astype(np.float64), features, ranking.tolist(), clicks.tolist())
+        expected = transcriptions.linear_pdgd_gradient(*seen)
         np.testing.assert_allclose(pdgd_gradient(weights, features, ranking, clicks), expected, rtol=2e-5, atol=1e-7)
+        differences = transcriptions.pdgd_gradient(transcriptions.linear, *seen)
+        np.testing.assert_allclose(expected, differences, rtol=1e-6, atol=1e-9)
 
 
 def test_one_click_prefers_over_those_above_and_the_next_below() -> None:
@@ -132,6 +99,20 @@ def test_step_moves_along_the_gradient_in_a_new_array(rng: np.random.Generator, 
     assert (given == after).all()
 
 
+def test_fedprox_pulls_towards_the_base(rng: np.random.Generator) -> None:
+    """w + eta (g - mu (w - base)); without mu, or at the base, it is the plain step to the bit."""
+    features = rng.random((12, 5), dtype=np.float32)
+    weights, base = rng.normal(size=(2, 5))
+    ranking, clicks = np.arange(10), np.arange(10) % 3 == 1
+    plain = pdgd_step(weights, features, ranking, clicks, 0.1)
+    pulled = pdgd_step(weights, features, ranking, clicks, 0.1, None, 0.5, base)
+    np.testing.assert_allclose(pulled, plain - 0.1 * 0.5 * (weights - base), rtol=1e-12)
+    assert (pdgd_step(weights, features, ranking, clicks, 0.1, None, 0.0, base) == plain).all()
+    assert (pdgd_step(weights, features, ranking, clicks, 0.1, None, 0.5, weights) == plain).all()
+    with pytest.raises(DataError, match="base"):
+        pdgd_step(weights, features, ranking, clicks, 0.1, None, 0.5, base[:3])
+
+
 @pytest.mark.parametrize(
     ("ranking", "clicks", "score_of_first", "complaint"),
     [
@@ -176,7 +157,10 @@ def test_federated_pdgd_learns_from_real_clicks(real_data, parsed_cache: Path, r
                 clicks = simulate_clicks(model, relevance[ranking], rng)
                 mine = pdgd_step(mine, features, ranking, clicks, 0.1, scores)
             local.append((mine, 5.0))
-        weights = fed_avg(local, weights.shape[0]).astype(np.float32)
+        mean = RunningMean(weights.shape[0])
+        for update, n_interactions in local:
+            mean.add(update, n_interactions)
+        weights = mean.mean().astype(np.float32)
     result = mean_ndcg_at_k(weights, split.test)
     assert (result.n_evaluated, result.n_queries) == (105, 156)
     assert result.mean > 0.64

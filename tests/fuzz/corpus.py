@@ -15,9 +15,17 @@ from foltr.identity import SigningKey, key_to_text, signed_bytes
 from foltr.messages import (
     CHUNK_BYTES,
     MESSAGE_TYPES,
+    SCHEMA_VERSION,
     Chunk,
     DenseDelta,
     Enrolment,
+    EvolutionPair,
+    EvolutionTraining,
+    FedAvgTraining,
+    FedIpsTraining,
+    FedPerTraining,
+    FedProxTraining,
+    FpdgdPaperTraining,
     Join,
     Leave,
     LinearRankerSpec,
@@ -26,7 +34,10 @@ from foltr.messages import (
     Message,
     ModelAnnouncement,
     ModelUpdate,
+    NeuralRankerSpec,
+    PartDelta,
     PdgdTraining,
+    PersonalTraining,
     ReceiptCode,
     Revocation,
     Roster,
@@ -55,6 +66,23 @@ CREDENTIALS = Credentials(
     enrolment_key=key_to_text(OPERATOR.public),
     federator_key=key_to_text(FEDERATOR.public),
 )
+# The federations that are fuzzed: one of each kind of update.
+LINEAR, NEURAL = LinearRankerSpec(n_features=N_FEATURES), NeuralRankerSpec(n_features=N_FEATURES, hidden=2)
+METHODS = {
+    "dense": (PdgdTraining(max_interactions=MAX_INTERACTIONS), LINEAR),
+    "part": (FedPerTraining(max_interactions=MAX_INTERACTIONS), NEURAL),
+    "evolution": (EvolutionTraining(max_interactions=MAX_INTERACTIONS), LINEAR),
+}
+_POLICY = pack_vector(np.linspace(0, 1, N_FEATURES))
+_OTHER_TRAININGS = (
+    FpdgdPaperTraining(n_clients=10),
+    FedProxTraining(),
+    PersonalTraining(),
+    EvolutionTraining(antithetic=False),
+    FedIpsTraining(propensities="estimated"),
+    FedIpsTraining(logging_policy=_POLICY),
+    FedAvgTraining(logging_policy=_POLICY),
+)
 # Above what the fuzzed federator has seen, so that a message is not refused for its age alone.
 NONCE = 1_000
 
@@ -70,7 +98,7 @@ class Sealed:
 
     @classmethod
     def of(cls, message: Message, topic: str, key: SigningKey | None) -> "Sealed":
-        envelope = {"v": 2, "kind": message.kind_name, "nonce": NONCE}
+        envelope = {"v": SCHEMA_VERSION, "kind": message.kind_name, "nonce": NONCE}
         return cls(topic, message.model_dump(), envelope, key)
 
     @cached_property
@@ -117,6 +145,16 @@ def _from_device(name: str) -> Iterator[tuple[Message, str]]:
         yield update.model_copy(update={"body": body}), TOPICS.client(name, ClientTopic.UPDATES)
     greedy = update.model_copy(update={"n_interactions": MAX_INTERACTIONS + 1})
     yield greedy, TOPICS.client(name, ClientTopic.UPDATES)
+    # Those of other methods; good, and not.
+    base = pack_vector(np.linspace(-1, 1, NEURAL.n_base_weights))
+    for other in (
+        PartDelta(dim=NEURAL.n_weights, start=0, values=base),
+        PartDelta(dim=NEURAL.n_weights, start=1, values=base),
+        PartDelta(dim=NEURAL.n_weights, start=0, values=pack_vector(np.full(NEURAL.n_base_weights, np.inf))),
+        EvolutionPair(seed=2**63 - 1, plus=0.5, minus=0.25),
+        EvolutionPair(seed=0, plus=1.0),
+    ):
+        yield update.model_copy(update={"body": other}), TOPICS.client(name, ClientTopic.UPDATES)
     chunks = TOPICS.client(name, ClientTopic.CHUNKS)
     whole = encode(update, TOPICS.client(name, ClientTopic.UPDATES), NONCE, DEVICES[name])
     offer = manifest_of(whole, FEDERATION, name)
@@ -134,9 +172,12 @@ def _from_device(name: str) -> Iterator[tuple[Message, str]]:
 
 def _from_federator() -> Iterator[tuple[Message, str]]:
     inbox = TOPICS.client(MEMBER, ClientTopic.INBOX)
-    ranker, weights = LinearRankerSpec(n_features=N_FEATURES), pack_vector(np.zeros(N_FEATURES))
-    model = ModelAnnouncement(federation=FEDERATION, version=2, ranker=ranker, weights=weights)
+    model = ModelAnnouncement(
+        federation=FEDERATION, version=2, ranker=LINEAR, weights=pack_vector(np.zeros(LINEAR.n_weights))
+    )
     yield model, TOPICS.model
+    neural = {"ranker": NEURAL, "n_auxiliary": 1, "weights": pack_vector(np.ones(NEURAL.n_weights + 1))}
+    yield model.model_copy(update=neural), TOPICS.model
     whole = encode(model, TOPICS.model, NONCE, FEDERATOR)
     yield manifest_of(whole, FEDERATION), TOPICS.model
     yield chunk_of(manifest_of(whole, FEDERATION), whole, 0), TOPICS.model_chunk(0)
@@ -152,6 +193,8 @@ def _from_federator() -> Iterator[tuple[Message, str]]:
             selection=selection,
         )
         yield announced, TOPICS.round
+    for training in (*(training for training, _ in METHODS.values()), *_OTHER_TRAININGS):
+        yield announced.model_copy(update={"training": training}), TOPICS.round
     receipt = UpdateReceipt(
         federation=FEDERATION,
         client_id=MEMBER,

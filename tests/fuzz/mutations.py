@@ -98,6 +98,7 @@ _NUMBERS: list[Any] = [
 _TEXTS: list[Any] = [
     *("", "a", "a" * 63, "a" * 64, "a" * 65, "a" * 501, "x" * 5000, "-a", "a/b", "a\n", "a\0b", "+", "#", "$SYS"),
     *("\u2028", "\x1b[2J", "é", "\U0001f600", "\ud800", "device-7", "device-8", "mail", "post", "dense", "linear"),
+    *("part", "evolution", "neural", "foltr-es", "fedips", "fedper", "estimated"),
     *("0" * 32, "F" * 32, "accepted", "pwned", "pdgd", "v", "kind", "../../etc"),
     *(Raw(b"\xa2\xff\xfe"), Raw(b"\xa3\xed\xa0\x80")),
 ]
@@ -198,7 +199,7 @@ def _other_envelope(rng: Random, sealed: Sealed) -> bytes:
         case 0:
             envelope["kind"] = rng.choice([*MESSAGE_TYPES, "revocation", *_TEXTS[:24]])
         case 1:
-            envelope["v"] = rng.choice((0, 1, 3, -1, 2.0, "2", True, None, 2**64 - 1))
+            envelope["v"] = rng.choice((0, 1, 2, 4, -1, 3.0, "3", True, None, 2**64 - 1))
         case 2:
             envelope["nonce"] = rng.choice(_NUMBERS)
         case _:

@@ -18,6 +18,7 @@ from fuzz.corpus import (
     FEDERATOR,
     MAX_INTERACTIONS,
     MEMBER,
+    METHODS,
     N_FEATURES,
     OPERATOR,
     ROUND,
@@ -39,6 +40,8 @@ from foltr.enrolment import read_deadline, read_enrolment, read_roster
 from foltr.errors import MessageError
 from foltr.identity import SigningKey
 from foltr.messages import MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, MESSAGE_TYPES, Message, ReceiptCode
+from foltr.methods.bodies import check_body, unpack_body
+from foltr.methods.registry import body_spec, make_aggregation
 from foltr.topics import ClientTopic
 from storage.records import ClientRow
 from storage.tables import CLIENT_ID_MAX, DETAIL_MAX, SHORT_TEXT_MAX
@@ -46,7 +49,7 @@ from storage.tables import CLIENT_ID_MAX, DETAIL_MAX, SHORT_TEXT_MAX
 MAX_SECONDS = 0.05
 NOW, THEN = 1_000.0, datetime(2026, 1, 1, tzinfo=UTC)
 _CODES = {str(code) for code in ReceiptCode}
-_LIMITS = Limits(N_FEATURES, MAX_INTERACTIONS)
+_LIMITS = {kind: Limits(body_spec(*method), MAX_INTERACTIONS) for kind, method in METHODS.items()}
 
 
 # Whether it was signed by the federator or the operator: who has their keys may cost a reader what he likes.
@@ -132,19 +135,19 @@ def _engine(enrolment_key: bytes | None) -> Engine:
     return engine
 
 
-def _federator(topic: str, enrolment_key: bytes | None, payload: bytes) -> bool:
-    reading = read_message(TOPICS, _LIMITS, InboundMessage(topic, payload, retained=False))
+def _federator(topic: str, enrolment_key: bytes | None, kind: str, payload: bytes) -> bool:
+    reading = read_message(TOPICS, _LIMITS[kind], InboundMessage(topic, payload, retained=False))
     if isinstance(reading, ChunkOffered):
         for answer in _assembled(reading, _engine(enrolment_key)):
-            _decide(answer, enrolment_key)
+            _decide(answer, enrolment_key, kind)
     elif reading is not None:
-        _decide(reading, enrolment_key)
+        _decide(reading, enrolment_key, kind)
     return isinstance(reading, OperatorSpoke) and _is_signed(payload, OPERATOR, topic)
 
 
 def _assembled(reading: ChunkOffered, engine: Engine) -> Iterator[Reading | PartAnswered]:
     """What follows from a manifest or a chunk, where another was offered before."""
-    assembler = Assembler(TOPICS, _LIMITS)
+    assembler = Assembler(TOPICS, _LIMITS["dense"])
     for offered in (_offered_before(), reading):
         answer = assembler.take(offered, engine.members, NOW + 1)
         if offered is reading and answer is not None:
@@ -156,18 +159,18 @@ def _assembled(reading: ChunkOffered, engine: Engine) -> Iterator[Reading | Part
 def _offered_before() -> ChunkOffered:
     """The manifest of an update that is one chunk; the corpus has the chunk, too."""
     offer = next(sealed for sealed in messages() if sealed.fields.get("n_chunks") == 1 and sealed.key is not None)
-    reading = read_message(TOPICS, _LIMITS, InboundMessage(offer.topic, offer.payload, retained=False))
+    reading = read_message(TOPICS, _LIMITS["dense"], InboundMessage(offer.topic, offer.payload, retained=False))
     if not isinstance(reading, ChunkOffered):
         raise TypeError(f"the corpus has no offer: {reading}")
     return reading
 
 
 def _chunked(enrolment_key: bytes | None, payload: bytes) -> bool:
-    _decide(read_update(TOPICS, _LIMITS, MEMBER, payload, chunked=True), enrolment_key)
+    _decide(read_update(TOPICS, _LIMITS["dense"], MEMBER, payload, chunked=True), enrolment_key, "dense")
     return False
 
 
-def _decide(reading: Reading | PartAnswered, enrolment_key: bytes | None) -> None:
+def _decide(reading: Reading | PartAnswered, enrolment_key: bytes | None, kind: str) -> None:
     if isinstance(reading, Refused):
         _check_said(reading.code, reading.detail)
     engine = _engine(enrolment_key)
@@ -178,6 +181,11 @@ def _decide(reading: Reading | PartAnswered, enrolment_key: bytes | None) -> Non
         _promise(engine.members.joined(MEMBER), "a refused message ended a membership")
         _promise(not (decided.updates or decided.membership or decided.withdrawn), "a refused message is stored")
     _check_decided(decided)
+    for update in decided.updates:
+        body = unpack_body(update.encoding, update.body, _LIMITS[kind].spec.dim)
+        check_body(body, _LIMITS[kind].spec)
+        # What was accepted can be a part of the next model.
+        make_aggregation(*METHODS[kind]).add(body, update.n_interactions)
 
 
 def _check_decided(decided: Decided) -> None:
@@ -196,7 +204,6 @@ def _check_decided(decided: Decided) -> None:
         _promise(change.sdk_version is None or change.sdk_version.isprintable(), "the version is not printable")
         _promise(change.enrolment_serial is None or 0 < change.enrolment_serial < 2**31, "the serial is no integer")
     for update in decided.updates:
-        _promise(len(update.body) == 4 * N_FEATURES, f"{len(update.body)} bytes are stored")
         _promise(0 < update.n_interactions <= MAX_INTERACTIONS, f"{update.n_interactions} interactions are stored")
 
 
@@ -263,7 +270,9 @@ def _client(topic: str, credentials: Credentials | None, payload: bytes) -> bool
         _check_said(error.code, error.detail)
     # Whatever it was told, it can still say who it is.
     sealed = client._letters.seal(client._letters.status(online=True), ClientTopic.STATUS)
-    reading = read_message(TOPICS, _LIMITS, InboundMessage(TOPICS.client(MEMBER, ClientTopic.STATUS), sealed, False))
+    reading = read_message(
+        TOPICS, _LIMITS["dense"], InboundMessage(TOPICS.client(MEMBER, ClientTopic.STATUS), sealed, False)
+    )
     _promise(not isinstance(reading, Refused), f"the device cannot make itself understood: {reading}"[:200])
     client._store.close()
     return _is_signed(payload, FEDERATOR, topic)
@@ -281,7 +290,13 @@ def _targets() -> dict[str, Target]:
     targets: dict[str, Target] = {}
     for trust, key in (("checked", OPERATOR.public), ("believed", None)):
         for topic in (*topics, TOPICS.roster, TOPICS.operator):
-            targets[f"federator {trust} {topic.removeprefix(TOPICS.root + '/')}"] = partial(_federator, topic, key)
+            targets[f"federator {trust} {topic.removeprefix(TOPICS.root + '/')}"] = partial(
+                _federator, topic, key, "dense"
+            )
+        for kind in METHODS:
+            updates = TOPICS.client(MEMBER, ClientTopic.UPDATES)
+            name = f"federator {trust} {kind} {updates.removeprefix(TOPICS.root + '/')}"
+            targets[name] = partial(_federator, updates, key, kind)
         targets[f"federator {trust} chunked"] = partial(_chunked, key)
     for kind, expected in MESSAGE_TYPES.items():
         targets[f"device {kind}"] = partial(_device, expected)

@@ -74,15 +74,26 @@ class Deployment:
         self.database = await Database.connect(self.database_url, retry_for_s=10)
 
     def start_federator(
-        self, n_rounds: int, *, failpoints: str = "", max_time_s: float = 30.0, broker_url: str = "", **variables: str
+        self,
+        n_rounds: int,
+        *options: str,
+        failpoints: str = "",
+        max_time_s: float = 30.0,
+        broker_url: str = "",
+        **variables: str,
     ) -> subprocess.Popen[bytes]:
-        """``foltr federator run`` with a quorum of every client, so that a round is over when all are in it."""
+        """``foltr federator run`` with a quorum of every client, so that a round is over when all are in it.
+
+        Args:
+            options: more of them, e.g. of another method; the last of two equal ones holds.
+        """
         quorum = str(self.n_clients)
         command = [
             *(*FOLTR, "federator", "run", "--credentials", str(self._credentials), "--db", self.database_url),
             *("--features", str(DIM), "--interactions", "1", "--min-clients", quorum, "--max-clients", quorum),
             *("--min-time", "0", "--max-time", f"{max_time_s:g}", "--rounds", str(n_rounds)),
             *("--broker", broker_url or self.broker_url),
+            *options,
         ]
         variables = {"FOLTR_LOG_LEVEL": "warning", VARIABLE: failpoints, **variables}
         with self._log.open("ab") as log:

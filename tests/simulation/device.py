@@ -78,13 +78,15 @@ class TinyStore:
         features: NDArray[np.float32],
         ranking: NDArray[np.int64],
         clicks: NDArray[np.bool_],
+        variant: int = 0,
+        base_version: int | None = None,
     ) -> Interaction | None:
         self._write()
         if serp_id in self._serps:
             return None
         self._serps.add(serp_id)
         self._n_recorded += 1
-        interaction = Interaction(self._n_recorded, features, ranking, clicks)
+        interaction = Interaction(self._n_recorded, features, ranking, clicks, variant, base_version)
         self._interactions[interaction.id] = (interaction, None)
         return interaction
 

@@ -120,11 +120,17 @@ async def create_federation(
     initial_weights: bytes,
     now: datetime,
     selection_seed: bytes | None = None,
+    *,
+    method: str = "fpdgd",
+    hidden: int | None = None,
 ) -> None:
     def change(tables: Tables) -> None:
         if tables.federation is None:
-            tables.federation = FederationRow(name, 0, None, ranker, n_features, now, selection_seed, 0, None, 0)
-            tables.models[0] = ModelRow(name, 0, None, None, n_features, initial_weights, now, None)
+            tables.federation = FederationRow(
+                name, 0, None, ranker, n_features, now, selection_seed, 0, None, 0, method, hidden
+            )
+            n_values = len(initial_weights) // 4
+            tables.models[0] = ModelRow(name, 0, None, None, n_values, initial_weights, now, None, None)
 
     await _write(db, change)
 
@@ -284,6 +290,7 @@ async def complete_round(
     weights: bytes,
     closed_at: datetime,
     next_opening: RoundOpening | None = None,
+    optimizer_state: bytes | None = None,
 ) -> None:
     def change(tables: Tables) -> None:
         row = tables.rounds[number]
@@ -293,7 +300,7 @@ async def complete_round(
         _require(version not in tables.models, "pk_models")
         _require(row.base_version < version, "ck_models_base_version_before_version")
         tables.models[version] = ModelRow(
-            name, version, row.base_version, number, len(weights) // 4, weights, closed_at, None
+            name, version, row.base_version, number, len(weights) // 4, weights, closed_at, None, optimizer_state
         )
         _close(tables, number, state="completed", closed_at=closed_at, model_version=version)
         if next_opening is not None:

@@ -1,6 +1,7 @@
 """Federations and the fence around their single writer."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -32,15 +33,35 @@ async def test_creating_again_changes_nothing(stored) -> None:
     assert (model.version, model.weights, model.base_version, model.published_at) == (0, bytes(12), None, None)
 
 
-@pytest.mark.parametrize(("ranker", "n_features"), [("linear", 4), ("neural", 3)])
-async def test_another_shape_is_refused_in_words(stored, ranker: str, n_features: int) -> None:
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"n_features": 4}, r"n_features = 3, but .* n_features = 4\. Change"),
+        ({"ranker": "neural", "hidden": 8}, r"'linear', .*hidden = None, but .*'neural', n_features = 3, hidden = 8\."),
+        ({"method": "foltr-es"}, r"method = 'fpdgd', .*, but the settings say method = 'foltr-es', "),
+        ({"initial_weights": bytes(28)}, r"values in a model = 3, but the settings say values in a model = 7\. "),
+    ],
+)
+async def test_another_method_or_shape_is_refused_in_words(stored, asked: dict[str, Any], told: str) -> None:
     """The message has both what is stored and what was asked for, and nothing changes."""
     before = await stored.dump()
-    with pytest.raises(SettingsError, match=f"n_features = 3, but.*'{ranker}', n_features = {n_features}"):
-        await create_federation(
-            stored.db, "web", n_features, ranker, bytes(4 * n_features), stored.opening(1).opened_at
-        )
+    settings = {"n_features": 3, "ranker": "linear", "initial_weights": bytes(12), "now": stored.opening(1).opened_at}
+    with pytest.raises(SettingsError, match=told):
+        await create_federation(stored.db, "web", **settings | asked)
     assert await stored.dump() == before
+
+
+async def test_a_federation_keeps_its_method_ranker_and_first_model(stored) -> None:
+    """A model may have values beside the ranker's; the weights drawn at a later start are not taken."""
+    drawn = stored.opening(1).opened_at, None
+    for weights in (b"\0\0\x80?" * 44, bytes(176)):
+        await create_federation(stored.db, "mail", 3, "neural", weights, *drawn, method="fedper", hidden=8)
+    found = await get_federation(stored.db, "mail")
+    assert found is not None
+    assert (found.method, found.ranker, found.n_features, found.hidden) == ("fedper", "neural", 3, 8)
+    model = await latest_model(stored.db, "mail")
+    assert model is not None
+    assert (model.n_features, model.weights, model.optimizer_state) == (44, b"\0\0\x80?" * 44, None)
 
 
 async def test_each_claim_gets_a_newer_epoch(stored) -> None:

@@ -15,6 +15,7 @@ from storage.database import Database
 from storage.federations import get_federation
 from storage.intake import load_clients
 from storage.migrate import current, downgrade, head, require_head, upgrade
+from storage.models import latest_model
 from storage.queries import list_events, list_rounds
 from storage.tables import metadata, views
 
@@ -81,9 +82,10 @@ async def test_identity_and_pacing_come_and_go_with_data_in_the_tables(database_
         (client,) = await load_clients(db, "web")
         assert (client.client_id, client.public_key, client.revoked_at) == ("a", None, None)
         assert (client.membership_nonce, client.status_nonce) == (0, 0)
-        federation = await get_federation(db, "web")
-        assert federation is not None
-        assert (federation.selection_seed, federation.roster_version, federation.operator_nonce) == (None, 0, 0)
+        async with db.reading() as connection:
+            columns = "selection_seed, roster_version, operator_nonce"
+            (federation,) = await connection.execute(text(f"SELECT {columns} FROM federations"))  # noqa: S608
+        assert tuple(federation) == (None, 0, 0)
         (row,) = await list_rounds(db, "web")
         assert (row.pacing, row.n_selected, row.n_updates, row.n_rejected) == ("deadline", None, 1, 1)
         assert [event.n for event in await list_events(db, "web")] == [1, 1]
@@ -93,6 +95,30 @@ async def test_identity_and_pacing_come_and_go_with_data_in_the_tables(database_
         assert len(before["updates"]) == 1
         await upgrade(db)
         assert [row.client_id for row in await load_clients(db, "web")] == ["a"]
+
+
+async def test_methods_come_and_go_with_data_in_the_tables(database_url: str) -> None:
+    """0002 to 0003 and back: what was there learned by FPDGD, linearly, and its optimiser had no state."""
+    async with await Database.connect(database_url) as db:
+        await upgrade(db, "0002")
+        async with db.transaction() as connection:
+            federation = {"name": "web", "writer_epoch": 1, "ranker": "linear", "n_features": 3, "created_at": NOW}
+            await connection.execute(insert(metadata.tables["federations"]).values(federation))
+            for table, row in _rows_of_0001():
+                await connection.execute(insert(metadata.tables[table]).values(federation="web", **row))
+        before = await _everything(db)
+        await upgrade(db, "0003")
+        found = await get_federation(db, "web")
+        assert found is not None
+        assert (found.method, found.ranker, found.hidden) == ("fpdgd", "linear", None)
+        model = await latest_model(db, "web")
+        assert model is not None
+        assert (model.n_features, model.weights, model.optimizer_state) == (3, bytes(12), None)
+        await downgrade(db, "0002")
+        assert await current(db) == "0002"
+        assert await _everything(db) == before
+        await upgrade(db)
+        await require_head(db)
 
 
 async def test_a_failing_upgrade_changes_nothing(database_url: str) -> None:

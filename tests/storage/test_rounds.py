@@ -86,7 +86,7 @@ async def test_completing_closes_stores_the_model_and_opens_the_next(stored) -> 
     closed_at = stored.opening(1).closes_at
     for _ in range(2):
         await complete_round(
-            stored.db, "web", stored.epoch, 1, 1, weights, closed_at, stored.opening(2, base_version=1)
+            stored.db, "web", stored.epoch, 1, 1, weights, closed_at, stored.opening(2, base_version=1), b"moments"
         )
     (closed, opened) = (await stored.dump())["rounds"]
     assert closed[2] == "completed"
@@ -100,6 +100,7 @@ async def test_completing_closes_stores_the_model_and_opens_the_next(stored) -> 
     assert (model.weights, model.base_version, model.round, model.created_at, model.published_at) == (
         weights, 0, 1, closed_at, None,
     )  # fmt: skip
+    assert model.optimizer_state == b"moments"
 
 
 async def test_abandoning_says_why_and_opens_the_next(stored) -> None:

@@ -1,15 +1,17 @@
 """How the captured messages were made: one of each kind, as each released version of the protocol wrote it.
 
     python tests/foltr/captured/capture.py      # writes what is missing for this version
-    python tests/foltr/captured/capture.py v1   # makes version 1 again, from the commit that spoke it
+    python tests/foltr/captured/capture.py v1   # makes version 1 again, from the commit that spoke it; v2 likewise
 
-A file that is there is never replaced: devices in the field go on writing what it holds. Version 2 is signed
-with the key below, which signs nothing else.
+A file that is there is never replaced: devices in the field go on writing what it holds. From version 2 on they are
+signed with the key below, which signs nothing else.
 """
 
+import io
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
 
@@ -21,6 +23,13 @@ from foltr.messages import (
     Chunk,
     DenseDelta,
     Enrolment,
+    EvolutionPair,
+    EvolutionTraining,
+    FedAvgTraining,
+    FedIpsTraining,
+    FedPerTraining,
+    FedProxTraining,
+    FpdgdPaperTraining,
     Join,
     Leave,
     LinearRankerSpec,
@@ -29,7 +38,10 @@ from foltr.messages import (
     Message,
     ModelAnnouncement,
     ModelUpdate,
+    NeuralRankerSpec,
+    PartDelta,
     PdgdTraining,
+    PersonalTraining,
     ReceiptCode,
     Revocation,
     Roster,
@@ -37,6 +49,8 @@ from foltr.messages import (
     Selection,
     SetDeadline,
     Status,
+    Training,
+    UpdateBody,
     UpdateReceipt,
     pack_vector,
 )
@@ -54,9 +68,30 @@ def _own(topic: ClientTopic) -> str:
     return _TOPICS.client("device-7", topic)
 
 
+def _round(training: Training) -> tuple[Message, str]:
+    selection = Selection(first_seed=bytes(range(32)), cutoff=bytes(range(8)), n_selected=10, n_eligible=100)
+    announced = RoundAnnouncement(
+        federation="mail",
+        round=4,
+        open=True,
+        base_version=3,
+        opened_at=1000.5,
+        closes_at=1600.5,
+        training=training,
+        selection=selection,
+    )
+    return announced, _TOPICS.round
+
+
+def _update(body: UpdateBody) -> tuple[Message, str]:
+    update = ModelUpdate(**CLIENT, update_id=UPDATE_ID, round=4, base_version=3, n_interactions=5, body=body)
+    return update, _own(ClientTopic.UPDATES)
+
+
+_BOUNDS = {"serp_length": 10, "min_interactions": 5, "max_interactions": 8}
 # Every message with all its fields set, and the topic it is signed for.
 MESSAGES: list[tuple[Message, str]] = [
-    (Join(**CLIENT, sdk_version="0.2.0", enrolment=b"an enrolment"), _own(ClientTopic.JOIN)),
+    (Join(**CLIENT, sdk_version="0.3.0", enrolment=b"an enrolment"), _own(ClientTopic.JOIN)),
     (Leave(**CLIENT), _own(ClientTopic.LEAVE)),
     (Status(**CLIENT, online=True), _own(ClientTopic.STATUS)),
     (
@@ -65,30 +100,8 @@ MESSAGES: list[tuple[Message, str]] = [
         ),
         _TOPICS.model,
     ),
-    (
-        RoundAnnouncement(
-            federation="mail",
-            round=4,
-            open=True,
-            base_version=3,
-            opened_at=1000.5,
-            closes_at=1600.5,
-            training=PdgdTraining(learning_rate=0.1, serp_length=10, min_interactions=5, max_interactions=8),
-            selection=Selection(first_seed=bytes(range(32)), cutoff=bytes(range(8)), n_selected=10, n_eligible=100),
-        ),
-        _TOPICS.round,
-    ),
-    (
-        ModelUpdate(
-            **CLIENT,
-            update_id=UPDATE_ID,
-            round=4,
-            base_version=3,
-            n_interactions=5,
-            body=DenseDelta(dim=2, values=pack_vector([0.5, -0.25])),
-        ),
-        _own(ClientTopic.UPDATES),
-    ),
+    _round(PdgdTraining(**_BOUNDS, learning_rate=0.1)),
+    _update(DenseDelta(dim=2, values=pack_vector([0.5, -0.25]))),
     (
         UpdateReceipt(
             **CLIENT,
@@ -128,6 +141,46 @@ MESSAGES: list[tuple[Message, str]] = [
     ),
     (SetDeadline(federation="mail", round=4, max_time_s=90.5), _TOPICS.operator),
 ]
+# The other methods', and the other ranker.
+VARIANTS: list[tuple[Message, str]] = [
+    (
+        ModelAnnouncement(
+            federation="mail",
+            version=3,
+            ranker=NeuralRankerSpec(n_features=1, hidden=2),
+            n_auxiliary=1,
+            weights=pack_vector(range(7)),
+        ),
+        _TOPICS.model,
+    ),
+    _round(FpdgdPaperTraining(**_BOUNDS, learning_rate=0.1, sensitivity=3.0, epsilon=2.3, n_clients=1000)),
+    _round(FedProxTraining(**_BOUNDS, learning_rate=0.1, mu=0.01)),
+    _round(FedPerTraining(**_BOUNDS, learning_rate=0.1)),
+    _round(PersonalTraining(**_BOUNDS, learning_rate=0.1, personal_learning_rate=0.05)),
+    _round(
+        EvolutionTraining(
+            **_BOUNDS, noise_scale=0.01, antithetic=True, keep_probability=0.9, server_learning_rate=0.001
+        )
+    ),
+    _round(
+        FedIpsTraining(
+            **_BOUNDS,
+            learning_rate=0.001,
+            server_learning_rate=0.5,
+            propensities="estimated",
+            relevance_learning_rate=0.25,
+            position_bias=1.5,
+            logging_policy=pack_vector([0.5, 0.25]),
+        )
+    ),
+    _round(
+        FedAvgTraining(
+            **_BOUNDS, learning_rate=0.001, server_learning_rate=0.5, logging_policy=pack_vector([0.5, 0.25])
+        )
+    ),
+    _update(PartDelta(dim=4, start=1, values=pack_vector([0.5, -0.25]))),
+    _update(EvolutionPair(seed=2**62, plus=0.5, minus=0.25)),
+]
 
 # Run with nothing but version 1's own kernel on the path.
 V1_COMMIT = "6e65326"
@@ -163,8 +216,24 @@ for message in messages:
 """
 
 
+# Version 2 wrote its captures with the program that stood here.
+V2_COMMIT = "3541f69"
+
+
+def name_of(message: Message) -> str:
+    """The name of its file: the kind, and whose variant it is where there are several."""
+    match message:
+        case ModelAnnouncement(ranker=NeuralRankerSpec()):
+            return "model-neural"
+        case RoundAnnouncement(training=training) if not isinstance(training, PdgdTraining):
+            return f"round-{training.kind}"
+        case ModelUpdate(body=body) if not isinstance(body, DenseDelta):
+            return f"update-{body.kind}"
+    return message.kind_name
+
+
 def captured(version: int) -> dict[str, bytes]:
-    """The messages of a version, by kind."""
+    """The messages of a version, by the name of their file."""
     return {path.stem: path.read_bytes() for path in sorted((FOLDER / f"v{version}").glob("*.msgpack"))}
 
 
@@ -175,8 +244,8 @@ def sealed(message: Message, topic: str, nonce: int = FIRST_NONCE) -> bytes:
 def capture_this_version() -> None:
     folder = FOLDER / f"v{SCHEMA_VERSION}"
     folder.mkdir(exist_ok=True)
-    for message, topic in MESSAGES:
-        path = folder / f"{message.kind_name}.msgpack"
+    for message, topic in MESSAGES + VARIANTS:
+        path = folder / f"{name_of(message)}.msgpack"
         if not path.exists():
             path.write_bytes(sealed(message, topic))
 
@@ -200,8 +269,26 @@ def capture_version_1() -> None:
         )
 
 
+def capture_version_2() -> None:
+    paths = ("foltr", "tests/foltr/captured/capture.py")
+    archive = subprocess.run(
+        ["git", "archive", V2_COMMIT, *paths], check=True, capture_output=True, cwd=FOLDER.parents[2]
+    ).stdout
+    folder = FOLDER / "v2"
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as tree:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            files.extractall(tree, filter="data")
+        subprocess.run([sys.executable, paths[1]], check=True, cwd=tree, env={**os.environ, "PYTHONPATH": tree})
+        for made in sorted(Path(tree, paths[1]).parent.glob("v2/*.msgpack")):
+            if not (folder / made.name).exists():
+                (folder / made.name).write_bytes(made.read_bytes())
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["v1"]:
         capture_version_1()
+    elif sys.argv[1:] == ["v2"]:
+        capture_version_2()
     else:
         capture_this_version()

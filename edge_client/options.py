@@ -1,0 +1,50 @@
+"""What an application gives an `EdgeClient`, checked before anything is opened."""
+
+import numpy as np
+import numpy.typing as npt
+
+from broker.address import BrokerAddress
+from foltr.credentials import Credentials
+from foltr.errors import DataError, SettingsError
+from foltr.topics import check_name
+
+
+def agreed_name(option: str, given: str | None, of_credentials: str | None) -> str:
+    """What was given, or what the credentials say; SettingsError where neither, or the two differ."""
+    if given is not None and of_credentials is not None and given != of_credentials:
+        raise SettingsError(f"{option}: {given!r} was given, but the credentials are for {of_credentials!r}")
+    chosen = given if given is not None else of_credentials
+    if chosen is None:
+        raise SettingsError(f"{option}: name it, or give credentials, which do")
+    return check_name(option, chosen)
+
+
+def broker_address(broker: str | None, credentials: Credentials | None) -> BrokerAddress:
+    """The address that was given, or the credentials'; SettingsError where neither, or it is none."""
+    if credentials is not None:
+        access = credentials.broker
+        return BrokerAddress.of(access if broker is None else access.model_copy(update={"broker_url": broker}))
+    if broker is None:
+        raise SettingsError("broker: give the broker's address, or credentials, which hold it")
+    return BrokerAddress.parse(broker)
+
+
+def checked_seed(seed: int | None) -> int | None:
+    """The seed; SettingsError where it is not one of 63 bits."""
+    if seed is not None and not 0 <= seed < 2**63:
+        raise SettingsError(f"seed: {seed} is not between 0 and 2**63 - 1")
+    return seed
+
+
+def checked_propensities(propensities: npt.ArrayLike | None) -> npt.NDArray[np.float64] | None:
+    """(k,) float64; DataError where they are not probabilities above 0."""
+    if propensities is None:
+        return None
+    try:
+        checked = np.array(propensities, np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"propensities: expected numbers, one for each position: {error}") from error
+    if checked.ndim != 1 or len(checked) == 0 or not ((checked > 0.0) & (checked <= 1.0)).all():
+        raise DataError("propensities: expected a probability in (0, 1] for each position, the first one first")
+    checked.flags.writeable = False
+    return checked

@@ -1,0 +1,228 @@
+"""``foltr simulate``: a federation in one process; ``foltr methods``: what can be simulated and what can be served."""
+
+import dataclasses
+import json as json_text
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from foltr.cli import options
+from foltr.cli import simulation_options as given
+from foltr.cli.output import console, print_rows
+
+if TYPE_CHECKING:
+    from foltr.simulation.checkpoint import CheckpointPlan
+    from foltr.simulation.config import SimulationConfig
+    from foltr.simulation.engine import Progress as Done
+    from foltr.simulation.results import SimulationResult
+
+# Without a terminal a line tells as often that the command is alive.
+_LINE_EVERY_S = 2.0
+
+
+def simulate(
+    data: given.Data = "synthetic",
+    fold: Annotated[int | None, typer.Option("--fold", help="Of a data set published in folds")] = None,
+    method: given.Method = "fpdgd",
+    parameters: given.Parameters = None,
+    ranker: given.Ranker = "linear",
+    hidden: given.Hidden = 64,
+    clients: given.Clients = 10,
+    participants: given.Participants = None,
+    interactions: given.Interactions = 5,
+    clicks_per_round: given.ClicksPerRound = None,
+    logging_fraction: given.LoggingFraction = 0.0,
+    rounds: given.Rounds = 200,
+    clicks: given.Clicks = "perfect",
+    population: given.Population = "iid",
+    intent_agreement: given.IntentAgreement = None,
+    labels_per_client: given.LabelsPerClient = 1,
+    quantities: given.Quantities = "1,3,5,7,9",
+    shared_fraction: given.SharedFraction = 0.0,
+    shared_alpha: given.SharedAlpha = 0.0,
+    warm_up_interactions: given.WarmUp = 0,
+    seed: Annotated[int, typer.Option("--seed", envvar="FOLTR_SEED", help="Seed of everything simulated")] = 1,
+    eval_every: given.EvalEvery = 10,
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", help="Keep in this file what is needed to go on after a stop")
+    ] = None,
+    checkpoint_every: Annotated[
+        int, typer.Option("--checkpoint-every", min=1, help="Rounds between checkpoints")
+    ] = 100,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the file of --checkpoint")] = False,
+    json: options.JsonFile = None,
+    out: given.OutFile = None,
+) -> None:
+    """Run a federation in this process, without a network, and say how well it learns."""
+    values = {
+        name: value
+        for name, value in locals().items()
+        if name not in {"parameters", "checkpoint", "checkpoint_every", "resume", "json", "out"}
+    }
+    from foltr.errors import SettingsError
+    from foltr.simulation.checkpoint import CheckpointPlan
+    from foltr.simulation.config import check_config
+    from foltr.simulation.tables import check_table_path, write_table
+
+    config = given.read_config(values, parameters)
+    check_config(config)
+    for path, option in ((json, "--json"), (checkpoint, "--checkpoint")):
+        given.check_writable(path, option)
+    if out is not None:
+        check_table_path(out)
+    if resume and checkpoint is None:
+        raise SettingsError("--resume: it needs --checkpoint FILE, the file to go on from")
+    plan = None if checkpoint is None else CheckpointPlan(checkpoint, checkpoint_every, resume)
+    result = _run(config, plan)
+    _report(result)
+    if json is not None:
+        json.write_text(json_text.dumps(result.to_dict(), indent=2) + "\n", "utf-8")
+        console.print(f"Results: {json}", soft_wrap=True, highlight=False)
+    if out is not None:
+        write_table(out, result.rows(), {"config": config.model_dump(mode="json")})
+        console.print(f"Rows: {out}", soft_wrap=True, highlight=False)
+
+
+def _run(config: "SimulationConfig", plan: "CheckpointPlan | None") -> "SimulationResult":
+    with console.status("Loading the simulator and the data"):
+        from foltr.simulation.engine import run
+        from foltr.simulation.loading import load_experiment, population_for
+
+        experiment = load_experiment(config)
+        population = population_for(config, experiment)
+    console.print(
+        f"Data: {experiment.description}: {experiment.train.n_queries} training queries, "
+        f"{experiment.test.n_queries} for evaluation, {experiment.train.n_features} features",
+        soft_wrap=True,
+        highlight=False,
+    )
+    console.print("Preparing the learner (compiled once, then cached)", highlight=False)
+    with _shown_progress(config) as on_round, _stopped_between_rounds(plan) as stop:
+        return run(
+            config, population, on_round=on_round, checkpoint=plan, stop=stop, description=experiment.description
+        )
+
+
+@contextmanager
+def _shown_progress(config: "SimulationConfig") -> "Iterator[Callable[[Done], None]]":
+    columns = (
+        TextColumn("round {task.completed}/{task.total}"),
+        BarColumn(),
+        TextColumn("nDCG@10 {task.fields[ndcg]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    printed_at = time.monotonic()
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        shown = progress.add_task("rounds", total=config.rounds, ndcg="-")
+
+        def on_round(done: "Done") -> None:
+            nonlocal printed_at
+            progress.update(shown, completed=done.round, ndcg=f"{done.ndcg_at_10:.4f}")
+            now = time.monotonic()
+            if not console.is_terminal and (now - printed_at >= _LINE_EVERY_S or done.round in {0, done.rounds}):
+                printed_at = now
+                console.print(f"round {done.round}/{done.rounds}  nDCG@10 {done.ndcg_at_10:.4f}", highlight=False)
+
+        yield on_round
+
+
+@contextmanager
+def _stopped_between_rounds(plan: "CheckpointPlan | None") -> Iterator[Callable[[], bool]]:
+    """Whether SIGINT or SIGTERM came; without a checkpoint to write they end the command at once, as ever."""
+    asked = False
+
+    def ask(signum: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:  # twice means now
+            signal.default_int_handler(signum, frame)
+        asked = True
+        console.print("Stopping after this round", highlight=False)
+
+    if plan is None:
+        yield lambda: False
+        return
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked
+    except KeyboardInterrupt:
+        console.print(
+            f"Stopped; go on with the same command and --resume (checkpoint: {plan.path})",
+            soft_wrap=True,
+            highlight=False,
+        )
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _report(result: "SimulationResult") -> None:
+    config, data = result.config, result.data
+    first, last = result.ndcg_at_10[0][1], result.final_ndcg
+    lines = [
+        f"nDCG@10: {first:.4f} before, {last:.4f} after {config.rounds} rounds",
+        f"  {data['test_queries_evaluated']} of {data['test_queries']} test queries have a relevant document and count",
+    ]
+    if result.ndcg_at_10_global is not None and data["clients_evaluated"]:
+        lines.append(
+            f"  the mean over {data['clients_evaluated']} clients; of the shared ranker alone "
+            f"{result.ndcg_at_10_global[-1][1]:.4f}"
+        )
+    if result.interactions:
+        lines.append(f"Online nDCG@10, discounted over rounds: {result.online_ndcg:.2f}")
+        lines.append(
+            f"{result.interactions} interactions in {result.seconds_wall:.1f} s; "
+            f"{result.interactions_per_second:,.0f} a second while learning"
+        )
+    if result.bytes_up:
+        lines.append(f"Of one client in a round: {result.bytes_up} bytes up, {result.bytes_down} bytes down")
+    if result.privacy is not None:
+        lines.append(f"Privacy: {result.privacy['summary']}")
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodRow:
+    """One method, for `foltr methods`."""
+
+    method: str
+    where: str
+    parameters: dict[str, str]
+    meaning: str
+
+
+def methods(json: options.Json = False) -> None:
+    """List the methods: their parameters with defaults, and where each runs."""
+    from foltr.methods.registry import METHOD_NAMES, training_type
+    from foltr.simulation.config import SIMULATOR_METHODS, simulated_parameters_of
+
+    rows = [
+        MethodRow(name, "service, simulator", simulated_parameters_of(name), _meaning(training_type(name)))
+        for name in METHOD_NAMES
+    ]
+    rows += [
+        MethodRow(name, "simulator", simulated_parameters_of(name), meaning)
+        for name, meaning in SIMULATOR_METHODS.items()
+    ]
+    if json:
+        print_rows(rows, (), title="Methods", as_json=True)
+        return
+    shown = [
+        dataclasses.replace(row, parameters=" ".join(f"{name}={value}" for name, value in row.parameters.items()))  # type: ignore[arg-type]
+        for row in rows
+    ]
+    print_rows(shown, ("method", "where", "parameters", "meaning"), title="Methods", as_json=False)
+
+
+def _meaning(training: type[Any]) -> str:
+    return " ".join((training.__doc__ or "").split()).removesuffix(".")

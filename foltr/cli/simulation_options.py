@@ -1,0 +1,89 @@
+"""What ``foltr simulate`` and ``foltr sweep`` can be asked for, and the configuration that makes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from foltr.cli.method import read_parameters
+from foltr.errors import SettingsError
+
+if TYPE_CHECKING:
+    from foltr.simulation.config import SimulationConfig
+
+Data = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        envvar="FOLTR_DATASET",
+        help="A folder with a LETOR data set, or mslr-sample, synthetic, synthetic-nonlinear; "
+        "for type1 a folder of intents or synthetic-intents",
+    ),
+]
+Method = Annotated[str, typer.Option("--method", help="How it learns; `foltr methods` lists all")]
+Parameters = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method; may be given several times"),
+]
+Ranker = Annotated[str, typer.Option("--ranker", help="linear or neural")]
+Hidden = Annotated[int, typer.Option("--hidden", help="Hidden units of a neural ranker")]
+Clients = Annotated[int, typer.Option("--clients", help="Simulated devices")]
+Participants = Annotated[
+    int | None, typer.Option("--participants", help="Clients drawn anew for each round; default: all")
+]
+Interactions = Annotated[int, typer.Option("--interactions", help="Of each client in a round")]
+ClicksPerRound = Annotated[
+    int | None,
+    typer.Option("--clicks-per-round", help="fedips, fedavg: show the round's queries again until so many clicks"),
+]
+LoggingFraction = Annotated[
+    float, typer.Option("--logging-fraction", help="fedips, fedavg: rank by LambdaRank on this share of the queries")
+]
+Rounds = Annotated[int, typer.Option("--rounds")]
+Clicks = Annotated[str, typer.Option("--clicks", help="Click model; several with commas between them")]
+Population = Annotated[
+    str,
+    typer.Option(
+        "--population",
+        help="iid, type1, type1-iid, type1-iid-per-intent, type2, type3, type4, type1+type4 or type2+type4",
+    ),
+]
+IntentAgreement = Annotated[
+    float | None, typer.Option("--intent-agreement", help="type1: how well one ranker can serve all intents, 0 to 1")
+]
+LabelsPerClient = Annotated[int, typer.Option("--labels-per-client", help="type2: grades a client has")]
+Quantities = Annotated[str, typer.Option("--quantities", help="type4: interactions in a round, commas between them")]
+SharedFraction = Annotated[
+    float, typer.Option("--shared-fraction", help="Data sharing: share of the training queries that is common")
+]
+SharedAlpha = Annotated[
+    float, typer.Option("--shared-alpha", help="Data sharing: share of the common queries that each client gets")
+]
+WarmUp = Annotated[
+    int, typer.Option("--warm-up-interactions", help="Data sharing: PDGD on the common data before the first round")
+]
+EvalEvery = Annotated[int, typer.Option("--eval-every", help="Rounds between evaluations")]
+OutFile = Annotated[
+    Path | None, typer.Option("--out", help="Write tidy rows to this file, .parquet or .csv, replacing it")
+]
+
+
+def read_config(values: dict[str, Any], assignments: Sequence[str] | None) -> "SimulationConfig":
+    """The configuration of a command line; SettingsError in one line.
+
+    Args:
+        values: options by field; ``clicks`` and ``quantities`` with commas between several.
+    """
+    from foltr.simulation.config import SimulationConfig
+
+    values["parameters"] = read_parameters(assignments) or {}
+    for name in ("clicks", "quantities"):
+        values[name] = tuple(value.strip() for value in values[name].split(","))
+    return SimulationConfig.read(values)
+
+
+def check_writable(path: Path | None, option: str) -> None:
+    """SettingsError, before the work is done, if a file could not be written for want of its folder."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise SettingsError(f"{option}: there is no folder {path.parent}")

@@ -1,0 +1,27 @@
+"""What a device keeps of one shown result list: what was there, what was shown, what was clicked."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Interaction:
+    """One shown result list and the clicks on it.
+
+    Attributes:
+        id: the device's own number for it, never used again.
+        features: (documents, d) float32, all candidates, not only the shown ones.
+        ranking: (shown,) int64, indices into ``features``, best first.
+        clicks: (shown,) bool.
+        variant: which of a method's rankers showed it, e.g. +1 or -1 for a perturbation and its negative.
+        base_version: the global model it was shown under; None before the first one.
+    """
+
+    id: int
+    features: NDArray[np.float32]
+    ranking: NDArray[np.int64]
+    clicks: NDArray[np.bool_]
+    variant: int = 0
+    base_version: int | None = None

@@ -1,0 +1,114 @@
+"""What a method consists of: a device part, made anew for each global model, and a federator part for each round."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.errors import DataError
+from foltr.interactions import Interaction
+from foltr.messages import LinearRankerSpec, NeuralRankerSpec, UpdateBody
+from foltr.neural import neural_score
+from foltr.rankers import score
+
+# Half of float32's range: the difference to the global weights, which may be as large, still fits.
+_LARGEST_WEIGHT = float(np.finfo(np.float32).max) / 2
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceContext:
+    """What a method may know of its device; none of it is sent.
+
+    Attributes:
+        device_seed: 63 bits that only this device has.
+        local_state: what `Device.local_state` returned when the newest counted update was made.
+        propensities: (k,) float64 probability that this user examines each position, where an application knows it.
+    """
+
+    device_seed: int
+    local_state: bytes | None = None
+    propensities: NDArray[np.float64] | None = None
+
+
+class Device(Protocol):
+    """The device part of a method, for one global model."""
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """(n_weights,) of the ranker this device would show its user, with what it has learned."""
+
+    def rank(
+        self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
+    ) -> tuple[NDArray[np.int64], int]:
+        """A list to show, and its `Interaction.variant`.
+
+        Args:
+            features: (documents, d) of all candidates.
+            k: how many to show, at most ``documents``.
+            rng: of what the method explores by; None shows the best list it knows.
+
+        Raises:
+            DataError: the scores are not finite.
+        """
+
+    def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:
+        """Learn one interaction; DataError if it cannot be learned, and then nothing is changed."""
+
+    def body(self, rng: np.random.Generator) -> UpdateBody:
+        """What was learned since the global model, as it is sent."""
+
+    def local_state(self) -> bytes | None:
+        """What stays here and the device part for the next model begins with; None where there is no such thing."""
+
+
+class Aggregation(Protocol):
+    """The federator part of a method, for one round."""
+
+    def add(self, body: UpdateBody, n_interactions: int, discount: float = 1.0) -> None:
+        """Take one update.
+
+        Args:
+            discount: shrinks an update that is out of date (see `foltr.aggregation.staleness_discount`).
+
+        Raises:
+            DataError: it cannot be part of this federation's mean.
+        """
+
+    def finish(self, base: NDArray[np.float32], state: bytes | None) -> tuple[NDArray[np.float32], bytes | None]:
+        """The next model, and the state of the federator's optimiser for the round after.
+
+        Args:
+            base: (n,) the global model.
+            state: what the round before returned; None in the first.
+
+        Raises:
+            DataError: nothing was added, or the model does not fit float32.
+        """
+
+
+def scores_of(
+    ranker: LinearRankerSpec | NeuralRankerSpec, weights: NDArray[np.floating], features: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """(documents,) float32 scores by a ranker of either kind."""
+    if isinstance(ranker, LinearRankerSpec):
+        return score(weights, features)
+    return neural_score(weights, features, ranker.hidden)
+
+
+def checked_scores(
+    ranker: LinearRankerSpec | NeuralRankerSpec, weights: NDArray[np.floating], features: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """As `scores_of`; DataError where one is not finite."""
+    with np.errstate(over="ignore", invalid="ignore"):  # told as an error instead
+        scores = scores_of(ranker, weights, features)
+    if not np.isfinite(scores).all():
+        raise DataError("features: too large, the scores are not finite; normalise them to [0, 1]")
+    return scores
+
+
+def checked_weights(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The weights; DataError where one is not finite or the update would not fit float32."""
+    if not np.abs(weights).max(initial=0.0) <= _LARGEST_WEIGHT:  # written so that NaN fails it too
+        raise DataError("a learning step ended in weights that are not finite or do not fit float32")
+    return weights

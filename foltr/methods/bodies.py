@@ -1,0 +1,83 @@
+"""Update bodies as they are stored, and whether one fits its federation."""
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from foltr.errors import DataError, MessageError
+from foltr.messages import MAX_ABS_DELTA, DenseDelta, EvolutionPair, PartDelta, ReceiptCode, UpdateBody, unpack_vector
+
+DENSE, PART, EVOLUTION = "dense_f32", "part_f32", "evolution"
+_START = struct.Struct("<Q")
+_PAIR = struct.Struct("<Qdd")
+
+
+@dataclass(frozen=True)
+class BodySpec:
+    """What the updates of a federation look like.
+
+    Attributes:
+        dim: entries of the model.
+        start, n_values: which of them an update covers.
+        mirrored: of an evolution pair: both metrics are there.
+    """
+
+    kind: Literal["dense", "part", "evolution"]
+    dim: int
+    start: int = 0
+    n_values: int = 0
+    mirrored: bool = False
+
+
+def check_body(body: UpdateBody, spec: BodySpec) -> None:
+    """MessageError with the receipt's code where ``body`` is not what the federation asks for."""
+    if body.kind != spec.kind:
+        raise MessageError(ReceiptCode.WRONG_SHAPE, f"an update of kind {body.kind}; this federation's are {spec.kind}")
+    if isinstance(body, EvolutionPair):
+        if (body.minus is not None) is not spec.mirrored:
+            # Stale: it may have been announced before the federator was started with other settings.
+            raise MessageError(
+                ReceiptCode.STALE, "one metric; mirrored pairs are asked for" if spec.mirrored else "a mirrored pair"
+            )
+        return
+    if body.dim != spec.dim:
+        raise MessageError(ReceiptCode.WRONG_SHAPE, f"{body.dim} values; the ranker has {spec.dim}")
+    values = unpack_vector(body.values)
+    if isinstance(body, PartDelta) and (body.start, len(values)) != (spec.start, spec.n_values):
+        raise MessageError(
+            ReceiptCode.WRONG_SHAPE,
+            f"{len(values)} values from {body.start}; shared are {spec.n_values} from {spec.start}",
+        )
+    if not np.isfinite(values).all():
+        raise MessageError(ReceiptCode.NOT_FINITE, "the update holds NaN or infinity")
+    if np.abs(values).max() > MAX_ABS_DELTA:
+        raise MessageError(ReceiptCode.OUT_OF_RANGE, f"a weight changed by more than {MAX_ABS_DELTA:g}")
+
+
+def pack_body(body: UpdateBody) -> tuple[str, bytes]:
+    """The name of the encoding, and the bytes."""
+    match body:
+        case DenseDelta():
+            return DENSE, body.values
+        case PartDelta():
+            return PART, _START.pack(body.start) + body.values
+        case EvolutionPair():
+            return EVOLUTION, _PAIR.pack(body.seed, body.plus, math.nan if body.minus is None else body.minus)
+
+
+def unpack_body(encoding: str, data: bytes, dim: int) -> UpdateBody:
+    """What `pack_body` made, for a model of ``dim`` entries; DataError where it made no such thing."""
+    try:
+        if encoding == DENSE:
+            return DenseDelta(dim=dim, values=data)
+        if encoding == PART:
+            return PartDelta(dim=dim, start=_START.unpack_from(data)[0], values=data[_START.size :])
+        if encoding == EVOLUTION:
+            seed, plus, minus = _PAIR.unpack(data)
+            return EvolutionPair(seed=seed, plus=plus, minus=None if math.isnan(minus) else minus)
+    except (struct.error, ValueError) as error:
+        raise DataError(f"a stored update of encoding {encoding} is damaged: {error}") from error
+    raise DataError(f"a stored update has the unknown encoding {encoding!r}")

@@ -1,0 +1,100 @@
+"""FedIPS: clicks on the lists of a logging policy, weighted by the inverse propensity of their position.
+
+Li and Ouyang, "Federated Unbiased Learning to Rank" (2021): Algorithm 1, Eq. 4 and 7. Propensities are known, or
+estimated on the device by the regression-EM of Wang et al. (WSDM 2018), whose relevance function is federated with the
+ranker (Section 5). Without weights it is FedAvg, the paper's biased baseline. The federator moves the model by
+``server_learning_rate`` times the plain mean of the updates.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.interactions import Interaction
+from foltr.ips import ips_step, position_propensities
+from foltr.messages import FedAvgTraining, FedIpsTraining, LinearRankerSpec, UpdateBody, unpack_vector
+from foltr.methods.base import DeviceContext, checked_scores, checked_weights
+from foltr.methods.fpdgd import dense_delta
+from foltr.propensities import em_step, prior_counts, propensities_of
+from foltr.rankers import rank_by_score
+
+# How many interactions the announced position bias is worth against what the device sees itself.
+_PRIOR_STRENGTH = 10.0
+
+
+class FedIpsDevice:
+    """One step of hinge loss for each click, from the global model on."""
+
+    def __init__(
+        self,
+        ranker: LinearRankerSpec,
+        base: NDArray[np.float32],
+        training: FedIpsTraining | FedAvgTraining,
+        context: DeviceContext,
+    ) -> None:
+        self._ranker = ranker
+        self._training = training
+        self._base = base.astype(np.float64)
+        self._ranker_weights = self._base[: ranker.n_weights]
+        # Of the relevance function; empty unless propensities are estimated.
+        self._relevance_weights = self._base[ranker.n_weights :]
+        self._logging = unpack_vector(training.logging_policy) if training.logging_policy else base[: ranker.n_weights]
+        self._known = context.propensities
+        # Pseudo-counts of the estimate; None unless propensities are estimated.
+        self._counts: NDArray[np.float64] | None = None
+        self._relevance_rate = 0.0
+        if isinstance(training, FedIpsTraining) and training.propensities == "estimated":
+            self._counts = _restored_counts(training, context.local_state)
+            self._relevance_rate = training.relevance_learning_rate
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return self._ranker_weights
+
+    def rank(
+        self,
+        features: NDArray[np.float32],
+        k: int,
+        rng: np.random.Generator | None,  # noqa: ARG002 (a logging policy explores nothing)
+    ) -> tuple[NDArray[np.int64], int]:
+        return rank_by_score(checked_scores(self._ranker, self._logging, features), k), 0
+
+    def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:  # noqa: ARG002
+        training, features, ranking, clicks = (
+            self._training,
+            interaction.features,
+            interaction.ranking,
+            interaction.clicks,
+        )
+        propensities = self._propensities(len(ranking))
+        counts, relevance_weights = self._counts, self._relevance_weights
+        with np.errstate(over="ignore", invalid="ignore"):  # told as an error instead
+            if counts is not None:
+                counts, relevance_weights = em_step(
+                    counts, relevance_weights, features, ranking, clicks, self._relevance_rate
+                )
+            stepped = ips_step(self._ranker_weights, features, ranking, clicks, propensities, training.learning_rate)
+        self._ranker_weights, self._relevance_weights = checked_weights(stepped), checked_weights(relevance_weights)
+        self._counts = counts
+
+    def body(self, rng: np.random.Generator) -> UpdateBody:  # noqa: ARG002 (nothing is drawn)
+        return dense_delta(np.concatenate([self._ranker_weights, self._relevance_weights]), self._base)
+
+    def local_state(self) -> bytes | None:
+        return None if self._counts is None else self._counts.astype("<f8").tobytes()
+
+    def _propensities(self, k: int) -> NDArray[np.float64]:
+        if isinstance(self._training, FedAvgTraining):
+            return np.ones(k)
+        if self._counts is not None:
+            return propensities_of(self._counts)[:k]
+        if self._known is not None:
+            return self._known[:k]
+        return position_propensities(self._training.position_bias, k)
+
+
+def _restored_counts(training: FedIpsTraining, local_state: bytes | None) -> NDArray[np.float64]:
+    """(2, serp_length) pseudo-counts as kept, or those of a device that has seen nothing yet."""
+    if local_state is not None and len(local_state) == 16 * training.serp_length:
+        return np.frombuffer(local_state, "<f8").reshape(2, training.serp_length)
+    prior = position_propensities(training.position_bias, training.serp_length)
+    return prior_counts(prior, _PRIOR_STRENGTH)

@@ -1,0 +1,114 @@
+"""FOLtR-ES: devices show the lists of perturbed rankers and send how well these did; the federator climbs.
+
+Kharitonov, "Federated Online Learning to Rank with Evolution Strategies" (WSDM 2019); thesis, Section 3.1.1, Eq. 3.4 to
+3.6. A device draws the seed of a perturbation, shows the best lists under it (and, antithetic, under its negative for
+the second half), privatises each interaction's reciprocal rank of the highest click and sends the seed and the means.
+The federator makes the perturbation again from the seed and takes a step of Adam.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.aggregation import RunningMean
+from foltr.errors import DataError
+from foltr.evolution import (
+    AdamState,
+    adam_ascent,
+    es_direction,
+    es_noise,
+    max_rr_index,
+    max_rr_values,
+    privatise,
+    round_noise_seed,
+)
+from foltr.interactions import Interaction
+from foltr.messages import EvolutionPair, EvolutionTraining, LinearRankerSpec, NeuralRankerSpec, UpdateBody
+from foltr.methods.base import checked_scores
+from foltr.rankers import rank_by_score
+
+PLUS, MINUS = 1, -1
+
+
+class EvolutionDevice:
+    """One perturbation of the global model and what it earned."""
+
+    def __init__(
+        self,
+        ranker: LinearRankerSpec | NeuralRankerSpec,
+        base: NDArray[np.float32],
+        version: int,
+        training: EvolutionTraining,
+        device_seed: int,
+    ) -> None:
+        self._ranker = ranker
+        self._version = version
+        self._training = training
+        self._seed = round_noise_seed(device_seed, version)
+        self._base = base.astype(np.float64)
+        noise = es_noise(self._seed, len(base), training.noise_scale)
+        self._perturbed = {PLUS: self._base + noise, MINUS: self._base - noise}
+        self._metrics: dict[int, list[float]] = {PLUS: [], MINUS: []}
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return self._base
+
+    def rank(
+        self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
+    ) -> tuple[NDArray[np.int64], int]:
+        if rng is None:
+            return rank_by_score(checked_scores(self._ranker, self._base, features), k), 0
+        variant = self._next_variant()
+        return rank_by_score(checked_scores(self._ranker, self._perturbed[variant], features), k), variant
+
+    def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:
+        if interaction.base_version != self._version or interaction.variant not in self._metrics:
+            # What it earned was earned by another ranker.
+            raise DataError("shown by another perturbation than this round's")
+        values = max_rr_values(self._training.serp_length)
+        true = max_rr_index(interaction.clicks[: self._training.serp_length])
+        sent = privatise(true, self._training.keep_probability, len(values), rng.random(2))
+        self._metrics[interaction.variant].append(float(values[sent]))
+
+    def body(self, rng: np.random.Generator) -> UpdateBody:  # noqa: ARG002 (drawn when learned)
+        plus, minus = self._metrics[PLUS], self._metrics[MINUS]
+        if not plus or (self._training.antithetic and not minus):
+            raise DataError("a perturbation was not shown yet")
+        return EvolutionPair(
+            seed=self._seed,
+            plus=sum(plus) / len(plus),
+            minus=sum(minus) / len(minus) if self._training.antithetic else None,
+        )
+
+    def local_state(self) -> bytes | None:
+        return None
+
+    def _next_variant(self) -> int:
+        n_plus = -(-self._training.min_interactions // 2)
+        return MINUS if self._training.antithetic and len(self._metrics[PLUS]) >= n_plus else PLUS
+
+
+class EvolutionAggregation:
+    """The gradient estimate of Eq. 3.5 from seeds and metrics, and one step of Adam.
+
+    Every device counts alike: a mean over more interactions is a better estimate of the same thing.
+    """
+
+    def __init__(self, n_weights: int, training: EvolutionTraining) -> None:
+        self._training = training
+        self._mean = RunningMean(n_weights)
+        self._dim = n_weights
+
+    def add(self, body: UpdateBody, n_interactions: int, discount: float = 1.0) -> None:  # noqa: ARG002
+        if not isinstance(body, EvolutionPair) or (body.minus is None) is self._training.antithetic:
+            raise DataError(f"an update of kind {body.kind}; FOLtR-ES needs a seed and its metrics")
+        self._mean.add(
+            es_direction(body.seed, self._dim, self._training.noise_scale, body.plus, body.minus), 1.0, discount
+        )
+
+    def finish(self, base: NDArray[np.float32], state: bytes | None) -> tuple[NDArray[np.float32], bytes | None]:
+        adam = AdamState.zeros(self._dim) if state is None else AdamState.from_bytes(state)
+        if len(adam.first_moment) != self._dim:
+            raise DataError(f"the optimiser's state is of {len(adam.first_moment)} weights, the model has {self._dim}")
+        adam, step = adam_ascent(adam, self._mean.mean(), self._training.server_learning_rate)
+        return (base.astype(np.float64) + step).astype(np.float32), adam.to_bytes()

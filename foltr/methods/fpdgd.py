@@ -1,0 +1,71 @@
+"""FPDGD: each device learns by PDGD from its user's clicks; the federator averages by how much each has seen.
+
+Wang et al., "Effective and Privacy-preserving Federated Online Learning to Rank" (ICTIR 2021), Algorithm 2; the
+neural ranker as in Section 4.3.1 of Wang's thesis. The update sent is the difference to the global model, whose
+weighted mean moves the model as Eq. 10's mean of the weights does.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.interactions import Interaction
+from foltr.messages import DenseDelta, LinearRankerSpec, NeuralRankerSpec, UpdateBody, pack_vector
+from foltr.methods.base import checked_scores, checked_weights
+from foltr.neural_pdgd import neural_pdgd_step
+from foltr.pdgd import pdgd_step
+from foltr.rankers import rank_by_score, sample_plackett_luce
+
+
+class FpdgdDevice:
+    """One PDGD step for each interaction, from the global model on.
+
+    Args:
+        base: (n_weights,) global weights.
+        proximal: mu of FedProx, which draws each step towards the global model (Li et al., MLSys 2020; thesis,
+            Section 4.3.3): w + learning_rate * (gradient - mu * (w - base)). 0 is FPDGD.
+    """
+
+    def __init__(
+        self,
+        ranker: LinearRankerSpec | NeuralRankerSpec,
+        base: NDArray[np.floating],
+        learning_rate: float,
+        proximal: float = 0.0,
+    ) -> None:
+        self._ranker = ranker
+        self._base = base.astype(np.float64)
+        self._learning_rate = learning_rate
+        self._proximal = proximal
+        self._weights = self._base
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return self._weights
+
+    def rank(
+        self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
+    ) -> tuple[NDArray[np.int64], int]:
+        scores = checked_scores(self._ranker, self._weights, features)
+        return (rank_by_score(scores, k) if rng is None else sample_plackett_luce(scores, k, rng)), 0
+
+    def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:  # noqa: ARG002 (nothing is drawn)
+        with np.errstate(over="ignore", invalid="ignore"):  # told as an error instead
+            stepped = self._step(interaction)
+        self._weights = checked_weights(stepped.astype(np.float64, copy=False))
+
+    def _step(self, interaction: Interaction) -> NDArray[np.floating]:
+        seen = (interaction.features, interaction.ranking, interaction.clicks, self._learning_rate)
+        if isinstance(self._ranker, LinearRankerSpec):
+            return pdgd_step(self._weights, *seen, proximal=self._proximal, base=self._base)
+        return neural_pdgd_step(self._weights, *seen, self._ranker.hidden, proximal=self._proximal, base=self._base)
+
+    def body(self, rng: np.random.Generator) -> UpdateBody:  # noqa: ARG002 (nothing is drawn)
+        return dense_delta(self._weights, self._base)
+
+    def local_state(self) -> bytes | None:
+        return None
+
+
+def dense_delta(weights: NDArray[np.float64], base: NDArray[np.float64]) -> DenseDelta:
+    """The body of an update of all weights: (weights - base) as float32."""
+    return DenseDelta(dim=len(base), values=pack_vector((weights - base).astype(np.float32)))

@@ -1,0 +1,15 @@
+"""The experiments there are, by name."""
+
+from foltr.errors import SettingsError
+from foltr.reproductions import fedips, foltr_es, fpdgd, methods, noniid, noniid_labels, remedy
+from foltr.reproductions.harness import Experiment
+
+_MODULES = (foltr_es, fpdgd, noniid, noniid_labels, remedy, fedips, methods)
+EXPERIMENTS: dict[str, Experiment] = {one.name: one for module in _MODULES for one in module.EXPERIMENTS}
+
+
+def experiment(name: str) -> Experiment:
+    """SettingsError with the names there are, if there is no such experiment."""
+    if name not in EXPERIMENTS:
+        raise SettingsError(f"name: there is no experiment {name!r}; known are {', '.join(EXPERIMENTS)}")
+    return EXPERIMENTS[name]

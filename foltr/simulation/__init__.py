@@ -1,0 +1,1 @@
+"""Simulated federations in one process."""

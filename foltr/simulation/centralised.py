@@ -1,0 +1,279 @@
+"""References that no service runs: learning in one place with the same users, and every client alone.
+
+Centralised PDGD is the non-federated learner of FPDGD's experiments (Wang et al. 2021, Section 4): with an update after
+each interaction (Oosterhuis and de Rijke 2018), or adapted to batches by adding up the gradients of a round. LambdaRank
+sees the relevance grades and is the upper reference of FedIPS (Li et al. 2021, Section 4). Users draw from the streams
+they have in a federation; what a central learner explores by is a stream of its own.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.click_models import click_tables
+from foltr.errors import SettingsError
+from foltr.lambdarank import fit_lambdarank
+from foltr.messages import PdgdTraining
+from foltr.methods.aggregations import DeltaAggregation
+from foltr.methods.base import Aggregation
+from foltr.methods.registry import AnyTraining, Ranker
+from foltr.simulation.block_runners import (
+    INTERACTIONS_AT_A_TIME,
+    WEIGHTS_AT_A_TIME,
+    BlockRunner,
+    learn_block,
+    means_of,
+)
+from foltr.simulation.blocks import Users, query_pool
+from foltr.simulation.crowd import Crowd, Intentions, pack_generators, set_generator
+from foltr.simulation.learners import participants_of
+from foltr.simulation.population import Population, SimulatedClient
+from foltr.simulation.runners import Experience, State
+from foltr.streams import client_streams
+
+
+class CentralPdgd:
+    """One learner for everybody's interactions.
+
+    Args:
+        first: (n_weights,) the first weights.
+        batch: add up the gradients of a round, all at the weights it began with; else step after each interaction.
+    """
+
+    def __init__(
+        self,
+        population: Population,
+        crowd: Crowd,
+        training: PdgdTraining,
+        ranker: Ranker,
+        first: NDArray[np.float32],
+        seed: int,
+        participants: int | None,
+        *,
+        batch: bool,
+    ) -> None:
+        self._crowd = crowd
+        self._training = training
+        self._ranker = ranker
+        self._weights = first.astype(np.float64)
+        self._seed = seed
+        self._participants = participants
+        self._batch = batch
+        self._datasets = [client.dataset for client in population.clients]
+        self._pools = [query_pool(dataset, training.serp_length) for dataset in population.datasets]
+        self._tables = click_tables(crowd.click_models, training.serp_length)
+        self._exploration = client_streams(seed, "central learner").device
+
+    @property
+    def weights(self) -> NDArray[np.float32]:
+        return self._weights.astype(np.float32)
+
+    def round(self, number: int) -> Experience:
+        chosen = participants_of(self._seed, number, len(self._datasets), self._participants)
+        clients = np.arange(len(self._datasets)) if chosen is None else chosen
+        start, total = self._weights, np.zeros_like(self._weights)
+        ndcg, max_rr = [], []
+        n_interactions = 0
+        for members, dataset in self._runs(clients):
+            intentions = self._crowd.intend(members)
+            shown = intentions.picks >= 0
+            picks, users = intentions.picks[shown], (intentions.models[shown], intentions.draws[shown])
+            n = len(picks)
+            # One row is one sequence of steps: a row for each interaction begins every one of them at the same weights.
+            shape = (n, 1) if self._batch else (1, n)
+            block = learn_block(
+                self._ranker,
+                self._pools[dataset],
+                start,
+                picks.reshape(shape),
+                Users(self._tables, users[0].reshape(shape), users[1].reshape(*shape, -1)),
+                [self._exploration] * shape[0],
+                self._training.learning_rate,
+            )
+            if self._batch:
+                total += (block.weights - start).sum(axis=0)
+            else:
+                start = block.weights[0]
+            ndcg.append(_by_client(block.ndcg, shown))
+            max_rr.append(_by_client(block.max_rr, shown))
+            n_interactions += n
+        self._weights = start + total
+        return Experience(np.concatenate(ndcg), np.concatenate(max_rr), n_interactions)
+
+    def ranker_of(self, client: int) -> NDArray[np.floating]:  # noqa: ARG002
+        return self._weights
+
+    def state(self) -> State:
+        return {"weights": self._weights, "exploration": pack_generators([self._exploration])}
+
+    def restore(self, state: State) -> None:
+        self._weights = state["weights"].astype(np.float64)
+        set_generator(self._exploration, state["exploration"][0].tolist())
+
+    def _runs(self, clients: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], int]]:
+        """The clients in their order, cut where the data set changes and where a block would be too large."""
+        at_a_time = INTERACTIONS_AT_A_TIME
+        if self._batch:  # a row of weights for each interaction
+            at_a_time = max(1, min(at_a_time, WEIGHTS_AT_A_TIME // len(self._weights)))
+        for dataset, run in itertools.groupby(clients.tolist(), key=self._datasets.__getitem__):
+            members: list[int] = []
+            n = 0
+            for client in run:
+                members.append(client)
+                n += self._crowd.n_interactions_of(client)
+                if n >= at_a_time:
+                    yield np.array(members), dataset
+                    members, n = [], 0
+            if members:
+                yield np.array(members), dataset
+
+
+class CentralLambdaRank:
+    """LambdaRank on the relevance grades of every query that some client may issue; a round is an epoch."""
+
+    def __init__(self, population: Population, first: NDArray[np.float32], seed: int, learning_rate: float) -> None:
+        self._data = [(dataset, _queries_of(population, i)) for i, dataset in enumerate(population.datasets)]
+        self._weights = first
+        self._seed = seed
+        self._learning_rate = learning_rate
+
+    @property
+    def weights(self) -> NDArray[np.float32]:
+        return self._weights
+
+    def round(self, number: int) -> Experience:
+        rng = np.random.default_rng(np.random.SeedSequence([self._seed, number, *b"lambdarank"]))
+        for dataset, queries in self._data:
+            if len(queries):
+                self._weights = fit_lambdarank(
+                    dataset, rng, self._learning_rate, epochs=1, weights=self._weights, queries=queries
+                )
+        return Experience(np.empty(0), np.empty(0), 0)
+
+    def ranker_of(self, client: int) -> NDArray[np.floating]:  # noqa: ARG002
+        return self._weights
+
+    def state(self) -> State:
+        return {"weights": self._weights}
+
+    def restore(self, state: State) -> None:
+        self._weights = state["weights"].astype(np.float32)
+
+
+class LocalPdgd(BlockRunner):
+    """Every client learns by PDGD from its own clicks and tells nobody."""
+
+    def __init__(
+        self,
+        population: Population,
+        crowd: Crowd,
+        training: PdgdTraining,
+        ranker: Ranker,
+        first: NDArray[np.float32],
+        seed: int,
+        participants: int | None,
+    ) -> None:
+        super().__init__(population, crowd, ranker, training.serp_length)
+        self._learning_rate = training.learning_rate
+        self._first = first
+        self._own = np.tile(first.astype(np.float64), (len(population.clients), 1))
+        self._seed = seed
+        self._participants = participants
+
+    @property
+    def weights(self) -> NDArray[np.float32]:
+        """The first model: it is all that clients share."""
+        return self._first
+
+    def round(self, number: int) -> Experience:
+        chosen = participants_of(self._seed, number, len(self._own), self._participants)
+        clients = np.arange(len(self._own)) if chosen is None else chosen
+        return self.run(self._first, number - 1, clients, DeltaAggregation(len(self._first)))
+
+    def ranker_of(self, client: int, base: NDArray[np.float32] | None = None) -> NDArray[np.floating]:  # noqa: ARG002
+        own: NDArray[np.float64] = self._own[client]
+        return own
+
+    def state(self) -> State:
+        return {"own": self._own}
+
+    def restore(self, state: State) -> None:
+        self._own = state["own"].astype(np.float64)
+
+    def _block(
+        self,
+        base: NDArray[np.float32],  # noqa: ARG002 (every client has its own)
+        version: int,  # noqa: ARG002
+        members: NDArray[np.int64],
+        intentions: Intentions,
+        aggregation: Aggregation,  # noqa: ARG002
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        ndcg, max_rr = np.empty(len(members)), np.empty(len(members))
+        for pool, rows in self._by_dataset(members):
+            block = learn_block(
+                self._ranker,
+                pool,
+                self._own[members[rows]],
+                intentions.picks[rows],
+                self._users(intentions.of(rows)),
+                self._device_rngs(members[rows]),
+                self._learning_rate,
+            )
+            self._own[members[rows]] = block.weights
+            ndcg[rows], max_rr[rows] = means_of(block)
+        return ndcg, max_rr
+
+
+def warmed_up(
+    population: Population,
+    training: AnyTraining,
+    ranker: Ranker,
+    first: NDArray[np.float32],
+    seed: int,
+    n_interactions: int,
+) -> NDArray[np.float32]:
+    """The first model after PDGD has seen ``n_interactions`` on the data that everybody has (Zhao et al. 2018).
+
+    Args:
+        first: (n_weights + n_auxiliary,).
+
+    Raises:
+        SettingsError: the population has no such data.
+    """
+    if population.warm_up is None:
+        raise SettingsError("warm_up_interactions: the population has no shared data to warm up on")
+    models = tuple(dict.fromkeys(model for client in population.clients for model in client.click_models))
+    queries = np.arange(population.warm_up.n_queries, dtype=np.int64)
+    user = SimulatedClient("warm-up", 0, queries, models, INTERACTIONS_AT_A_TIME, 0)
+    rate = getattr(training, "learning_rate", PdgdTraining().learning_rate)
+    plain = PdgdTraining(learning_rate=rate, serp_length=training.serp_length)
+    weights = first[: ranker.n_weights]
+    left, number = n_interactions, 0
+    while left:
+        # A population of one, whose round is as much as is left of the budget.
+        number += 1
+        client = replace(user, name=f"warm-up-{number}", n_interactions=min(left, user.n_interactions))
+        alone = Population((population.warm_up,), (client,), population.tests, "warm-up")
+        crowd = Crowd(alone, seed, training.serp_length)
+        learner = CentralPdgd(alone, crowd, plain, ranker, weights, seed, None, batch=False)
+        learner.round(number)
+        weights = learner.weights
+        left -= client.n_interactions
+    return np.concatenate([weights, first[ranker.n_weights :]])
+
+
+def _by_client(values: NDArray[np.float64], shown: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """(clients,) means of values that come interaction by interaction, client after client."""
+    spread = np.zeros(shown.shape)
+    spread[shown] = values.ravel()
+    means: NDArray[np.float64] = spread.sum(axis=1) / shown.sum(axis=1)
+    return means
+
+
+def _queries_of(population: Population, dataset: int) -> NDArray[np.int64]:
+    """The queries of a data set that some client may issue."""
+    arrays = {id(client.queries): client.queries for client in population.clients if client.dataset == dataset}
+    return np.unique(np.concatenate(list(arrays.values()))) if arrays else np.empty(0, np.int64)

@@ -1,0 +1,241 @@
+"""What one simulation is: everything its result depends on, as one frozen, JSON-serialisable record."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+
+from foltr.errors import SettingsError
+from foltr.messages import FedAvgTraining, FedIpsTraining, pack_vector
+from foltr.methods.registry import (
+    METHOD_NAMES,
+    AnyTraining,
+    Ranker,
+    check_method,
+    parameters_of,
+    ranker_for,
+    training_for,
+)
+
+PopulationKind = Literal[
+    "iid",
+    "type1",
+    "type1-iid",
+    "type1-iid-per-intent",
+    "type2",
+    "type3",
+    "type4",
+    "type1+type4",
+    "type2+type4",
+]
+POPULATIONS: tuple[str, ...] = get_args(PopulationKind)
+
+# Not federations, so no service runs them; they learn by PDGD unless said otherwise.
+SIMULATOR_METHODS: Mapping[str, str] = {
+    "pdgd": "one learner sees the interactions of all clients, one after the other",
+    "pdgd-batch": "one learner adds up the gradients of a round's interactions, all taken at the same weights",
+    "lambdarank": "one learner sees the relevance grades; a round is an epoch",
+    "local": "every client learns alone: the control of personal methods",
+}
+ALL_METHODS = (*METHOD_NAMES, *SIMULATOR_METHODS)
+# Whose ranker is not the shared one, so that it is evaluated client by client.
+PERSONAL_METHODS = frozenset({"fedper", "fpdgd-personal", "local"})
+_PDGD_METHODS = frozenset(
+    {"fpdgd", "fpdgd-paper", "fedprox", "fedper", "fpdgd-personal", "pdgd", "pdgd-batch", "local"}
+)
+LAMBDARANK_LEARNING_RATE = 0.003
+
+Count = Annotated[int, Field(ge=1, le=10_000_000)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Value = bool | int | float | str
+# Into columns and lines it goes as it stands.
+ClickModelName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+
+
+class SimulationConfig(BaseModel):
+    """One run. Two equal configurations on the same data have equal results, bit for bit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    data: str = "synthetic"
+    """As `foltr.sources.load_data` takes it; of type1 populations a folder of intents or synthetic-intents."""
+    fold: int | None = Field(default=None, ge=1, le=100)
+    """Of a data set published in folds."""
+    method: str = "fpdgd"
+    """One of the service's methods or of `SIMULATOR_METHODS`."""
+    parameters: dict[str, Value] = Field(default_factory=dict)
+    """Of the method; those not named keep its defaults."""
+    ranker: Literal["linear", "neural"] = "linear"
+    hidden: int = Field(default=64, ge=1, le=4096)
+    """Hidden units of a neural ranker."""
+    clients: Count = 10
+    participants: Count | None = None
+    """Clients drawn anew for each round; None takes all."""
+    interactions: Annotated[int, Field(ge=1, le=100_000)] = 5
+    """Of each client in a round, unless its quantity differs (type4)."""
+    clicks_per_round: Count | None = None
+    """FedIPS' m: a client shows its queries of the round again and again until it has so many clicks."""
+    rounds: Count = 200
+    clicks: tuple[ClickModelName, ...] = ("perfect",)
+    """Click models. Several: of type3, shared out among the clients; else one is drawn for each interaction."""
+    population: PopulationKind = "iid"
+    intent_agreement: Share | None = None
+    """Of type1: how well one ranker can serve all intents; None: 0.5, with genuine judgements 1."""
+    labels_per_client: Annotated[int, Field(ge=1, le=5)] = 1
+    """Of type2."""
+    quantities: tuple[Annotated[int, Field(ge=1, le=100_000)], ...] = (1, 3, 5, 7, 9)
+    """Of type4: interactions in a round, shared out among the clients."""
+    shared_fraction: Share = 0.0
+    """Data sharing: how much of the training queries is taken out as common data."""
+    shared_alpha: Share = 0.0
+    """Data sharing: how much of the common data each client gets."""
+    warm_up_interactions: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    """With which PDGD learns the first model from the common data."""
+    logging_fraction: Share = 0.0
+    """fedips and fedavg: lists by LambdaRank on so much of the training queries; 0: by the newest model."""
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
+    eval_every: Count = 10
+    """Rounds; the first model and the last are always evaluated."""
+
+    @field_validator("clicks", mode="before")
+    @classmethod
+    def _one_click_model(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("clicks", "quantities")
+    @classmethod
+    def _not_empty(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not value:
+            raise ValueError("at least one is needed")
+        return value
+
+    @field_validator("parameters")
+    @classmethod
+    def _numbers_as_numbers(cls, value: dict[str, Value]) -> dict[str, Value]:
+        # So that a configuration from the command line equals the same one from JSON.
+        return {name: _number(item) if isinstance(item, str) else item for name, item in sorted(value.items())}
+
+    @property
+    def quantities_of_updates(self) -> tuple[int, int]:
+        """The fewest and the most interactions a client has in a round."""
+        if "type4" in self.population:
+            return min(self.quantities), max(self.quantities)
+        return self.interactions, self.interactions
+
+    def changed(self, **values: Any) -> Self:
+        """With other values, checked like those of a new one; SettingsError names a wrong one."""
+        return self.read({**self.model_dump(), **values})
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> Self:
+        """From names and values; SettingsError in one line."""
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as error:
+            problems = (
+                f"{problem['loc'][0] if problem['loc'] else 'configuration'}: {_told(problem)}"
+                for problem in error.errors(include_url=False)
+            )
+            raise SettingsError("; ".join(dict.fromkeys(problems))) from error
+
+
+def check_config(config: SimulationConfig) -> None:
+    """SettingsError, in one line, for what cannot be said of one field alone."""
+    if config.method not in ALL_METHODS:
+        raise SettingsError(f"method: there is no {config.method!r}; known are {', '.join(ALL_METHODS)}")
+    if config.participants is not None and config.participants > config.clients:
+        raise SettingsError(f"participants: {config.participants} of {config.clients} clients")
+    ips = config.method in {"fedips", "fedavg"}
+    for name, wanted in (("clicks_per_round", config.clicks_per_round), ("logging_fraction", config.logging_fraction)):
+        if wanted and not ips:
+            raise SettingsError(f"{name}: it is for the methods fedips and fedavg, not {config.method}")
+    if config.warm_up_interactions and config.method not in _PDGD_METHODS:
+        raise SettingsError(
+            f"warm_up_interactions: the warm-up is PDGD; {config.method} is none of {', '.join(sorted(_PDGD_METHODS))}"
+        )
+    if (config.shared_alpha or config.warm_up_interactions) and not config.shared_fraction:
+        raise SettingsError("shared_fraction: data sharing needs a share of the training queries, e.g. 0.1")
+    if config.shared_fraction and config.population.startswith("type1"):
+        raise SettingsError("shared_fraction: data sharing is for populations with one set of labels, not type1")
+    if config.method == "lambdarank" and config.ranker != "linear":
+        raise SettingsError("lambdarank: it is a method for linear rankers; choose ranker = linear")
+    parameter_values(config)
+    # With one feature: the data's are not known yet, and only the size of a neural ranker depends on them.
+    check_method(_training(config), ranker_for(config.ranker, 1, config.hidden))
+
+
+def parameter_values(config: SimulationConfig) -> dict[str, Value]:
+    """The parameters of one of the simulator's own methods, or those given for another; SettingsError as above."""
+    if config.method != "lambdarank":
+        return config.parameters
+    for name, value in config.parameters.items():
+        if name != "learning_rate":
+            raise SettingsError(f"{name}: lambdarank has no such parameter; it has learning_rate")
+        if isinstance(value, bool | str) or not 0 < value <= 100:
+            raise SettingsError(f"lambdarank: learning_rate: {value!r} is not a number above 0 and at most 100")
+    return {"learning_rate": LAMBDARANK_LEARNING_RATE, **config.parameters}
+
+
+def simulated_parameters_of(method: str) -> dict[str, str]:
+    """As `parameters_of`, for the simulator's own methods too, without those that the simulator sets itself."""
+    if method == "lambdarank":
+        return {"learning_rate": str(LAMBDARANK_LEARNING_RATE)}
+    known = parameters_of("fpdgd" if method in SIMULATOR_METHODS else method)
+    return {name: default for name, default in known.items() if name != "logging_policy"}
+
+
+def resolve(
+    config: SimulationConfig, n_features: int, logging_policy: NDArray[np.float32] | None = None
+) -> tuple[AnyTraining, Ranker]:
+    """The settings the clients are told and the ranker.
+
+    Args:
+        logging_policy: (d,) weights of the ranker that shows the lists (fedips, fedavg).
+
+    Raises:
+        SettingsError: they make no sense, or not together.
+    """
+    check_config(config)
+    training = _training(config)
+    if logging_policy is not None and isinstance(training, FedIpsTraining | FedAvgTraining):
+        training = training.model_copy(update={"logging_policy": pack_vector(logging_policy)})
+    ranker = ranker_for(config.ranker, n_features, config.hidden)
+    check_method(training, ranker)
+    return training, ranker
+
+
+def _training(config: SimulationConfig) -> AnyTraining:
+    method = config.method if config.method in METHOD_NAMES else "fpdgd"
+    parameters: dict[str, object] = dict(config.parameters) if config.method != "lambdarank" else {}
+    if "logging_policy" in parameters:
+        raise SettingsError("logging_policy: set logging_fraction instead, the share of queries it is trained on")
+    if method == "fpdgd-paper":
+        parameters.setdefault("n_clients", config.participants or config.clients)
+    fewest, most = config.quantities_of_updates
+    training = training_for(method, parameters, most)
+    return training.model_copy(update={"min_interactions": fewest})
+
+
+def differences(one: SimulationConfig, other: SimulationConfig) -> list[str]:
+    """A line for each field in which two configurations differ."""
+    first, second = one.model_dump(), other.model_dump()
+    return [f"{name}: {first[name]} and {second[name]}" for name in first if first[name] != second[name]]
+
+
+def _number(text: str) -> Value:
+    if text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _told(problem: Any) -> str:
+    if problem["type"] == "extra_forbidden":
+        return f"there is no such field; known are {', '.join(SimulationConfig.model_fields)}"
+    return f"{problem['msg']}, not {problem['input']!r:.60}"

@@ -1,0 +1,317 @@
+"""A simulated federation from its first model to its last: `run`.
+
+The loop is that of the service: clients interact and learn from the newest model, the federator adds up their updates
+in the order of their names and makes the next. With the same seed both make the same updates, bit for bit.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.click_models import check_grades
+from foltr.compiled import COMPILED
+from foltr.errors import DataError, SettingsError
+from foltr.lambdarank import logging_policy
+from foltr.messages import PdgdTraining
+from foltr.methods.registry import AnyTraining, Ranker, body_spec, initial_weights
+from foltr.simulation.block_runners import block_runner
+from foltr.simulation.centralised import CentralLambdaRank, CentralPdgd, LocalPdgd, warmed_up
+from foltr.simulation.checkpoint import CheckpointPlan, Snapshot, digest_of, load, save
+from foltr.simulation.config import (
+    PERSONAL_METHODS,
+    SIMULATOR_METHODS,
+    SimulationConfig,
+    check_config,
+    parameter_values,
+    resolve,
+)
+from foltr.simulation.crowd import Crowd
+from foltr.simulation.evaluation import Evaluation, Evaluator
+from foltr.simulation.learners import Federation, Learner
+from foltr.simulation.population import Population
+from foltr.simulation.results import SimulationResult, bytes_of_body, privacy_of
+from foltr.simulation.runners import ReferenceRunner, Runner
+
+RunnerKind = Literal["auto", "reference", "block"]
+# The first one alone may click nothing, and then learns nothing either.
+_CLIENTS_COMPILED_FOR = 20
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        round: the last one that is done; 0 before the first.
+        rounds: how many there will be.
+        ndcg_at_10: the newest evaluation.
+        interactions: so far.
+        seconds: since this process began with the run.
+    """
+
+    round: int
+    rounds: int
+    ndcg_at_10: float
+    interactions: int
+    seconds: float
+
+
+@dataclass
+class _Log:
+    """What `run` has found so far."""
+
+    round: int = 0
+    interactions: int = 0
+    seconds_learning: float = 0.0
+    seconds_wall: float = 0.0
+    evaluations: list[tuple[int, float, float | None]] = field(default_factory=list)
+    online: list[float] = field(default_factory=list)
+    max_rr: list[float] = field(default_factory=list)
+
+    def add_evaluation(self, evaluation: Evaluation) -> None:
+        self.evaluations.append((self.round, evaluation.ndcg, evaluation.ndcg_global))
+
+
+def run(
+    config: SimulationConfig,
+    population: Population,
+    *,
+    training: AnyTraining | None = None,
+    runner: RunnerKind = "auto",
+    on_round: Callable[[Progress], None] | None = None,
+    checkpoint: CheckpointPlan | None = None,
+    stop: Callable[[], bool] | None = None,
+    description: str = "",
+) -> SimulationResult:
+    """Simulate.
+
+    Args:
+        config: of which everything but the words for data and population counts here.
+        population: the clients and their data.
+        training: settings of the method in place of those that follow from ``config``.
+        runner: ``reference`` runs device code interaction by interaction, ``block`` whole blocks of clients; the
+            results are the same. ``auto`` takes blocks where there are any for the method.
+        on_round: told after each round, and once before the first.
+        checkpoint: where to keep what is needed to go on later.
+        stop: asked after each round; True ends the run with a `KeyboardInterrupt`, after a checkpoint if there is a
+            plan.
+        description: of the data, for reports.
+
+    Raises:
+        SettingsError: the configuration makes no sense, or the checkpoint is of another one.
+        DataError: the data cannot be learned from or evaluated, or the checkpoint is damaged.
+    """
+    with _one_blas_thread():
+        return _run(config, population, training, runner, on_round, checkpoint, stop, description)
+
+
+def _run(
+    config: SimulationConfig,
+    population: Population,
+    training: AnyTraining | None,
+    runner: RunnerKind,
+    on_round: Callable[[Progress], None] | None,
+    checkpoint: CheckpointPlan | None,
+    stop: Callable[[], bool] | None,
+    description: str,
+) -> SimulationResult:
+    began = time.perf_counter()
+    check_config(config)
+    _check_population(config, population)
+    found, ranker = resolve(config, population.datasets[0].n_features, _logging_policy(config, population))
+    training = found if training is None else training
+    crowd = Crowd(population, config.seed, training.serp_length)
+    first = initial_weights(training, ranker, np.random.default_rng(config.seed))
+    if config.warm_up_interactions:
+        first = warmed_up(population, training, ranker, first, config.seed, config.warm_up_interactions)
+    learner = _learner(config, population, crowd, training, ranker, first, runner)
+    evaluator = Evaluator(population, ranker, config.seed, personal=config.method in PERSONAL_METHODS)
+    log = _Log()
+    digest = digest_of(population, training) if checkpoint is not None else ""
+    if checkpoint is not None and checkpoint.resume:
+        _resume(load(checkpoint.path, config, digest), log, learner, crowd)
+    else:
+        log.add_evaluation(evaluator.evaluate(learner))
+    before = log.seconds_wall
+    _compile_kernels(config, population, training, ranker, first, runner)
+    _tell(on_round, log, config, began)
+    while log.round < config.rounds:
+        _one_round(learner, log)
+        if log.round % config.eval_every == 0 or log.round == config.rounds:
+            log.add_evaluation(evaluator.evaluate(learner))
+        log.seconds_wall = before + time.perf_counter() - began
+        stopping = stop is not None and stop()
+        if checkpoint is not None and (stopping or log.round % checkpoint.every == 0 or log.round == config.rounds):
+            save(checkpoint.path, _snapshot(config, digest, log, learner, crowd))
+        _tell(on_round, log, config, began)
+        if stopping and log.round < config.rounds:
+            raise KeyboardInterrupt
+    return _result(config, population, training, ranker, learner, evaluator, log, description)
+
+
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """Let no matrix product be split: how many threads there are would change its last bits, and so the result.
+
+    A sweep's processes have other numbers of threads than a single run.
+    """
+    if COMPILED:
+        # numba takes its BLAS from there, and only what is loaded can be limited.
+        import scipy.linalg  # noqa: F401
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:  # an install without the extra `simulation`
+        yield
+        return
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
+
+
+def _one_round(learner: Learner, log: _Log) -> None:
+    began = time.perf_counter()
+    try:
+        experience = learner.round(log.round + 1)
+    except DataError as error:
+        raise DataError(f"round {log.round + 1}: {error}") from error
+    log.seconds_learning += time.perf_counter() - began
+    log.round += 1
+    log.interactions += experience.n_interactions
+    log.online.append(_mean(experience.ndcg))
+    log.max_rr.append(_mean(experience.max_rr))
+
+
+def _learner(
+    config: SimulationConfig,
+    population: Population,
+    crowd: Crowd,
+    training: AnyTraining,
+    ranker: Ranker,
+    first: NDArray[np.float32],
+    kind: RunnerKind,
+) -> Learner:
+    if config.method == "lambdarank":
+        return CentralLambdaRank(population, first, config.seed, float(parameter_values(config)["learning_rate"]))
+    if config.method in SIMULATOR_METHODS:
+        if not isinstance(training, PdgdTraining):
+            raise SettingsError(f"{config.method}: it learns by PDGD, not by {training.kind}")
+        everything = (population, crowd, training, ranker, first, config.seed, config.participants)
+        if config.method == "local":
+            return LocalPdgd(*everything)
+        return CentralPdgd(*everything, batch=config.method == "pdgd-batch")
+    chosen: Runner | None = None
+    if kind != "reference" and config.clicks_per_round is None:
+        chosen = block_runner(population, crowd, training, ranker)
+    if chosen is None:
+        if kind == "block":
+            raise SettingsError(f"runner: {config.method} with these settings is not run in blocks")
+        chosen = ReferenceRunner(population, crowd, training, ranker, config.clicks_per_round)
+    return Federation(population, chosen, training, ranker, first, config.seed, config.participants)
+
+
+def _compile_kernels(
+    config: SimulationConfig,
+    population: Population,
+    training: AnyTraining,
+    ranker: Ranker,
+    first: NDArray[np.float32],
+    kind: RunnerKind,
+) -> None:
+    """Let some clients play a round apart from the run, so that compiling is not timed as learning."""
+    if config.method == "lambdarank":
+        return
+    alone = replace(population, clients=population.clients[:_CLIENTS_COMPILED_FOR])
+    config = config.model_copy(update={"participants": None})
+    crowd = Crowd(alone, config.seed, training.serp_length)
+    _learner(config, alone, crowd, training, ranker, first, kind).round(1)
+
+
+def _logging_policy(config: SimulationConfig, population: Population) -> NDArray[np.float32] | None:
+    if not config.logging_fraction:
+        return None
+    rng = np.random.default_rng(np.random.SeedSequence([config.seed, *b"logging policy"]))
+    return logging_policy(population.datasets[0], rng, config.logging_fraction)
+
+
+def _check_population(config: SimulationConfig, population: Population) -> None:
+    if len(population.clients) != config.clients:
+        raise SettingsError(f"clients: {config.clients}, but the population has {len(population.clients)}")
+    models = {(client.dataset, model) for client in population.clients for model in client.click_models}
+    for dataset, model in sorted(models, key=lambda pair: (pair[0], pair[1].name)):
+        relevance = population.datasets[dataset].relevance
+        check_grades(model, int(relevance.min()), int(relevance.max()))
+
+
+def _snapshot(config: SimulationConfig, digest: str, log: _Log, learner: Learner, crowd: Crowd) -> Snapshot:
+    progress: dict[str, Any] = {
+        "round": log.round,
+        "interactions": log.interactions,
+        "seconds_learning": log.seconds_learning,
+        "seconds_wall": log.seconds_wall,
+        "evaluations": log.evaluations,
+    }
+    curves = {"online": np.array(log.online), "max_rr": np.array(log.max_rr)}
+    return Snapshot(config, digest, progress, curves, learner.state(), crowd.state())
+
+
+def _resume(snapshot: Snapshot, log: _Log, learner: Learner, crowd: Crowd) -> None:
+    progress = snapshot.progress
+    log.round = progress["round"]
+    log.interactions = progress["interactions"]
+    log.seconds_learning = progress["seconds_learning"]
+    log.seconds_wall = progress["seconds_wall"]
+    log.evaluations = [(number, ndcg, of_shared) for number, ndcg, of_shared in progress["evaluations"]]
+    log.online = snapshot.curves["online"].tolist()
+    log.max_rr = snapshot.curves["max_rr"].tolist()
+    crowd.restore(snapshot.crowd)
+    learner.restore(snapshot.learner)
+
+
+def _result(
+    config: SimulationConfig,
+    population: Population,
+    training: AnyTraining,
+    ranker: Ranker,
+    learner: Learner,
+    evaluator: Evaluator,
+    log: _Log,
+    description: str,
+) -> SimulationResult:
+    spec = body_spec(training, ranker)
+    federated = config.method not in SIMULATOR_METHODS
+    of_shared = tuple((number, value) for number, _, value in log.evaluations if value is not None)
+    return SimulationResult(
+        config=config,
+        ndcg_at_10=tuple((number, value) for number, value, _ in log.evaluations),
+        ndcg_at_10_global=of_shared or None,
+        online_per_round=np.array(log.online),
+        max_rr=np.array(log.max_rr),
+        weights=learner.weights,
+        interactions=log.interactions,
+        seconds_learning=log.seconds_learning,
+        seconds_wall=log.seconds_wall,
+        bytes_up=bytes_of_body(spec) if federated else 0,
+        bytes_down=4 * spec.dim if federated else 0,
+        privacy=privacy_of(training, spec.dim, config.rounds, config.participants or config.clients),
+        data={
+            "description": description or population.datasets[0].name,
+            "population": population.name,
+            "train_queries": sum(dataset.n_queries for dataset in population.datasets),
+            "features": population.datasets[0].n_features,
+            **evaluator.describe(),
+        },
+    )
+
+
+def _tell(on_round: Callable[[Progress], None] | None, log: _Log, config: SimulationConfig, began: float) -> None:
+    if on_round is not None:
+        newest = log.evaluations[-1][1]
+        on_round(Progress(log.round, config.rounds, newest, log.interactions, time.perf_counter() - began))
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if len(values) else float("nan")

@@ -1,0 +1,32 @@
+"""``foltr reproduce`` as a user runs it."""
+
+from cli.commands import foltr
+
+
+def test_list_names_every_experiment():
+    """A line each, with the place in the paper."""
+    done = foltr("reproduce", "list")
+    assert done.returncode == 0
+    for said in ("thesis-3.1 ", "thesis-3.10 ", "thesis-table-3.1 ", "methods ", "Figure 3.6"):
+        assert said in done.stdout
+
+
+def test_wrong_settings_are_one_line(tmp_path):
+    """An unknown experiment or scale, no data: exit code 2 and what there is."""
+    for arguments, said in (
+        (("thesis-9.9", "--data", "synthetic"), "there is no experiment 'thesis-9.9'; known are thesis-3.1"),
+        (("thesis-3.9", "--data", "synthetic", "--scale", "huge"), "scale: 'huge' is neither quick nor full"),
+        (("thesis-3.9",), "data: name a folder or a data set"),
+    ):
+        done = foltr("reproduce", *arguments, "--out", str(tmp_path))
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_folder_without_data_is_one_line(tmp_path):
+    """Exit code 1 and the folder's name."""
+    done = foltr("reproduce", "thesis-3.9", "--data", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert done.returncode == 1
+    assert str(tmp_path) in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

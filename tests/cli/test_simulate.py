@@ -1,0 +1,183 @@
+"""``foltr simulate``, ``foltr sweep`` and ``foltr methods`` as a user sees them."""
+
+import csv
+import json
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from cli.commands import FOLTR, environment, foltr
+from cli.test_readme import blocks
+
+from foltr.cli import main
+from foltr.methods.registry import METHOD_NAMES
+from foltr.simulation.config import ALL_METHODS
+
+SMALL = ("--clients", "3", "--interactions", "2", "--rounds", "3", "--eval-every", "2")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """An empty folder to work in, and none of the settings of whoever runs the tests."""
+    monkeypatch.chdir(tmp_path)
+    for variable in ("FOLTR_DATASET", "FOLTR_SEED"):
+        monkeypatch.delenv(variable, raising=False)
+    return tmp_path
+
+
+def command(monkeypatch, capsys, *words: str) -> tuple[int, str]:
+    """The exit code of a command in this process, and all it printed."""
+    monkeypatch.setattr(sys, "argv", ["foltr", *words])
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    printed = capsys.readouterr()
+    return int(ended.value.code or 0), printed.out + printed.err
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_document_run(tmp_path):
+    """docs/simulation.md, from the first command to the last."""
+    for line in filter(None, "\n".join(blocks("docs/simulation.md", "sh")).splitlines()):
+        done = foltr(*shlex.split(line)[1:], cwd=tmp_path, timeout_s=120)
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert [point["round"] for point in result["ndcg_at_10"]] == [0, 10, 20]
+    assert {"online_ndcg", "interactions_per_second", "config", "privacy", "bytes", "data"} <= set(result)
+    with (tmp_path / "sweep.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len({(row["method"], row["clicks"], row["seed"]) for row in rows}) == 8
+
+
+def test_the_result_is_that_of_its_configuration(here, monkeypatch, capsys):
+    """The options make the configuration; figures on the screen are those in the file."""
+    options = ("--method", "fedprox", "--set", "mu=0.5", "--participants", "2", "--clicks", "perfect,poison")
+    code, printed = command(monkeypatch, capsys, "simulate", *SMALL, *options, "--json", "r.json", "--out", "r.csv")
+    assert code == 0, printed
+    result = json.loads((here / "r.json").read_text())
+    config = result["config"]
+    assert (config["parameters"], config["participants"], config["clicks"]) == ({"mu": 0.5}, 2, ["perfect", "poison"])
+    assert f"{result['ndcg_at_10'][-1]['value']:.4f} after 3 rounds" in printed
+    assert "round 0/3" in printed
+    assert "synthetic" in printed
+    with (here / "r.csv").open(newline="") as file:
+        assert [row["round"] for row in csv.DictReader(file)] == ["0", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--method", "fpgdd"], "there is no 'fpgdd'; known are fpdgd"),
+        (["--clicks", "prefect"], "unknown click model 'prefect'"),
+        (["--fold", "2"], "fold 2"),
+        (["--set", "rate=1"], "rate: fpdgd has no such parameter"),
+        (["--set", "rate"], "not name=value"),
+        (["--population", "type9"], "population:"),
+        (["--population", "type2", "--clients", "3"], "multiple of 5"),
+        (["--resume"], "--checkpoint"),
+        (["--json", "no/where.json"], "there is no folder no"),
+        (["--out", "rows.txt"], ".parquet or .csv"),
+    ],
+)
+def test_wrong_settings_are_one_line(monkeypatch, capsys, words, told):
+    """Exit code 2 and what is allowed."""
+    code, printed = command(monkeypatch, capsys, "simulate", *SMALL, *words)
+    assert code == 2, printed
+    (line,) = [line for line in printed.splitlines() if line.startswith("error:")]
+    assert told in line
+    assert "Traceback" not in printed
+
+
+def test_wrong_data_is_one_line(here, monkeypatch, capsys):
+    """Exit code 1: a folder without data, and a test set in which nothing is relevant."""
+    code, printed = command(monkeypatch, capsys, "simulate", *SMALL, "--data", "nothing")
+    assert code == 1
+    assert "nothing" in printed
+    (here / "data").mkdir()
+    (here / "data" / "train.txt").write_text("".join(f"{i % 3} qid:1 1:{i} 2:{i * i}\n" for i in range(9)))
+    (here / "data" / "test.txt").write_text("".join(f"0 qid:2 1:{i} 2:{i}\n" for i in range(9)))
+    code, printed = command(monkeypatch, capsys, "simulate", *SMALL, "--data", "data")
+    assert code == 1
+    assert "no relevant document" in printed
+
+
+def test_methods_are_listed(monkeypatch, capsys):
+    """All of them, with where they run; as JSON with the defaults of their parameters."""
+    code, printed = command(monkeypatch, capsys, "methods", "--json")
+    assert code == 0
+    rows = {row["method"]: row for row in json.loads(printed)}
+    assert set(rows) == set(ALL_METHODS)
+    assert {name for name, row in rows.items() if "service" in row["where"]} == set(METHOD_NAMES)
+    assert rows["fpdgd"]["parameters"]["learning_rate"] == "0.1"
+    _, printed = command(monkeypatch, capsys, "methods")
+    assert all(name in printed for name in ALL_METHODS)
+
+
+def test_a_failed_run_of_a_sweep_shows(here, monkeypatch, capsys):
+    """Its row has the error, the exit code is 1, and the other run is there; again, only what failed is run."""
+    words = ("sweep", *SMALL, "--vary", "method=fpdgd,fedper", "--out", "sweep.csv")
+    code, printed = command(monkeypatch, capsys, *words)
+    assert code == 1
+    assert "run 2/2  method=fedper seed=1  failed: fedper: a linear ranker" in printed
+    with (here / "sweep.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["method"] for row in rows] == ["fpdgd", "fpdgd", "fpdgd", "fedper"]
+    assert "linear ranker" in rows[-1]["error"]
+    assert len(list((here / "sweep.csv.runs").glob("*.json"))) == 2
+
+
+def test_a_sweep_is_its_simulations(here, monkeypatch, capsys):
+    """A row of a sweep is what `foltr simulate` says of the same settings."""
+    command(monkeypatch, capsys, "sweep", *SMALL, "--seeds", "1,2", "--vary", "learning-rate=0.1,0.3", "--out", "s.csv")
+    command(monkeypatch, capsys, "simulate", *SMALL, "--seed", "2", "--set", "learning_rate=0.3", "--out", "r.csv")
+    tables = []
+    for name in ("s.csv", "r.csv"):
+        with (here / name).open(newline="") as file:
+            tables.append([row for row in csv.DictReader(file) if row["seed"] == "2" and "0.3" in row["parameters"]])
+    for swept, single in zip(*tables, strict=True):
+        assert {**swept, "interactions_per_second": ""} == {**single, "interactions_per_second": "", "error": ""}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--vary", "sede=1,2"], "sede"),
+        (["--vary", "seed"], "not NAME=VALUE"),
+        (["--seeds", "x"], "seed:"),
+        (["--backend", "spark"], "known are loky, dask, ray"),
+        (["--scheduler", "tcp://127.0.0.1:1"], "--backend dask"),
+    ],
+)
+def test_wrong_sweeps_are_one_line(monkeypatch, capsys, words, told):
+    """Exit code 2, or for a parameter that no method has the error of its runs."""
+    code, printed = command(monkeypatch, capsys, "sweep", *SMALL, *words, "--out", "sweep.csv")
+    assert code in {1, 2}, printed
+    assert told in printed
+    assert "Traceback" not in printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_simulation_goes_on(tmp_path, number):
+    """A signal ends it after a round with a checkpoint; --resume ends with what an uninterrupted run has."""
+    words = ("simulate", "--rounds", "1000", "--clients", "20", "--eval-every", "500", "--checkpoint", "c")
+    process = subprocess.Popen([*FOLTR, *words], env=environment(), cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("round 0/"):
+            break
+    time.sleep(0.2)
+    process.send_signal(number)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, printed
+    assert "--resume" in printed
+    other = foltr(*words, "--resume", "--seed", "2", cwd=tmp_path)
+    assert (other.returncode, "seed: 1 and 2" in other.stderr) == (2, True)
+    assert foltr(*words, "--resume", "--json", "resumed.json", cwd=tmp_path).returncode == 0
+    assert foltr(*words, "--json", "whole.json", cwd=tmp_path).returncode == 0
+    resumed, whole = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("resumed", "whole"))
+    for result in (resumed, whole):
+        del result["seconds"], result["interactions_per_second"]
+    assert resumed == whole

@@ -1,0 +1,220 @@
+"""A device learns by the method that its federation announces, and sends what that method sends."""
+
+import contextlib
+import math
+
+import numpy as np
+import pytest
+from methods_of import LINEAR, NEURAL, trainings
+from played import N_FEATURES, WITHIN_S, Federator, device, until
+
+from edge_client.simulated_user import SimulatedUser
+from edge_client.store import DeviceStore
+from foltr.click_models import click_model, clicks_from_draws
+from foltr.codec import encode
+from foltr.errors import DataError, SettingsError
+from foltr.interactions import Interaction
+from foltr.messages import FedPerTraining, ModelAnnouncement, PersonalTraining, ReceiptCode, pack_vector
+from foltr.methods.base import DeviceContext
+from foltr.methods.registry import initial_weights, make_device, n_auxiliary
+from foltr.streams import client_streams
+from foltr.synthetic import synthetic_dataset
+
+K, N_INTERACTIONS = 5, 4
+METHODS = [*trainings(), "fedips, propensities estimated"]
+
+
+def training_of(method):
+    if method in trainings():
+        return trainings(N_INTERACTIONS, serp_length=K)[method]
+    known = trainings(N_INTERACTIONS, serp_length=K)["fedips"]
+    return known.model_copy(update={"propensities": "estimated"})
+
+
+def ranker_of(method):
+    return NEURAL if method == "fedper" else LINEAR
+
+
+def model_for(method, version, weights):
+    training, ranker = training_of(method), ranker_of(method)
+    return ModelAnnouncement(
+        federation="mail",
+        version=version,
+        ranker=ranker,
+        n_auxiliary=n_auxiliary(training, ranker),
+        weights=pack_vector(weights),
+    )
+
+
+class ByHand:
+    """The same device and user without a network: the method's device part, and the same streams."""
+
+    def __init__(self, method, dataset):
+        self.method, self.dataset = method, dataset
+        self.streams = client_streams(3, "device-7")
+        self.clicks = click_model("informational", 5)
+        self.local_state = None
+
+    def body(self, version, weights):
+        context = DeviceContext(self.streams.device_seed, self.local_state)
+        part = make_device(training_of(self.method), ranker_of(self.method), weights, version, context)
+        for i in range(N_INTERACTIONS):
+            draws = self.streams.user.random(2 + 2 * K)
+            query = self.dataset.query(int(draws[0] * self.dataset.n_queries))
+            ranking, variant = part.rank(query.features, K, self.streams.device)
+            clicks = clicks_from_draws(self.clicks, query.relevance[ranking], draws[2:])
+            part.learn(Interaction(i, query.features, ranking, clicks, variant, version), self.streams.device)
+        self.local_state = part.local_state()
+        return part.body(self.streams.device)
+
+
+@pytest.fixture
+def dataset(rng):
+    return synthetic_dataset(rng, n_queries=20, docs_per_query=12, n_features=LINEAR.n_features)
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_an_update_is_what_the_method_makes_of_it(mqtt_broker, dataset, rng, method):
+    """Round after round, to the bit: the simulator, which runs the same parts, shows what the service will do."""
+    first = initial_weights(training_of(method), ranker_of(method), rng)
+    by_hand, streams = ByHand(method, dataset), client_streams(3, "device-7")
+    async with (
+        Federator(mqtt_broker) as federator,
+        device(mqtt_broker, learner=None, seed=streams.device_seed) as client,
+    ):
+        user = SimulatedUser(client, dataset, click_model("informational", 5), streams.user)
+        for number in (1, 2, 3):
+            weights = (first + np.float32(0.01 * number)).astype(np.float32)
+            newest = model_for(method, number, weights)
+            await federator.announce(number, training=training_of(method), newest=newest)
+            await client.next_round(after=number - 1)
+            for _ in range(N_INTERACTIONS):
+                user.interact()
+            update = await federator.update()
+            assert update.n_interactions == N_INTERACTIONS
+            assert update.body == by_hand.body(number, weights)
+            await federator.receipt(update, ReceiptCode.ACCEPTED)
+            assert await client.wait_settled(WITHIN_S)
+
+
+@pytest.mark.parametrize("method", ["fedper", "fpdgd-personal", "fedips, propensities estimated"])
+async def test_what_is_personal_survives_a_restart(mqtt_broker, path, dataset, rng, method):
+    """Switched off in a round, before the receipt and after it, a device goes on with what it had learned."""
+    first = initial_weights(training_of(method), ranker_of(method), rng)
+
+    def learned(client):
+        return client._trainer.copy.weights.tobytes(), client._trainer.local_state()
+
+    async with Federator(mqtt_broker) as federator:
+        for number in (1, 2):
+            newest = model_for(method, number, first + np.float32(0.1 * number))
+            await federator.announce(number, training=training_of(method), newest=newest)
+            before = None
+            for i in range(N_INTERACTIONS):
+                async with device(mqtt_broker, path, learner=None) as client:
+                    await client.next_round()
+                    assert learned(client) == before or before is None
+                    client.record_clicks(client.rank(dataset.query(i).features), [1, 3])
+                    before = learned(client)
+            async with device(mqtt_broker, path, learner=None) as client:
+                update = await federator.update()
+                assert client._store.local_state() == before[1]
+                await federator.receipt(update, ReceiptCode.ACCEPTED)
+                assert await client.wait_settled(WITHIN_S)
+                assert client._store.local_state() == before[1]
+
+
+async def test_personal_weights_are_not_sent(mqtt_broker, dataset, rng):
+    """A FedPer update covers the hidden layer; what this device adds to its output weights it keeps."""
+    first = initial_weights(training_of("fedper"), NEURAL, rng)
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, learner=None) as client:
+        await federator.announce(1, training=training_of("fedper"), newest=model_for("fedper", 0, first))
+        await client.next_round()
+        for i in range(N_INTERACTIONS):
+            client.record_clicks(client.rank(dataset.query(i).features), [1])
+        body = (await federator.update()).body
+    assert (body.start, len(body.values)) == (0, 4 * NEURAL.n_base_weights)
+    assert (client._trainer.copy.weights[NEURAL.n_base_weights :] != first[NEURAL.n_base_weights :]).any()
+
+
+async def test_a_device_without_a_seed_keeps_its_perturbation(mqtt_broker, path, dataset):
+    """Started again in the round, it shows the same perturbed lists and sends the same seed."""
+    training, newest = training_of("foltr-es"), model_for("foltr-es", 1, np.zeros(LINEAR.n_weights, np.float32))
+    sent = []
+    async with Federator(mqtt_broker) as federator:
+        await federator.announce(1, training=training, newest=newest)
+        for _ in range(N_INTERACTIONS):
+            async with device(mqtt_broker, path, learner=None, seed=None) as client:
+                await client.next_round()
+                serp = client.rank(dataset.query(0).features)
+                sent.append((serp.variant, tuple(serp.ranking.tolist())))
+                client.record_clicks(serp, [0])
+        async with device(mqtt_broker, path, learner=None, seed=None):
+            assert (await federator.update()).n_interactions == N_INTERACTIONS
+    plus, minus = sent[: N_INTERACTIONS // 2], sent[N_INTERACTIONS // 2 :]
+    assert (len(set(plus)), len(set(minus))) == (1, 1)
+    assert plus[0] != minus[0]
+
+
+async def test_a_neural_model_ranks_before_its_method_is_known(nowhere, path, dataset, rng):
+    """A device that wakes up offline shows lists by the global model."""
+    first = initial_weights(training_of("fedper"), NEURAL, rng)
+    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)) as store:
+        store.put_model(encode(model_for("fedper", 2, first)))
+    async with device(nowhere, path, learner=None) as client:
+        serp = client.rank(dataset.query(0).features)
+        client.record_clicks(serp, [0])
+        assert (serp.model_version, client.n_waiting) == (2, 1)
+
+
+async def test_a_senseless_announcement_does_not_end_a_device(mqtt_broker):
+    """It ranks, keeps its clicks, and contributes them once the federation makes sense again."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, learner=None) as client:
+        await federator.announce(1, training=FedPerTraining(min_interactions=2, max_interactions=2))
+        await client.next_round()
+        for _ in range(2):
+            client.record_clicks(client.rank(np.eye(5, N_FEATURES)), [0])
+        await federator.nothing_on("updates")
+        await federator.announce(2, training=PersonalTraining(min_interactions=2, max_interactions=2))
+        assert (await federator.update()).n_interactions == 2
+
+
+async def test_the_announced_length_is_shown(mqtt_broker):
+    """Ten before anything is announced."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        assert client.serp_length == 10
+        await federator.announce(1, training=training_of("fpdgd"))
+        await until(lambda: client.serp_length == K)
+        assert len(client.rank(np.eye(9, N_FEATURES)).ranking) == K
+
+
+@pytest.mark.parametrize(
+    "propensities", [[], [[1.0]], [1.0, 0.0], [1.0, 1.5], [1.0, -0.1], [math.nan], ["x"], [[1.0], [1.0, 0.5]]]
+)
+def test_propensities_are_probabilities(nowhere, propensities):
+    """Else it is said at once, before a store is opened, and not with every click."""
+    with pytest.raises(DataError, match="propensities"):
+        device(nowhere, propensities=propensities)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_has_63_bits(nowhere, seed):
+    """As the integers of the protocol."""
+    with pytest.raises(SettingsError, match="seed"):
+        device(nowhere, seed=seed)
+
+
+async def test_known_propensities_weigh_the_clicks(mqtt_broker, dataset):
+    """A click where this user seldom looks teaches more; the update alone does not tell the propensities."""
+    newest = model_for("fedips", 1, np.zeros(LINEAR.n_weights, np.float32))
+    norms = []
+    for propensity in (1.0, 0.25):
+        async with (
+            Federator(mqtt_broker) as federator,
+            device(mqtt_broker, learner=None, propensities=[1.0, 1.0, propensity, 1.0, 1.0]) as client,
+        ):
+            await federator.announce(1, training=training_of("fedips"), newest=newest)
+            await client.next_round()
+            client.record_clicks(client.rank(dataset.query(0).features), [2])
+            norms.append(np.linalg.norm(client._trainer.copy.weights))
+    assert norms[1] == pytest.approx(4 * norms[0], rel=1e-6)

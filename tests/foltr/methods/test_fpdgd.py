@@ -1,0 +1,118 @@
+"""The PDGD family on the device: FPDGD, FedProx, FedPer, and the paper's noise."""
+
+import numpy as np
+import pytest
+from methods_of import LINEAR, NEURAL, RANKERS, see
+
+from foltr.interactions import Interaction
+from foltr.messages import DenseDelta, PartDelta, unpack_vector
+from foltr.methods.base import DeviceContext, scores_of
+from foltr.methods.registry import initial_weights, make_device, training_for
+from foltr.neural_pdgd import neural_pdgd_step
+from foltr.paper_noise import clip_weights, gamma_noise
+from foltr.pdgd import pdgd_step
+
+
+def device_of(method, ranker, model, local_state=None, **parameters):
+    training = training_for(method, parameters, 4)
+    return training, make_device(training, ranker, model, 1, DeviceContext(5, local_state))
+
+
+def model_of(ranker, rng):
+    model = initial_weights(training_for("fpdgd", {}, 4), ranker, rng)
+    return model + rng.normal(0, 0.1, len(model)).astype(np.float32)
+
+
+@pytest.fixture
+def interactions(rng):
+    def one(i):
+        clicks = np.zeros(5, np.bool_)
+        clicks[rng.integers(5)] = True
+        return Interaction(i, rng.random((12, 6)).astype(np.float32), rng.permutation(12)[:5], clicks)
+
+    return [one(i) for i in range(4)]
+
+
+@pytest.mark.parametrize("ranker", RANKERS, ids=["linear", "neural"])
+def test_each_interaction_is_one_step(rng, interactions, ranker):
+    """Algorithm 2's ClientUpdate: B steps of PDGD, each from where the last one ended; the difference is sent."""
+    model = model_of(ranker, rng)
+    _, device = device_of("fpdgd", ranker, model, learning_rate=0.3)
+    weights = model.astype(np.float64)
+    for item in interactions:
+        seen = (item.features, item.ranking, item.clicks, 0.3)
+        step = pdgd_step(weights, *seen) if ranker is LINEAR else neural_pdgd_step(weights, *seen, ranker.hidden)
+        weights = step.astype(np.float64)
+        device.learn(item, rng)
+    np.testing.assert_array_equal(device.weights, weights)
+    body = device.body(rng)
+    assert isinstance(body, DenseDelta)
+    np.testing.assert_array_equal(unpack_vector(body.values), (weights - model).astype(np.float32))
+    assert (device.weights != model).any()
+
+
+@pytest.mark.parametrize("ranker", RANKERS, ids=["linear", "neural"])
+def test_lists_are_drawn_or_the_best(rng, ranker):
+    """With a generator a Plackett-Luce sample of the device's own scores, without one the best list."""
+    model = model_of(ranker, rng)
+    training, device = device_of("fpdgd", ranker, model)
+    see(device, training, rng)
+    features = rng.random((12, 6)).astype(np.float32)
+    best, variant = device.rank(features, 12, None)
+    np.testing.assert_array_equal(best, np.argsort(-scores_of(ranker, device.weights, features), kind="stable"))
+    assert variant == 0
+    drawn = {tuple(device.rank(features, 4, rng)[0]) for _ in range(20)}
+    assert len(drawn) > 1
+
+
+def test_fedprox_is_drawn_to_the_global_model(rng, interactions):
+    """With mu = 0 it is FPDGD; with more, the local model stays closer to the global one."""
+    model = model_of(LINEAR, rng)
+    distances = []
+    for mu in (0.0, 1.0, 5.0):
+        _, device = device_of("fedprox", LINEAR, model, mu=mu)
+        for item in interactions:
+            device.learn(item, rng)
+        distances.append(np.linalg.norm(device.weights - model))
+    _, plain = device_of("fpdgd", LINEAR, model)
+    for item in interactions:
+        plain.learn(item, rng)
+    assert distances[0] == np.linalg.norm(plain.weights - model)
+    assert distances[0] > distances[1] > distances[2] > 0
+
+
+def test_fedper_sends_the_hidden_layer_and_keeps_the_head(rng):
+    """What is sent covers the base layers; the head never does, and the next device part begins with it."""
+    model = model_of(NEURAL, rng)
+    training, device = device_of("fedper", NEURAL, model)
+    see(device, training, rng)
+    body = device.body(rng)
+    n_base = NEURAL.n_base_weights
+    assert isinstance(body, PartDelta)
+    assert (body.start, len(unpack_vector(body.values)), body.dim) == (0, n_base, NEURAL.n_weights)
+    head = device.weights[n_base:]
+    assert (head != model[n_base:]).any()
+    _, following = device_of("fedper", NEURAL, model, device.local_state())
+    np.testing.assert_array_equal(following.weights[n_base:], head)
+    np.testing.assert_array_equal(following.weights[:n_base], model[:n_base].astype(np.float64))
+
+
+def test_a_head_of_another_size_is_left_behind(rng):
+    """A federation made anew with another hidden layer starts its heads from the announced model."""
+    model = model_of(NEURAL, rng)
+    _, device = device_of("fedper", NEURAL, model, b"12345678")
+    np.testing.assert_array_equal(device.weights, model.astype(np.float64))
+
+
+def test_the_papers_noise_is_on_what_is_sent_only(rng):
+    """Algorithm 3: clipped local weights plus a share of noise are sent; the device ranks by exact weights."""
+    model = model_of(LINEAR, rng)
+    training, device = device_of("fpdgd-paper", LINEAR, model, n_clients=5, sensitivity=0.2, epsilon=2.0)
+    see(device, training, rng)
+    exact = device.weights.copy()
+    sent = unpack_vector(device.body(np.random.default_rng(4)).values)
+    noise = gamma_noise(5, 0.2, 2.0, 6, np.random.default_rng(4))
+    np.testing.assert_array_equal(
+        sent, (clip_weights(exact, 0.2) + noise - model.astype(np.float64)).astype(np.float32)
+    )
+    np.testing.assert_array_equal(device.weights, exact)

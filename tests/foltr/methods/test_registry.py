@@ -1,0 +1,119 @@
+"""Choosing a method: names, parameters, and what makes no sense together."""
+
+import numpy as np
+import pytest
+from methods_of import LINEAR, NEURAL, RANKERS, see, trainings
+
+from foltr.errors import SettingsError
+from foltr.messages import LinearRankerSpec, NeuralRankerSpec, pack_vector
+from foltr.methods.base import DeviceContext
+from foltr.methods.bodies import check_body
+from foltr.methods.registry import (
+    METHOD_NAMES,
+    body_spec,
+    check_method,
+    initial_weights,
+    make_aggregation,
+    make_device,
+    method_of,
+    n_auxiliary,
+    parameters_of,
+    ranker_for,
+    training_for,
+)
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_every_method_has_a_name_and_parameters(method):
+    """A method is found by its name, and its settings know the name."""
+    training = trainings()[method]
+    assert method_of(training) == method
+    assert "serp_length" in parameters_of(method)
+    assert "kind" not in parameters_of(method)
+
+
+def test_text_becomes_numbers():
+    """Parameters come from a command line."""
+    training = training_for("foltr-es", {"noise_scale": "0.05", "antithetic": "false"}, 4)
+    assert (training.noise_scale, training.antithetic, training.min_interactions) == (0.05, False, 4)
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters", "said"),
+    [
+        ("pdgd", {}, "there is no 'pdgd'; known are fpdgd, fpdgd-paper"),
+        ("fpdgd", {"mu": 1}, "mu: fpdgd has no such parameter; it has .*learning_rate"),
+        ("fedprox", {"mu": "much"}, "fedprox: mu: "),
+        ("fedprox", {"mu": -1}, "fedprox: mu: "),
+        ("fpdgd-paper", {}, "fpdgd-paper: n_clients: "),
+    ],
+)
+def test_wrong_settings_are_named(method, parameters, said):
+    """One line says which, and what there is."""
+    with pytest.raises(SettingsError, match=said) as caught:
+        training_for(method, parameters, 5)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters", "interactions", "ranker", "said"),
+    [
+        ("fedper", {}, 5, LINEAR, "no hidden layer to share"),
+        ("fpdgd-personal", {}, 5, NEURAL, "for linear rankers"),
+        ("fedips", {}, 5, NEURAL, "for linear rankers"),
+        ("fedavg", {}, 5, NEURAL, "for linear rankers"),
+        ("foltr-es", {}, 1, LINEAR, "at least 2 interactions"),
+        ("foltr-es", {"keep_probability": 0.05}, 4, LINEAR, "must be above 1/11"),
+        ("fedips", {"propensities": "estimated", "position_bias": 0}, 5, LINEAR, "position_bias must be above 0"),
+        ("fedips", {"logging_policy": pack_vector([1.0])}, 5, LINEAR, "1 weights; the ranker has 6"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_words(method, parameters, interactions, ranker, said):
+    """A federation is not started with a method that cannot work."""
+    with pytest.raises(SettingsError, match=said):
+        check_method(training_for(method, parameters, interactions), ranker)
+
+
+@pytest.mark.parametrize(("kind", "hidden"), [("tree", 64), ("neural", 0), ("neural", 10**7)])
+def test_a_ranker_there_is_not_is_refused(kind, hidden):
+    """Neither an unknown kind nor a size that cannot be sent."""
+    with pytest.raises(SettingsError):
+        ranker_for(kind, 136, hidden)
+
+
+def test_rankers_by_name():
+    """The two kinds, with their sizes."""
+    assert ranker_for("linear", 6, 64) == LinearRankerSpec(n_features=6)
+    assert ranker_for("neural", 6, 3) == NeuralRankerSpec(n_features=6, hidden=3)
+    assert ranker_for("neural", 6, 3).n_weights == 3 * 6 + 3 + 3
+
+
+LINEAR_ONLY = {"fpdgd-personal", "fedips", "fedavg"}
+NEURAL_ONLY = {"fedper"}
+ALLOWED = [
+    (method, ranker)
+    for method in METHOD_NAMES
+    for ranker in RANKERS
+    if method not in (NEURAL_ONLY if ranker is LINEAR else LINEAR_ONLY)
+]
+
+
+@pytest.mark.parametrize(("method", "ranker"), ALLOWED, ids=[f"{method}-{ranker.kind}" for method, ranker in ALLOWED])
+def test_a_round_of_every_method(method, ranker, rng):
+    """Devices rank, learn and send; what they send passes the federator's check and makes a finite new model."""
+    training = trainings()[method]
+    model = initial_weights(training, ranker, rng)
+    assert model.shape == (ranker.n_weights + n_auxiliary(training, ranker),)
+    aggregation = make_aggregation(training, ranker)
+    for seed in range(3):
+        device = make_device(training, ranker, model, 7, DeviceContext(seed))
+        assert device.weights.shape == (ranker.n_weights,)
+        see(device, training, rng, base_version=7)
+        body = device.body(rng)
+        check_body(body, body_spec(training, ranker))
+        aggregation.add(body, training.min_interactions)
+    following, _ = aggregation.finish(model, None)
+    assert following.shape == model.shape
+    assert following.dtype == np.float32
+    assert np.isfinite(following).all()
+    assert (following != model).any()

@@ -1,0 +1,85 @@
+"""Every experiment builds valid runs at both scales on every kind of data it takes, and is described."""
+
+import importlib
+from itertools import product
+from pathlib import Path
+
+import pytest
+from made_results import profile
+
+import foltr.reproductions
+from foltr.errors import SettingsError
+from foltr.reproductions import foltr_es, fpdgd, methods
+from foltr.reproductions.claims import Status
+from foltr.reproductions.harness import SCALES, plan
+from foltr.reproductions.outcomes import METRICS, Results
+from foltr.reproductions.registry import EXPERIMENTS, experiment
+
+
+def profiles(one):
+    if one.needs_intents:
+        return [profile(2, intents=True)]
+    # fedips looks at the data itself, and what "synthetic" generates has five grades.
+    grades = [5] if one.name.startswith("fedips") else [3, 5]
+    return [profile(n_grades) for n_grades in grades]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("scale", SCALES)
+def test_grids_are_valid(name, scale):
+    """Configurations pass the simulator's own check, labels are unique, full is at least as much work as quick."""
+    one = EXPERIMENTS[name]
+    for data in profiles(one):
+        planned = plan(one, scale, data, 1)
+        assert planned
+        named = [tuple(sorted(run.labels.items())) for run in planned]
+        assert len(set(named)) == len(named)
+        work = {at: _work(plan(one, at, data, one.seeds[at])) for at in SCALES}
+        assert work["quick"] <= work["full"]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_figures_and_tables_refer_to_labels_there_are(name):
+    """No figure or table asks for a label or a metric that no run has."""
+    one = EXPERIMENTS[name]
+    if one.more is not None:
+        pytest.skip("some of its outcomes are not of the grid")
+    for data, scale in product(profiles(one), SCALES):
+        planned = plan(one, scale, data, 1)
+        keys = {key for run in planned for key in run.labels}
+        for figure in one.figures:
+            assert figure.metric in METRICS
+            assert {*figure.curves, figure.panels, *([figure.rows] if figure.rows else [])} <= keys
+            assert any(figure.where.items() <= run.labels.items() for run in planned)
+        for table in one.tables:
+            assert table.metric in METRICS
+            assert {*table.rows, *table.columns} <= keys
+            assert any(table.where.items() <= run.labels.items() for run in planned)
+
+
+@pytest.mark.parametrize("name", [one.name for module in (foltr_es, fpdgd, methods) for one in module.EXPERIMENTS])
+def test_claims_without_runs_are_not_testable(name):
+    """A verdict never comes from nothing."""
+    one = EXPERIMENTS[name]
+    assert one.claims
+    for claim, data in product(one.claims, profiles(one)):
+        assert claim.check(Results((), data)).status is Status.NOT_TESTABLE, claim.text
+
+
+def test_unknown_experiment():
+    """The names there are."""
+    with pytest.raises(SettingsError, match=r"there is no experiment 'thesis-9.9'; known are thesis-3.1, "):
+        experiment("thesis-9.9")
+
+
+def test_every_module_of_experiments_is_registered():
+    """An experiment that nobody can run is a mistake."""
+    folder = Path(foltr.reproductions.__file__).parent
+    for path in folder.glob("*.py"):
+        module = importlib.import_module(f"foltr.reproductions.{path.stem}")
+        if path.stem != "registry":
+            assert {one.name for one in getattr(module, "EXPERIMENTS", ())} <= EXPERIMENTS.keys()
+
+
+def _work(planned):
+    return sum(run.config.rounds * run.config.clients * run.config.interactions for run in planned)

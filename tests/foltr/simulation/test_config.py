@@ -1,0 +1,112 @@
+"""A configuration is one record that says everything, or one line that says what is wrong with it."""
+
+import json
+
+import pytest
+
+from foltr.errors import SettingsError
+from foltr.messages import EvolutionTraining, FpdgdPaperTraining, PdgdTraining
+from foltr.methods.registry import METHOD_NAMES
+from foltr.simulation.config import (
+    ALL_METHODS,
+    SIMULATOR_METHODS,
+    SimulationConfig,
+    check_config,
+    differences,
+    resolve,
+    simulated_parameters_of,
+)
+
+
+def test_it_survives_json():
+    """A configuration read from its own JSON equals it."""
+    config = SimulationConfig(method="fedprox", parameters={"mu": 0.1}, clicks=("perfect", "poison"), fold=2)
+    assert SimulationConfig.read(json.loads(json.dumps(config.model_dump(mode="json")))) == config
+
+
+def test_numbers_as_text_are_the_same_numbers():
+    """What the command line gives as text equals what JSON gives as numbers."""
+    one = SimulationConfig(parameters={"learning_rate": "0.2", "antithetic": "true"})
+    assert one == SimulationConfig(parameters={"antithetic": True, "learning_rate": 0.2})
+    assert SimulationConfig(clicks="perfect").clicks == ("perfect",)
+
+
+def test_what_every_method_is_told():
+    """Each method of the service gets its own settings; the simulator's PDGD methods those of FPDGD."""
+    for method in METHOD_NAMES:
+        ranker = "neural" if method == "fedper" else "linear"
+        training, _ = resolve(SimulationConfig(method=method, ranker=ranker, interactions=3), 7)
+        assert (training.min_interactions, training.max_interactions) == (3, 3)
+    for method in SIMULATOR_METHODS:
+        assert isinstance(resolve(SimulationConfig(method=method), 7)[0], PdgdTraining)
+    assert set(ALL_METHODS) == {*METHOD_NAMES, *SIMULATOR_METHODS}
+    assert all(simulated_parameters_of(method) for method in ALL_METHODS)
+
+
+def test_noise_is_shared_by_those_who_take_part():
+    """fpdgd-paper's n is the number of participants unless it is set."""
+    training, _ = resolve(SimulationConfig(method="fpdgd-paper", clients=9, participants=4), 7)
+    assert isinstance(training, FpdgdPaperTraining)
+    assert training.n_clients == 4
+    training, _ = resolve(SimulationConfig(method="fpdgd-paper", parameters={"n_clients": 5}), 7)
+    assert training.n_clients == 5
+
+
+def test_quantities_are_the_bounds_of_an_update():
+    """Under type4 an update holds from the least to the greatest quantity."""
+    config = SimulationConfig(population="type4", quantities=(2, 9), method="foltr-es")
+    training, _ = resolve(config, 7)
+    assert isinstance(training, EvolutionTraining)
+    assert (training.min_interactions, training.max_interactions) == (2, 9)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"method": "fpgdd"}, "known are fpdgd"),
+        ({"parameters": {"rate": 1}}, "fpdgd has no such parameter; it has"),
+        ({"parameters": {"learning_rate": -1}}, "learning_rate"),
+        ({"method": "lambdarank", "parameters": {"mu": 1}}, "lambdarank has no such parameter"),
+        ({"method": "lambdarank", "parameters": {"learning_rate": 0}}, "not a number above 0"),
+        ({"method": "lambdarank", "ranker": "neural"}, "choose ranker = linear"),
+        ({"method": "fedper"}, "choose ranker = neural"),
+        ({"participants": 11}, "11 of 10 clients"),
+        ({"clicks_per_round": 3}, "fedips and fedavg, not fpdgd"),
+        ({"logging_fraction": 0.1}, "fedips and fedavg, not fpdgd"),
+        ({"method": "fedips", "parameters": {"logging_policy": "x"}}, "logging_fraction"),
+        ({"method": "foltr-es", "interactions": 1}, "at least 2 interactions"),
+        ({"method": "foltr-es", "population": "type4"}, "at least 2 interactions"),
+        ({"method": "foltr-es", "shared_fraction": 0.1, "warm_up_interactions": 5}, "the warm-up is PDGD"),
+        ({"shared_alpha": 0.1}, "shared_fraction"),
+        ({"shared_fraction": 0.1, "population": "type1"}, "not type1"),
+    ],
+)
+def test_contradictions_are_one_line(values, words):
+    """What makes no sense together is refused in words."""
+    config = SimulationConfig.read(values)
+    with pytest.raises(SettingsError, match=words) as refused:
+        check_config(config)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"client": 3}, "client: there is no such field"),
+        ({"clients": 0}, "clients: .*not 0"),
+        ({"population": "type5"}, "population: .*'type1'"),
+        ({"clicks": ()}, "clicks: .*at least one"),
+        ({"clients": 0, "rounds": "many"}, "clients: .*; rounds: "),
+    ],
+)
+def test_wrong_values_are_one_line(values, words):
+    """Each wrong field is named with what it was given."""
+    with pytest.raises(SettingsError, match=words) as refused:
+        SimulationConfig.read(values)
+    assert "\n" not in str(refused.value)
+
+
+def test_differences_name_the_fields():
+    """What differs between two configurations, and nothing else."""
+    one = SimulationConfig()
+    assert differences(one, one.changed(clients=3, seed=9)) == ["clients: 10 and 3", "seed: 1 and 9"]

@@ -1,0 +1,114 @@
+"""Federations of other methods than FPDGD: what is stored of them, and that killing the federator changes nothing."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from integration.deployment import DIM, Deployment, died_by_sigkill
+from integration.deployment import FEDERATION as DEPLOYED
+from integration.peers import FEDERATION, served
+
+from edge_client.client import EdgeClient
+from federator.plan import FederationPlan
+from federator.round import RoundPolicy
+from foltr.credentials import Credentials
+from foltr.failpoints import Failpoint
+from foltr.messages import pack_vector, unpack_vector
+from foltr.methods.bodies import unpack_body
+from foltr.methods.registry import make_aggregation, ranker_for, training_for
+from storage.federations import get_federation
+from storage.models import list_models
+from storage.queries import list_rounds
+from storage.rounds import stream_updates
+
+N_CLIENTS, N_ROUNDS, INTERACTIONS, HIDDEN = 3, 3, 2, 2
+# The method, its parameters, the ranker, how an update is stored and in how many bytes, and the values of a model.
+FEDERATIONS = [
+    pytest.param("foltr-es", {"noise_scale": 0.1}, "linear", ("evolution", 24), DIM, id="foltr-es"),
+    pytest.param("fedper", {}, "neural", ("part_f32", 8 + 4 * HIDDEN * (DIM + 1)), HIDDEN * (DIM + 2), id="fedper"),
+    pytest.param(
+        "fedips",
+        {"propensities": "estimated", "learning_rate": 0.1},
+        "linear",
+        ("dense_f32", 4 * (2 * DIM + 1)),
+        2 * DIM + 1,
+        id="fedips-estimated",
+    ),
+]
+
+
+async def take_part(broker: str | None, i: int, credentials: Credentials | None = None) -> None:
+    """A device that clicks what has the most of its first feature, in every round until the last."""
+    named = {} if credentials is not None else {"federation": FEDERATION, "client_id": f"device-{i}"}
+    client = EdgeClient(broker, credentials=credentials, store=":memory:", seed=i, **named)
+    features = np.random.default_rng(i).random((8, DIM), np.float32)
+    async with client:
+        newest = 0
+        while (round_ := await client.next_round(after=newest, timeout_s=20)).open:
+            newest = round_.round
+            for _ in range(INTERACTIONS):
+                serp = client.rank(features)
+                client.record_clicks(serp, [int(np.argmax(features[serp.ranking, 0]))])
+            await client.wait_settled(20)
+
+
+async def encodings_once_replayed(database, federation, training, ranker):
+    """Make every model again from the stored updates and compare; returns how the updates are stored."""
+    models = {model.version: model for model in await list_models(database, federation)}
+    encodings = set()
+    for round_ in await list_rounds(database, federation):
+        base, model = models[round_.base_version], models[round_.model_version]
+        aggregation = make_aggregation(training, ranker)
+        async for row in stream_updates(database, federation, round_.round):
+            encodings.add((row.encoding, row.n_bytes))
+            aggregation.add(unpack_body(row.encoding, row.body, base.n_features), row.n_interactions)
+        weights, state = aggregation.finish(unpack_vector(base.weights), base.optimizer_state)
+        assert (pack_vector(weights), state) == (model.weights, model.optimizer_state), f"round {round_.round}"
+    return encodings
+
+
+@pytest.mark.parametrize(("method", "parameters", "kind", "stored", "n_values"), FEDERATIONS)
+async def test_the_models_of_every_method_follow_from_what_is_stored(
+    mqtt_broker, database, method, parameters, kind, stored, n_values
+):
+    """Three rounds of three devices: nine updates in the method's own encoding, and every model is made of them."""
+    training, ranker = training_for(method, parameters, INTERACTIONS), ranker_for(kind, DIM, HIDDEN)
+    policy = RoundPolicy(N_CLIENTS, N_CLIENTS, 0, 20)
+    plan = FederationPlan(FEDERATION, DIM, policy, training, ranker=ranker, stop_after_round=N_ROUNDS)
+    async with served(mqtt_broker, database, plan) as federator, asyncio.TaskGroup() as group:
+        for i in range(N_CLIENTS):
+            group.create_task(take_part(mqtt_broker, i))
+        await federator
+    rounds = await list_rounds(database, FEDERATION)
+    assert [(row.state, row.n_updates) for row in rounds] == [("completed", N_CLIENTS)] * N_ROUNDS
+    assert await encodings_once_replayed(database, FEDERATION, training, ranker) == {stored}
+    newest, *_, first = await list_models(database, FEDERATION)
+    assert newest.weights != first.weights
+    federation = await get_federation(database, FEDERATION)
+    assert (federation.method, federation.ranker) == (method, kind)
+    assert {model.n_features for model in await list_models(database, FEDERATION)} == {n_values}
+
+
+async def test_kill_9_between_step_and_commit_takes_no_step_twice(mosquitto_server, database_url, tmp_path):
+    """FOLtR-ES: the federator dies with Adam's second step taken and not stored; the next one takes the same step."""
+    training = training_for("foltr-es", {"noise_scale": 0.1}, INTERACTIONS)
+    options = ("--method", "foltr-es", "--set", "noise_scale=0.1", "--interactions", str(INTERACTIONS))
+    async with Deployment(tmp_path, mosquitto_server.url, database_url, N_CLIENTS) as deployment:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            deployment.start_federator(N_ROUNDS, *options, failpoints=f"{Failpoint.AGGREGATED}=kill@2")
+            await deployment.serves(20)
+            for i, credentials in enumerate(deployment.devices):
+                group.create_task(take_part(None, i, credentials))
+            assert died_by_sigkill(await deployment.exit_code(20)), deployment.said()
+            assert [row.state for row in await list_rounds(deployment.database, DEPLOYED)] == [
+                "completed",
+                "aggregating",
+            ]
+            deployment.start_federator(N_ROUNDS, *options)
+            assert await deployment.exit_code(30) == 0, deployment.said()
+        ranker = ranker_for("linear", DIM, HIDDEN)
+        encodings = await encodings_once_replayed(deployment.database, DEPLOYED, training, ranker)
+        assert encodings == {("evolution", 24)}
+        newest, *_ = await list_models(deployment.database, DEPLOYED)
+        # Adam's state begins with how many steps were taken.
+        assert (newest.version, int.from_bytes(newest.optimizer_state[:8], "little")) == (N_ROUNDS, N_ROUNDS)

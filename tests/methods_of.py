@@ -1,0 +1,28 @@
+"""What the tests of methods share: small rankers, one training of each method, a user who clicks."""
+
+import numpy as np
+
+from foltr.interactions import Interaction
+from foltr.messages import LinearRankerSpec, NeuralRankerSpec
+from foltr.methods.registry import METHOD_NAMES, training_for
+
+LINEAR = LinearRankerSpec(n_features=6)
+NEURAL = NeuralRankerSpec(n_features=6, hidden=3)
+RANKERS = (LINEAR, NEURAL)
+
+
+def trainings(interactions=4, **parameters):
+    """Method to settings."""
+    required = {"fpdgd-paper": {"n_clients": 3}}
+    return {name: training_for(name, {**required.get(name, {}), **parameters}, interactions) for name in METHOD_NAMES}
+
+
+def see(device, training, rng, base_version=0, n=None, k=4):
+    """Show ``n`` lists and click the document with the largest first feature among those shown, and the next one."""
+    for i in range(training.min_interactions if n is None else n):
+        features = rng.random((12, 6)).astype(np.float32)
+        ranking, variant = device.rank(features, k, rng)
+        order = np.argsort(-features[ranking, 0])
+        clicks = np.zeros(len(ranking), np.bool_)
+        clicks[order[:2]] = True
+        device.learn(Interaction(i, features, ranking, clicks, variant, base_version), rng)

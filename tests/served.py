@@ -1,0 +1,72 @@
+"""A federation's actor without a network: a real database, a clock set by hand, and turns when it is told to."""
+
+from collections import Counter
+
+from broker.intake import IntakeLimits
+from broker.link import InboundMessage
+from federator.actor import FederationActor
+from federator.plan import FederationPlan
+from foltr.messages import Join, MembershipReceipt, UpdateReceipt
+from foltr.topics import ClientTopic, Topics
+from storage.database import Database
+
+TOPICS = Topics("mail")
+# Thousands may join at once, all of them strangers at first.
+GENEROUS = IntakeLimits(max_waiting_per_sender=10_000, burst=10_000)
+
+
+class HandClock:
+    """Stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.at = 1_000.0
+
+    def now(self) -> float:
+        return self.at
+
+
+class Receipts:
+    """What would be sent, and in which state the database was by then."""
+
+    def __init__(self) -> None:
+        self.sent: list[UpdateReceipt | MembershipReceipt] = []
+
+    def send(self, receipts) -> None:
+        self.sent.extend(receipts)
+
+    def codes(self) -> Counter[str]:
+        return Counter(receipt.code.value for receipt in self.sent)
+
+
+class Served:
+    """An actor, driven turn by turn."""
+
+    def __init__(self, db: Database, plan: FederationPlan, limits: IntakeLimits) -> None:
+        self.db, self.clock, self.receipts = db, HandClock(), Receipts()
+        self.actor = FederationActor(plan, db, self.receipts, self.clock, limits)
+
+    def receive(self, device, topic: ClientTopic, message) -> None:
+        payload = device.payload(topic, message, 1)
+        self.actor.receive(InboundMessage(TOPICS.client(device.client_id, topic), payload, retained=False))
+
+    async def join(self, devices) -> None:
+        for device in devices:
+            join = Join(federation="mail", client_id=device.client_id, sdk_version="1", enrolment=device.enrolment)
+            self.receive(device, ClientTopic.JOIN, join)
+            if len(self.actor._intake) == 400:
+                await self.actor._take_turn(self.actor._clock.now())
+        await self.actor._take_turn(self.actor._clock.now())
+        assert set(self.receipts.codes()) == {"joined"}
+        self.receipts.sent.clear()
+
+    def flood(self, n_messages: int) -> None:
+        for i in range(n_messages):
+            topic = TOPICS.client(f"nobody-{i}", ClientTopic.UPDATES)
+            self.actor.receive(InboundMessage(topic, b"junk", retained=False))
+
+    def update(self, device, number=1, base=0, **changes) -> None:
+        update = device.update(number, base, f"{number:032x}")
+        self.receive(device, ClientTopic.UPDATES, update.model_copy(update=changes))
+
+    async def turn(self) -> None:
+        await self.actor._take_turn(self.clock.now())
