@@ -69,6 +69,7 @@ docs: $(INSTALLED)
 
 bench: $(INSTALLED) servers
 	@$(BIN)/python benchmarks/interactions.py
+	@$(BIN)/python benchmarks/reading.py
 	@$(BIN)/python benchmarks/round_overhead.py --compare
 
 load: $(INSTALLED) servers

@@ -1,5 +1,6 @@
 """Fill the generated parts of the documents from the code; ``--check`` only says whether they are up to date."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from foltr.messages import (
 )
 from foltr.methods.bodies import BodySpec, pack_body
 from foltr.methods.registry import METHOD_NAMES, body_spec, parameters_of, ranker_for, training_for
+from foltr.reproductions.claims import Status
 from foltr.settings import ENV_PREFIX, Settings
 from storage.tables import client_history, metadata, round_history
 
@@ -167,7 +169,21 @@ def tables() -> str:
     return "\n\n".join(parts)
 
 
+def results_index() -> str:
+    """What the kept reports say of themselves."""
+    lines = ["| experiment | data | confirmed | not confirmed | not testable here |", "|---|---|---:|---:|---:|"]
+    for report in sorted((DOCS / "results").glob("*/*/report.md")):
+        text = report.read_text()
+        title = text.splitlines()[0].removeprefix("# ").partition(": ")[2]
+        n = {status: len(re.findall(rf"^\d+\. \*\*{status}\*\*", text, re.MULTILINE)) for status in Status}
+        name, data = report.parts[-3:-1]
+        link = f"[{name}]({name}/{data}/report.md)"
+        lines.append(f"| {link}: {title} | {data} | " + " | ".join(str(n[status]) for status in Status) + " |")
+    return "\n".join(lines)
+
+
 SECTIONS = {
+    "results/README.md": {"index": results_index},
     "operations.md": {"settings": settings_table, "reasons": reasons_table},
     "protocol.md": {"trainings": trainings_table, "bodies": bodies_table, "round": round_diagram},
     "errors.md": {"receipts": receipts_table, "events": events_table, "reasons": reasons_table, "exits": exits_table},

@@ -29,9 +29,9 @@ from foltr.methods.fpdgd import dense_delta
 from foltr.pdgd import pdgd_step
 from foltr.rankers import rank_by_score, sample_plackett_luce
 
-DOUBT = 1.25
-"""c above: how many times the expected noise must be exceeded. At 1, James and Stein's, half of the users who are like
-everybody else would be found a little personal by chance after the first rounds, and rank worse for it."""
+DOUBT = 1.5
+"""c above: how many times the expected noise must be exceeded. At 1, which is James and Stein's for many dimensions,
+about half of the users who are like everybody else would seem a little personal by chance, and rank worse for it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ def personal_start(
 
 
 def _settled(state: PersonalState, base: NDArray[np.float64], rate: float) -> PersonalState:
-    """With ``pending`` divided between the federation and the user, if ``base`` is another model than the one it is of."""
+    """With ``pending`` divided between the federation and the user, if ``base`` is another model than its own."""
     moved = base - state.base
     distance = float(moved @ moved)
     if distance == 0.0:

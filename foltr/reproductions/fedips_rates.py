@@ -1,4 +1,4 @@
-"""Searches FedIPS' and FedAvg's learning rates on validation queries: ``python -m foltr.reproductions.fedips_rates DATA``.
+"""The search of FedIPS' and FedAvg's learning rates: ``python -m foltr.reproductions.fedips_rates DATA``.
 
 A fifth of the training queries is held out for validation; test queries are not looked at. Both methods have the same
 candidates. `foltr.reproductions.fedips.RATES` is what this finds.
@@ -42,7 +42,15 @@ def search(
         for server in SERVER_RATES:
             rates = {"learning_rate": local, "server_learning_rate": server}
             config = settings(
-                "quick", method, bias, rates, data=data, clients=clients, rounds=rounds, eval_every=rounds
+                "quick",
+                train.n_queries,
+                method,
+                bias,
+                rates,
+                data=data,
+                clients=clients,
+                rounds=rounds,
+                eval_every=rounds,
             )
             population = iid_population(train, validation, clients, config.clicks, QUERIES, experiment.n_grades)
             found[local, server] = run(config, population).final_ndcg

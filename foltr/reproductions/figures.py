@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-_DOTS_PER_INCH = 90
-_COLOURS = 64  # of the palette: a line drawing needs no more, and it halves the file
+_DOTS_PER_INCH = 72
+_COLOURS = 160  # of the palette: enough for lines and their bands, and half the file
 _PANEL_SIZE = (4.2, 3.1)
 _LEGEND_LINE = 0.24
 _STYLES = ("-", "--", ":", "-.")
@@ -118,9 +118,11 @@ def _lines(axis: "Axes", figure: Figure, there: Results, everywhere: Results) ->
         curve = runs.curve(figure.metric)
         config = runs.outcomes[0].config
         scale = 1 if figure.x == "rounds" else (config.participants or config.clients) * config.interactions
-        colour = f"C{colours.index(labels[figure.curves[0]]) % 10}"
+        place = colours.index(labels[figure.curves[0]])
         second = labels.get(figure.curves[1]) if dashes else None
-        style = "-" if second is None else _STYLES[dashes.index(second) % len(_STYLES)]
+        # There are ten colours; without a second label, dashes tell the next ten.
+        dash = place // 10 if not dashes else 0 if second is None else dashes.index(second)
+        colour, style = f"C{place % 10}", _STYLES[dash % len(_STYLES)]
         axis.plot(curve.rounds * scale, curve.mean, color=colour, linestyle=style, linewidth=1.3, label=name)
         if np.any(curve.sd > 0):
             low, high = curve.mean - curve.sd, curve.mean + curve.sd
@@ -136,7 +138,7 @@ def _spread_out(axes: NDArray[np.object_], figure: Figure, results: Results) -> 
         for axis, own in zip(axes[i], values, strict=True):
             shown = np.concatenate(values) if figure.shared_y else own
             if len(shown):
-                low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
+                low, high = float(shown.min()), float(shown.max())
                 margin = max(0.08 * (high - low), 0.005)
                 axis.set_ylim(low - margin, high + margin)
 
@@ -144,7 +146,8 @@ def _spread_out(axes: NDArray[np.object_], figure: Figure, results: Results) -> 
 def _learned(figure: Figure, panel: Results) -> NDArray[np.float64]:
     """The values of a panel's mean curves without their first points."""
     curves = [panel.select(labels).curve(figure.metric).mean[1:] for _, labels in _curves(figure, panel)]
-    return np.concatenate(curves) if curves else np.empty(0)
+    values = np.concatenate(curves) if curves else np.empty(0)
+    return values[~np.isnan(values)]
 
 
 def _bars(axis: "Axes", figure: Figure, there: Results) -> None:
@@ -178,4 +181,5 @@ def _save(canvas: "Canvas", path: Path) -> None:
     canvas.savefig(drawn, format="png", dpi=_DOTS_PER_INCH)
     drawn.seek(0)
     with Image.open(drawn) as image:
-        image.convert("RGB").quantize(_COLOURS).save(path, optimize=True)
+        # The default, median cut, gives most of the palette to greys and merges the colours of lines.
+        image.convert("RGB").quantize(_COLOURS, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)

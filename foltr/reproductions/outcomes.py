@@ -197,7 +197,9 @@ METRICS: dict[str, Metric] = {
         lambda run: _series("ndcg_at_10_global" if run["ndcg_at_10_global"] else "ndcg_at_10")(run),
     ),
     "online": Metric(
-        "discounted online nDCG@10", lambda run: float(run["online_ndcg"]), _per_round("online_per_round")
+        "discounted online nDCG@10",
+        lambda run: float("nan") if run["online_ndcg"] is None else float(run["online_ndcg"]),
+        _per_round("online_per_round"),
     ),
     "shown": Metric("nDCG@10 of the lists shown", _last_tenth("online_per_round"), _per_round("online_per_round")),
     "max_rr": Metric("MaxRR of the clicks", _last_tenth("max_rr"), _per_round("max_rr")),

@@ -15,7 +15,7 @@ from foltr.reproductions.claims import HIGHER, Claim, Status, Verdict, differenc
 from foltr.reproductions.figures import Figure
 from foltr.reproductions.harness import CLICKS, Experiment, Scale, Variant
 from foltr.reproductions.outcomes import DataProfile, Outcome, Results
-from foltr.reproductions.remedy_late import INTERACTIONS, MOMENTS, late_devices
+from foltr.reproductions.remedy_late import INTERACTIONS, MOMENTS, PERSONAL, late_devices
 from foltr.reproductions.report import Table
 from foltr.simulation.config import SimulationConfig
 
@@ -28,7 +28,7 @@ POPULATIONS: Mapping[str, dict[str, Any]] = {
 }
 DIFFERENT = ("agreement 0.5", "agreement 0.8")
 METHODS: Mapping[str, dict[str, Any]] = {
-    "personal": {"method": "fpdgd-personal"},
+    "personal": {"method": "fpdgd-personal", "parameters": PERSONAL},
     "FPDGD": {"method": "fpdgd"},
     "FedProx": {"method": "fedprox", "parameters": {"mu": 0.1}},
     "local": {"method": "local"},
@@ -281,7 +281,8 @@ _REMEDY = Experiment(
         (
             "Features are synthetic: only the judgements of the intent-change collection are at hand. `agreement` is "
             "the cosine between the best directions of two intents in the features; with `inconsistent` their "
-            "differences do not show in features at all, which is what is left when intents are numbered anew for each query."
+            "differences do not show in features at all, which is what is left when intents are numbered anew for each "
+            "query."
         ),
         "Several clients for each intent instead of one, so that there are others to learn from.",
         "FedProx with mu = 0.1; `foltr reproduce thesis-4.4` has the others.",

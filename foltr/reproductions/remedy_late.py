@@ -27,6 +27,7 @@ from foltr.simulation.population import Population
 from foltr.simulation.runners import ReferenceRunner, Runner
 
 INTENTS, INTERACTIONS = 4, 5
+PERSONAL = {"personal_learning_rate": 0.2}
 MOMENTS = (0, 5, 10, 20, 50, 100)
 """Result lists a late device has seen when it is measured for the table."""
 
@@ -62,7 +63,7 @@ def late_devices(base: SimulationConfig, preferences: Mapping[str, dict[str, Any
 
 def measured(population: Population, config: SimulationConfig, method: str) -> dict[str, Curve]:
     """nDCG@10 on the test queries by who is measured, against rounds; of late devices as a curve, since they came."""
-    training = training_for(_METHODS[method], {}, INTERACTIONS)
+    training = training_for(_METHODS[method], PERSONAL if method == "personal" else {}, INTERACTIONS)
     players = _Players(population, config.seed, training, alone=method == "local")
     early, late = list(range(config.clients)), list(range(config.clients, len(population.clients)))
     for _ in range(config.rounds):

@@ -9,6 +9,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -196,7 +197,8 @@ def _exactly(results: Results, labels: Labels, table: Table) -> Results:
 
 
 def _cell(runs: Results, table: Table) -> str:
-    if not len(runs):
+    if not len(runs) or isnan(runs.mean(table.metric)):
+        # lambdarank shows no lists, so nothing online.
         return "-"
     mean, sd = (f"{value:.{table.digits}f}" for value in (runs.mean(table.metric), runs.sd(table.metric)))
     return f"{mean} ± {sd}" if len(runs) > 1 else mean

@@ -37,6 +37,13 @@ def test_interactions():
     assert len(re.findall(r"nDCG@10 .*: [\d.]+ ms", printed)) == 2
 
 
+def test_reading():
+    """It tells speed, the cost of compiling, and memory relative to the array."""
+    printed = run("reading", "--megabytes", 2, "--repeats", 1)
+    assert re.search(r"reading: [\d.]+ s, \d+ MB/s; again, from the cache: [\d.]+ ms", printed)
+    assert re.search(r"peak while reading: [\d.]+ x the array", printed)
+
+
 def test_round_overhead_compares_the_modes_and_tells_who_used_the_processor(tmp_path):
     """Unsigned, signed and TLS in one run."""
     file = tmp_path / "results.json"

@@ -15,16 +15,17 @@ from foltr.reproductions.harness import SCALES, plan
 from foltr.reproductions.outcomes import METRICS, Results
 from foltr.reproductions.registry import EXPERIMENTS, experiment
 
+# The grid of fedips looks for learning rates by running, which takes minutes; its own tests look at it.
+BUILT = [name for name in EXPERIMENTS if not name.startswith("fedips")]
+
 
 def profiles(one):
     if one.needs_intents:
         return [profile(2, intents=True)]
-    # fedips looks at the data itself, and what "synthetic" generates has five grades.
-    grades = [5] if one.name.startswith("fedips") else [3, 5]
-    return [profile(n_grades) for n_grades in grades]
+    return [profile(n_grades) for n_grades in ([one.needs_grades] if one.needs_grades else [3, 5])]
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", BUILT)
 @pytest.mark.parametrize("scale", SCALES)
 def test_grids_are_valid(name, scale):
     """Configurations pass the simulator's own check, labels are unique, full is at least as much work as quick."""
@@ -38,7 +39,7 @@ def test_grids_are_valid(name, scale):
         assert work["quick"] <= work["full"]
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", BUILT)
 def test_figures_and_tables_refer_to_labels_there_are(name):
     """No figure or table asks for a label or a metric that no run has."""
     one = EXPERIMENTS[name]
