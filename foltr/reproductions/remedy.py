@@ -89,6 +89,8 @@ def _where_different(better: str, worse: Sequence[str], metric: str = "offline")
                     leads[f"{population}, {clicks}"] = difference(
                         there.select({"method": better}), there.select({"method": other}), metric
                     )
+            if min(lead.n for lead in leads.values()) < 2:
+                return Verdict(Status.NOT_TESTABLE, "fewer than two seeds have no standard error; run with more seeds")
             n_above = sum(lead.above for lead in leads.values())
             held = held and n_above == len(leads)
             low = min(leads, key=lambda place: leads[place].mean)
@@ -121,6 +123,8 @@ def _becomes_personal(results: Results) -> Verdict:
             leads[f"{name}, {clicks}"] = difference(
                 there.select({"method": "personal"}), there.select({"method": "FPDGD"}), "offline"
             )
+    if min(lead.n for lead in leads.values()) < 2:
+        return Verdict(Status.NOT_TESTABLE, "fewer than two seeds have no standard error; run with more seeds")
     held = all(lead.above for lead in leads.values())
     told = "; ".join(f"{place} {lead}" for place, lead in leads.items())
     return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, told)
@@ -186,13 +190,16 @@ _REMEDY = Experiment(
     more=_more,
     seeds=_SEEDS,
     figures=(
-        Figure(
-            "offline.png",
-            "offline",
-            ("method",),
-            rows="population",
-            title="Type 1: nDCG@10 of each client's ranker by its own labels (synthetic features)",
-            where=EVERYBODY,
+        *(
+            Figure(
+                f"offline-{i}.png",
+                "offline",
+                ("method",),
+                rows="population",
+                title="Type 1: nDCG@10 of each client's ranker by its own labels (synthetic features)",
+                where={**EVERYBODY, "population": population},
+            )
+            for i, population in enumerate(POPULATIONS, start=1)
         ),
         Figure(
             "late.png",

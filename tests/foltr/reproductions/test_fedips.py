@@ -1,5 +1,7 @@
 """FedIPS' figures: the candidates of the search, and a lead that grows."""
 
+from dataclasses import replace
+
 import pytest
 from made_results import profile, results
 
@@ -12,9 +14,8 @@ from foltr.reproductions.registry import EXPERIMENTS
 
 def test_full_scale_is_the_papers():
     """2,000 clients, 5 queries, K = 5, m = 10 clicks, 500 rounds, lists by a ranker of 1 % of the queries."""
-    found = [
-        run.config for run in plan(EXPERIMENTS["fedips-1"], "full", profile(5), 1) if run.config.method == "fedips"
-    ]
+    yahoo = replace(profile(5), n_train_queries=14_377)
+    found = [run.config for run in plan(EXPERIMENTS["fedips-1"], "full", yahoo, 1) if run.config.method == "fedips"]
     assert len(found) == len(BIASES)
     for config in found:
         assert (config.clients, config.rounds, config.interactions, config.clicks_per_round) == (2_000, 500, 5, 10)
