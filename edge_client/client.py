@@ -391,7 +391,11 @@ class EdgeClient:
         if pending is None or self._participation.pending is not None:
             return
         try:
-            self._store.remove_update(pending.update_id, keep_interactions=reaction is DeviceReaction.RETRAIN)
+            self._store.remove_update(
+                pending.update_id,
+                keep_interactions=reaction is DeviceReaction.RETRAIN,
+                counted=reaction is DeviceReaction.FORGET_UPDATE,
+            )
         except DataError as error:
             # Pending on disk, so pending here too: sent again, it is answered again.
             log.error("receipt_not_stored", cause=str(error))  # noqa: TRY400
@@ -401,7 +405,7 @@ class EdgeClient:
             self.n_updates_counted += 1
         elif reaction is DeviceReaction.DISCARD:
             log.error("update_refused", client_id=self.client_id, code=receipt.code, detail=receipt.detail)
-        else:
+        if reaction is not DeviceReaction.FORGET_UPDATE:
             self._trainer.given_back()
         self._trainer.catch_up()
         self._contribute()

@@ -176,15 +176,16 @@ class DeviceStore:
         row = self._db.execute("SELECT update_id, round, payload, local_state FROM pending_update").fetchone()
         return None if row is None else PendingUpdate(*row)
 
-    def remove_update(self, update_id: str, *, keep_interactions: bool) -> None:
+    def remove_update(self, update_id: str, *, keep_interactions: bool, counted: bool = True) -> None:
         """The update has its receipt: spend its interactions, or give them back to be trained on again.
 
-        Where they are spent, what was learned from them stays: the update's local state is the device's from now on.
+        Where they are spent and the update ``counted``, what was learned from them stays: its local state is the
+        device's from now on. What the federation refused for good is forgotten here too.
         What a variant of the ranker earned is spent by being sent: told again with fresh noise, it would say more than
         the noise allows.
         """
         with self._transaction() as cursor:
-            if not keep_interactions:
+            if counted and not keep_interactions:
                 cursor.execute(
                     "INSERT OR REPLACE INTO meta (key, value) SELECT 'local_state', local_state FROM pending_update "
                     "WHERE update_id = ? AND local_state IS NOT NULL",

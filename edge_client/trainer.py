@@ -91,7 +91,7 @@ class Trainer:
             self._learn(copy, [interaction])
 
     def given_back(self) -> None:
-        """The pending update does not count: what it held waits again, and will be learned again."""
+        """The pending update does not count: nothing that was learned with it stays."""
         copy = self.copy
         if copy is not None and copy.began_while_pending:
             self._begin(copy.model, copy.training)

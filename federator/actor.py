@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-import numpy as np
 import structlog
 
 from broker.intake import Arrival, BoundedIntake, IntakeLimits
@@ -38,6 +37,7 @@ from foltr.messages import (
 )
 from foltr.methods.bodies import unpack_body
 from foltr.methods.registry import body_spec, initial_weights, make_aggregation, method_of, n_auxiliary
+from foltr.streams import first_model_rng
 from foltr.topics import Topics
 from storage.database import Database, is_transient
 from storage.federations import claim_federation, create_federation, get_federation
@@ -100,7 +100,7 @@ class FederationActor:
 
     async def _start(self) -> None:
         plan, name, now = self._plan, self._plan.federation, self._clock.now()
-        initial = initial_weights(plan.training, plan.ranker, np.random.default_rng(plan.seed))
+        initial = initial_weights(plan.training, plan.ranker, first_model_rng(plan.seed))
         await create_federation(
             self._db,
             name,

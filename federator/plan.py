@@ -5,7 +5,7 @@ from typing import cast
 
 from federator.round import Pacing, RoundPolicy
 from foltr.errors import SettingsError
-from foltr.messages import MAX_DIM, LinearRankerSpec, PdgdTraining
+from foltr.messages import MAX_DIM, FpdgdPaperTraining, LinearRankerSpec, PdgdTraining
 from foltr.methods.registry import AnyTraining, Ranker, check_method, n_auxiliary
 from foltr.topics import check_name
 
@@ -46,6 +46,10 @@ class FederationPlan:
         if self.ranker.n_features != self.n_features:
             raise SettingsError(f"n_features: {self.n_features}, but the ranker's are {self.ranker.n_features}")
         check_method(self.training, self.ranker)
+        if isinstance(self.training, FpdgdPaperTraining) and policy.pacing is Pacing.BUFFERED:
+            raise SettingsError(
+                "pacing: fpdgd-paper needs deadline; a buffer shrinks updates that are out of date, and so their noise"
+            )
         if self.n_values > MAX_DIM:
             raise SettingsError(f"n_features: {self.n_values} values in a model, which has at most {MAX_DIM}")
         if self.seed is not None and self.seed < 0:

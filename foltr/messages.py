@@ -272,7 +272,7 @@ class PersonalTraining(_Training):
 
     kind: Literal["fpdgd-personal"] = "fpdgd-personal"
     learning_rate: Rate = 0.1
-    personal_learning_rate: Rate = 0.4
+    personal_learning_rate: Rate = 0.2
 
 
 class EvolutionTraining(_Training):

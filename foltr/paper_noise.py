@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 
 from foltr.errors import DataError, SettingsError
 
+# P(G > 40) < 1e-17 for a Gamma variable of scale 1 and shape at most 1, and a share's shape is 1/n.
+_LARGEST_GAMMA = 40.0
 BARE_BELOW = 1e-6
 """Noise of a smaller size leaves a weight as good as bare: weights are of the order of 0.01 to 1."""
 
@@ -124,6 +126,17 @@ def gamma_noise(
     return rng.gamma(shape, scale, dim) - rng.gamma(shape, scale, dim)
 
 
+def largest_delta(sensitivity: float, epsilon: float) -> float:
+    """Return what no weight of an update exceeds in size, but with a probability below 1e-16.
+
+    An update is a clipped weight and a share of noise, less the weight of a model that is the mean of such sums.
+
+    Raises:
+        SettingsError: an argument out of range.
+    """
+    return sensitivity + 2.0 * _LARGEST_GAMMA * _noise_scale(sensitivity, epsilon)
+
+
 def actual_epsilon(
     sensitivity: float,
     epsilon: float,
@@ -193,8 +206,8 @@ def bare_share_probability(n_clients: int, scale: float, threshold: float = BARE
     """
     shape = 1.0 / _at_least_one("n_clients", n_clients)
     half_ratio = _positive("threshold", threshold) / (2.0 * _positive("scale", scale))
-    # The error function is 1 to the last digit from 6 on, and a Gamma variable of shape at most 1 is below 40.
-    start, end = 2.0 * math.log(half_ratio / 6.0), math.log(40.0)
+    # The error function is 1 to the last digit from 6 on.
+    start, end = 2.0 * math.log(half_ratio / 6.0), math.log(_LARGEST_GAMMA)
     if start >= end:
         return 1.0
     y = np.linspace(start, end, 4001)

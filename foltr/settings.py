@@ -92,6 +92,8 @@ class Settings(BaseSettings):
     """Hidden units of a neural ranker; fixed once the federation exists."""
     learning_rate: float | None = Field(default=None, gt=0, le=100)
     """Step size on the devices; the method's own default if unset."""
+    logging_policy: str | None = None
+    """fedips and fedavg: a .npy file, the linear ranker that shows the lists; the newest model shows them if unset."""
 
     client_id: str | None = None
     """The device's name; the host name if unset."""

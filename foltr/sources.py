@@ -11,6 +11,7 @@ from foltr.errors import SettingsError
 
 SYNTHETIC = "synthetic"
 SYNTHETIC_NONLINEAR = "synthetic-nonlinear"
+SYNTHETIC_LARGE = "synthetic-large"
 MSLR_SAMPLE = "mslr-sample"
 _SYNTHETIC_FEATURES = 136  # as many as MSLR-WEB10K has, so that the costs are alike
 
@@ -42,12 +43,14 @@ def load_data(name: str, seed: int, fold: int | None = None) -> LoadedData:
         SettingsError: no such fold, or a fold of data that has none.
         UnavailableError: the MSLR sample is not here and could not be fetched.
     """
-    if fold is not None and name in (SYNTHETIC, SYNTHETIC_NONLINEAR, MSLR_SAMPLE):
+    if fold is not None and name in (SYNTHETIC, SYNTHETIC_NONLINEAR, SYNTHETIC_LARGE, MSLR_SAMPLE):
         raise SettingsError(f"fold {fold}: only a folder has folds; expected --data with a folder")
     if name == SYNTHETIC:
         return _synthetic(seed, "linear")
     if name == SYNTHETIC_NONLINEAR:
         return _synthetic(seed, "nonlinear")
+    if name == SYNTHETIC_LARGE:
+        return _synthetic_large(seed)
     if name == MSLR_SAMPLE:
         return _mslr_sample()
     from foltr.published import load_published
@@ -73,3 +76,13 @@ def _synthetic(seed: int, relevance: Literal["linear", "nonlinear"]) -> LoadedDa
     )
     train, test = split_queries(dataset, 100)
     return LoadedData(train, test, f"synthetic (generated, planted {relevance} relevance)")
+
+
+def _synthetic_large(seed: int) -> LoadedData:
+    """Enough queries that 1 % of them make a logging policy, with as many documents each as Yahoo's set has."""
+    from foltr.synthetic import split_queries, synthetic_dataset
+
+    dataset = synthetic_dataset(
+        np.random.default_rng(seed), n_queries=1_500, docs_per_query=(10, 50), n_features=60, label_noise=0.5
+    )
+    return LoadedData(*split_queries(dataset, 1_000), "synthetic-large (generated, planted linear relevance)")

@@ -1,7 +1,8 @@
-"""Where a simulated client's chance comes from: one stream for its user, one for its device.
+"""Where a simulated federation's chance comes from: a stream for its first model, two for each client.
 
-Both follow from the experiment's seed and the client's name alone, so that a client is the same whether it is one of
-thousands in a simulator or a process of its own, and whoever else takes part.
+All follow from the experiment's seed, and those of a client, one for its user and one for its device, from its name
+besides and nothing else: a client is the same whether it is one of thousands in a simulator or a process of its own,
+and whoever else takes part.
 """
 
 from dataclasses import dataclass
@@ -22,6 +23,19 @@ class ClientStreams:
     user: np.random.Generator
     device_seed: int
     device: np.random.Generator
+
+
+def first_model_rng(seed: int | None) -> np.random.Generator:
+    """What the first model is drawn from.
+
+    Its own stream, because ``default_rng(seed)`` is what generated data are drawn from.
+
+    Args:
+        seed: of the experiment, not negative; None draws one that nobody knows.
+    """
+    if seed is None:
+        return np.random.default_rng()
+    return np.random.default_rng(np.random.SeedSequence([seed, *b"first model"]))
 
 
 def client_streams(seed: int, client_id: str) -> ClientStreams:

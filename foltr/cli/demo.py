@@ -19,8 +19,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from foltr.cli import options
 from foltr.cli.method import chosen_method, read_parameters
 from foltr.cli.output import configure_logging, console, print_rows, to_plain
+from foltr.cli.simulation_options import check_writable
 from foltr.credentials import BrokerAccess, device_identity
-from foltr.errors import first_cause
+from foltr.errors import SettingsError, first_cause
 from foltr.identity import SigningKey
 from foltr.settings import Settings, load_settings
 
@@ -70,9 +71,15 @@ def demo(
     )
     configure_logging(settings.log_level, settings.log_format)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    check_writable(json, "--json", replaced=False)
     results = asyncio.run(_Demo(settings, clients, rounds, broker).run())
     if json is not None:
-        json.write_text(json_text.dumps(to_plain(results), indent=2) + "\n")
+        text = json_text.dumps(to_plain(results), indent=2)
+        try:
+            json.write_text(f"{text}\n")
+        except OSError as error:
+            typer.echo(text)
+            raise SettingsError(f"--json: {json} cannot be written: {error.strerror or error}") from error
         console.print(f"Results: {json}", soft_wrap=True, highlight=False)
 
 
@@ -133,7 +140,8 @@ class _Demo:
             from foltr.messages import pack_vector
 
             # The ranker in production: trained on a hundredth of the queries with full information (fedips-2021).
-            rng = np.random.default_rng(self._settings.seed)
+            # Named, so that it is not the stream that synthetic data are drawn from.
+            rng = np.random.default_rng(np.random.SeedSequence([self._settings.seed, *b"logging policy"]))
             extra["logging_policy"] = pack_vector(logging_policy(data.train, rng))
         return chosen_method(self._settings, data.train.n_features, self._n_clients, **extra)
 

@@ -9,7 +9,7 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.identities import federator_identity
-from foltr.cli.method import chosen_method, read_parameters
+from foltr.cli.method import chosen_method, read_logging_policy, read_parameters
 from foltr.cli.output import configure_logging
 from foltr.settings import Settings, load_settings
 
@@ -66,6 +66,7 @@ def run(
     interactions: options.Interactions = None,
     method: options.Method = None,
     parameters: options.Parameters = None,
+    logging_policy: options.LoggingPolicy = None,
     ranker: options.Ranker = None,
     hidden: options.Hidden = None,
     learning_rate: Annotated[
@@ -92,6 +93,7 @@ def run(
         interactions=interactions,
         method=method,
         method_parameters=read_parameters(parameters),
+        logging_policy=logging_policy,
         ranker=ranker,
         hidden=hidden,
         learning_rate=learning_rate,
@@ -110,7 +112,8 @@ async def _serve(settings: Settings) -> None:
     from storage.migrate import require_head
 
     identity = federator_identity(settings)
-    training, chosen_ranker = chosen_method(settings, settings.n_features, settings.max_clients)
+    policy = read_logging_policy(settings)
+    training, chosen_ranker = chosen_method(settings, settings.n_features, settings.max_clients, **policy)
     plan = FederationPlan(
         identity.federation,
         settings.n_features,

@@ -68,6 +68,16 @@ Parameters = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method; may be given several times"),
 ]
+LoggingPolicy = Annotated[
+    str | None,
+    typer.Option(
+        "--logging-policy",
+        metavar="FILE",
+        envvar="FOLTR_LOGGING_POLICY",
+        help="fedips, fedavg: the linear ranker that shows the lists, as `foltr models export` writes it; "
+        "default: the newest model",
+    ),
+]
 Ranker = Annotated[
     str | None,
     typer.Option("--ranker", envvar="FOLTR_RANKER", help="linear or neural"),

@@ -23,9 +23,11 @@ def reproduce(
 ) -> None:
     """Run an experiment of a paper again: figures, tables, every number, and a verdict on each of its claims.
 
-    Finished runs are kept in OUT/runs: the same command goes on where it was interrupted.
+    Finished runs are kept in OUT/runs: the same command goes on where it was interrupted. They are run again when the
+    data or the program has changed.
     """
     from foltr.reproductions import harness, registry
+    from foltr.simulation.tables import check_folder
 
     if name == "list":
         _list()
@@ -36,6 +38,8 @@ def reproduce(
         raise SettingsError(f"scale: {scale!r} is neither {' nor '.join(harness.SCALES)}")
     if data is None:
         raise SettingsError("data: name a folder or a data set with --data, e.g. --data mslr-sample")
+    for folder in (out / "runs", out / name):
+        check_folder(folder)
     with errors.status(f"{name}: reading the data") as status:
         done = harness.reproduce(
             wanted,

@@ -68,13 +68,14 @@ def simulate(
     }
     from foltr.errors import SettingsError
     from foltr.simulation.checkpoint import CheckpointPlan
-    from foltr.simulation.config import check_config
-    from foltr.simulation.tables import check_table_path, write_table
+    from foltr.simulation.config import check_config, check_data_name
+    from foltr.simulation.tables import check_table_path
 
     config = given.read_config(values, parameters)
     check_config(config)
-    for path, option in ((json, "--json"), (checkpoint, "--checkpoint")):
-        given.check_writable(path, option)
+    check_data_name(config)
+    given.check_writable(json, "--json", replaced=False)
+    given.check_writable(checkpoint, "--checkpoint")
     if out is not None:
         check_table_path(out)
     if resume and checkpoint is None:
@@ -82,12 +83,36 @@ def simulate(
     plan = None if checkpoint is None else CheckpointPlan(checkpoint, checkpoint_every, resume)
     result = _run(config, plan)
     _report(result)
+    _write(result, json, out)
+
+
+def _write(result: "SimulationResult", json: Path | None, out: Path | None) -> None:
+    """The files that were asked for; where there is none in the end, the result goes to standard output."""
+    from foltr.errors import SettingsError
+    from foltr.simulation.tables import write_table
+
+    problems, kept = [], False
+    text = json_text.dumps(result.to_dict(), indent=2)
     if json is not None:
-        json.write_text(json_text.dumps(result.to_dict(), indent=2) + "\n", "utf-8")
-        console.print(f"Results: {json}", soft_wrap=True, highlight=False)
+        try:
+            json.write_text(f"{text}\n", "utf-8")
+        except OSError as error:
+            problems.append(f"{json}: the result cannot be written: {error.strerror or error}")
+        else:
+            kept = True
+            console.print(f"Results: {json}", soft_wrap=True, highlight=False)
     if out is not None:
-        write_table(out, result.rows(), {"config": config.model_dump(mode="json")})
-        console.print(f"Rows: {out}", soft_wrap=True, highlight=False)
+        try:
+            write_table(out, result.rows(), {"config": result.config.model_dump(mode="json")})
+        except SettingsError as error:
+            problems.append(str(error))
+        else:
+            console.print(f"Rows: {out}", soft_wrap=True, highlight=False)
+    if not problems:
+        return
+    if not kept:
+        typer.echo(text)
+    raise SettingsError(f"{'; '.join(problems)}; the result is {'in the other file' if kept else 'on standard output'}")
 
 
 def _run(config: "SimulationConfig", plan: "CheckpointPlan | None") -> "SimulationResult":
@@ -106,7 +131,13 @@ def _run(config: "SimulationConfig", plan: "CheckpointPlan | None") -> "Simulati
     console.print("Preparing the learner (compiled once, then cached)", highlight=False)
     with _shown_progress(config) as on_round, _stopped_between_rounds(plan) as stop:
         return run(
-            config, population, on_round=on_round, checkpoint=plan, stop=stop, description=experiment.description
+            config,
+            population,
+            logging_data=experiment.train,
+            on_round=on_round,
+            checkpoint=plan,
+            stop=stop,
+            description=experiment.description,
         )
 
 
@@ -178,7 +209,7 @@ def _report(result: "SimulationResult") -> None:
             f"{result.ndcg_at_10_global[-1][1]:.4f}"
         )
     if result.interactions:
-        lines.append(f"Online nDCG@10, discounted over rounds: {result.online_ndcg:.2f}")
+        lines.append(f"Online nDCG@{result.online_k}, discounted over rounds: {result.online_ndcg:.2f}")
         lines.append(
             f"{result.interactions} interactions in {result.seconds_wall:.1f} s; "
             f"{result.interactions_per_second:,.0f} a second while learning"

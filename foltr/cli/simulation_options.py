@@ -17,7 +17,7 @@ Data = Annotated[
     typer.Option(
         "--data",
         envvar="FOLTR_DATASET",
-        help="A folder with a LETOR data set, or mslr-sample, synthetic, synthetic-nonlinear; "
+        help="A folder with a LETOR data set, or mslr-sample, synthetic, synthetic-nonlinear, synthetic-large; "
         "for type1 a folder of intents or synthetic-intents",
     ),
 ]
@@ -83,7 +83,17 @@ def read_config(values: dict[str, Any], assignments: Sequence[str] | None) -> "S
     return SimulationConfig.read(values)
 
 
-def check_writable(path: Path | None, option: str) -> None:
-    """SettingsError, before the work is done, if a file could not be written for want of its folder."""
-    if path is not None and not path.absolute().parent.is_dir():
-        raise SettingsError(f"{option}: there is no folder {path.parent}")
+def check_writable(path: Path | None, option: str, *, replaced: bool = True) -> None:
+    """SettingsError, before the work is done, if the file of an option could not be written.
+
+    Args:
+        replaced: see `foltr.simulation.tables.check_file`.
+    """
+    from foltr.simulation.tables import check_file
+
+    if path is None:
+        return
+    try:
+        check_file(path, replaced=replaced)
+    except SettingsError as error:
+        raise SettingsError(f"{option}: {error}") from error

@@ -1,7 +1,7 @@
 """``foltr sweep``: many simulations, on several processors or machines, into one table."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
@@ -15,8 +15,12 @@ from foltr.errors import SettingsError
 if TYPE_CHECKING:
     from foltr.simulation.sweep import Backend, SweepRow
 
+# What `foltr sweep` varies by options of their own.
+_OWN_OPTIONS = {"seed": "--seeds", "fold": "--folds"}
+
 
 def sweep(
+    context: typer.Context,
     out: Annotated[Path, typer.Option("--out", help="Write tidy rows of all runs here, .parquet or .csv")],
     data: given.Data = "synthetic",
     folds: Annotated[str | None, typer.Option("--folds", help="Of a data set published in folds: 1,2,3")] = None,
@@ -59,22 +63,26 @@ def sweep(
     values = {
         name: value
         for name, value in locals().items()
-        if name not in {"out", "folds", "seeds", "vary", "parameters", "jobs", "backend", "scheduler"}
+        if name not in {"context", "out", "folds", "seeds", "vary", "parameters", "jobs", "backend", "scheduler"}
     }
-    from foltr.simulation.sweep import grid, rows_of_sweep, run_sweep
-    from foltr.simulation.tables import check_table_path, write_table
+    from foltr.simulation.sweep import check_sweep, grid, rows_of_sweep, run_sweep
+    from foltr.simulation.tables import check_folder, check_table_path, write_table
 
     check_table_path(out)
+    folder = out.with_name(f"{out.name}.runs")
+    check_folder(folder)
     if scheduler is not None and backend != "dask":
         raise SettingsError("--scheduler: it is for --backend dask")
     base = given.read_config(values, parameters)
+    again = _varied(vary or ())
+    _check_given_once(context, again, base.parameters)
     varied: dict[str, list[Any]] = {}
     if folds is not None:
         varied["fold"] = folds.split(",")
-    varied.update(_varied(vary or ()))
+    varied.update(again)
     varied["seed"] = seeds.split(",")
     configs = grid(base, varied)
-    folder = out.with_name(f"{out.name}.runs")
+    check_sweep(configs)
     console.print(f"{len(configs)} runs, kept in {folder} as they finish", soft_wrap=True, highlight=False)
     with _SweepProgress(len(configs), list(varied)) as progress:
         rows = run_sweep(
@@ -86,7 +94,10 @@ def sweep(
             scheduler=scheduler,
             on_done=progress.done,
         )
-    write_table(out, rows_of_sweep(rows), {"configs": [row.config.model_dump(mode="json") for row in rows]})
+    try:
+        write_table(out, rows_of_sweep(rows), {"configs": [row.config.model_dump(mode="json") for row in rows]})
+    except SettingsError as error:
+        raise SettingsError(f"{error}; the runs are kept in {folder}, so that the same command only writes") from error
     console.print(f"Rows: {out}", soft_wrap=True, highlight=False)
     n_failed = sum(row.error is not None for row in rows)
     if n_failed:
@@ -104,10 +115,25 @@ def _varied(assignments: Sequence[str]) -> dict[str, list[Any]]:
         if not separator or not values:
             raise SettingsError(f"--vary: {assignment!r} is not NAME=VALUE,VALUE")
         key = name if name in SimulationConfig.model_fields or "." in name else f"parameters.{name}"
+        if name in _OWN_OPTIONS:
+            raise SettingsError(f"--vary {name}: use {_OWN_OPTIONS[name]} {values}")
+        if key in varied:
+            raise SettingsError(f"--vary {name}: given twice; use one --vary {name}=VALUE,VALUE with all values")
         items = [value.strip() for value in values.split(",")]
         # The commas are taken, so that lists in one run are joined by a plus.
         varied[key] = [item.split("+") for item in items] if name in {"clicks", "quantities"} else items
     return varied
+
+
+def _check_given_once(context: typer.Context, varied: Mapping[str, object], parameters: Mapping[str, object]) -> None:
+    """SettingsError for what is both varied and set to one value, which of the two would win being anyone's guess."""
+    for key in varied:
+        name = key.removeprefix("parameters.")
+        source = context.get_parameter_source(name) if name == key else None
+        if source is not None and source.name == "COMMANDLINE":
+            raise SettingsError(f"--vary {name}: --{name.replace('_', '-')} says one value; use only one of the two")
+        if name != key and name in parameters:
+            raise SettingsError(f"--vary {name}: --set {name} says one value; use only one of the two")
 
 
 class _SweepProgress:

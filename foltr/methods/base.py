@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from foltr.errors import DataError
 from foltr.interactions import Interaction
-from foltr.messages import LinearRankerSpec, NeuralRankerSpec, UpdateBody
+from foltr.messages import MAX_ABS_DELTA, LinearRankerSpec, NeuralRankerSpec, UpdateBody
 from foltr.neural import neural_score
 from foltr.rankers import score
 
@@ -107,8 +107,11 @@ def checked_scores(
     return scores
 
 
-def checked_weights(weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The weights; DataError where one is not finite or the update would not fit float32."""
+def checked_weights(weights: NDArray[np.float64], base: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """The weights; DataError where one is not finite, or the update from ``base`` would not be taken."""
     if not np.abs(weights).max(initial=0.0) <= _LARGEST_WEIGHT:  # written so that NaN fails it too
         raise DataError("a learning step ended in weights that are not finite or do not fit float32")
+    if base is not None and np.abs(weights - base).max(initial=0.0) > MAX_ABS_DELTA:
+        # One list should go, not the whole update with it.
+        raise DataError(f"a learning step moved a weight by more than {MAX_ABS_DELTA:g}: features should be in [0, 1]")
     return weights

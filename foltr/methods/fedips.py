@@ -4,6 +4,9 @@ Li and Ouyang, "Federated Unbiased Learning to Rank" (2021): Algorithm 1, Eq. 4 
 estimated on the device by the regression-EM of Wang et al. (WSDM 2018), whose relevance function is federated with the
 ranker (Section 5). Without weights it is FedAvg, the paper's biased baseline. The federator moves the model by
 ``server_learning_rate`` times the plain mean of the updates.
+
+Clicks below the last position that has a propensity are not learned: neither those below ``serp_length``, nor those
+below the last position an application knows. What is shown there stays a candidate like all that is not shown.
 """
 
 import numpy as np
@@ -59,13 +62,10 @@ class FedIpsDevice:
         return rank_by_score(checked_scores(self._ranker, self._logging, features), k), 0
 
     def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:  # noqa: ARG002
-        training, features, ranking, clicks = (
-            self._training,
-            interaction.features,
-            interaction.ranking,
-            interaction.clicks,
-        )
-        propensities = self._propensities(len(ranking))
+        training, features = self._training, interaction.features
+        propensities = self._propensities(min(len(interaction.ranking), training.serp_length))
+        k = len(propensities)
+        ranking, clicks = interaction.ranking[:k], interaction.clicks[:k]
         counts, relevance_weights = self._counts, self._relevance_weights
         with np.errstate(over="ignore", invalid="ignore"):  # told as an error instead
             if counts is not None:
@@ -73,7 +73,11 @@ class FedIpsDevice:
                     counts, relevance_weights, features, ranking, clicks, self._relevance_rate
                 )
             stepped = ips_step(self._ranker_weights, features, ranking, clicks, propensities, training.learning_rate)
-        self._ranker_weights, self._relevance_weights = checked_weights(stepped), checked_weights(relevance_weights)
+        n_weights = self._ranker.n_weights
+        self._ranker_weights, self._relevance_weights = (
+            checked_weights(stepped, self._base[:n_weights]),
+            checked_weights(relevance_weights, self._base[n_weights:]),
+        )
         self._counts = counts
 
     def body(self, rng: np.random.Generator) -> UpdateBody:  # noqa: ARG002 (nothing is drawn)
@@ -83,6 +87,7 @@ class FedIpsDevice:
         return None if self._counts is None else self._counts.astype("<f8").tobytes()
 
     def _propensities(self, k: int) -> NDArray[np.float64]:
+        """Of the first k positions, or of as many of them as an application knows."""
         if isinstance(self._training, FedAvgTraining):
             return np.ones(k)
         if self._counts is not None:
@@ -92,9 +97,18 @@ class FedIpsDevice:
         return position_propensities(self._training.position_bias, k)
 
 
+def first_counts(training: FedIpsTraining) -> NDArray[np.float64]:
+    """(2, serp_length) pseudo-counts of a device that has seen nothing yet.
+
+    Raises:
+        SettingsError: ``position_bias`` makes no prior.
+    """
+    prior = position_propensities(training.position_bias, training.serp_length)
+    return prior_counts(prior, _PRIOR_STRENGTH)
+
+
 def _restored_counts(training: FedIpsTraining, local_state: bytes | None) -> NDArray[np.float64]:
     """(2, serp_length) pseudo-counts as kept, or those of a device that has seen nothing yet."""
     if local_state is not None and len(local_state) == 16 * training.serp_length:
         return np.frombuffer(local_state, "<f8").reshape(2, training.serp_length)
-    prior = position_propensities(training.position_bias, training.serp_length)
-    return prior_counts(prior, _PRIOR_STRENGTH)
+    return first_counts(training)

@@ -1,8 +1,8 @@
 """FOLtR-ES: devices show the lists of perturbed rankers and send how well these did; the federator climbs.
 
 Kharitonov, "Federated Online Learning to Rank with Evolution Strategies" (WSDM 2019); thesis, Section 3.1.1, Eq. 3.4 to
-3.6. A device draws the seed of a perturbation, shows the best lists under it (and, antithetic, under its negative for
-the second half), privatises each interaction's reciprocal rank of the highest click and sends the seed and the means.
+3.6. A device draws the seed of a perturbation, shows the best lists under it (and, antithetic, under its negative
+every other time), privatises each interaction's reciprocal rank of the highest click and sends the seed and the means.
 The federator makes the perturbation again from the seed and takes a step of Adam.
 """
 
@@ -48,6 +48,9 @@ class EvolutionDevice:
         noise = es_noise(self._seed, len(base), training.noise_scale)
         self._perturbed = {PLUS: self._base + noise, MINUS: self._base - noise}
         self._metrics: dict[int, list[float]] = {PLUS: [], MINUS: []}
+        n_minus = training.max_interactions // 2 if training.antithetic else 0
+        self._wanted = {PLUS: training.max_interactions - n_minus, MINUS: n_minus}
+        self._shown = {PLUS: 0, MINUS: 0}
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -59,12 +62,16 @@ class EvolutionDevice:
         if rng is None:
             return rank_by_score(checked_scores(self._ranker, self._base, features), k), 0
         variant = self._next_variant()
+        self._shown[variant] += 1
         return rank_by_score(checked_scores(self._ranker, self._perturbed[variant], features), k), variant
 
     def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:
         if interaction.base_version != self._version or interaction.variant not in self._metrics:
             # What it earned was earned by another ranker.
             raise DataError("shown by another perturbation than this round's")
+        if len(self._metrics[interaction.variant]) >= self._wanted[interaction.variant]:
+            # Kept, it would take the place of one of the other sign, and the pair would never be whole.
+            raise DataError("enough lists of this sign were learned")
         values = max_rr_values(self._training.serp_length)
         true = max_rr_index(interaction.clicks[: self._training.serp_length])
         sent = privatise(true, self._training.keep_probability, len(values), rng.random(2))
@@ -84,8 +91,9 @@ class EvolutionDevice:
         return None
 
     def _next_variant(self) -> int:
-        n_plus = -(-self._training.min_interactions // 2)
-        return MINUS if self._training.antithetic and len(self._metrics[PLUS]) >= n_plus else PLUS
+        """The sign with fewer lists: shown, for clicks come late or never; or learned, of before a restart."""
+        n = {sign: max(self._shown[sign], len(self._metrics[sign])) for sign in (PLUS, MINUS)}
+        return MINUS if self._training.antithetic and n[MINUS] < n[PLUS] else PLUS
 
 
 class EvolutionAggregation:
@@ -100,7 +108,8 @@ class EvolutionAggregation:
         self._dim = n_weights
 
     def add(self, body: UpdateBody, n_interactions: int, discount: float = 1.0) -> None:  # noqa: ARG002
-        if not isinstance(body, EvolutionPair) or (body.minus is None) is self._training.antithetic:
+        # Mirrored or not, each is an estimate of the same gradient: a round may hold both after a change of settings.
+        if not isinstance(body, EvolutionPair):
             raise DataError(f"an update of kind {body.kind}; FOLtR-ES needs a seed and its metrics")
         self._mean.add(
             es_direction(body.seed, self._dim, self._training.noise_scale, body.plus, body.minus), 1.0, discount

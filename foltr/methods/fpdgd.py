@@ -51,7 +51,7 @@ class FpdgdDevice:
     def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:  # noqa: ARG002 (nothing is drawn)
         with np.errstate(over="ignore", invalid="ignore"):  # told as an error instead
             stepped = self._step(interaction)
-        self._weights = checked_weights(stepped.astype(np.float64, copy=False))
+        self._weights = checked_weights(stepped.astype(np.float64, copy=False), self._base)
 
     def _step(self, interaction: Interaction) -> NDArray[np.floating]:
         seen = (interaction.features, interaction.ranking, interaction.clicks, self._learning_rate)

@@ -13,6 +13,8 @@ from foltr.methods.base import checked_weights
 from foltr.methods.fpdgd import FpdgdDevice, dense_delta
 from foltr.paper_noise import clip_weights, gamma_noise
 
+SENT_ONCE = 1
+
 
 class FpdgdPaperDevice(FpdgdDevice):
     """As FPDGD, but what is sent is clipped and noised; the device itself goes on with exact weights."""
@@ -25,6 +27,13 @@ class FpdgdPaperDevice(FpdgdDevice):
     ) -> None:
         super().__init__(ranker, base, training.learning_rate)
         self._training = training
+
+    def rank(
+        self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
+    ) -> tuple[NDArray[np.int64], int]:
+        # A variant, so that clicks of a refused update are spent: sent again they would come with fresh noise, and
+        # enough answers of "late" would average it out.
+        return super().rank(features, k, rng)[0], SENT_ONCE
 
     def body(self, rng: np.random.Generator) -> UpdateBody:
         training = self._training

@@ -140,7 +140,7 @@ class PersonalDevice:
                 interaction.clicks,
                 self._training.learning_rate,
             )
-        self._weights = checked_weights(stepped.astype(np.float64, copy=False))
+        self._weights = checked_weights(stepped.astype(np.float64, copy=False), self._start)
 
     def body(self, rng: np.random.Generator) -> UpdateBody:  # noqa: ARG002 (nothing is drawn)
         return dense_delta(self._weights, self._start)

@@ -7,7 +7,9 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from foltr.errors import SettingsError
+from foltr.ips import position_propensities
 from foltr.messages import (
+    MAX_ABS_DELTA,
     MAX_DIM,
     EvolutionTraining,
     FedAvgTraining,
@@ -19,17 +21,20 @@ from foltr.messages import (
     NeuralRankerSpec,
     PdgdTraining,
     PersonalTraining,
+    unpack_vector,
 )
 from foltr.methods.aggregations import DeltaAggregation
 from foltr.methods.base import Aggregation, Device, DeviceContext
 from foltr.methods.bodies import BodySpec
-from foltr.methods.fedips import FedIpsDevice
+from foltr.methods.fedips import FedIpsDevice, first_counts
 from foltr.methods.fedper import FedPerDevice
 from foltr.methods.foltr_es import EvolutionAggregation, EvolutionDevice
 from foltr.methods.fpdgd import FpdgdDevice
 from foltr.methods.fpdgd_paper import FpdgdPaperDevice
 from foltr.methods.personal import PersonalDevice
 from foltr.neural import init_neural
+from foltr.paper_noise import largest_delta
+from foltr.propensities import LOWEST_PROPENSITY
 
 Ranker = LinearRankerSpec | NeuralRankerSpec
 AnyTraining = (
@@ -54,6 +59,12 @@ _TRAININGS: dict[str, type[AnyTraining]] = {
     "fedavg": FedAvgTraining,
 }
 METHOD_NAMES = tuple(_TRAININGS)
+
+# A click moves a weight by learning_rate / propensity times at most the number of candidates, features being in
+# [0, 1]; of this many an update is to hold it.
+_CANDIDATES = 1000
+# Room for the rounding of a product such as 0.1 * 10, which is meant to be exactly 1.
+_ROUNDING = 1e-9
 
 
 def method_of(training: AnyTraining) -> str:
@@ -93,6 +104,12 @@ def training_for(method: str, parameters: Mapping[str, object], interactions: in
     for name in parameters:
         if name not in known:
             raise SettingsError(f"{name}: {method} has no such parameter; it has {', '.join(known)}")
+    # Else the letters themselves would be read as the bytes of weights.
+    if not isinstance(parameters.get("logging_policy", b""), bytes):
+        raise SettingsError(
+            "logging_policy: give a file of float32 weights, with `foltr federator run --logging-policy FILE`; "
+            "weights cannot be given as text"
+        )
     values = {"min_interactions": interactions, "max_interactions": interactions, **parameters}
     try:
         training: AnyTraining = training_type(method).model_validate(values, strict=False)
@@ -135,12 +152,55 @@ def check_method(training: AnyTraining, ranker: Ranker) -> None:
                 f"foltr-es: keep_probability: {training.keep_probability:g} says nothing of the metric; "
                 f"it must be above 1/{n_values}"
             )
-    if isinstance(training, FedIpsTraining) and training.propensities == "estimated" and not training.position_bias:
-        raise SettingsError("fedips: position_bias must be above 0 to estimate propensities, which start from it")
-    if isinstance(training, FedIpsTraining | FedAvgTraining):
-        n_bytes = len(training.logging_policy)
-        if n_bytes not in (0, 4 * ranker.n_features):
-            raise SettingsError(f"{method}: logging_policy: {n_bytes // 4} weights; the ranker has {ranker.n_features}")
+    if isinstance(training, FedProxTraining) and training.learning_rate * training.mu > 1.0 + _ROUNDING:
+        raise SettingsError(
+            f"fedprox: mu: learning_rate * mu is {training.learning_rate * training.mu:g}, and the pull would "
+            f"overshoot the global model; with this learning_rate mu is at most {1.0 / training.learning_rate:g}"
+        )
+    if isinstance(training, FpdgdPaperTraining):
+        largest = largest_delta(training.sensitivity, training.epsilon)
+        if largest > MAX_ABS_DELTA:
+            raise SettingsError(
+                f"fpdgd-paper: sensitivity, epsilon: their noise could make a weight of an update {largest:.3g}, and "
+                f"one holds {MAX_ABS_DELTA:g}; sensitivity * (1 + 80 / epsilon) is at most that"
+            )
+    if isinstance(training, FedIpsTraining):
+        _check_propensities(training)
+    if isinstance(training, FedIpsTraining | FedAvgTraining) and training.logging_policy:
+        _check_logging_policy(method, training.logging_policy, ranker.n_features)
+
+
+def _check_propensities(training: FedIpsTraining) -> None:
+    if training.propensities == "estimated":
+        if not training.position_bias:
+            raise SettingsError("fedips: position_bias must be above 0 to estimate propensities, which start from it")
+        try:
+            first_counts(training)
+        except SettingsError as error:
+            raise SettingsError(
+                f"fedips: position_bias: {training.position_bias:g} is too near 0 to estimate propensities, which "
+                "start from it; from 1e-9 to 10"
+            ) from error
+        smallest = LOWEST_PROPENSITY
+    else:
+        smallest = float(position_propensities(training.position_bias, training.serp_length)[-1])
+    most = MAX_ABS_DELTA / _CANDIDATES
+    if training.learning_rate / smallest > most:
+        raise SettingsError(
+            f"fedips: learning_rate: {training.learning_rate:g} divided by the smallest propensity of a position, "
+            f"{smallest:.3g}, is above {most:g}, and a click there would be more than an update holds; with this "
+            f"position_bias and serp_length it is at most {most * smallest:.3g}"
+        )
+
+
+def _check_logging_policy(method: str, policy: bytes, n_features: int) -> None:
+    if len(policy) != 4 * n_features:
+        raise SettingsError(f"{method}: logging_policy: {len(policy) / 4:g} weights; the ranker has {n_features}")
+    # The largest score of features in [0, 1]; NaN, too, is not below the bound.
+    if not np.abs(unpack_vector(policy).astype(np.float64)).sum() <= np.finfo(np.float32).max:
+        raise SettingsError(
+            f"{method}: logging_policy: its weights must be finite numbers, and small enough for finite float32 scores"
+        )
 
 
 def n_auxiliary(training: AnyTraining, ranker: Ranker) -> int:

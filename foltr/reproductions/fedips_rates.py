@@ -18,7 +18,7 @@ from foltr.simulation.population import iid_population
 LOCAL_RATES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 SERVER_RATES = (0.5, 2.0)
 BIASES = ("0.5", "1", "2")
-CLIENTS, ROUNDS = 50, 20
+CLIENTS, ROUNDS = 100, 60
 _HELD_OUT = 0.2
 
 

@@ -25,6 +25,7 @@ from foltr.simulation.loading import load_experiment
 from foltr.simulation.partitions import intent_population
 from foltr.simulation.population import Population
 from foltr.simulation.runners import ReferenceRunner, Runner
+from foltr.streams import first_model_rng
 
 INTENTS, INTERACTIONS = 4, 5
 PERSONAL = {"personal_learning_rate": 0.2}
@@ -119,7 +120,7 @@ class _Players:
         self._ranker = LinearRankerSpec(n_features=population.datasets[0].n_features)
         crowd = Crowd(population, seed, training.serp_length)
         self._runner: Runner = ReferenceRunner(population, crowd, training, self._ranker)
-        first = initial_weights(training, self._ranker, np.random.default_rng(seed))
+        first = initial_weights(training, self._ranker, first_model_rng(seed))
         # Which of the models each client has.
         self._model_of = list(range(len(population.clients))) if alone else [0] * len(population.clients)
         self._models = [first] * (max(self._model_of) + 1)

@@ -203,9 +203,9 @@ class EvolutionBlockRunner(BlockRunner):
         training = self._training
         device_seeds = [self._crowd.streams(client).device_seed for client in members.tolist()]
         seeds = np.array([round_noise_seed(seed, version) for seed in device_seeds], np.int64)
-        n_plus = -(-training.min_interactions // 2) if training.antithetic else intentions.picks.shape[1]
         variants = np.zeros(intentions.picks.shape, np.int64)
-        variants[:, n_plus:] = 1
+        if training.antithetic:
+            variants[:, 1::2] = 1
         plus, minus = np.empty(len(members)), np.empty(len(members))
         ndcg, max_rr = np.empty(len(members)), np.empty(len(members))
         for pool, rows in self._by_dataset(members):

@@ -41,6 +41,7 @@ class CentralPdgd:
     Args:
         first: (n_weights,) the first weights.
         batch: add up the gradients of a round, all at the weights it began with; else step after each interaction.
+        name: whose device stream the learner explores by.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class CentralPdgd:
         participants: int | None,
         *,
         batch: bool,
+        name: str = "central learner",
     ) -> None:
         self._crowd = crowd
         self._training = training
@@ -65,7 +67,7 @@ class CentralPdgd:
         self._datasets = [client.dataset for client in population.clients]
         self._pools = [query_pool(dataset, training.serp_length) for dataset in population.datasets]
         self._tables = click_tables(crowd.click_models, training.serp_length)
-        self._exploration = client_streams(seed, "central learner").device
+        self._exploration = client_streams(seed, name).device
 
     @property
     def weights(self) -> NDArray[np.float32]:
@@ -237,6 +239,8 @@ def warmed_up(
 ) -> NDArray[np.float32]:
     """The first model after PDGD has seen ``n_interactions`` on the data that everybody has (Zhao et al. 2018).
 
+    One user has them one after the other; user and learner draw from streams that nobody in the federation has.
+
     Args:
         first: (n_weights + n_auxiliary,).
 
@@ -251,17 +255,23 @@ def warmed_up(
     rate = getattr(training, "learning_rate", PdgdTraining().learning_rate)
     plain = PdgdTraining(learning_rate=rate, serp_length=training.serp_length)
     weights = first[: ranker.n_weights]
-    left, number = n_interactions, 0
-    while left:
-        # A population of one, whose round is as much as is left of the budget.
-        number += 1
-        client = replace(user, name=f"warm-up-{number}", n_interactions=min(left, user.n_interactions))
+    n_whole, rest = divmod(n_interactions, INTERACTIONS_AT_A_TIME)
+    so_far: tuple[State, State] | None = None
+    for n_rounds, n in ((n_whole, INTERACTIONS_AT_A_TIME), (1, rest)):
+        if not n_rounds * n:
+            continue
+        # A round of a population of one is a part of the budget that fits into memory.
+        client = replace(user, n_interactions=n)
         alone = Population((population.warm_up,), (client,), population.tests, "warm-up")
         crowd = Crowd(alone, seed, training.serp_length)
-        learner = CentralPdgd(alone, crowd, plain, ranker, weights, seed, None, batch=False)
-        learner.round(number)
+        learner = CentralPdgd(alone, crowd, plain, ranker, weights, seed, None, batch=False, name="warm-up learner")
+        if so_far is not None:
+            crowd.restore(so_far[0])
+            learner.restore(so_far[1])
+        for number in range(1, n_rounds + 1):
+            learner.round(number)
+        so_far = crowd.state(), learner.state()
         weights = learner.weights
-        left -= client.n_interactions
     return np.concatenate([weights, first[ranker.n_weights :]])
 
 

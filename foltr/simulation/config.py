@@ -1,5 +1,6 @@
 """What one simulation is: everything its result depends on, as one frozen, JSON-serialisable record."""
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -7,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
+from foltr.click_models import click_model
 from foltr.errors import SettingsError
 from foltr.messages import FedAvgTraining, FedIpsTraining, pack_vector
 from foltr.methods.registry import (
@@ -18,6 +20,7 @@ from foltr.methods.registry import (
     ranker_for,
     training_for,
 )
+from foltr.sources import MSLR_SAMPLE, SYNTHETIC, SYNTHETIC_LARGE, SYNTHETIC_NONLINEAR
 
 PopulationKind = Literal[
     "iid",
@@ -31,6 +34,9 @@ PopulationKind = Literal[
     "type2+type4",
 ]
 POPULATIONS: tuple[str, ...] = get_args(PopulationKind)
+
+SYNTHETIC_INTENTS = "synthetic-intents"
+GENERATED_DATA = (SYNTHETIC, SYNTHETIC_NONLINEAR, SYNTHETIC_LARGE, SYNTHETIC_INTENTS)
 
 # Not federations, so no service runs them; they learn by PDGD unless said otherwise.
 SIMULATOR_METHODS: Mapping[str, str] = {
@@ -46,6 +52,8 @@ _PDGD_METHODS = frozenset(
     {"fpdgd", "fpdgd-paper", "fedprox", "fedper", "fpdgd-personal", "pdgd", "pdgd-batch", "local"}
 )
 LAMBDARANK_LEARNING_RATE = 0.003
+# Of the last document shown: rarer than this, nobody learns anything there, and inverse propensities explode.
+_LEAST_EXAMINATION = 1e-4
 
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -161,9 +169,45 @@ def check_config(config: SimulationConfig) -> None:
         raise SettingsError("shared_fraction: data sharing is for populations with one set of labels, not type1")
     if config.method == "lambdarank" and config.ranker != "linear":
         raise SettingsError("lambdarank: it is a method for linear rankers; choose ranker = linear")
+    if config.method == "lambdarank" and config.participants is not None:
+        raise SettingsError("participants: lambdarank has no rounds of clients, one learner sees all; leave it out")
     parameter_values(config)
+    training = _training(config)
     # With one feature: the data's are not known yet, and only the size of a neural ranker depends on them.
-    check_method(_training(config), ranker_for(config.ranker, 1, config.hidden))
+    check_method(training, ranker_for(config.ranker, 1, config.hidden))
+    _check_clicks(config, training.serp_length)
+
+
+def check_data_name(config: SimulationConfig) -> None:
+    """SettingsError where the name of the data shows that it does not go with the population.
+
+    Not part of `check_config`, because a run may be given another population than that of its data's name.
+    """
+    of_intents = config.population.startswith("type1")
+    if of_intents and config.data in {SYNTHETIC, SYNTHETIC_NONLINEAR, SYNTHETIC_LARGE, MSLR_SAMPLE}:
+        raise SettingsError(
+            f"population: {config.population} needs intents: --data {SYNTHETIC_INTENTS} or a folder with 1.txt to "
+            f"4.txt, not {config.data}"
+        )
+    if not of_intents and config.data == SYNTHETIC_INTENTS:
+        raise SettingsError(
+            f"data: {SYNTHETIC_INTENTS} has labels per intent, which {config.population} does not use; "
+            "add --population type1"
+        )
+
+
+def _check_clicks(config: SimulationConfig, serp_length: int) -> None:
+    """SettingsError for click models that do not exist, and for users who never look further than the top."""
+    for name in config.clicks:
+        # The names are the same for every number of grades, and the data's is not known yet.
+        model = click_model(name, 5)
+        steepest = -math.log10(_LEAST_EXAMINATION) / math.log10(serp_length) if serp_length > 1 else math.inf
+        # The others' exponents are published ones.
+        if model.personal_spread and model.examination_exponent > steepest:
+            raise SettingsError(
+                f"clicks: {name}: allowed is a gamma from 0 to {math.floor(steepest * 100) / 100:g} with lists of "
+                f"{serp_length}, so that the last document is still looked at {_LEAST_EXAMINATION:g} of the time"
+            )
 
 
 def parameter_values(config: SimulationConfig) -> dict[str, Value]:

@@ -7,39 +7,34 @@ in the order of their names and makes the next. With the same seed both make the
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foltr.click_models import check_grades
 from foltr.compiled import COMPILED
+from foltr.datasets import RankingDataset
 from foltr.errors import DataError, SettingsError
 from foltr.lambdarank import logging_policy
-from foltr.messages import PdgdTraining
 from foltr.methods.registry import AnyTraining, Ranker, body_spec, initial_weights
-from foltr.simulation.block_runners import block_runner
-from foltr.simulation.centralised import CentralLambdaRank, CentralPdgd, LocalPdgd, warmed_up
+from foltr.simulation.assembly import RunnerKind, compile_kernels, make_learner
+from foltr.simulation.centralised import warmed_up
 from foltr.simulation.checkpoint import CheckpointPlan, Snapshot, digest_of, load, save
 from foltr.simulation.config import (
     PERSONAL_METHODS,
     SIMULATOR_METHODS,
     SimulationConfig,
     check_config,
-    parameter_values,
     resolve,
 )
 from foltr.simulation.crowd import Crowd
 from foltr.simulation.evaluation import Evaluation, Evaluator
-from foltr.simulation.learners import Federation, Learner
+from foltr.simulation.learners import Learner
 from foltr.simulation.population import Population
 from foltr.simulation.results import SimulationResult, bytes_of_body, privacy_of
-from foltr.simulation.runners import ReferenceRunner, Runner
-
-RunnerKind = Literal["auto", "reference", "block"]
-# The first one alone may click nothing, and then learns nothing either.
-_CLIENTS_COMPILED_FOR = 20
+from foltr.streams import first_model_rng
 
 
 @dataclass(frozen=True)
@@ -82,6 +77,7 @@ def run(
     population: Population,
     *,
     training: AnyTraining | None = None,
+    logging_data: RankingDataset | None = None,
     runner: RunnerKind = "auto",
     on_round: Callable[[Progress], None] | None = None,
     checkpoint: CheckpointPlan | None = None,
@@ -94,6 +90,8 @@ def run(
         config: of which everything but the words for data and population counts here.
         population: the clients and their data.
         training: settings of the method in place of those that follow from ``config``.
+        logging_data: what the logging policy is trained on, with a logging fraction: the training set as it was before
+            clients got their parts. None takes the population's data set, if it has one, of whole queries.
         runner: ``reference`` runs device code interaction by interaction, ``block`` whole blocks of clients; the
             results are the same. ``auto`` takes blocks where there are any for the method.
         on_round: told after each round, and once before the first.
@@ -103,17 +101,18 @@ def run(
         description: of the data, for reports.
 
     Raises:
-        SettingsError: the configuration makes no sense, or the checkpoint is of another one.
+        SettingsError: the configuration makes no sense, or the checkpoint is of another one or another runner.
         DataError: the data cannot be learned from or evaluated, or the checkpoint is damaged.
     """
     with _one_blas_thread():
-        return _run(config, population, training, runner, on_round, checkpoint, stop, description)
+        return _run(config, population, training, logging_data, runner, on_round, checkpoint, stop, description)
 
 
 def _run(
     config: SimulationConfig,
     population: Population,
     training: AnyTraining | None,
+    logging_data: RankingDataset | None,
     runner: RunnerKind,
     on_round: Callable[[Progress], None] | None,
     checkpoint: CheckpointPlan | None,
@@ -123,31 +122,35 @@ def _run(
     began = time.perf_counter()
     check_config(config)
     _check_population(config, population)
-    found, ranker = resolve(config, population.datasets[0].n_features, _logging_policy(config, population))
+    policy = _logging_policy(config, population, logging_data)
+    found, ranker = resolve(config, population.datasets[0].n_features, policy)
     training = found if training is None else training
     crowd = Crowd(population, config.seed, training.serp_length)
-    first = initial_weights(training, ranker, np.random.default_rng(config.seed))
+    first = initial_weights(training, ranker, first_model_rng(config.seed))
     if config.warm_up_interactions:
         first = warmed_up(population, training, ranker, first, config.seed, config.warm_up_interactions)
-    learner = _learner(config, population, crowd, training, ranker, first, runner)
+    learner, kind = make_learner(config, population, crowd, training, ranker, first, runner)
     evaluator = Evaluator(population, ranker, config.seed, personal=config.method in PERSONAL_METHODS)
     log = _Log()
     digest = digest_of(population, training) if checkpoint is not None else ""
     if checkpoint is not None and checkpoint.resume:
-        _resume(load(checkpoint.path, config, digest), log, learner, crowd)
+        snapshot = load(checkpoint.path, config, digest)
+        _check_runner(checkpoint, snapshot, kind)
+        _resume(snapshot, log, learner, crowd)
     else:
-        log.add_evaluation(evaluator.evaluate(learner))
+        _evaluate(evaluator, learner, log)
     before = log.seconds_wall
-    _compile_kernels(config, population, training, ranker, first, runner)
+    with _errors_of_round(1):
+        compile_kernels(config, population, training, ranker, first, runner)
     _tell(on_round, log, config, began)
     while log.round < config.rounds:
         _one_round(learner, log)
         if log.round % config.eval_every == 0 or log.round == config.rounds:
-            log.add_evaluation(evaluator.evaluate(learner))
+            _evaluate(evaluator, learner, log)
         log.seconds_wall = before + time.perf_counter() - began
         stopping = stop is not None and stop()
         if checkpoint is not None and (stopping or log.round % checkpoint.every == 0 or log.round == config.rounds):
-            save(checkpoint.path, _snapshot(config, digest, log, learner, crowd))
+            save(checkpoint.path, _snapshot(config, digest, kind, log, learner, crowd))
         _tell(on_round, log, config, began)
         if stopping and log.round < config.rounds:
             raise KeyboardInterrupt
@@ -174,10 +177,8 @@ def _one_blas_thread() -> Iterator[None]:
 
 def _one_round(learner: Learner, log: _Log) -> None:
     began = time.perf_counter()
-    try:
+    with _errors_of_round(log.round + 1):
         experience = learner.round(log.round + 1)
-    except DataError as error:
-        raise DataError(f"round {log.round + 1}: {error}") from error
     log.seconds_learning += time.perf_counter() - began
     log.round += 1
     log.interactions += experience.n_interactions
@@ -185,56 +186,37 @@ def _one_round(learner: Learner, log: _Log) -> None:
     log.max_rr.append(_mean(experience.max_rr))
 
 
-def _learner(
-    config: SimulationConfig,
-    population: Population,
-    crowd: Crowd,
-    training: AnyTraining,
-    ranker: Ranker,
-    first: NDArray[np.float32],
-    kind: RunnerKind,
-) -> Learner:
-    if config.method == "lambdarank":
-        return CentralLambdaRank(population, first, config.seed, float(parameter_values(config)["learning_rate"]))
-    if config.method in SIMULATOR_METHODS:
-        if not isinstance(training, PdgdTraining):
-            raise SettingsError(f"{config.method}: it learns by PDGD, not by {training.kind}")
-        everything = (population, crowd, training, ranker, first, config.seed, config.participants)
-        if config.method == "local":
-            return LocalPdgd(*everything)
-        return CentralPdgd(*everything, batch=config.method == "pdgd-batch")
-    chosen: Runner | None = None
-    if kind != "reference" and config.clicks_per_round is None:
-        chosen = block_runner(population, crowd, training, ranker)
-    if chosen is None:
-        if kind == "block":
-            raise SettingsError(f"runner: {config.method} with these settings is not run in blocks")
-        chosen = ReferenceRunner(population, crowd, training, ranker, config.clicks_per_round)
-    return Federation(population, chosen, training, ranker, first, config.seed, config.participants)
+def _evaluate(evaluator: Evaluator, learner: Learner, log: _Log) -> None:
+    with _errors_of_round(log.round):
+        log.add_evaluation(evaluator.evaluate(learner))
 
 
-def _compile_kernels(
-    config: SimulationConfig,
-    population: Population,
-    training: AnyTraining,
-    ranker: Ranker,
-    first: NDArray[np.float32],
-    kind: RunnerKind,
-) -> None:
-    """Let some clients play a round apart from the run, so that compiling is not timed as learning."""
-    if config.method == "lambdarank":
-        return
-    alone = replace(population, clients=population.clients[:_CLIENTS_COMPILED_FOR])
-    config = config.model_copy(update={"participants": None})
-    crowd = Crowd(alone, config.seed, training.serp_length)
-    _learner(config, alone, crowd, training, ranker, first, kind).round(1)
+@contextmanager
+def _errors_of_round(number: int) -> Iterator[None]:
+    """Say in which round it was, and what to do about weights that grew without bounds."""
+    try:
+        yield
+    except DataError as error:
+        # Features are finite once they are read, so what is not was learned.
+        advice = "; lower the learning rate" if "finite" in str(error) else ""
+        raise DataError(f"round {number}: {error}{advice}") from error
 
 
-def _logging_policy(config: SimulationConfig, population: Population) -> NDArray[np.float32] | None:
+def _logging_policy(
+    config: SimulationConfig, population: Population, data: RankingDataset | None
+) -> NDArray[np.float32] | None:
     if not config.logging_fraction:
         return None
+    if data is None:
+        data = population.datasets[0]
+        # Queries whose documents were dealt out are there once for each part.
+        if len(population.datasets) > 1 or len(np.unique(data.query_ids)) < data.n_queries:
+            raise SettingsError(
+                f"logging_fraction: population {population.name} has no data set of all labels and whole queries; "
+                "pass the training set it was made from as logging_data"
+            )
     rng = np.random.default_rng(np.random.SeedSequence([config.seed, *b"logging policy"]))
-    return logging_policy(population.datasets[0], rng, config.logging_fraction)
+    return logging_policy(data, rng, config.logging_fraction)
 
 
 def _check_population(config: SimulationConfig, population: Population) -> None:
@@ -246,8 +228,18 @@ def _check_population(config: SimulationConfig, population: Population) -> None:
         check_grades(model, int(relevance.min()), int(relevance.max()))
 
 
-def _snapshot(config: SimulationConfig, digest: str, log: _Log, learner: Learner, crowd: Crowd) -> Snapshot:
+def _check_runner(checkpoint: CheckpointPlan, snapshot: Snapshot, kind: str) -> None:
+    found = snapshot.progress.get("runner")
+    if found != kind:
+        raise SettingsError(
+            f"{checkpoint.path}: the checkpoint is of runner {found}, this run's is {kind}; "
+            "choose the same one, or begin anew without resuming"
+        )
+
+
+def _snapshot(config: SimulationConfig, digest: str, kind: str, log: _Log, learner: Learner, crowd: Crowd) -> Snapshot:
     progress: dict[str, Any] = {
+        "runner": kind,
         "round": log.round,
         "interactions": log.interactions,
         "seconds_learning": log.seconds_learning,
@@ -283,11 +275,13 @@ def _result(
 ) -> SimulationResult:
     spec = body_spec(training, ranker)
     federated = config.method not in SIMULATOR_METHODS
+    quantities = {client.n_interactions for client in population.clients}
     of_shared = tuple((number, value) for number, _, value in log.evaluations if value is not None)
     return SimulationResult(
         config=config,
         ndcg_at_10=tuple((number, value) for number, value, _ in log.evaluations),
         ndcg_at_10_global=of_shared or None,
+        online_k=training.serp_length,
         online_per_round=np.array(log.online),
         max_rr=np.array(log.max_rr),
         weights=learner.weights,
@@ -296,7 +290,13 @@ def _result(
         seconds_wall=log.seconds_wall,
         bytes_up=bytes_of_body(spec) if federated else 0,
         bytes_down=4 * spec.dim if federated else 0,
-        privacy=privacy_of(training, spec.dim, config.rounds, config.participants or config.clients),
+        privacy=privacy_of(
+            training,
+            spec.dim,
+            config.rounds,
+            config.participants or config.clients,
+            (min(quantities), max(quantities)),
+        ),
         data={
             "description": description or population.datasets[0].name,
             "population": population.name,

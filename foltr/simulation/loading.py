@@ -16,6 +16,7 @@ from foltr.intents import (
     with_synthetic_features,
 )
 from foltr.simulation.config import SimulationConfig
+from foltr.simulation.fingerprints import data_fingerprint
 from foltr.simulation.partitions import (
     Arrangement,
     click_skew_population,
@@ -60,11 +61,12 @@ def load_experiment(config: SimulationConfig) -> Experiment:
     if config.population.startswith("type1"):
         if config.fold is not None:
             raise SettingsError("fold: intents have no folds")
-        return _intents(config.data, config.seed, config.intent_agreement)
+        return _intents(config.data, config.seed, config.intent_agreement, data_fingerprint(config.data))
     if config.intent_agreement is not None:
         raise SettingsError(f"intent_agreement: it is for populations of type1, not {config.population}")
     # Only what is generated depends on the seed.
-    return _split(config.data, config.seed if config.data.startswith("synthetic") else 0, config.fold)
+    seed = config.seed if config.data.startswith("synthetic") else 0
+    return _split(config.data, seed, config.fold, data_fingerprint(config.data))
 
 
 def population_for(config: SimulationConfig, experiment: Experiment) -> Population:
@@ -106,13 +108,13 @@ def _partitioned(
 
 # One data set at a time: those of a sweep come one after the other, and two may not fit into memory.
 @functools.lru_cache(maxsize=1)
-def _split(name: str, seed: int, fold: int | None) -> Experiment:
+def _split(name: str, seed: int, fold: int | None, files: str) -> Experiment:  # noqa: ARG001 (part of the cache's key)
     data = load_data(name, seed, fold)
     return Experiment(data.train, data.test, data.n_grades, data.description)
 
 
 @functools.lru_cache(maxsize=1)
-def _intents(name: str, seed: int, agreement: float | None) -> Experiment:
+def _intents(name: str, seed: int, agreement: float | None, files: str) -> Experiment:  # noqa: ARG001 (likewise)
     rng = np.random.default_rng(seed)
     if name == SYNTHETIC_INTENTS:
         collection = synthetic_intents(rng, agreement=0.5 if agreement is None else agreement)

@@ -26,7 +26,8 @@ class SimulationResult:
         ndcg_at_10: (round, value) of the first model (round 0), of every so many rounds and of the last; the mean over
             clients of their ranker on their test set, which is the shared ranker's value where they share both.
         ndcg_at_10_global: the same of the shared ranker alone; None where it is the same thing.
-        online_per_round: (rounds,) float64, nDCG@10 of the lists shown in a round: the mean over clients of the mean
+        online_k: K, how many documents a list shows at most: the cut-off of online nDCG.
+        online_per_round: (rounds,) float64, nDCG@K of the lists shown in a round: the mean over clients of the mean
             over each one's lists; NaN where no list was shown.
         max_rr: (rounds,) float64, likewise the reciprocal rank of the highest click.
         weights: (n_weights,) float32, the shared ranker at the end.
@@ -40,6 +41,7 @@ class SimulationResult:
     config: SimulationConfig
     ndcg_at_10: Curve
     ndcg_at_10_global: Curve | None
+    online_k: int
     online_per_round: NDArray[np.float64]
     max_rr: NDArray[np.float64]
     weights: NDArray[np.float32]
@@ -77,6 +79,7 @@ class SimulationResult:
             "data": self.data,
             "ndcg_at_10": _points(self.ndcg_at_10),
             "ndcg_at_10_global": None if self.ndcg_at_10_global is None else _points(self.ndcg_at_10_global),
+            "online_k": self.online_k,
             "online_ndcg": _finite(self.online_ndcg),
             "online_per_round": [_finite(value) for value in self.online_per_round.tolist()],
             "max_rr": [_finite(value) for value in self.max_rr.tolist()],
@@ -106,6 +109,7 @@ def rows_of(result: dict[str, Any]) -> list[dict[str, Any]]:
     """
     run = {
         **config_columns(SimulationConfig.model_validate(result["config"])),
+        "online_k": result.get("online_k"),
         "online_ndcg": result["online_ndcg"],
         "interactions_per_second": result["interactions_per_second"],
         "bytes_up": result["bytes"]["up"],
@@ -150,30 +154,49 @@ def bytes_of_body(spec: BodySpec) -> int:
     return {"dense": 4 * spec.dim, "part": 8 + 4 * spec.n_values, "evolution": 24}[spec.kind]
 
 
-def privacy_of(training: AnyTraining, dim: int, rounds: int, participants: int) -> dict[str, Any] | None:
-    """What the privacy parameters of a method claim and give to a client who takes part in all rounds."""
+def privacy_of(
+    training: AnyTraining, dim: int, rounds: int, participants: int, interactions: tuple[int, int]
+) -> dict[str, Any] | None:
+    """What the privacy parameters of a method claim and give to a client who takes part in all rounds.
+
+    Args:
+        dim: how many weights an update has.
+        participants: clients in a round.
+        interactions: the fewest and the most that a client has in a round.
+    """
+    fewest, most = interactions
     match training:
         case FpdgdPaperTraining():
             from foltr.paper_noise import actual_epsilon
 
             arrived = min(participants, training.n_clients)
-            return actual_epsilon(
+            found = actual_epsilon(
                 training.sensitivity, training.epsilon, dim, training.n_clients, arrived, rounds
             ).to_dict()
+            return found if fewest == most else _without_epsilon(found, training.epsilon)
         case EvolutionTraining():
             from foltr.evolution import epsilon_bound
 
             bound = epsilon_bound(training.keep_probability, training.serp_length + 1)
-            shown = training.max_interactions
             return {
                 "epsilon_per_interaction": _finite(bound),
-                "epsilon_per_round": _finite(bound * shown),
-                "epsilon": _finite(bound * shown * rounds),
+                "epsilon_per_round": _finite(bound * most),
+                "epsilon": _finite(bound * most * rounds),
                 "keep_probability": training.keep_probability,
                 "summary": "pure local epsilon of the metric of one interaction; it adds up over a client's "
-                "interactions and rounds",
+                "interactions and rounds, and is given for the clients with the most interactions",
             }
     return None
+
+
+def _without_epsilon(found: dict[str, float | int | str | None], claimed: float) -> dict[str, Any]:
+    """The report of a sum that is weighted by unequal numbers of interactions, to which no figure applies."""
+    kept = {name: None if name.startswith("epsilon_") else value for name, value in found.items()}
+    kept["summary"] = (
+        f"claimed: epsilon {claimed:g} a round. Actual: none is given, because clients differ in their interactions: "
+        "the noise is weighted with each update, so its sum is not Laplace and protects those with many the least."
+    )
+    return kept
 
 
 def _points(curve: Curve) -> list[dict[str, float]]:

@@ -1,7 +1,8 @@
 """Many configurations, each run once: in this process, in several, or on the machines of a Dask or Ray cluster.
 
-A run is a function of its configuration alone, so where and beside what it runs changes nothing. What is finished is
-kept in a folder at once, one file for each configuration, and is not run again.
+A run is a function of its configuration and its data, so where and beside what it runs changes nothing. What is
+finished is kept in a folder at once, one file for each configuration, and is not run again unless the data or the
+program has changed.
 """
 
 import hashlib
@@ -14,8 +15,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from foltr.errors import DataError, FoltrError, SettingsError, UnavailableError
-from foltr.simulation.config import SimulationConfig
+from foltr.simulation.config import (
+    ALL_METHODS,
+    SimulationConfig,
+    check_config,
+    check_data_name,
+    simulated_parameters_of,
+)
+from foltr.simulation.fingerprints import data_fingerprint, program_fingerprint
 from foltr.simulation.results import SimulationResult, config_columns, rows_of
+from foltr.simulation.tables import check_folder
 
 Backend = Literal["loky", "dask", "ray"]
 BACKENDS: tuple[str, ...] = ("loky", "dask", "ray")
@@ -36,8 +45,10 @@ def run_config(config: SimulationConfig) -> SimulationResult:
     from foltr.simulation.engine import run
     from foltr.simulation.loading import load_experiment, population_for
 
+    check_data_name(config)
     experiment = load_experiment(config)
-    return run(config, population_for(config, experiment), description=experiment.description)
+    population = population_for(config, experiment)
+    return run(config, population, logging_data=experiment.train, description=experiment.description)
 
 
 def grid(base: SimulationConfig, vary: Mapping[str, Sequence[Any]]) -> list[SimulationConfig]:
@@ -47,7 +58,8 @@ def grid(base: SimulationConfig, vary: Mapping[str, Sequence[Any]]) -> list[Simu
         vary: values by field of the configuration, or by ``parameters.NAME`` for a parameter of the method.
 
     Raises:
-        SettingsError: no such field, a key without values, or a value that is not allowed.
+        SettingsError: no such field, a parameter that none of the methods has, a key without values, or a value that
+            is not allowed.
     """
     for key, values in vary.items():
         if not values:
@@ -64,7 +76,41 @@ def grid(base: SimulationConfig, vary: Mapping[str, Sequence[Any]]) -> list[Simu
         for key in [key for key in chosen if key.startswith(_PARAMETER)]:
             parameters[key.removeprefix(_PARAMETER)] = chosen.pop(key)
         configs.append(base.changed(**{"parameters": parameters, **chosen}))
+    _check_methods(configs, [key.removeprefix(_PARAMETER) for key in vary if key.startswith(_PARAMETER)])
     return configs
+
+
+def check_sweep(configs: Iterable[SimulationConfig]) -> None:
+    """SettingsError, before the work is done, where no configuration can be run: what is wrong with the first.
+
+    Where only some cannot, their rows say so: not every method goes with every other setting that is varied.
+    """
+    first: SettingsError | None = None
+    for config in configs:
+        try:
+            check_config(config)
+            check_data_name(config)
+        except SettingsError as error:
+            first = first or error
+        else:
+            return
+    if first is not None:
+        raise first
+
+
+def _check_methods(configs: Iterable[SimulationConfig], parameters: Iterable[str]) -> None:
+    methods = list(dict.fromkeys(config.method for config in configs))
+    for method in methods:
+        if method not in ALL_METHODS:
+            raise SettingsError(f"method: there is no {method!r}; known are {', '.join(ALL_METHODS)}")
+    known = {method: list(simulated_parameters_of(method)) for method in methods}
+    for name in parameters:
+        if not any(name in names for names in known.values()):
+            told = "; ".join(f"{method} has {', '.join(names)}" for method, names in known.items())
+            raise SettingsError(
+                f"{name}: there is nothing of this name to vary; fields are "
+                f"{', '.join(SimulationConfig.model_fields)}; parameters: {told}"
+            )
 
 
 def run_sweep(
@@ -79,7 +125,8 @@ def run_sweep(
     """Run configurations, equal ones once; a run that fails is a row with its error.
 
     Args:
-        folder: finished runs are kept here, and those found here are not run again; None keeps nothing.
+        folder: finished runs are kept here, and those found here are not run again unless the data or the program has
+            changed since; None keeps nothing.
         jobs: how many at once; of a cluster that exists already, its workers decide.
         scheduler: address of a Dask scheduler; None starts a cluster on this machine.
         on_done: told of each row as it is there, those found in the folder first.
@@ -88,15 +135,20 @@ def run_sweep(
         the rows, in the order of ``configs``.
 
     Raises:
-        SettingsError: the backend is not installed or not known.
+        SettingsError: the backend is not installed or not known, or the folder cannot be written to.
         UnavailableError: the scheduler cannot be reached.
     """
     if backend not in BACKENDS:
         raise SettingsError(f"backend: there is no {backend!r}; known are {', '.join(BACKENDS)}")
+    if folder is not None:
+        check_folder(folder)
     by_digest = {config_digest(config): config for config in configs}
+    # Taken before the first run: what changes during a sweep is found changed the next time.
+    program_fingerprint()
+    of_data = {data: data_fingerprint(data) for data in {config.data for config in by_digest.values()}}
     rows: dict[str, SweepRow] = {}
     for digest, config in by_digest.items():
-        kept = None if folder is None else _kept(folder / f"{digest}.json", config)
+        kept = None if folder is None else _kept(folder / f"{digest}.json", config, of_data[config.data])
         if kept is not None:
             rows[digest] = kept
             if on_done is not None:
@@ -107,7 +159,7 @@ def run_sweep(
             for digest, result, error in outcomes:
                 row = rows[digest] = SweepRow(waiting[digest], result, error)
                 if folder is not None:
-                    _keep(folder / f"{digest}.json", row)
+                    _keep(folder / f"{digest}.json", row, of_data[row.config.data])
                 if on_done is not None:
                     on_done(row)
     return [rows[digest] for digest in by_digest]
@@ -197,22 +249,34 @@ def _backend(backend: Backend, jobs: int, scheduler: str | None) -> Iterator[dic
         yield {"backend": "dask", "n_jobs": -1}
 
 
-def _kept(path: Path, config: SimulationConfig) -> SweepRow | None:
-    """A finished run; None where there is none, it failed, or the file is not what it should be."""
+def _kept(path: Path, config: SimulationConfig, data: str) -> SweepRow | None:
+    """A finished run; None where there is none, it failed, or the file is not what it should be.
+
+    Args:
+        data: fingerprint of the data as they are now.
+    """
     try:
         kept = json.loads(path.read_text("utf-8"))
         if kept["result"] is None or SimulationConfig.read(kept["config"]) != config:
+            return None
+        if (kept["program"], kept["data"]) != (program_fingerprint(), data):
             return None
         return SweepRow(config, kept["result"], None)
     except (OSError, ValueError, KeyError, TypeError, SettingsError):
         return None
 
 
-def _keep(path: Path, row: SweepRow) -> None:
+def _keep(path: Path, row: SweepRow, data: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.new")
-        content = {"config": row.config.model_dump(mode="json"), "result": row.result, "error": row.error}
+        content = {
+            "config": row.config.model_dump(mode="json"),
+            "program": program_fingerprint(),
+            "data": data,
+            "result": row.result,
+            "error": row.error,
+        }
         temporary.write_text(json.dumps(content), "utf-8")
         temporary.replace(path)
     except OSError as error:

@@ -1,11 +1,16 @@
 """``foltr demo`` and ``foltr federator`` with other methods than the usual one."""
 
+import asyncio
 import json
 
+import numpy as np
 import pytest
-from cli.commands import foltr
+from cli.commands import foltr, start, stop
 
+from broker.embedded import embedded_broker
+from edge_client.client import EdgeClient
 from foltr.methods.registry import METHOD_NAMES
+from foltr.rankers import rank_by_score, score
 
 # What a method needs beside its name.
 NEEDED = {
@@ -41,6 +46,8 @@ def test_every_method_runs_over_mqtt(method, tmp_path):
         (("--method", "fedprox", "--set", "mu"), "--set: 'mu' is not name=value"),
         (("--ranker", "forest"), "ranker: "),
         (("--clicks", "careless"), "unknown click model 'careless'"),
+        (("--method", "fedips", "--set", "logging_policy=abcd"), "logging_policy: give a file"),
+        (("--method", "fpdgd-paper", "--set", "epsilon=1e-6"), "sensitivity, epsilon: "),
     ],
 )
 def test_what_makes_no_sense_is_one_line(options, said, tmp_path):
@@ -49,3 +56,74 @@ def test_what_makes_no_sense_is_one_line(options, said, tmp_path):
     assert done.returncode == 2
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def _policy_files(folder):
+    np.save(folder / "fits.npy", np.zeros(7, np.float32))
+    np.save(folder / "short.npy", np.zeros(6, np.float32))
+    np.save(folder / "double.npy", np.zeros(7))
+    np.save(folder / "objects.npy", np.array([None] * 7), allow_pickle=True)
+    np.save(folder / "infinite.npy", np.full(7, np.inf, np.float32))
+    (folder / "text.npy").write_text("0 0 0 0 0 0 0")
+    (folder / "empty.npy").touch()
+
+
+@pytest.mark.parametrize(
+    ("method", "file", "said"),
+    [
+        ("fedips", "none.npy", "logging_policy: cannot read none.npy: No such file"),
+        ("fedips", ".", "logging_policy: cannot read .: Is a directory"),
+        ("fedips", "short.npy", "short.npy holds float32 values of shape (6,); expected one float32 weight for each"),
+        ("fedavg", "double.npy", "double.npy holds float64 values of shape (7,); expected one float32 weight for each"),
+        ("fedips", "objects.npy", "objects.npy is not a .npy file, as `foltr models export` writes them"),
+        ("fedips", "text.npy", "text.npy is not a .npy file, as `foltr models export` writes them"),
+        ("fedips", "empty.npy", "empty.npy is not a .npy file, as `foltr models export` writes them"),
+        ("fedavg", "infinite.npy", "fedavg: logging_policy: its weights must be finite numbers"),
+        ("fpdgd", "fits.npy", "logging_policy: fpdgd shows the lists of the model it learns; another ranker's are"),
+    ],
+)
+def test_a_logging_policy_that_cannot_be_one_is_one_line(method, file, said, tmp_path):
+    """Which file, what is in it, and what was expected."""
+    _policy_files(tmp_path)
+    options = ("--method", method, "--features", "7", "--logging-policy", file)
+    done = foltr("federator", "run", "--allow-unsigned", *options, cwd=tmp_path)
+    assert done.returncode == 2
+    # Before it, the warning that nothing is signed.
+    assert said in done.stderr.strip().splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_buffered_pacing_would_shrink_the_papers_noise(tmp_path):
+    """fpdgd-paper is refused a buffer, in one line."""
+    options = ("--method", "fpdgd-paper", "--pacing", "buffered")
+    done = foltr("federator", "run", "--allow-unsigned", *options, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "pacing: fpdgd-paper needs deadline" in done.stderr
+
+
+async def _shown(broker, features):
+    """What a device of federation `second` shows for these candidates."""
+    async with EdgeClient(broker, federation="second", client_id="device-1", store=":memory:", seed=1) as client:
+        await client.next_round(after=0, timeout_s=30)
+        return client.rank(features).ranking
+
+
+def test_a_model_of_one_federation_shows_the_lists_of_another(tmp_path):
+    """It is exported, named to the federator of the other, and the devices there rank by it."""
+    db = f"sqlite:///{tmp_path}/demo.sqlite"
+    options = ("--data", "synthetic", "--clients", "2", "--rounds", "2")
+    assert foltr("demo", *options, "--db", db, cwd=tmp_path).returncode == 0
+    assert foltr("models", "export", "--db", db, "--out", "policy.npy", cwd=tmp_path).returncode == 0
+    policy = np.load(tmp_path / "policy.npy")
+    assert (policy != 0).any()
+    features = np.random.default_rng(3).random((30, len(policy)), np.float32)
+    with embedded_broker() as address:
+        options = ("--method", "fedips", "--features", str(len(policy)), "--federation", "second")
+        named = {"FOLTR_LOGGING_POLICY": "policy.npy", "FOLTR_ALLOW_UNSIGNED": "true"}
+        federator = start("federator", "run", *options, "--db", db, "--broker", str(address), cwd=tmp_path, **named)
+        try:
+            shown = asyncio.run(_shown(str(address), features))
+        finally:
+            code, output = stop(federator)
+    assert code == 0, output
+    np.testing.assert_array_equal(shown, rank_by_score(score(policy, features), len(shown)))

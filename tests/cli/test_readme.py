@@ -87,6 +87,10 @@ def query(database: str, sql: str) -> list[tuple]:
         connection.close()
 
 
+# The other commands have two words.
+SINGLE_WORDS = ("demo", "doctor", "enrol", "methods", "reproduce", "revoke", "simulate", "sweep")
+
+
 def test_every_foltr_command_in_the_documents_exists():
     """Each ``foltr …`` in a code block is a command, and each of its flags is in that command's help."""
     helps: dict[tuple[str, ...], str] = {}
@@ -96,7 +100,7 @@ def test_every_foltr_command_in_the_documents_exists():
             if not line.startswith("foltr "):
                 continue
             words = shlex.split(line, comments=True)[1:]
-            command = tuple(words[:1]) if words[0] in ("demo", "doctor", "enrol", "revoke") else tuple(words[:2])
+            command = tuple(words[:1]) if words[0] in SINGLE_WORDS else tuple(words[:2])
             if command not in helps:
                 helps[command] = foltr(*command, "--help").stdout
             assert "Usage" in helps[command], line

@@ -24,6 +24,19 @@ def test_wrong_settings_are_one_line(tmp_path):
         assert len(done.stderr.strip().splitlines()) == 1
 
 
+def test_a_file_in_place_of_the_folder_is_one_line(tmp_path):
+    """Told before the first run: OUT, the kept runs or the report's place is a file."""
+    for name in ("out", "runs", "thesis-3.9"):
+        out = tmp_path / name if name == "out" else tmp_path / f"with-{name}"
+        taken = out if name == "out" else out / name
+        taken.parent.mkdir(exist_ok=True)
+        taken.write_text("")
+        done = foltr("reproduce", "thesis-3.9", "--data", "synthetic", "--out", str(out))
+        assert done.returncode == 2
+        assert f"{taken} is a file; expected a folder" in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+
+
 def test_a_folder_without_data_is_one_line(tmp_path):
     """Exit code 1 and the folder's name."""
     done = foltr("reproduce", "thesis-3.9", "--data", str(tmp_path), "--out", str(tmp_path / "out"))

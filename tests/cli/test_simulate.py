@@ -12,7 +12,7 @@ import pytest
 from cli.commands import FOLTR, environment, foltr
 from cli.test_readme import blocks
 
-from foltr.cli import main
+from foltr.cli import main, simulate
 from foltr.methods.registry import METHOD_NAMES
 from foltr.simulation.config import ALL_METHODS
 
@@ -79,15 +79,63 @@ def test_the_result_is_that_of_its_configuration(here, monkeypatch, capsys):
         (["--resume"], "--checkpoint"),
         (["--json", "no/where.json"], "there is no folder no"),
         (["--out", "rows.txt"], ".parquet or .csv"),
+        (["--json", "folder.csv"], "--json: folder.csv: this is a folder"),
+        (["--checkpoint", "folder.csv"], "--checkpoint: folder.csv: this is a folder"),
+        (["--out", "folder.csv"], "folder.csv: this is a folder"),
+        (["--clicks", "fedips-500"], "allowed is a gamma from 0 to 4"),
+        (["--data", "synthetic-intents"], "add --population type1"),
+        (["--population", "type1"], "--data synthetic-intents or a folder with 1.txt to 4.txt"),
+        (["--method", "lambdarank", "--participants", "2"], "participants: lambdarank"),
     ],
 )
-def test_wrong_settings_are_one_line(monkeypatch, capsys, words, told):
-    """Exit code 2 and what is allowed."""
+def test_wrong_settings_are_one_line(here, monkeypatch, capsys, words, told):
+    """Exit code 2 and what is allowed, before the first round."""
+    (here / "folder.csv").mkdir()
     code, printed = command(monkeypatch, capsys, "simulate", *SMALL, *words)
     assert code == 2, printed
     (line,) = [line for line in printed.splitlines() if line.startswith("error:")]
     assert told in line
     assert "Traceback" not in printed
+    assert "round 0" not in printed
+
+
+def test_a_folder_without_permission_is_one_line(here, monkeypatch, capsys):
+    """Before the first round, whoever runs the tests."""
+    monkeypatch.setattr("os.access", lambda path, _mode: path != here)
+    for option in ("--json", "--checkpoint", "--out"):
+        code, printed = command(monkeypatch, capsys, "simulate", *SMALL, option, "new.csv")
+        assert (code, "no permission" in printed, "round 0" in printed) == (2, True, False), printed
+
+
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        (["--json", "gone/r.json"], "on standard output"),
+        (["--out", "gone/r.csv"], "on standard output"),
+        (["--json", "gone/r.json", "--out", "gone/r.csv"], "on standard output"),
+        (["--json", "r.json", "--out", "gone/r.csv"], "in the other file"),
+    ],
+)
+def test_a_result_that_cannot_be_written_is_not_lost(here, monkeypatch, capsys, options, where):
+    """The folder went away during the run: one line, and the result as JSON on standard output or in the other file."""
+    (here / "gone").mkdir()
+    finished = simulate._run
+
+    def run(*arguments):
+        result = finished(*arguments)
+        (here / "gone").rmdir()
+        return result
+
+    monkeypatch.setattr(simulate, "_run", run)
+    monkeypatch.setattr(sys, "argv", ["foltr", "simulate", *SMALL, *options])
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    printed = capsys.readouterr()
+    assert ended.value.code == 2
+    (line,) = printed.err.splitlines()
+    assert where in line
+    kept = (here / "r.json").read_text() if "r.json" in options else printed.out[printed.out.index("\n{") :]
+    assert json.loads(kept)["config"]["rounds"] == 3
 
 
 def test_wrong_data_is_one_line(here, monkeypatch, capsys):
@@ -148,14 +196,46 @@ def test_a_sweep_is_its_simulations(here, monkeypatch, capsys):
         (["--seeds", "x"], "seed:"),
         (["--backend", "spark"], "known are loky, dask, ray"),
         (["--scheduler", "tcp://127.0.0.1:1"], "--backend dask"),
+        (["--vary", "parameters.foo=1"], "foo: there is nothing of this name to vary; fields are"),
+        (["--vary", "data.foo=1"], "data.foo: there is nothing of this name to vary"),
+        (["--vary", "seed=3,4", "--seeds", "1"], "--vary seed: use --seeds 3,4"),
+        (["--folds", "1", "--vary", "fold=2"], "--vary fold: use --folds 2"),
+        (["--vary", "method=fpdgd", "--vary", "method=pdgd"], "--vary method=VALUE,VALUE with all values"),
+        (["--vary", "rounds=1,2"], "--rounds says one value"),
+        (["--set", "learning_rate=1", "--vary", "learning-rate=0.1,1"], "--set learning_rate says one value"),
+        (["--set", "foo=1"], "foo: fpdgd has no such parameter"),
+        (["--vary", "clicks=prefect,fedips-500"], "unknown click model 'prefect'"),
+        (["--data", "synthetic-intents"], "add --population type1"),
+        (["--out", "folder.csv"], "folder.csv: this is a folder"),
+        (["--out", "taken.csv"], "taken.csv.runs is a file; expected a folder"),
     ],
 )
-def test_wrong_sweeps_are_one_line(monkeypatch, capsys, words, told):
-    """Exit code 2, or for a parameter that no method has the error of its runs."""
-    code, printed = command(monkeypatch, capsys, "sweep", *SMALL, *words, "--out", "sweep.csv")
-    assert code in {1, 2}, printed
-    assert told in printed
-    assert "Traceback" not in printed
+def test_wrong_sweeps_are_one_line(here, monkeypatch, capsys, words, told):
+    """Exit code 2 and what to do instead, before the first run."""
+    (here / "folder.csv").mkdir()
+    (here / "taken.csv.runs").write_text("")
+    code, printed = command(monkeypatch, capsys, "sweep", *SMALL, "--out", "sweep.csv", *words)
+    assert code == 2, printed
+    (line,) = [line for line in printed.splitlines() if line.startswith("error:")]
+    assert told in line
+    assert "run 1/" not in printed
+
+
+def test_a_table_that_cannot_be_written_keeps_the_runs(here, monkeypatch, capsys):
+    """One line that says where they are; the same command then only writes."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    words = ("sweep", *SMALL, "--out", "s.csv")
+    with monkeypatch.context() as patched:
+        patched.setattr("foltr.simulation.tables._write", fail)
+        code, printed = command(patched, capsys, *words)
+    assert code == 2
+    assert "s.csv: the rows cannot be written: No space left on device; the runs are kept in s.csv.runs" in printed
+    monkeypatch.setattr("foltr.simulation.sweep.run_config", fail)
+    assert command(monkeypatch, capsys, *words)[0] == 0
+    assert (here / "s.csv").is_file()
 
 
 @pytest.mark.slow

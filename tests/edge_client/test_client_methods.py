@@ -151,7 +151,7 @@ async def test_a_device_without_a_seed_keeps_its_perturbation(mqtt_broker, path,
                 client.record_clicks(serp, [0])
         async with device(mqtt_broker, path, learner=None, seed=None):
             assert (await federator.update()).n_interactions == N_INTERACTIONS
-    plus, minus = sent[: N_INTERACTIONS // 2], sent[N_INTERACTIONS // 2 :]
+    plus, minus = sent[::2], sent[1::2]
     assert (len(set(plus)), len(set(minus))) == (1, 1)
     assert plus[0] != minus[0]
 

@@ -90,6 +90,15 @@ def test_who_showed_a_list_is_kept(path):
     assert shown_by == [(-1, 7), (0, None)]
 
 
+def test_what_was_refused_for_good_leaves_no_trace(store):
+    """The local state of a discarded update does not become the device's own."""
+    (first,) = add(store, "a")
+    store.put_update(PendingUpdate("u", 1, b"bytes", b"state"), [first.id])
+    store.remove_update("u", keep_interactions=False, counted=False)
+    assert store.local_state() is None
+    assert waiting_ids(store) == []
+
+
 def test_a_privatised_metric_is_sent_once(store):
     """What a variant earned is not given back with a refused update: fresh noise would tell more of it."""
     earned = store.add_interaction("a", FEATURES, RANKING, CLICKS, 1, 7)

@@ -21,6 +21,7 @@ from foltr.messages import (
     unpack_vector,
 )
 from foltr.methods.registry import initial_weights
+from foltr.streams import first_model_rng
 from storage.federations import get_federation
 from storage.models import list_models
 from storage.queries import list_rounds
@@ -135,7 +136,7 @@ async def test_what_fedper_does_not_share_stays_as_it_was_announced(serve, unsig
     """The first weights are drawn from the plan's seed; a round moves the hidden layer and nothing else."""
     training = FedPerTraining()
     served = await serve(TWO, n_features=N_FEATURES, training=training, ranker=NEURAL, seed=7)
-    first = initial_weights(training, NEURAL, np.random.default_rng(7))
+    first = initial_weights(training, NEURAL, first_model_rng(7))
     assert await models_of(served) == [(first.tobytes(), None)]
     devices = [unsigned("alice"), unsigned("bob")]
     await served.join(devices)

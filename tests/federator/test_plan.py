@@ -12,6 +12,7 @@ from foltr.messages import (
     EvolutionTraining,
     FedIpsTraining,
     FedPerTraining,
+    FpdgdPaperTraining,
     LinearRankerSpec,
     NeuralRankerSpec,
     PdgdTraining,
@@ -142,3 +143,12 @@ def test_a_plan_does_not_change():
     plan = FederationPlan("mail", n_features=1)
     with pytest.raises(FrozenInstanceError):
         plan.n_features = 2
+
+
+def test_the_papers_noise_does_not_go_with_a_buffer():
+    """A staleness discount would shrink the noise with the update."""
+    training = FpdgdPaperTraining(n_clients=3)
+    policy = RoundPolicy(1, 3, 0, 10, pacing=Pacing.BUFFERED)
+    with pytest.raises(SettingsError, match="fpdgd-paper needs deadline"):
+        FederationPlan("mail", 4, policy, training)
+    FederationPlan("mail", 4, RoundPolicy(1, 3, 0, 10), training)

@@ -31,7 +31,7 @@ def test_a_folder_is_read_in_its_published_layout(tmp_path: Path, monkeypatch: p
     assert load_data(str(tmp_path), seed=1).train.query_ids.tolist() == [1]
 
 
-@pytest.mark.parametrize("name", ["synthetic", "synthetic-nonlinear", "mslr-sample"])
+@pytest.mark.parametrize("name", ["synthetic", "synthetic-nonlinear", "synthetic-large", "mslr-sample"])
 def test_only_a_folder_has_folds(name: str):
     """A fold of anything else is a mistake."""
     with pytest.raises(SettingsError, match="fold 2: only a folder has folds"):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from foltr.streams import client_streams
+from foltr.streams import client_streams, first_model_rng
 
 
 def test_a_client_is_the_same_everywhere():
@@ -34,3 +34,11 @@ def test_a_block_of_draws_is_the_same_stream():
     blocks = client_streams(1, "device-001").user.random((4, 22))
     one_by_one = client_streams(1, "device-001").user
     np.testing.assert_array_equal(blocks, [one_by_one.random(22) for _ in range(4)])
+
+
+def test_the_first_model_has_a_stream_of_its_own():
+    """It follows from the seed, is not what generated data are drawn from, and without a seed nobody knows it."""
+    drawn = first_model_rng(7).random()
+    assert drawn == first_model_rng(7).random() != first_model_rng(8).random()
+    assert drawn != np.random.default_rng(7).random()
+    assert first_model_rng(None).random() != first_model_rng(None).random()

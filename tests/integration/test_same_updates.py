@@ -18,6 +18,7 @@ from foltr.simulation.crowd import Crowd
 from foltr.simulation.population import client_name, iid_population
 from foltr.simulation.runners import ReferenceRunner
 from foltr.sources import LoadedData
+from foltr.streams import first_model_rng
 from foltr.synthetic import split_queries, synthetic_dataset
 from storage.models import list_models
 from storage.rounds import stream_updates
@@ -67,7 +68,7 @@ def simulated(data, training, ranker, clicks, blocks):
     crowd = Crowd(population, SEED, training.serp_length)
     runner = block_runner(population, crowd, training, ranker) if blocks else None
     runner = runner or ReferenceRunner(population, crowd, training, ranker)
-    model, state = initial_weights(training, ranker, np.random.default_rng(SEED)), None
+    model, state = initial_weights(training, ranker, first_model_rng(SEED)), None
     rounds, models = [], [model]
     for version in range(N_ROUNDS):
         recorded = _Recorded(make_aggregation(training, ranker))

@@ -114,7 +114,7 @@ class TinyStore:
     def pending_update(self) -> PendingUpdate | None:
         return self._pending
 
-    def remove_update(self, update_id: str, *, keep_interactions: bool) -> None:
+    def remove_update(self, update_id: str, *, keep_interactions: bool, counted: bool = True) -> None:  # noqa: ARG002
         self._write()
         if self._pending is not None and self._pending.update_id == update_id:
             self._pending = None

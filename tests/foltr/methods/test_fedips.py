@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from methods_of import LINEAR, see
 
+from foltr.errors import DataError
 from foltr.interactions import Interaction
 from foltr.ips import ips_step
 from foltr.messages import pack_vector, unpack_vector
@@ -73,6 +74,65 @@ def test_lists_are_those_of_the_logging_policy(rng, policy, shown_by):
     ranking, variant = device.rank(features, 10, rng)
     np.testing.assert_array_equal(ranking, rank_by_score(score(shown_by, features), 10))
     assert variant == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "own", "serp_length", "learned"),
+    [
+        ("fedips", [1.0, 0.5, 0.25], 5, [1.0, 0.5, 0.25]),
+        ("fedips", [1.0, 0.9, 0.8, 0.7, 0.6], 2, [1.0, 0.9]),
+        ("fedips", None, 3, [1.0, 1 / 2, 1 / 3]),
+        ("fedavg", [1.0, 0.5], 3, [1.0, 1.0, 1.0]),
+    ],
+)
+def test_clicks_below_the_last_known_position_are_not_learned(rng, method, own, serp_length, learned):
+    """Those above it are, from all candidates, however long the list was."""
+    own = None if own is None else np.array(own)
+    features = rng.random((12, 6)).astype(np.float32)
+    shown = Interaction(0, features, np.arange(5), np.array([True, False, True, False, True]))
+    _, device = device_of(method, own, serp_length=serp_length)
+    device.learn(shown, rng)
+    k = len(learned)
+    cut = Interaction(0, features, shown.ranking[:k], shown.clicks[:k])
+    np.testing.assert_array_equal(delta_of(device, rng), expected(cut, np.array(learned)))
+    assert (delta_of(device, rng) != 0).any()
+
+
+def test_a_click_that_no_update_could_hold_is_not_learned(rng, interaction):
+    """An application's own propensity may be next to nothing: that list goes, the others stay."""
+    _, device = device_of(own_propensities=np.array([1.0, 0.5, 1e-9, 0.25, 0.2]))
+    device.learn(Interaction(0, interaction.features, interaction.ranking[:2], interaction.clicks[:2]), rng)
+    learned = delta_of(device, rng)
+    with pytest.raises(DataError, match="moved a weight by more than"):
+        device.learn(interaction, rng)
+    assert (learned != 0).any()
+    np.testing.assert_array_equal(delta_of(device, rng), learned)
+
+
+def test_estimates_are_made_of_the_positions_they_are_kept_for(rng):
+    """A list longer than ``serp_length`` teaches what its first positions do."""
+    base = np.concatenate([BASE, np.zeros(7, np.float32)])
+    features = rng.random((12, 6)).astype(np.float32)
+    ranking, clicks = np.arange(8), np.array([False, True, False, False, True, True, False, True])
+    _, of_all = device_of_estimated(base)
+    of_all.learn(Interaction(0, features, ranking, clicks), rng)
+    training, of_first = device_of_estimated(base)
+    k = training.serp_length
+    of_first.learn(Interaction(0, features, ranking[:k], clicks[:k]), rng)
+    np.testing.assert_array_equal(delta_of(of_all, rng), delta_of(of_first, rng))
+    assert of_all.local_state() == of_first.local_state()
+    assert (delta_of(of_all, rng)[:6] != 0).any()
+
+
+def test_what_is_announced_weighs_ten_lists(rng):
+    """A click shows that its position was examined; thirty such lists outweigh the announced 1/5 three to one."""
+    training, device = device_of_estimated(np.concatenate([BASE, np.zeros(7, np.float32)]))
+    k = training.serp_length
+    for i in range(30):
+        features = rng.random((12, 6)).astype(np.float32)
+        device.learn(Interaction(i, features, np.arange(k), np.ones(k, np.bool_)), rng)
+    counts = np.frombuffer(device.local_state()).reshape(2, k)
+    np.testing.assert_allclose(propensities_of(counts), (10 / np.arange(1, k + 1) + 30) / 40)
 
 
 def test_estimates_stay_on_the_device_and_go_on(rng):

@@ -24,8 +24,8 @@ def device_of(training, version=3, seed=99):
     return make_device(training, LINEAR, BASE, version, DeviceContext(seed))
 
 
-@pytest.mark.parametrize(("interactions", "signs"), [(4, [1, 1, -1, -1]), (5, [1, 1, 1, -1, -1])])
-def test_half_of_the_lists_are_shown_under_the_negative(rng, interactions, signs):
+@pytest.mark.parametrize(("interactions", "signs"), [(4, [1, -1, 1, -1]), (5, [1, -1, 1, -1, 1])])
+def test_every_other_list_is_shown_under_the_negative(rng, interactions, signs):
     """Antithetic: each list is the best one under the perturbation or its negative, and says which."""
     training = es(interactions)
     device = device_of(training)
@@ -87,11 +87,33 @@ def test_nothing_is_sent_before_both_sides_were_shown(rng):
     """Half an antithetic pair is no estimate."""
     training = es(4)
     device = device_of(training)
-    see(device, training, rng, base_version=3, n=2)
+    see(device, training, rng, base_version=3, n=1)
     with pytest.raises(DataError):
         device.body(rng)
     see(device, training, rng, base_version=3, n=1)
     device.body(rng)
+
+
+def test_late_clicks_do_not_stop_it(rng):
+    """Lists that were all shown before any click, or whose clicks never came, leave room for the other sign's."""
+    training = es(4)
+    device = device_of(training)
+    features = rng.random((20, 6)).astype(np.float32)
+    shown = [device.rank(features, 10, rng) for _ in range(9)]
+    learned = []
+    for i, (ranking, variant) in enumerate(shown):
+        if i in (1, 3, 5):  # closed without a record
+            continue
+        try:
+            device.learn(Interaction(i, features, ranking, np.ones(10, np.bool_), variant, 3), rng)
+            learned.append(variant)
+        except DataError:
+            assert learned.count(variant) == 2, "only a sign that is full is refused"
+    assert sorted(learned) == [-1, 1, 1]
+    ranking, variant = device.rank(features, 10, rng)
+    assert variant == -1
+    device.learn(Interaction(9, features, ranking, np.ones(10, np.bool_), variant, 3), rng)
+    assert device.body(rng).minus == 1.0
 
 
 def test_a_restarted_device_shows_the_same_perturbation():
@@ -136,11 +158,18 @@ def test_it_climbs_in_the_mean(rng):
     assert (np.sign(step) == np.sign(direction)).all()
 
 
-@pytest.mark.parametrize("body", [DenseDelta(dim=6, values=pack_vector([0.0] * 6)), EvolutionPair(seed=1, plus=0.5)])
-def test_other_updates_are_refused(body):
-    """Neither a difference of weights nor half a pair gets into the gradient."""
+def test_other_updates_are_refused():
+    """A difference of weights is no part of the gradient."""
     with pytest.raises(DataError):
-        make_aggregation(es(), LINEAR).add(body, 4)
+        make_aggregation(es(), LINEAR).add(DenseDelta(dim=6, values=pack_vector([0.0] * 6)), 4)
+
+
+def test_what_was_stored_under_other_settings_still_counts():
+    """A round that was opened with mirrored pairs, and is closed without, has its model all the same."""
+    aggregation = make_aggregation(es(antithetic=False), LINEAR)
+    aggregation.add(EvolutionPair(seed=1, plus=0.5, minus=0.1), 4)
+    aggregation.add(EvolutionPair(seed=2, plus=0.5), 4)
+    assert np.isfinite(aggregation.finish(BASE, None)[0]).all()
 
 
 def test_a_state_of_another_model_is_refused():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from methods_of import LINEAR, NEURAL, RANKERS, see
 
+from foltr.errors import DataError
 from foltr.interactions import Interaction
 from foltr.messages import DenseDelta, PartDelta, unpack_vector
 from foltr.methods.base import DeviceContext, scores_of
@@ -116,3 +117,16 @@ def test_the_papers_noise_is_on_what_is_sent_only(rng):
         sent, (clip_weights(exact, 0.2) + noise - model.astype(np.float64)).astype(np.float32)
     )
     np.testing.assert_array_equal(device.weights, exact)
+    assert device.rank(rng.random((12, 6)).astype(np.float32), 4, rng)[1] != 0, "its clicks are sent once"
+
+
+def test_a_list_that_would_spoil_the_update_is_not_learned(rng, interactions):
+    """The federator refuses a weight that moves by more than a million; only the list at fault goes."""
+    _, device = device_of("fpdgd", LINEAR, np.zeros(6, np.float32))
+    before = device.weights.copy()
+    huge = Interaction(9, np.eye(12, 6, dtype=np.float32) * 1e9, np.arange(5), interactions[0].clicks)
+    with pytest.raises(DataError, match="features should be in"):
+        device.learn(huge, rng)
+    np.testing.assert_array_equal(device.weights, before)
+    device.learn(interactions[0], rng)
+    assert (device.weights != before).any()

@@ -46,6 +46,8 @@ def test_text_becomes_numbers():
         ("fedprox", {"mu": "much"}, "fedprox: mu: "),
         ("fedprox", {"mu": -1}, "fedprox: mu: "),
         ("fpdgd-paper", {}, "fpdgd-paper: n_clients: "),
+        ("fedips", {"logging_policy": "abcd"}, "logging_policy: give a file"),
+        ("fedavg", {"logging_policy": 1.0}, "logging_policy: give a file"),
     ],
 )
 def test_wrong_settings_are_named(method, parameters, said):
@@ -66,12 +68,55 @@ def test_wrong_settings_are_named(method, parameters, said):
         ("foltr-es", {"keep_probability": 0.05}, 4, LINEAR, "must be above 1/11"),
         ("fedips", {"propensities": "estimated", "position_bias": 0}, 5, LINEAR, "position_bias must be above 0"),
         ("fedips", {"logging_policy": pack_vector([1.0])}, 5, LINEAR, "1 weights; the ranker has 6"),
+        ("fedips", {"logging_policy": b"12345"}, 5, LINEAR, "1.25 weights; the ranker has 6"),
+        ("fedips", {"logging_policy": pack_vector([np.nan] * 6)}, 5, LINEAR, "must be finite numbers"),
+        ("fedavg", {"logging_policy": pack_vector([np.inf] * 6)}, 5, LINEAR, "must be finite numbers"),
+        ("fedavg", {"logging_policy": pack_vector([1e38] * 6)}, 5, LINEAR, "finite float32 scores"),
+        ("fpdgd-paper", {"n_clients": 3, "epsilon": 1e-6}, 5, LINEAR, r"\* \(1 \+ 80 / epsilon\) is at most that"),
+        ("fpdgd-paper", {"n_clients": 3, "sensitivity": 1e6}, 5, LINEAR, "an update 1.88e.07, and one holds 1e.06"),
+        ("fpdgd-paper", {"n_clients": 3, "epsilon": 5e-324}, 5, LINEAR, "their noise could make a weight"),
+        ("fedips", {"propensities": "estimated", "position_bias": 1e-17}, 5, LINEAR, "1e-17 is too near 0.* to 10"),
+        ("fedips", {"position_bias": 10, "serp_length": 100}, 5, LINEAR, "learning_rate: .* 1e-20, .* at most 1e-17"),
+        ("fedips", {"position_bias": 2, "learning_rate": 100}, 5, LINEAR, "smallest propensity .* at most 40$"),
+        (
+            "fedips",
+            {"propensities": "estimated", "learning_rate": 100},
+            5,
+            LINEAR,
+            "propensity .*, 0.05, .* at most 50$",
+        ),
+        ("fedprox", {"mu": 10.1}, 5, LINEAR, "overshoot the global model; with this learning_rate mu is at most 10$"),
+        ("fedprox", {"mu": 1, "learning_rate": 2}, 5, NEURAL, "learning_rate \\* mu is 2.* at most 0.5$"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_words(method, parameters, interactions, ranker, said):
     """A federation is not started with a method that cannot work."""
-    with pytest.raises(SettingsError, match=said):
+    with pytest.raises(SettingsError, match=said) as caught:
         check_method(training_for(method, parameters, interactions), ranker)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [
+        ("fedprox", {"mu": 10}),
+        ("fedprox", {"mu": 10 / 3, "learning_rate": 0.3}),
+        ("fpdgd-paper", {"n_clients": 1, "sensitivity": 5.0, "epsilon": 5e-4}),
+        ("fedips", {"position_bias": 2, "learning_rate": 40}),
+        ("fedips", {"propensities": "estimated", "position_bias": 1e-9}),
+        ("fedips", {"propensities": "estimated", "position_bias": 10, "serp_length": 1000}),
+        ("fedavg", {"learning_rate": 100}),
+        ("fedavg", {"logging_policy": pack_vector([3e37] * 6)}),
+    ],
+)
+def test_an_update_with_extreme_settings_can_be_sent(method, parameters, rng):
+    """What the check lets through at its edge is accepted by the federator's own check of updates."""
+    training = training_for(method, parameters, 5)
+    model = initial_weights(training, LINEAR, rng)
+    for seed in range(20):
+        device = make_device(training, LINEAR, model, 1, DeviceContext(seed))
+        see(device, training, rng)
+        check_body(device.body(rng), body_spec(training, LINEAR))
 
 
 @pytest.mark.parametrize(("kind", "hidden"), [("tree", 64), ("neural", 0), ("neural", 10**7)])

@@ -85,11 +85,11 @@ def test_a_run_that_fails_is_told(tmp_path):
 
     def broken(_scale, _data):
         good = SimulationConfig(clients=2, interactions=2, rounds=2)
-        bad = good.changed(clicks="nobody")
+        bad = good.changed(population="type2")
         return [Variant({"method": "good"}, good), Variant({"method": "bad"}, bad)]
 
     experiment = Experiment("broken", "t", "s", "x", broken, {"quick": 1, "full": 1})
-    with pytest.raises(FoltrError, match=r"1 of 2 runs failed, first bad, seed 1: .*nobody"):
+    with pytest.raises(FoltrError, match=r"1 of 2 runs failed, first bad, seed 1: .*multiple of 5"):
         reproduce(experiment, "synthetic", tmp_path)
     assert len(list((tmp_path / "runs").glob("*.json"))) >= 1
 

@@ -12,6 +12,7 @@ from foltr.simulation.config import (
     SIMULATOR_METHODS,
     SimulationConfig,
     check_config,
+    check_data_name,
     differences,
     resolve,
     simulated_parameters_of,
@@ -69,6 +70,10 @@ def test_quantities_are_the_bounds_of_an_update():
         ({"method": "lambdarank", "parameters": {"mu": 1}}, "lambdarank has no such parameter"),
         ({"method": "lambdarank", "parameters": {"learning_rate": 0}}, "not a number above 0"),
         ({"method": "lambdarank", "ranker": "neural"}, "choose ranker = linear"),
+        ({"method": "lambdarank", "participants": 3}, "participants: lambdarank .* leave it out"),
+        ({"clicks": "prefect"}, "unknown click model 'prefect'"),
+        ({"clicks": "fedips-500"}, "fedips-500: allowed is a gamma from 0 to 4 with lists of 10"),
+        ({"clicks": "fedips-2", "parameters": {"serp_length": 200}}, "from 0 to 1.73 with lists of 200"),
         ({"method": "fedper"}, "choose ranker = neural"),
         ({"participants": 11}, "11 of 10 clients"),
         ({"clicks_per_round": 3}, "fedips and fedavg, not fpdgd"),
@@ -87,6 +92,28 @@ def test_contradictions_are_one_line(values, words):
     with pytest.raises(SettingsError, match=words) as refused:
         check_config(config)
     assert "\n" not in str(refused.value)
+
+
+def test_the_steepest_gamma_that_is_allowed():
+    """The bound is on the last document shown: the shorter the list, the steeper; of one document any."""
+    for clicks, serp_length in (("fedips-4", 10), ("fedips-5.7", 5), ("fedips-500", 1)):
+        check_config(SimulationConfig(clicks=clicks, parameters={"serp_length": serp_length}))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"data": "synthetic-intents"}, "add --population type1"),
+        ({"population": "type1"}, "needs intents: --data synthetic-intents or a folder with 1.txt to 4.txt"),
+        ({"population": "type1-iid", "data": "mslr-sample"}, "type1-iid needs intents"),
+    ],
+)
+def test_data_that_does_not_go_with_the_population(values, words):
+    """One line with the option that is missing; what fits passes."""
+    with pytest.raises(SettingsError, match=words):
+        check_data_name(SimulationConfig.read(values))
+    check_data_name(SimulationConfig())
+    check_data_name(SimulationConfig(data="synthetic-intents", population="type1+type4"))
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,21 @@ import numpy as np
 import pytest
 from simulated import config, data, population, simulated
 
+from foltr.cli.simulate import _run
+from foltr.datasets import select_queries
 from foltr.errors import DataError, SettingsError
 from foltr.intents import synthetic_intents
-from foltr.methods.registry import METHOD_NAMES
+from foltr.lambdarank import logging_policy
+from foltr.methods.registry import METHOD_NAMES, initial_weights
 from foltr.metrics import mean_ndcg_at_k, online_performance
-from foltr.simulation.config import SIMULATOR_METHODS
+from foltr.simulation.checkpoint import CheckpointPlan
+from foltr.simulation.config import SIMULATOR_METHODS, resolve
 from foltr.simulation.engine import run
-from foltr.simulation.learners import participants_of
+from foltr.simulation.learners import Federation, participants_of
 from foltr.simulation.loading import load_experiment, population_for
-from foltr.simulation.partitions import intent_population, split_shared
-from foltr.simulation.population import iid_population
+from foltr.simulation.partitions import intent_population, label_skew_population
+from foltr.simulation.population import Population, iid_population
+from foltr.streams import first_model_rng
 
 
 def everything(method: str) -> dict[str, object]:
@@ -103,16 +108,14 @@ def test_personal_rankers_are_evaluated_on_their_own_tests():
     assert alone.final_ndcg > alone.ndcg_at_10_global[-1][1]
 
 
-def test_warm_up_trains_the_first_model():
-    """Data sharing: the first model is better than none, and is learned from the common data only."""
-    train, test = data()
-    rest, shared = split_shared(np.random.default_rng(1), train, 0.5)
-    of = config(shared_fraction=0.5, warm_up_interactions=200, rounds=1)
-    people = dataclasses.replace(iid_population(rest, test, 5, ("perfect",), 4), warm_up=shared)
-    warm, cold = run(of, people), run(of.changed(warm_up_interactions=0), people)
-    assert warm.ndcg_at_10[0][1] > cold.ndcg_at_10[0][1]
-    with pytest.raises(SettingsError, match="no shared data"):
-        run(of, dataclasses.replace(people, warm_up=None))
+def test_the_first_model_has_a_stream_of_its_own():
+    """A neural ranker begins with other numbers than those that generated data are made of."""
+    of = config(ranker="neural", hidden=3, method="local")
+    training, ranker = resolve(of, 8)
+    # Clients who learn alone share the first model and nothing else.
+    first = simulated(of).weights
+    assert np.array_equal(first, initial_weights(training, ranker, first_model_rng(of.seed)))
+    assert not np.array_equal(first, initial_weights(training, ranker, np.random.default_rng(of.seed)))
 
 
 def test_a_logging_policy_shows_the_lists():
@@ -124,6 +127,56 @@ def test_a_logging_policy_shows_the_lists():
     assert not np.array_equal(one.weights, other.weights)
 
 
+LOGGED = {"method": "fedips", "logging_fraction": 0.5, "clients": 5, "rounds": 1}
+
+
+def policies_of(monkeypatch) -> list:
+    """What logging policies are trained on from now on."""
+    trained = []
+
+    def remembered(dataset, rng, fraction):
+        trained.append(dataset)
+        return logging_policy(dataset, rng, fraction)
+
+    monkeypatch.setattr("foltr.simulation.engine.logging_policy", remembered)
+    return trained
+
+
+def test_a_logging_policy_knows_the_whole_training_set(monkeypatch):
+    """The data that are passed, else the only data set there is; not one client's labels or parts of queries."""
+    trained = policies_of(monkeypatch)
+    train, test = data()
+    of = config(**LOGGED)
+    run(of, population(of))
+    halves = (select_queries(train, np.arange(10)), select_queries(train, np.arange(10, 20)))
+    clients = [
+        dataclasses.replace(client, dataset=i % 2, queries=np.arange(10))
+        for i, client in enumerate(population(of).clients)
+    ]
+    apart = Population(halves, tuple(clients), (test,), "halves")
+    run(of, apart, logging_data=train)
+    assert [dataset.relevance.tolist() for dataset in trained] == [train.relevance.tolist()] * 2
+    dealt = label_skew_population(np.random.default_rng(1), train, test, 1, 5, ("perfect",), 4, 5)
+    for people in (apart, dealt):
+        with pytest.raises(SettingsError, match="pass the training set it was made from as logging_data"):
+            run(of, people)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"data": "synthetic-intents", "population": "type1", "clients": 4},
+        {"population": "type2", "shared_fraction": 0.2},
+    ],
+)
+def test_the_command_trains_the_logging_policy_before_data_is_shared_out(monkeypatch, values):
+    """Merged labels for intents; every query, with all of its documents, where labels are dealt out or data shared."""
+    trained = policies_of(monkeypatch)
+    of = config(**{**LOGGED, **values})
+    assert _run(of, None).interactions > 0
+    assert [dataset is load_experiment(of).train for dataset in trained] == [True]
+
+
 def test_bytes_are_those_of_the_bodies():
     """Up: what an update body holds; down: the model. The simulator's own methods send nothing."""
     assert (simulated(config()).bytes_up, simulated(config()).bytes_down) == (32, 32)
@@ -133,13 +186,31 @@ def test_bytes_are_those_of_the_bodies():
     assert simulated(config(method="pdgd")).bytes_up == 0
 
 
-def test_privacy_is_claimed_and_actual():
-    """fpdgd-paper says both; FOLtR-ES its bound; FPDGD nothing."""
-    paper = simulated(config(method="fpdgd-paper", parameters={"epsilon": 2.0})).privacy
-    assert paper["claimed_epsilon"] == 8.0 < paper["epsilon_add_remove"]
-    evolution = simulated(config(method="foltr-es", parameters={"keep_probability": 1.0})).privacy
-    assert evolution["epsilon"] is None
-    assert simulated(config()).privacy is None
+def test_a_checkpoint_of_another_runner_is_refused(tmp_path):
+    """What devices keep is packed in another way by each kind of runner; one line says which is which."""
+    for i, (one, other) in enumerate((("reference", "block"), ("block", "reference"))):
+        plan = CheckpointPlan(tmp_path / f"{i}.checkpoint")
+        simulated(config(), checkpoint=plan, runner=one)
+        resumed = dataclasses.replace(plan, resume=True)
+        with pytest.raises(SettingsError, match=f"the checkpoint is of runner {one}, this run's is {other}"):
+            simulated(config(), checkpoint=resumed, runner=other)
+
+
+@pytest.mark.parametrize("words", ["scores must be finite numbers to rank by", "there is no such query"])
+def test_errors_of_a_round_say_what_to_do(monkeypatch, words):
+    """Weights that grew without bounds come from too large steps; no other error is given that advice."""
+    learn = Federation.round
+
+    def fail(self, number):
+        if number == 3:
+            raise DataError(words)
+        return learn(self, number)
+
+    monkeypatch.setattr(Federation, "round", fail)
+    advice = "; lower the learning rate" if "finite" in words else ""
+    with pytest.raises(DataError) as refused:
+        simulated(config())
+    assert str(refused.value) == f"round 3: {words}{advice}"
 
 
 def test_progress_is_told():

@@ -6,11 +6,12 @@ import sys
 
 import numpy as np
 import pytest
-from simulated import config, simulated
+from simulated import config, population, simulated, with_quantities
 
 from foltr.errors import SettingsError
 from foltr.messages import DenseDelta, EvolutionPair, PartDelta, pack_vector
 from foltr.methods.bodies import BodySpec, pack_body
+from foltr.simulation.engine import run
 from foltr.simulation.results import bytes_of_body, rows_of
 from foltr.simulation.tables import write_table
 
@@ -86,3 +87,44 @@ def test_bytes_of_bodies_are_what_is_packed():
     }
     for spec, body in bodies.items():
         assert bytes_of_body(spec) == len(pack_body(body)[1])
+
+
+def test_privacy_is_claimed_and_actual():
+    """fpdgd-paper says both; FOLtR-ES its bound; FPDGD nothing."""
+    paper = simulated(config(method="fpdgd-paper", parameters={"epsilon": 2.0})).privacy
+    assert paper["claimed_epsilon"] == 8.0 < paper["epsilon_add_remove"]
+    evolution = simulated(config(method="foltr-es", parameters={"keep_probability": 1.0})).privacy
+    assert evolution["epsilon"] is None
+    assert simulated(config()).privacy is None
+
+
+def test_privacy_is_that_of_the_shares_that_arrive():
+    """Of noise made for all clients only the participants' shares are in a sum: epsilon is larger, or there is none."""
+    of = config(method="fpdgd-paper", clients=5, parameters={"n_clients": 5})
+    whole = simulated(of).privacy
+    most, few = (simulated(of.changed(participants=n)).privacy for n in (4, 2))
+    assert (whole["arrived"], most["arrived"], few["arrived"]) == (5, 4, 2)
+    assert most["epsilon_add_remove"] > whole["epsilon_add_remove"]
+    assert few["epsilon_add_remove"] is None
+
+
+def test_privacy_with_unequal_interactions():
+    """A weighted sum of noises has no epsilon here; FOLtR-ES' bound is that of the client with most interactions."""
+    paper = config(method="fpdgd-paper")
+    found = run(paper, with_quantities(population(paper), 1, 3, 5, 7, 9)).privacy
+    assert all(value is None for name, value in found.items() if name.startswith("epsilon_"))
+    assert "none is given, because clients differ in their interactions" in found["summary"]
+    assert found["claimed_epsilon_per_round"] == 4.5
+    equal = run(paper, with_quantities(population(paper), 9)).privacy
+    assert all(equal[name] is not None for name in ("epsilon_add_remove", "epsilon_per_round_replace"))
+    of = config(method="foltr-es", population="type4", quantities=(3, 5, 9))
+    evolution = run(of, with_quantities(population(of), 3, 5, 9)).privacy
+    assert evolution["epsilon_per_round"] == pytest.approx(9 * evolution["epsilon_per_interaction"])
+    assert evolution["epsilon"] == pytest.approx(4 * 9 * evolution["epsilon_per_interaction"])
+
+
+def test_online_ndcg_is_cut_where_lists_end():
+    """K is told with the metric: it is the length of the lists, which differs between methods."""
+    assert simulated(config(parameters={"serp_length": 7})).online_k == 7
+    assert simulated(config(method="fedips")).to_dict()["online_k"] == 5
+    assert {row["online_k"] for row in simulated(config()).rows()} == {10}

@@ -7,7 +7,7 @@ import pytest
 from simulated import config, data, population, simulated, with_quantities
 
 from foltr.messages import DenseDelta, unpack_vector
-from foltr.methods.registry import initial_weights, make_aggregation
+from foltr.methods.registry import initial_weights, make_aggregation, training_for
 from foltr.simulation.block_runners import block_runner
 from foltr.simulation.config import resolve
 from foltr.simulation.crowd import Crowd
@@ -70,7 +70,8 @@ def test_blocks_equal_the_reference_with_quantities_and_data_sets(method):
         for i, client in enumerate(people.clients)
     ]
     people = with_quantities(Population((one[0], other[0]), tuple(clients), (one[1],), "mixed"), 2, 5, 3)
-    reference, block = (run(of, people, runner=kind) for kind in ("reference", "block"))
+    training = training_for(method, {}, 2).model_copy(update={"max_interactions": 5})
+    reference, block = (run(of, people, training=training, runner=kind) for kind in ("reference", "block"))
     assert np.array_equal(reference.weights, block.weights)
 
 

@@ -1,14 +1,33 @@
 """A sweep is its runs: wherever they run, each is what it would be alone, and none is run twice."""
 
 import json
+import os
 
 import pytest
 
 from foltr.errors import SettingsError, UnavailableError
 from foltr.simulation.config import SimulationConfig
-from foltr.simulation.sweep import config_digest, grid, rows_of_sweep, run_config, run_sweep
+from foltr.simulation.sweep import check_sweep, config_digest, grid, rows_of_sweep, run_config, run_sweep
 
 BASE = SimulationConfig(clients=3, interactions=2, rounds=2)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The configurations that are really run."""
+    ran = []
+    monkeypatch.setattr("foltr.simulation.sweep.run_config", lambda config: ran.append(config) or run_config(config))
+    return ran
+
+
+@pytest.fixture
+def letor(tmp_path):
+    """A folder with a data set of two features."""
+    folder = tmp_path / "data" / "Fold1"
+    folder.mkdir(parents=True)
+    for name in ("train.txt", "test.txt"):
+        (folder / name).write_text("".join(f"{i % 3} qid:{1 + i // 6} 1:{i} 2:{i * i % 5}\n" for i in range(12)))
+    return folder
 
 
 def told(row):
@@ -33,12 +52,35 @@ def test_the_grid_is_every_combination():
 
 @pytest.mark.parametrize(
     ("vary", "words"),
-    [({"sede": [1]}, "nothing of this name"), ({"seed": []}, "at least one"), ({"seed": ["x"]}, "seed:")],
+    [
+        ({"sede": [1]}, "nothing of this name"),
+        ({"seed": []}, "at least one"),
+        ({"seed": ["x"]}, "seed:"),
+        ({"parameters.foo": [1]}, "foo: .*fields are data, .*; parameters: fpdgd has .*learning_rate"),
+        ({"parameters.mu": [1], "method": ["fpdgd", "foltr-es"]}, "mu: .*fpdgd has .*; foltr-es has "),
+        ({"method": ["fpdgd", "fpgdd"]}, "there is no 'fpgdd'; known are fpdgd"),
+    ],
 )
 def test_a_wrong_grid_is_one_line(vary, words):
     """A key that does not exist, without values, or with a wrong one."""
     with pytest.raises(SettingsError, match=words):
         grid(BASE, vary)
+
+
+def test_a_parameter_of_one_method_may_be_varied():
+    """The others' rows say that they have none."""
+    assert len(grid(BASE, {"parameters.mu": [0.1, 1], "method": ["fpdgd", "fedprox"]})) == 4
+
+
+def test_a_sweep_of_which_nothing_can_run_is_refused():
+    """What is wrong with its first run; one that can be run is enough."""
+    wrong = [BASE.changed(clicks="prefect"), BASE.changed(data="synthetic-intents")]
+    with pytest.raises(SettingsError, match="prefect"):
+        check_sweep(wrong)
+    with pytest.raises(SettingsError, match="add --population type1"):
+        check_sweep(wrong[1:])
+    check_sweep([*wrong, BASE])
+    check_sweep([])
 
 
 def test_runs_equal_single_runs(tmp_path):
@@ -86,7 +128,7 @@ def test_a_failed_run_is_a_row():
     assert tidy[2]["method"] == "fedper"
 
 
-def test_an_interrupted_sweep_goes_on(tmp_path, monkeypatch):
+def test_an_interrupted_sweep_goes_on(tmp_path, counted):
     """What was finished is not run again; what failed is."""
     configs = grid(BASE, {"seed": [1, 2, 3]})
 
@@ -99,13 +141,49 @@ def test_an_interrupted_sweep_goes_on(tmp_path, monkeypatch):
     kept = sorted(path.stem for path in tmp_path.glob("*.json"))
     assert kept == sorted(config_digest(config) for config in configs[:2])
     (tmp_path / f"{config_digest(configs[0])}.json").write_text("{ cut off")
-    ran = []
-    monkeypatch.setattr(
-        "foltr.simulation.sweep.run_config", lambda config: ran.append(config.seed) or run_config(config)
-    )
+    counted.clear()
     rows = run_sweep(configs, folder=tmp_path)
-    assert ran == [1, 3]
+    assert [config.seed for config in counted] == [1, 3]
     assert [told(row) for row in rows] == [alone(config) for config in configs]
+
+
+def test_a_run_on_other_data_is_run_again(tmp_path, letor, counted):
+    """As long as its files are the same it is kept; a file that changed, or only was written again, tells."""
+    config = BASE.changed(data=str(letor.parent))
+    kept = tmp_path / "runs"
+    for _ in range(2):
+        assert run_sweep([config], folder=kept)[0].error is None
+    assert counted == [config]
+    with (letor / "train.txt").open("a") as file:
+        file.write("1 qid:9 1:1 2:1\n")
+    run_sweep([config, BASE], folder=kept)
+    assert counted == [config, config, BASE]
+    os.utime(letor / "test.txt", ns=(1, 1))
+    run_sweep([config, BASE], folder=kept)
+    assert counted == [config, config, BASE, config]
+
+
+def test_a_run_of_another_program_is_run_again(tmp_path, counted, monkeypatch):
+    """Also one that was kept before programs were told apart."""
+    run_sweep([BASE], folder=tmp_path)
+    monkeypatch.setattr("foltr.simulation.sweep.program_fingerprint", lambda: "0.2.0 another")
+    for _ in range(2):
+        run_sweep([BASE], folder=tmp_path)
+    assert counted == [BASE] * 2
+    path = tmp_path / f"{config_digest(BASE)}.json"
+    content = json.loads(path.read_text())
+    del content["program"], content["data"]
+    path.write_text(json.dumps(content))
+    run_sweep([BASE], folder=tmp_path)
+    assert counted == [BASE] * 3
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path, counted):
+    """Before anything is run."""
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(SettingsError, match="is a file; expected a folder"):
+        run_sweep([BASE], folder=tmp_path / "runs")
+    assert not counted
 
 
 def test_backends_that_are_not_there():
