@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
+import structlog
 from servers import IotcoreServer, MissingError, MosquittoServer, PostgresServer
 
 SEED_VARIABLE = "FOLTR_TEST_SEED"
@@ -33,6 +34,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"real servers used: {', '.join(sorted(used.values()))}")
     for name, reason in sorted(skipped.items()):
         terminalreporter.write_line(f"real server skipped: {name}: {reason}")
+
+
+@pytest.fixture(autouse=True)
+def unconfigured_logging() -> Iterator[None]:
+    """A command that ran in this process wrote its log to a standard error that is closed by now."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -248,11 +248,10 @@ def methods(json: options.Json = False) -> None:
     if json:
         print_rows(rows, (), title="Methods", as_json=True)
         return
-    shown = [
-        dataclasses.replace(row, parameters=" ".join(f"{name}={value}" for name, value in row.parameters.items()))  # type: ignore[arg-type]
-        for row in rows
-    ]
-    print_rows(shown, ("method", "where", "parameters", "meaning"), title="Methods", as_json=False)
+    for row in rows:
+        console.print(f"{row.method} ({row.where}): {row.meaning}", markup=False, highlight=False, soft_wrap=True)
+        for name, default in row.parameters.items():
+            console.print(f"    --set {name}={default}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _meaning(training: type[Any]) -> str:

@@ -62,10 +62,13 @@ async def test_a_device_does_the_same_in_any_fleet(mqtt_broker, data):
 
 async def test_a_user_of_its_own(mqtt_broker, data):
     """Other data, other queries, other clicks and another number of interactions, for the device that is named."""
-    never = ClickModel("never", (0.0,) * 5, (0.0,) * 5)
-    user = FleetUser(data.train, np.array([3]), (never,), n_interactions=2)
+    never, always = (ClickModel(str(p), (p,) * 5, (0.0,) * 5) for p in (0.0, 1.0))
+    users = {
+        "one": FleetUser(data.train, None, (always,), n_interactions=2),
+        "two": FleetUser(data.train, np.array([3]), (never,), n_interactions=2),
+    }
     async with Federator(mqtt_broker) as federator:
-        fleet = fleet_of(mqtt_broker, data, ["one", "two"], users={"two": user})
+        fleet = fleet_of(mqtt_broker, data, ["one", "two"], users=users)
         updates = await updates_of(federator, fleet)
     assert not np.frombuffer(updates["two"].body.values, "<f4").any()
     assert np.frombuffer(updates["one"].body.values, "<f4").any()

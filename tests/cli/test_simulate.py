@@ -160,7 +160,8 @@ def test_methods_are_listed(monkeypatch, capsys):
     assert {name for name, row in rows.items() if "service" in row["where"]} == set(METHOD_NAMES)
     assert rows["fpdgd"]["parameters"]["learning_rate"] == "0.1"
     _, printed = command(monkeypatch, capsys, "methods")
-    assert all(name in printed for name in ALL_METHODS)
+    assert all(f"{name} (" in printed for name in ALL_METHODS)
+    assert "    --set personal_learning_rate=0.2\n" in printed, "names and values are whole, however narrow the screen"
 
 
 def test_a_failed_run_of_a_sweep_shows(here, monkeypatch, capsys):
