@@ -294,7 +294,7 @@ trainings = st.one_of(
     trainings_of(PersonalTraining, learning_rate=rates, personal_learning_rate=rates),
     trainings_of(
         EvolutionTraining,
-        noise_scale=rates,
+        noise_scale=st.floats(1e-6, 100),
         antithetic=st.booleans(),
         keep_probability=st.floats(0, 1, exclude_min=True),
         server_learning_rate=rates,
