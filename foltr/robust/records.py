@@ -35,7 +35,7 @@ def record_type(length: int) -> np.dtype[Any]:
             ("copies", "<f8"),
             ("n_updates", "<i4"),
             ("last_round", "<i4"),
-            # How many updates in a row were left out; 0 for a client that is not suspected.
+            # How many updates it has sent since it is suspected; 0 for a client that is not.
             ("n_suspected", "<i4"),
         ]
     )
@@ -51,7 +51,7 @@ class Records:
         lengths: the typical length of an update in each of the last rounds.
         client_ids: sorted; one for each of ``clients``.
         clients: (n,) of `record_type`.
-        undecided: half of the clients or more looked suspicious.
+        undecided: half of the clients that can be judged, or more, looked suspicious.
     """
 
     n_rounds: int

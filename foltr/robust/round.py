@@ -82,6 +82,11 @@ def aggregate_round(
         reasons = dict(zip(used.tolist(), assessment.reasons, strict=True))
         used = used[~assessment.excluded]
     n = len(used)
+    if assessment is not None and n == 0:
+        raise TooFewUpdatesError(
+            f"{len(rows)} updates, and each is of a suspected client ({_count_reasons(dropped)}); see foltr clients "
+            "quarantine, or choose another aggregation"
+        )
     if n == 0:
         raise DataError(f"none of {len(rows)} updates can be used: {_count_reasons(dropped)}")
     left = _taken(rows, used)
@@ -89,10 +94,15 @@ def aggregate_round(
     if shortened:
         left = left * factors[used, None].astype(left.dtype)
     rule, fallback_reason = _rule_or_fallback(rule, n)
+    weighed = weights[used]
     if assessment is not None:
         fallback_reason = fallback_reason or assessment.fallback_reason
+        if assessment.fallback_reason is not None and spec.fallback == ABANDON:
+            raise TooFewUpdatesError(f"{assessment.fallback_reason}; no model is made, as aggregation_fallback says")
+        # A claim of many interactions must not be what the evidence has to catch.
+        weighed = capped_weights(weighed, n_byzantine(spec, n))
     if rule.text == "mean":
-        result = _plain_mean(left, weights[used])
+        result = _plain_mean(left, weighed)
     else:
         shares_wanted = left.size <= _SHARES_UP_TO if with_shares is None else with_shares
         weighed = capped_weights(weights[used], n_byzantine(rule, n))
