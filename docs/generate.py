@@ -2,6 +2,7 @@
 
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -183,29 +184,32 @@ def results_index() -> str:
     return "\n".join(lines)
 
 
-# Of the experiment `robustness`: what its report is made of, by file.
+# What the reports of the robustness experiments are made of, by file.
 ROBUSTNESS_PARTS = ("summary", "kept", "exceptions", "detections")
 
 
-def robustness_tables() -> str:
-    """The verdicts and tables of the kept reports, data set by data set."""
+def robustness_tables(experiment: str) -> str:
+    """The verdicts and tables of an experiment's kept reports, data set by data set."""
     parts = []
-    for report in sorted((DOCS / "results" / "robustness").glob("*/report.md")):
+    for report in sorted((DOCS / "results" / experiment).glob("*/report.md")):
         data = report.parent.name
         verdicts = report.read_text().partition("## Claims\n")[2].partition("## Setting")[0].strip()
         parts.append(
-            f"## {data}\n\n[The report](robustness/{data}/report.md) has the setting and every claim's source."
+            f"### {data}\n\n[The report]({experiment}/{data}/report.md) has the setting and every claim's source."
         )
         parts.append(verdicts)
         for name in ROBUSTNESS_PARTS:
             title, _, text = (report.parent / f"{name}.md").read_text().partition("\n\n")
-            parts.append(f"### {data}: {title}\n\n{text.strip()}")
+            parts.append(f"#### {data}: {title}\n\n{text.strip()}")
     return "\n\n".join(parts) or "No results are kept."
 
 
 SECTIONS = {
     "results/README.md": {"index": results_index},
-    "results/robustness.md": {"tables": robustness_tables},
+    "results/robustness.md": {
+        "tables": partial(robustness_tables, "robustness"),
+        "participation": partial(robustness_tables, "robustness-participation"),
+    },
     "operations.md": {"settings": settings_table, "reasons": reasons_table},
     "protocol.md": {"trainings": trainings_table, "bodies": bodies_table, "round": round_diagram},
     "errors.md": {"receipts": receipts_table, "events": events_table, "reasons": reasons_table, "exits": exits_table},

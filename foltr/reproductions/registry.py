@@ -11,6 +11,7 @@ from foltr.reproductions import (
     remedy,
     robustness,
     robustness_clicks,
+    robustness_participation,
     robustness_updates,
 )
 from foltr.reproductions.harness import Experiment
@@ -24,6 +25,7 @@ _MODULES = (
     robustness_clicks,
     robustness_updates,
     robustness,
+    robustness_participation,
     fedips,
     methods,
 )

@@ -134,14 +134,15 @@ def detection(one: Outcome) -> Detection:
     for finding in record["findings"]:
         if finding["kind"] == "defence_raised" and finding["client"] in hostile:
             first.setdefault(finding["client"], finding["round"])
-    rounds = one.config.rounds
+    # How many updates a client sends, of those who are drawn for a round on average.
+    n_updates = one.config.rounds * (one.config.participants or one.config.clients) / one.config.clients
     honest = {name: count for name, count in dropped.items() if name not in hostile}
     of_hostile = sum(dropped.get(name, 0) for name in hostile)
     return Detection(
         float(max(first.values(), default=0)) if first.keys() == hostile else inf,
-        of_hostile / (rounds * len(hostile)) if hostile else float("nan"),
+        of_hostile / (n_updates * len(hostile)) if hostile else float("nan"),
         len(honest),
-        sum(honest.values()) / (rounds * (one.config.clients - len(hostile))),
+        sum(honest.values()) / (n_updates * (one.config.clients - len(hostile))),
     )
 
 

@@ -141,3 +141,10 @@ def test_honest_clients_left_out():
     """One update is enough to say so."""
     assert nobody_left_out(made([with_record({"device-001": 5}, [])])).status is Status.CONFIRMED
     assert nobody_left_out(made([with_record({"device-003": 1}, [])])).status is Status.NOT_CONFIRMED
+
+
+def test_shares_are_of_the_updates_that_were_sent():
+    """Where half of ten take part, 100 rounds are 50 updates of each: 50 of 100 left out, and 20 of 400."""
+    one = with_record({"device-001": 50, "device-003": 20}, [])
+    found = detection(replace(one, config=one.config.changed(clients=10, participants=5)))
+    assert (found.hostile_left_out, found.honest_left_out) == (0.5, 0.05)

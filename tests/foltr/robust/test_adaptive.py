@@ -2,12 +2,12 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from defended import ADAPTIVE, DIM, Attack, Federation, dropped, names_of
 from numpy.typing import NDArray
 
 from foltr.robust.report import Fate
 from foltr.robust.round import aggregate_round
 from foltr.robust.spec import read_rule
-from tests.defended import ADAPTIVE, DIM, Attack, Federation, dropped, names_of
 
 N = 10
 NAMES = names_of(N)

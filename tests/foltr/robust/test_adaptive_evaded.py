@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from defended import ADAPTIVE, DIM, Federation, clipped, dropped, names_of
 
 from foltr.robust.round import aggregate_round
-from tests.defended import ADAPTIVE, DIM, Federation, clipped, dropped, names_of
 
 
 @pytest.mark.parametrize(("n", "n_attackers", "n_present"), [(10, 4, 5), (20, 8, 6)])
