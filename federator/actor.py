@@ -27,6 +27,7 @@ from federator.round import AbandonReason, Aggregate, AskedClients, Pacing, Roun
 from federator.rules import found_events, new_aggregation, round_rng, stored_rule
 from foltr.aggregation import staleness_discount
 from foltr.errors import DataError, UnavailableError
+from foltr.events import ORDERS, EventKind
 from foltr.failpoints import Failpoint, failpoint
 from foltr.messages import (
     ModelAnnouncement,
@@ -326,6 +327,16 @@ class FederationActor:
         if not batch.is_empty:
             await self._persist(lambda: commit_batch(self._db, self._plan.federation, self._epoch, batch))
         failpoint(Failpoint.BATCH_COMMITTED)
+        self._tell_orders(decided)
+
+    @staticmethod
+    def _tell_orders(decided: Decided) -> None:
+        """Log what became of the operator's orders; in the table of events they are easily overlooked."""
+        for event in decided.events:
+            if event.kind == EventKind.ORDER_REFUSED:
+                log.warning(event.kind, code=str(event.code), detail=event.detail, n=event.n)
+            elif event.kind in ORDERS:
+                log.info(event.kind, round=event.round, client_id=event.client_id, detail=event.detail)
 
     async def _stored_already(self, waiting: Sequence[Timed]) -> dict[tuple[str, str], int]:
         """Which of the updates are stored already, in whatever round they say they are for."""

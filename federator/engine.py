@@ -287,7 +287,8 @@ class Engine:
 
     def _quarantine(self, order: QuarantineClient, now: float, decided: Decided) -> None:
         client_id, at = order.client_id, to_datetime(now)
-        self.members.quarantine(client_id)
+        if not self.members.quarantine(client_id):
+            return
         decided.quarantines.append(QuarantineChange(client_id, at, order.reason))
         number = self.current_round.number
         decided.note(NewEvent(at, "client_quarantined", order.reason, client_id=client_id, round=number))
@@ -295,7 +296,8 @@ class Engine:
 
     def _lift_quarantine(self, order: LiftQuarantine, now: float, decided: Decided) -> None:
         client_id, at = order.client_id, to_datetime(now)
-        self.members.quarantine(client_id, lifted=True)
+        if not self.members.quarantine(client_id, lifted=True):
+            return
         decided.quarantines.append(QuarantineChange(client_id, at, None))
         number = self.current_round.number
         decided.note(NewEvent(at, "quarantine_lifted", client_id=client_id, round=number))

@@ -143,12 +143,18 @@ class Members:
         client.status_nonce, client.online = nonce, online
         return Change("online" if online else "offline", news)
 
-    def quarantine(self, client_id: str, *, lifted: bool = False) -> None:
-        """Take no update of a client, or take them again; MessageError ``unknown_client`` if it never joined."""
+    def quarantine(self, client_id: str, *, lifted: bool = False) -> bool:
+        """Take no update of a client, or take them again; False if that is so already.
+
+        Raises:
+            MessageError: ``unknown_client``, it never joined.
+        """
         client = self._clients.get(client_id)
         if client is None:
             raise MessageError(ReceiptCode.UNKNOWN_CLIENT, f"no client {client_id} has ever joined")
+        changed = client.quarantined is lifted
         client.quarantined = not lifted
+        return changed
 
     def newest_nonce(self, client_id: str) -> int | None:
         client = self._clients.get(client_id)

@@ -6,6 +6,7 @@ from functools import cached_property
 from federator.round import Pacing, RoundPolicy
 from foltr.errors import SettingsError
 from foltr.messages import MAX_DIM, FpdgdPaperTraining, LinearRankerSpec, PdgdTraining
+from foltr.methods.preconditions import lacking, ways_out
 from foltr.methods.registry import AnyTraining, Ranker, check_method, check_rule, n_auxiliary
 from foltr.robust.spec import ABANDON, shortfall
 from foltr.topics import check_name
@@ -89,10 +90,10 @@ class FederationPlan:
     def _check_rule_is_of_use(self) -> None:
         policy = self.policy
         sizes = range(policy.min_clients, policy.max_clients + 1)
-        if all(shortfall(policy.rule, n) is not None for n in sizes):
+        if all(lacking(policy.rule, n) is not None for n in sizes):
             raise SettingsError(
-                f"aggregation: {shortfall(policy.rule, policy.max_clients)}, the most that a round has (max_clients); "
-                "raise max_clients, lower byzantine, or choose another aggregation"
+                f"aggregation: {lacking(policy.rule, policy.max_clients)}, the most that a round has (max_clients); "
+                + ways_out(policy.rule, policy.max_clients, "raise max_clients")
             )
 
     @property

@@ -240,7 +240,7 @@ class Round:
         del self.contributions[client_id]
         return True
 
-    def set_deadline(self, max_time_s: float, not_before: float = 0.0) -> None:
+    def set_deadline(self, max_time_s: float, not_before: float = -math.inf) -> None:
         """End this round ``max_time_s`` after it opened, but not before ``not_before``.
 
         What has arrived must not become late afterwards: the end is not stored yet, and another order could move

@@ -44,8 +44,10 @@ MEANINGS: dict[EventKind, str] = {
     EventKind.ROSTER_ADOPTED: "A newer roster of the operator holds from now on.",
     EventKind.ROSTER_REFUSED: "A roster was older than the one known, or not the operator's.",
     EventKind.ROUND_ABANDONED: "A round's updates could not be made a model; the detail says why.",
-    EventKind.DEFENCE_RAISED: "Updates look hostile: the adaptive rule left the mean; the detail has the evidence.",
-    EventKind.DEFENCE_LOWERED: "Updates look honest again: the adaptive rule went back to the mean.",
+    EventKind.DEFENCE_RAISED: "The evidence against a client became strong: it is left out of the mean from now on. "
+    "Without a client: half of them look suspicious, and the fallback is used.",
+    EventKind.DEFENCE_LOWERED: "The evidence became weak: the client is counted again. Without a client: the mean "
+    "is used again, or the rule could not read what it remembered, and judges all anew.",
     EventKind.QUARANTINE_PROPOSED: "A client is suspicious round after round; nothing is done to it unless you say so.",
     EventKind.DEADLINE_SET: "The operator gave the open round another deadline.",
     EventKind.CLIENT_QUARANTINED: "The operator excluded a client's updates; that in the open round is withdrawn.",
@@ -55,6 +57,8 @@ MEANINGS: dict[EventKind, str] = {
 
 # What a rule finds out; `foltr.robust` names them, and they are stored with the round they were found in.
 FINDINGS = (EventKind.DEFENCE_RAISED, EventKind.DEFENCE_LOWERED, EventKind.QUARANTINE_PROPOSED)
+# What an order of the operator's has done.
+ORDERS = (EventKind.DEADLINE_SET, EventKind.CLIENT_QUARANTINED, EventKind.QUARANTINE_LIFTED)
 
 _UPDATE, _MESSAGE, _ROSTER, _ORDER = (
     EventKind.UPDATE_REJECTED,

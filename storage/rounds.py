@@ -139,7 +139,7 @@ async def complete_round(
 
     The model is stored unpublished: it is marked with a later batch, once the broker has taken it. What the federator
     keeps from round to round, what became of each update and what was found out are stored with it, so that none is
-    ever there without the others.
+    ever there without the others. What the rule remembers is taken from the model before.
     """
     async with fenced_transaction(db, name, epoch) as connection:
         stored = await _load(connection, name, number)
@@ -160,6 +160,13 @@ async def complete_round(
                 "optimizer_state": model.optimizer_state,
                 "defence_state": model.defence_state,
             },
+        )
+        # Of every model it would grow without end: 4 bytes a weight, and more for each client. Versions have no gaps.
+        await connection.execute(
+            update(models)
+            .where(models.c.federation == name, models.c.version == model.version - 1)
+            .where(models.c.defence_state.is_not(None))
+            .values(defence_state=None)
         )
         if model.aggregation is not None:
             await _store_aggregation(connection, name, number, model.aggregation)

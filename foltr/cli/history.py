@@ -21,7 +21,7 @@ from foltr.settings import load_settings
 
 if TYPE_CHECKING:
     from storage.database import Database
-    from storage.records import ClientHistoryRow, RoundAggregationRow, RoundHistoryRow
+    from storage.records import ClientHistoryRow, ClientRow, RoundAggregationRow, RoundHistoryRow
 
 
 rounds_app = typer.Typer(help="Look at rounds.", no_args_is_help=True)
@@ -103,7 +103,7 @@ def rounds_show(
             return
         print_record(row, title=f"Round {number} of {name}", as_json=False)
         if made is not None:
-            _say(_in_words(made))
+            _say(_in_words(row.aggregation, made))
         columns = ("client_id", *_HISTORY_COLUMNS[2:5])
         if any(line.fate is not None for line in contributions):
             print_rows(
@@ -118,12 +118,15 @@ def rounds_show(
 
 @clients_app.command("list")
 def clients_list(db: options.Db = None, federation: options.Federation = None, json: options.Json = False) -> None:
-    """The clients that ever joined."""
+    """The clients that ever joined, and who of them is in quarantine."""
     from storage.queries import list_clients
 
     async def query(database: "Database", name: str) -> None:
         rows = await list_clients(database, name)
-        print_rows(rows, _CLIENT_COLUMNS, title=f"Clients of {name}", as_json=json)
+        if json:
+            print_json(rows)
+        else:
+            print_rows([_client_line(row) for row in rows], _CLIENT_COLUMNS, title=f"Clients of {name}", as_json=False)
 
     _query(db, federation, query)
 
@@ -145,15 +148,17 @@ def clients_show(
         contributions = await list_contributions(database, name, client_id=client_id)
         events = await list_events(database, name, client_id=client_id, limit=1000)
         fates = await count_fates(database, name, client_id)
+        n_completed = sum(line.round_state == "completed" for line in contributions)
         if json:
-            print_json({"client": row, "fates": fates, "contributions": contributions, "events": events})
+            counts = {"fates": fates, "n_completed_rounds": n_completed}
+            print_json({"client": row, **counts, "contributions": contributions, "events": events})
             return
         print_record(row, title=f"Client {client_id} of {name}", as_json=False)
         columns: tuple[str, ...] = _HISTORY_COLUMNS
         if any(fates.values()):
             columns = (*columns, "fate", "fate_reason")
-            counted = ", ".join(f"{count} {fate}" for fate, count in fates.items())
-            _say(f"Of its updates in rounds with a rule: {counted}")
+        if n_completed:
+            _say(_fates_in_words(fates, n_completed))
         print_rows(contributions, columns, title="Contributions", as_json=False)
         print_rows(events, _EVENT_COLUMNS, title="Events", as_json=False)
 
@@ -177,6 +182,31 @@ def show_quarantine(db: str | None, federation: str | None, *, json: bool) -> No
         print_rows(proposed, columns, title="Proposed for quarantine", as_json=False)
 
     _query(db, federation, query)
+
+
+def check_client(db: str | None, federation: str, client_id: str) -> bool:
+    """Look a client up; False if no database was named and the default one knows nothing of the federation.
+
+    Raises:
+        SettingsError: there is no such client, or the database that was named cannot be asked.
+    """
+    from storage.queries import get_client
+
+    known = False
+
+    async def query(database: "Database", name: str) -> None:
+        nonlocal known
+        known = await get_client(database, name, client_id) is not None
+
+    try:
+        _query(db, federation, query)
+    except SettingsError:
+        if "db_url" in load_settings(db_url=db).model_fields_set:
+            raise
+        return False  # an operator's machine need not be the federator's
+    if not known:
+        raise SettingsError(f"federation {federation!r} knows no client {client_id!r}; see: foltr clients list")
+    return True
 
 
 @models_app.command("list")
@@ -231,6 +261,24 @@ def _line(row: "RoundHistoryRow") -> SimpleNamespace:
     )
 
 
+def _client_line(row: "ClientRow") -> SimpleNamespace:
+    """A client as a line of a table."""
+    quarantine = "" if row.quarantined_at is None else ", in quarantine"
+    shown = {column: getattr(row, column) for column in _CLIENT_COLUMNS}
+    return SimpleNamespace(**shown | {"membership": row.membership + quarantine})
+
+
+def _fates_in_words(fates: dict[str, int], n_completed: int) -> str:
+    """In how many of its rounds a client was left out or shortened; a rule records nothing where it kept everybody."""
+    told = f"Completed rounds it contributed to: {n_completed}"
+    n_told = sum(fates.values())
+    if not n_told:
+        return f"{told}. Nobody was left out or shortened in any of them"
+    others = f"; in the {n_completed - n_told} others nobody was left out or shortened" if n_told < n_completed else ""
+    counts = f"dropped in {fates['dropped']}, clipped in {fates['clipped']}, kept in {fates['kept']}"
+    return f"{told}; {counts}{others}"
+
+
 def _fate_line(row: "ClientHistoryRow") -> SimpleNamespace:
     """A contribution, and what a rule made of it, as a line of a table."""
     return SimpleNamespace(
@@ -243,8 +291,14 @@ def _fate_line(row: "ClientHistoryRow") -> SimpleNamespace:
     )
 
 
-def _in_words(made: "RoundAggregationRow") -> str:
+def _in_words(configured: str, made: "RoundAggregationRow") -> str:
     """By which rule a round was aggregated, with what, and why not by another."""
+    if configured == "adaptive" and made.rule == "mean":
+        n_counted = made.n_kept + made.n_clipped
+        if n_counted + made.n_dropped == made.n_kept:
+            return f"adaptive: mean of all {made.n_kept}, nobody left out or shortened"
+        n = n_counted + made.n_dropped
+        return f"adaptive: mean of {n_counted} of {n}, {made.n_dropped} left out, {made.n_clipped} shortened"
     values = loads(made.parameters)
     parameters = ", ".join(f"{name} = {value:g}" for name, value in values.items() if value is not None)
     shown = f"Aggregated by {made.rule}" + (f" ({parameters})" if parameters else "")
@@ -258,7 +312,7 @@ def _say(text: str) -> None:
 
 
 async def _standing(database: "Database", name: str) -> Standing:
-    from storage.queries import count_rejections, last_activity, list_events, online_members
+    from storage.queries import count_rejections, last_activity, list_events, list_quarantined, online_members
     from storage.rounds import latest_round, load_open_round
 
     found = await load_open_round(database, name)
@@ -270,6 +324,7 @@ async def _standing(database: "Database", name: str) -> Standing:
         round=row,
         contributed=[client_id for client_id, _ in committed],
         online=await online_members(database, name),
+        quarantined=[row.client_id for row in await list_quarantined(database, name) if row.membership == "joined"],
         refused={} if row is None else await count_rejections(database, name, row.number),
         started_at=started[0].at if started else None,
         last_activity=await last_activity(database, name),

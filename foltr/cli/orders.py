@@ -6,7 +6,7 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, opened, publish_once, redirected
-from foltr.cli.history import show_quarantine
+from foltr.cli.history import check_client, show_quarantine
 from foltr.cli.output import console
 from foltr.credentials import OPERATOR_USER
 from foltr.errors import SettingsError
@@ -56,10 +56,16 @@ def quarantine(
     if not lift and reason is None:
         raise SettingsError("reason: say why with --reason, or let the client out with --lift")
     with opened(operator, federation) as authority:
+        checked = check_client(db, authority.federation, client)
         order = authority.quarantine(client, reason) if reason is not None else authority.lift_quarantine(client)
         _send(authority, order, broker)
-        what = "let out of quarantine" if lift else "into quarantine"
-        _say(f"{client} of {authority.federation} {what}, sent to the federator; see: foltr clients quarantine")
+        what = "to let {} of {} out of quarantine" if lift else "to put {} of {} into quarantine"
+        _say(
+            f"Sent the order {what.format(client, authority.federation)}. The federator obeys it at once if it runs, "
+            f"else when it is started; see: foltr clients show {client}"
+        )
+        if not checked:
+            _say("Whether there is such a client was not looked up: name the federator's database with --db")
 
 
 def _send(authority: "Authority", order: bytes, broker: str | None) -> None:

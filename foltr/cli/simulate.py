@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from foltr.cli import options
 from foltr.cli import simulation_options as given
 from foltr.cli.output import console, print_rows
+from foltr.events import EventKind
 
 if TYPE_CHECKING:
     from foltr.simulation.checkpoint import CheckpointPlan
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 # Without a terminal a line tells as often that the command is alive.
 _LINE_EVERY_S = 2.0
 _FINDINGS_SHOWN = 10
+_NAMES_SHOWN = 5
 
 
 def simulate(
@@ -227,17 +229,19 @@ def _report(result: "SimulationResult") -> None:
     if result.bytes_up:
         lines.append(f"Of one client in a round: {result.bytes_up} bytes up, {result.bytes_down} bytes down")
     if result.robustness is not None:
-        lines += _defence_lines(result.robustness)
+        lines += _defence_lines(result.robustness, config.aggregation, config.rounds)
     if result.privacy is not None:
         lines.append(f"Privacy: {result.privacy['summary']}")
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False)
 
 
-def _defence_lines(robustness: dict[str, Any]) -> list[str]:
-    """Who attacked, and what the aggregation did to whom, where it did anything."""
+def _defence_lines(robustness: dict[str, Any], rule: str, n_rounds: int) -> list[str]:
+    """By which rule, who attacked, and what the aggregation did to whom, where it did anything."""
     hostile = robustness["attackers"]
-    lines = []
+    lines = [f"Rule: {rule}"]
+    if rule == "adaptive":
+        lines.append(_left_out(robustness["findings"], n_rounds))
     if hostile:
         lines.append(f"Attackers: {hostile[0]}" + (f" to {hostile[-1]}" if len(hostile) > 1 else ""))
     for told, name in (
@@ -261,6 +265,27 @@ def _defence_lines(robustness: dict[str, Any]) -> list[str]:
     if len(robustness["findings"]) > _FINDINGS_SHOWN:
         lines.append(f"  and {len(robustness['findings']) - _FINDINGS_SHOWN} more findings, in the results' JSON")
     return lines
+
+
+def _left_out(findings: list[dict[str, Any]], n_rounds: int) -> str:
+    """Whom the adaptive rule left out and from which round on, in one line."""
+    since: dict[str, int] = {}
+    until: dict[str, int] = {}
+    for found in findings:
+        client, number = found["client"], found["round"]
+        if client is not None and found["kind"] == EventKind.DEFENCE_RAISED:
+            since.setdefault(client, number)
+            until.pop(client, None)
+        elif client is not None and found["kind"] == EventKind.DEFENCE_LOWERED:
+            until[client] = number
+    if not since:
+        return f"adaptive found nobody in {n_rounds} rounds"
+    told = [
+        f"{client} from round {number}" + (f" to {until[client] - 1}" if client in until else "")
+        for client, number in since.items()
+    ]
+    more = f" and {len(told) - _NAMES_SHOWN} more" if len(told) > _NAMES_SHOWN else ""
+    return f"adaptive left out: {', '.join(told[:_NAMES_SHOWN])}{more}"
 
 
 @dataclasses.dataclass(frozen=True)

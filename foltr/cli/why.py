@@ -24,6 +24,7 @@ class Standing:
         round: the open round, else the newest one; None if there never was one.
         contributed: the clients whose updates the round has.
         online: the members that are connected, as far as was last heard.
+        quarantined: the members whose updates are not taken; they are not among those online.
         refused: by reason code, updates that named this round.
         last_activity: when anything of this federation was last stored.
     """
@@ -33,6 +34,7 @@ class Standing:
     round: "RoundRow | None"
     contributed: list[str] = field(default_factory=list)
     online: list[str] = field(default_factory=list)
+    quarantined: list[str] = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=dict)
     started_at: datetime | None = None
     last_activity: datetime | None = None
@@ -97,6 +99,7 @@ def explain(standing: Standing) -> list[str]:
         _collected(standing, row),
         _ends(standing, row),
         *_waits_for(standing),
+        *_kept_out(standing, row),
         *_refused(standing),
         *_life(standing),
     ]
@@ -150,9 +153,21 @@ def _waits_for(standing: Standing) -> list[str]:
         short = row is not None and len(standing.contributed) < row.min_clients
         hint = " More devices must come, or set a smaller min_clients for the rounds to follow." if short else ""
         return [f"Everybody online who was asked has contributed {of}.{hint}"]
-    names = ", ".join(awaited[:_SHOWN_NAMES])
-    more = f" and {len(awaited) - _SHOWN_NAMES} more" if len(awaited) > _SHOWN_NAMES else ""
-    return [f"Online and not yet heard from: {names}{more} {of}."]
+    return [f"Online and not yet heard from: {_names(awaited)} {of}."]
+
+
+def _kept_out(standing: Standing, row: "RoundRow") -> list[str]:
+    """Who is in quarantine, and what to do where too few are left for the quorum."""
+    if not standing.quarantined:
+        return []
+    n_left = len({*standing.contributed, *standing.awaited})
+    hint = (
+        f" Only {n_left} can contribute, fewer than min_clients ({row.min_clients}): let one out with foltr clients "
+        "quarantine NAME --lift, add devices, or set a smaller min_clients for the rounds to follow."
+        if n_left < row.min_clients
+        else ""
+    )
+    return [f"In quarantine, so that nothing of theirs is taken: {_names(standing.quarantined)}.{hint}"]
 
 
 def _refused(standing: Standing) -> list[str]:
@@ -181,6 +196,11 @@ def _life(standing: Standing) -> list[str]:
     elif standing.federator == "silent" and standing.round is not None and standing.round.state == "collecting":
         last += " That is usual while no device sends anything; whether it runs shows at the deadline."
     return [last]
+
+
+def _names(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(names[:_SHOWN_NAMES]) + more
 
 
 def _updates(n: int) -> str:

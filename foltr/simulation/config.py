@@ -12,6 +12,7 @@ from foltr.attacks.registry import CLICKS, AttackSpec, check_attack, read_attack
 from foltr.click_models import click_model
 from foltr.errors import SettingsError
 from foltr.messages import FedAvgTraining, FedIpsTraining, pack_vector
+from foltr.methods.preconditions import lacking, ways_out
 from foltr.methods.registry import (
     METHOD_NAMES,
     AnyTraining,
@@ -22,7 +23,7 @@ from foltr.methods.registry import (
     ranker_for,
     training_for,
 )
-from foltr.robust.spec import MEAN, RuleSpec, read_rule, shortfall
+from foltr.robust.spec import MEAN, RuleSpec, read_rule
 from foltr.sources import MSLR_SAMPLE, SYNTHETIC, SYNTHETIC_LARGE, SYNTHETIC_NONLINEAR
 
 PopulationKind = Literal[
@@ -258,12 +259,13 @@ def _check_rule(config: SimulationConfig, training: AnyTraining, ranker: Ranker)
             "or choose a method that the service runs too"
         )
     check_rule(training, ranker, rule)
-    too_few = shortfall(rule, config.participants or config.clients)
+    n, setting = (config.clients, "clients") if config.participants is None else (config.participants, "participants")
+    too_few = lacking(rule, n)
     if too_few is not None:
-        beyond = ", or set its parameter beyond_bounds to true, which promises nothing"
+        beyond = "; its parameter beyond_bounds=true waives that, and promises nothing"
+        waivable = rule.rule != "adaptive" and not rule.beyond_bounds
         raise SettingsError(
-            f"aggregation: {too_few}; take more clients, lower byzantine or choose another rule"
-            f"{'' if rule.beyond_bounds else beyond}"
+            f"aggregation: {too_few}; {ways_out(rule, n, f'raise {setting}')}{beyond if waivable else ''}"
         )
 
 

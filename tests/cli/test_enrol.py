@@ -8,6 +8,7 @@ import stat
 import pytest
 from cli.commands import foltr, start
 from cli.test_main import free_port
+from made_history import made_history
 from servers import MissingError, ProvisionedMosquitto
 
 from broker.address import BrokerAddress
@@ -304,6 +305,35 @@ async def test_a_quarantine_is_sent_to_the_federator(mqtt_broker, tmp_path, said
     message = await heard(operator.broker, [Topics("mail").operator], command=command)
     assert read_order(message.payload, operator.enrolment_public_key, "mail")[0] == expected
     assert not message.retained
+
+
+@pytest.mark.parametrize("said", [("--reason", "flips signs"), ("--lift",)])
+async def test_an_order_about_nobody_is_not_sent(mqtt_broker, tmp_path, said):
+    """A typo is an error where the database can tell, before the broker is asked for anything."""
+    enrolled(tmp_path, "--broker", f"mqtt://127.0.0.1:{free_port()}")
+    await made_history(f"sqlite:///{tmp_path}/foltr.sqlite", "mail")
+    done = foltr("clients", "quarantine", "device-77", *said, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "'mail' knows no client 'device-77'; see: foltr clients list" in done.stderr
+    sent = foltr("clients", "quarantine", "a", *said, "--broker", mqtt_broker, cwd=tmp_path)
+    assert sent.returncode == 0, sent.stderr
+    words = "to let a of mail out of" if said == ("--lift",) else "to put a of mail into"
+    assert f"Sent the order {words} quarantine. The federator obeys it at once if it runs" in sent.stdout
+    assert "see: foltr clients show a" in sent.stdout
+    assert "not looked up" not in sent.stdout
+
+
+async def test_an_order_without_a_database_says_what_was_not_checked(mqtt_broker, tmp_path):
+    """An operator's machine need not have the federator's database; but one that is named must be there."""
+    enrolled(tmp_path, "--broker", mqtt_broker)
+    order = ("clients", "quarantine", "device-77", "--lift")
+    done = foltr(*order, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "was not looked up: name the federator's database with --db" in done.stdout
+    await made_history(f"sqlite:///{tmp_path}/foltr.sqlite", "web")
+    assert "not looked up" in foltr(*order, cwd=tmp_path).stdout, "another federation's"
+    named = foltr(*order, "--db", f"sqlite:///{tmp_path}/none.sqlite", cwd=tmp_path)
+    assert (named.returncode, "there is no file" in named.stderr) == (2, True)
 
 
 async def test_a_deadline_is_sent_to_the_federator(mqtt_broker, tmp_path):

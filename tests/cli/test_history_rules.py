@@ -2,10 +2,14 @@
 
 import asyncio
 import json
+import sqlite3
 
 import pytest
 from cli.commands import foltr
 from made_history import made_history
+
+from foltr.cli.history import _fates_in_words, _in_words
+from storage.records import RoundAggregationRow
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +54,73 @@ def test_a_client_shows_its_quarantine_and_how_often_it_was_dropped(options):
     shown = json.loads(printed("clients", "show", "b", *options, "--json"))
     assert shown["client"]["quarantine_reason"] == "it flips signs"
     assert shown["fates"] == {"kept": 0, "clipped": 1, "dropped": 0}
-    assert "0 kept, 1 clipped, 0 dropped" in printed("clients", "show", "b", *options)
+    assert shown["n_completed_rounds"] == 1
+    text = printed("clients", "show", "b", *options)
+    assert "Completed rounds it contributed to: 1; dropped in 0, clipped in 1, kept in 0\n" in text
+
+
+@pytest.mark.parametrize(
+    ("fates", "n_completed", "told"),
+    [
+        ((0, 0, 0), 9, "Completed rounds it contributed to: 9. Nobody was left out or shortened in any of them"),
+        ((2, 1, 3), 9, "Completed rounds it contributed to: 9; dropped in 3, clipped in 1, kept in 2; in the 3 others"),
+        ((6, 0, 3), 9, "Completed rounds it contributed to: 9; dropped in 3, clipped in 0, kept in 6"),
+    ],
+)
+def test_a_clients_rounds_are_all_accounted_for(fates, n_completed, told):
+    """Rules that record nothing when they keep all do not make the dropped look like many."""
+    said = _fates_in_words(dict(zip(("kept", "clipped", "dropped"), fates, strict=True)), n_completed)
+    assert said.removesuffix(" nobody was left out or shortened") == told
+
+
+def test_a_client_of_a_plain_mean_is_told_too(tmp_path):
+    """Its rounds are counted; and one that never contributed to a completed round has nothing to tell."""
+    db = f"sqlite:///{tmp_path}/history.sqlite"
+    asyncio.run(made_history(db, "mail"))
+    connection = sqlite3.connect(tmp_path / "history.sqlite")
+    try:
+        with connection:
+            connection.execute("DELETE FROM update_fates")
+            connection.execute("DELETE FROM round_aggregations")
+            connection.execute("DELETE FROM updates WHERE client_id = 'b'")
+    finally:
+        connection.close()
+    options = ("--db", db, "--federation", "mail")
+    assert "contributed to: 1. Nobody was left out or shortened in any" in printed("clients", "show", "a", *options)
+    assert "Completed rounds" not in printed("clients", "show", "b", *options)
+
+
+def test_the_list_of_clients_shows_who_is_in_quarantine(options):
+    """Beside the membership, which goes on; programs find the date."""
+    lines = printed("clients", "list", *options).splitlines()
+    a, b, c = (line for line in lines if line.split()[0] in {"a", "b", "c"})
+    assert "joined, in quarantine" in b
+    assert "quarantine" not in a + c
+    rows = json.loads(printed("clients", "list", *options, "--json"))
+    assert [row["client_id"] for row in rows if row["quarantined_at"] is not None] == ["b"]
+
+
+def test_the_open_round_tells_of_the_quarantine(options):
+    """Who is in it and a member still, in words and for programs."""
+    assert json.loads(printed("rounds", "why", *options, "--json"))["quarantined"] == ["b"]
+    assert "nothing of theirs is taken: b." in printed("rounds", "why", *options)
+
+
+def _made(rule, n_kept, n_clipped, n_dropped):
+    return RoundAggregationRow("mail", 1, rule, '{"n": 9.0, "m": 2.0}', None, n_kept, n_clipped, n_dropped)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (_made("mean", 9, 0, 0), "adaptive: mean of all 9, nobody left out or shortened"),
+        (_made("mean", 6, 1, 2), "adaptive: mean of 7 of 9, 2 left out, 1 shortened"),
+        (_made("median", 9, 0, 0), "Aggregated by median (n = 9, m = 2): 9 kept, 0 clipped, 0 dropped."),
+    ],
+)
+def test_a_round_of_the_adaptive_rule_says_whom_it_counted(made, told):
+    """That the mean was used is no sign that the rule was not."""
+    assert _in_words("adaptive", made) == told
 
 
 def test_the_quarantine_lists_who_is_there_and_who_is_proposed(options):

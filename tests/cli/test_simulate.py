@@ -14,8 +14,9 @@ from cli.test_readme import blocks
 
 from foltr.attacks.registry import ATTACKS
 from foltr.cli import main, simulate
+from foltr.methods.preconditions import least_updates
 from foltr.methods.registry import METHOD_NAMES
-from foltr.robust.spec import PRE_STEPS, RULES
+from foltr.robust.spec import PRE_STEPS, RULES, read_rule
 from foltr.simulation.config import ALL_METHODS
 
 SMALL = ("--clients", "3", "--interactions", "2", "--rounds", "3", "--eval-every", "2")
@@ -188,6 +189,54 @@ def test_an_attack_and_a_defence(here, monkeypatch, capsys):
     assert result["robustness"]["beyond_bounds_rounds"] == 3
 
 
+def found(number, kind, client):
+    return {"round": number, "kind": kind, "client": client, "detail": "evidence"}
+
+
+@pytest.mark.parametrize(
+    ("findings", "told"),
+    [
+        ([], "adaptive found nobody in 40 rounds"),
+        ([found(9, "defence_raised", None)], "adaptive found nobody in 40 rounds"),
+        (
+            [found(12, "defence_raised", "a"), found(13, "defence_raised", "b"), found(32, "quarantine_proposed", "a")],
+            "adaptive left out: a from round 12, b from round 13",
+        ),
+        (
+            [found(12, "defence_raised", "a"), found(20, "defence_lowered", "a"), found(20, "defence_raised", "b")],
+            "adaptive left out: a from round 12 to 19, b from round 20",
+        ),
+        (
+            [found(3, "defence_raised", "a"), found(5, "defence_lowered", "a"), found(9, "defence_raised", "a")],
+            "adaptive left out: a from round 3",
+        ),
+        (
+            [found(i, "defence_raised", f"c{i}") for i in range(1, 8)],
+            "adaptive left out: " + ", ".join(f"c{i} from round {i}" for i in range(1, 6)) + " and 2 more",
+        ),
+    ],
+)
+def test_whom_the_adaptive_rule_left_out_is_one_line(findings, told):
+    """A few names with their rounds; to a last one if they were counted again in the end."""
+    assert simulate._left_out(findings, 40) == told
+
+
+@pytest.mark.usefixtures("here")
+def test_the_rule_is_told(monkeypatch, capsys):
+    """Also where it found nobody, which is else no different from no rule at all; a plain mean needs no word."""
+    small = ("simulate", *SMALL, "--clients", "4")
+    _, printed = command(monkeypatch, capsys, *small, "--aggregation", "adaptive")
+    assert "Rule: adaptive\nadaptive found nobody in 3 rounds\n" in printed
+    _, printed = command(monkeypatch, capsys, *small, "--aggregation", "median")
+    assert "Rule: median\n" in printed
+    assert "adaptive" not in printed
+    _, printed = command(monkeypatch, capsys, *small)
+    assert "Rule:" not in printed
+    code, printed = command(monkeypatch, capsys, "simulate", *SMALL, "--aggregation", "adaptive")
+    assert code == 2
+    assert "adaptive needs at least 4 updates to compare clients, and there are 3; raise clients to 4, or" in printed
+
+
 def test_rules_of_the_environment_count(here, monkeypatch, capsys):
     """As for a federator; an option wins."""
     monkeypatch.setenv("FOLTR_AGGREGATION", "median")
@@ -207,13 +256,29 @@ def test_rules_and_attacks_are_listed(monkeypatch, capsys):
     assert rules["krum"]["least_clients"] == 5
     assert "beta" in rules["trimmed-mean"]["parameters"]
     _, printed = command(monkeypatch, capsys, "rules")
-    assert "krum (from 5 updates): " in printed
+    assert printed.startswith("n is how many updates a round has, m how many hostile clients")
+    assert "\nkrum (n >= 2m + 3; from 5 updates): " in printed
+    assert "\nadaptive (n >= 4; from 4 updates): the mean without the clients that evidence" in printed
+    assert "\nmean: " in printed
     assert "    --aggregation-set bucket_size=VALUE, default 2\n" in printed
     code, printed = command(monkeypatch, capsys, "attacks", "--json")
     assert code == 0
     assert [row["attack"] for row in json.loads(printed)] == list(ATTACKS)
     _, printed = command(monkeypatch, capsys, "attacks")
     assert "    --attack-set epsilon=0.1\n" in printed
+
+
+def test_the_conditions_of_rules_are_those_that_are_checked(monkeypatch, capsys):
+    """Each formula gives the fewest updates that the rule takes, for several m; no formula means any number."""
+    _, printed = command(monkeypatch, capsys, "rules", "--json")
+    for row in json.loads(printed):
+        if row["rule"] == "bucketing":
+            continue
+        for m in (1, 2, 3, 7):
+            rule = f"{row['rule']}+mean" if row["rule"] in PRE_STEPS else row["rule"]
+            formula = (row["needs"] or "n >= 1").removeprefix("n >= ").removesuffix(" and what its rule needs")
+            slope, _, offset = formula.replace(" * beta", "m").rpartition("m + ")
+            assert least_updates(read_rule(rule, byzantine=m)) == int(slope or 0) * m + int(offset), row
 
 
 def test_a_failed_run_of_a_sweep_shows(here, monkeypatch, capsys):

@@ -97,6 +97,17 @@ def test_a_round_without_anybody_says_where_to_look():
     assert "Everybody online who was asked has contributed (of 1 online member). More devices must come" in said
 
 
+def test_too_few_are_left_beside_the_quarantine():
+    """The federation stops by the operator's own orders, and is told how to go on; where enough are left, only who."""
+    said = words(standing(40, contributed=devices(1), online=devices(1, 2, 3, 4), quarantined=devices(8, 9)))
+    assert "In quarantine, so that nothing of theirs is taken: device-8, device-9." in said
+    assert "Only 4 can contribute, fewer than min_clients (5): let one out with foltr clients quarantine NAME" in said
+    enough = words(standing(40, contributed=devices(1), online=devices(2, 3, 4, 5), quarantined=devices(8)))
+    assert "is taken: device-8." in enough
+    assert "--lift" not in enough
+    assert "quarantine" not in words(standing(40, online=devices(1)))
+
+
 def test_many_names_are_counted():
     """Ten are shown."""
     said = words(standing(40, online=devices(*range(30))))

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from served import TOPICS
+from structlog.testing import capture_logs
 
 from broker.link import InboundMessage
 from federator.round import RoundPolicy
@@ -21,6 +22,7 @@ from foltr.messages import (
     LinearRankerSpec,
     PdgdTraining,
     QuarantineClient,
+    SetDeadline,
     pack_vector,
     unpack_vector,
 )
@@ -301,7 +303,7 @@ def watchful(monkeypatch):
 
 
 async def test_what_a_rule_remembers_goes_from_model_to_model(joined, serve, watchful):
-    """Stored with each, and taken up after a restart from the newest."""
+    """Stored with the newest alone, and taken up from it after a restart."""
     served, devices = await joined(MEDIAN)
     send(served, devices)
     await served.turn()
@@ -311,7 +313,7 @@ async def test_what_a_rule_remembers_goes_from_model_to_model(joined, serve, wat
     send(again, devices, 3, 2)
     await again.turn()
     assert [memory.defence for memory in watchful.memories] == [None, b"x", b"xx"]
-    assert [row.defence_state for row in await list_models(again.db, "mail")] == [b"xxx", b"xx", b"x", None]
+    assert [row.defence_state for row in await list_models(again.db, "mail")] == [b"xxx", None, None, None]
 
 
 @pytest.mark.usefixtures("watchful")
@@ -352,6 +354,27 @@ async def test_a_rule_that_takes_long_does_not_hold_up_the_network(joined, watch
 
 
 # --- quarantine -----------------------------------------------------------------------------------------------
+
+
+async def test_what_became_of_an_order_is_logged(serve, operator):
+    """Obeyed or refused, with who, why and the code, once it is stored; an order that changes nothing is silent."""
+    served = await serve(FIVE, n_features=N_FEATURES, enrolment_key=operator.key.public)
+    await served.join([operator.enrol("erin")])
+    quarantine = QuarantineClient(federation="mail", client_id="erin", reason="it flips signs")
+    stranger = LiftQuarantine(federation="mail", client_id="nobody")
+    orders = [quarantine, quarantine, stranger, LiftQuarantine(federation="mail", client_id="erin")]
+    with capture_logs() as lines:
+        for nonce, order in enumerate([*orders, SetDeadline(federation="mail", round=1, max_time_s=90.0)], 1):
+            payload = issue_order(operator.key, order, nonce)
+            served.actor.receive(InboundMessage(TOPICS.operator, payload, retained=False))
+            await served.turn()
+    assert [(line["event"], line["log_level"], line.get("client_id"), line["detail"]) for line in lines] == [
+        ("client_quarantined", "info", "erin", "it flips signs"),
+        ("order_refused", "warning", None, "no client nobody has ever joined"),
+        ("quarantine_lifted", "info", "erin", ""),
+        ("deadline_set", "info", None, "90 s after the opening"),
+    ]
+    assert lines[1]["code"] == "unknown_client"
 
 
 async def test_a_quarantine_by_order_outlives_a_restart_until_it_is_lifted(serve, operator):

@@ -75,6 +75,16 @@ def test_a_lifted_client_contributes_again(engine, operator):
     assert events(decided) == [("quarantine_lifted", None, "a")]
 
 
+def test_an_order_that_changes_nothing_leaves_no_row(engine, operator):
+    """Whoever is in quarantine stays there for the first reason, and nobody is let out twice; both orders were seen."""
+    a, b = members(engine, operator, "a", "b")
+    decide(engine, b.updates(), operator.quarantines("a", nonce=1))
+    decided = decide(engine, operator.quarantines("a", nonce=2, reason="again"), operator.lifts("b", nonce=3))
+    assert (changes(decided), events(decided), decided.withdrawn) == ([], [], [])
+    assert (decided.operator_nonce, list(engine.round.contributions)) == (3, ["b"])
+    assert told(decide(engine, a.updates())) == [("a", "quarantined")]
+
+
 def test_the_last_of_several_orders_stands(engine, operator):
     """Of deadlines, quarantines and lifts in one batch each is obeyed, in order, and the newest nonce is stored."""
     (a,) = members(engine, operator, "a")

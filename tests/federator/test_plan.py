@@ -164,15 +164,16 @@ def test_the_papers_noise_does_not_go_with_a_buffer():
         (
             read_rule("krum", byzantine=2),
             {"max_clients": 6},
-            "krum needs at least 2m [+] 3 = 7 updates .* raise max_cl",
+            "krum needs at least 2m [+] 3 = 7 updates .* raise max_clients to 7, lower byzantine to 1, or",
         ),
-        (read_rule("bulyan", byzantine=0.2), {"max_clients": 6}, "bulyan needs .* lower byzantine"),
+        (read_rule("bulyan", byzantine=0.2), {"max_clients": 10}, "bulyan needs .* lower byzantine to 1"),
+        (read_rule("adaptive"), {"max_clients": 3}, "adaptive needs at least 4 updates .* raise max_clients to 4, or"),
         # A share is rounded up: 0.2 of six is two, and Krum for two needs seven.
         (read_rule("krum"), {"min_clients": 6, "max_clients": 6}, "krum needs at least 2m [+] 3 = 7 updates"),
     ],
 )
 def test_a_rule_that_no_round_could_follow_is_refused(rule, policy, told):
-    """The line has how many it needs, how many a round has, and three ways out."""
+    """The line has how many it needs, how many a round has, and the ways out."""
     with pytest.raises(SettingsError, match=f"^aggregation: {told}"):
         FederationPlan("mail", n_features=1, policy=RoundPolicy(rule=rule, **policy))
 
@@ -182,6 +183,8 @@ def test_a_rule_that_no_round_could_follow_is_refused(rule, policy, told):
     [
         (MEAN, RoundPolicy(1, 10), None),
         (read_rule("krum", byzantine=1), RoundPolicy(5, 10), None),
+        # Its small rounds are the mean, and tell it something all the same.
+        (read_rule("adaptive"), RoundPolicy(2, 4), None),
         (
             read_rule("krum", byzantine=1),
             RoundPolicy(2, 10),

@@ -324,6 +324,8 @@ async def complete_round(
             model.optimizer_state,
             model.defence_state,
         )
+        if version - 1 in tables.models:
+            tables.models[version - 1] = replace(tables.models[version - 1], defence_state=None)
         _close(tables, number, state="completed", closed_at=closed_at, model_version=version)
         if next_opening is not None:
             _open(tables, next_opening)

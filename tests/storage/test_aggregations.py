@@ -6,7 +6,8 @@ import math
 import pytest
 from sqlalchemy import select
 
-from storage.models import latest_model
+from storage.federations import create_federation
+from storage.models import latest_model, list_models
 from storage.queries import (
     count_fates,
     get_aggregation,
@@ -18,7 +19,7 @@ from storage.queries import (
 )
 from storage.records import Batch, NewAggregation, NewEvent, NewFate, NewModel
 from storage.rounds import abandon_round, begin_aggregation, complete_round, load_open_round, open_round
-from storage.tables import round_aggregations, update_fates
+from storage.tables import models, round_aggregations, update_fates
 
 RULE = {
     "aggregation": "nnm+krum",
@@ -82,6 +83,28 @@ async def test_what_became_of_each_update_is_stored_with_the_model(closing) -> N
     (event,) = await list_events(closing.db, "web", kind="quarantine_proposed")
     assert (event.client_id, event.round, event.detail) == ("c", 1, "dropped in 9 of 10 rounds")
     assert await count_fates(closing.db, "web", "c") == {"kept": 0, "clipped": 0, "dropped": 1}
+
+
+async def test_only_the_newest_model_has_what_the_rule_remembers(closing) -> None:
+    """It grows with weights and clients; another federation's is left alone, and a lost answer takes nothing away."""
+    await create_federation(closing.db, "other", 3, "linear", closing.weights, closing.opening(1).opened_at)
+    async with closing.db.transaction() as connection:
+        await connection.execute(models.update().where(models.c.federation == "other").values(defence_state=b"theirs"))
+    closed_at = closing.opening(1).closes_at
+    for version in (1, 2, 3):
+        if version > 1:
+            await begin_aggregation(closing.db, "web", closing.epoch, version)
+        model, following = (
+            NewModel(version, closing.weights, None, bytes([version])),
+            closing.opening(version + 1, version),
+        )
+        for _ in range(2):
+            await complete_round(closing.db, "web", closing.epoch, version, model, closed_at, following)
+    rows = await list_models(closing.db, "web")
+    assert [(row.version, row.defence_state) for row in rows] == [(3, b"\3"), (2, None), (1, None), (0, None)]
+    other = await latest_model(closing.db, "other")
+    assert other is not None
+    assert other.defence_state == b"theirs"
 
 
 async def test_a_plain_mean_leaves_no_rows(closing) -> None:

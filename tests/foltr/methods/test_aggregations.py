@@ -123,6 +123,15 @@ def test_rows_at_once_are_updates_one_by_one(text, rng):
     assert first.report == second.report
 
 
+@pytest.mark.parametrize("text", [rule for rule in RULES if rule != "adaptive"] + ["nnm+krum"])
+def test_what_the_adaptive_rule_remembers_outlasts_another_rule(text, rng):
+    """An operator may try another rule and come back: the evidence waits, byte for byte."""
+    aggregation = DeltaAggregation(5, rule=read_rule(text, byzantine=1))
+    aggregation.add_rows(rng.standard_normal((12, 5)).astype(np.float32), np.ones(12, np.int64), list("abcdefghijkl"))
+    before = Memory(defence=b"evidence")
+    assert aggregation.finish(np.zeros(5, np.float32), before).memory == before
+
+
 def test_more_updates_than_expected_are_all_kept(rng):
     """The array grows; a row that was taken is never lost or changed."""
     rows = rng.standard_normal((40, 3)).astype(np.float32)

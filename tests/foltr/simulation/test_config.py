@@ -90,7 +90,12 @@ def test_quantities_are_the_bounds_of_an_update():
         ({"shared_fraction": 0.1, "population": "type1"}, "not type1"),
         ({"aggregation": "krumm"}, "aggregation: .*krum"),
         ({"aggregation": "krum", "aggregation_parameters": {"beta": 1}}, "beta"),
-        ({"aggregation": "krum", "byzantine": 4}, "2m . 3 = 11 .* there are 10; .* beyond_bounds to true"),
+        ({"aggregation": "krum", "byzantine": 4}, "2m . 3 = 11 .* there are 10; .* beyond_bounds=true"),
+        (
+            {"aggregation": "adaptive", "clients": 3},
+            "adaptive needs at least 4 updates .*; raise clients to 4, or choo",
+        ),
+        ({"aggregation": "adaptive", "participants": 3}, "adaptive needs at least 4 updates .*; raise participants to"),
         ({"aggregation": "krum", "byzantine": 2, "participants": 6}, "there are 6"),
         ({"aggregation": "median", "byzantine": -1}, "byzantine"),
         ({"aggregation": "median", "aggregation_fallback": "give-up"}, "aggregation_fallback"),
