@@ -10,6 +10,7 @@ Fewer than half of all clients that can be judged are ever suspected, whoever is
 suspicious nobody can say who is honest: the operator is told, and the fallback takes the place of the mean.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -17,26 +18,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.errors import DataError
-from foltr.robust.evidence import LONGEST, Evidence, evidence_of, measure, update_records
+from foltr.robust.evidence import LONGEST, Evidence, evidence_of, measure, update_records, update_sizes
 from foltr.robust.records import Records
 from foltr.robust.report import Finding
 from foltr.robust.spec import ABANDON, MEAN, RuleSpec, read_rule
 
 _LEAST_CLIENTS = 4
 _LEAST_UPDATES = 6
-_LENGTHS_KEPT = 20
 # Rounds for which a client that sends nothing still counts among the clients that others are compared with.
 _ACTIVE = 200
+# What those who can be judged must have sent of all updates before anybody is: counted in updates, which cost more
+# than names.
+_MOST_OF_UPDATES = 0.75
 # Honest federations of clients alike stayed below all of these, with three click models on two data sets.
 _BEHIND, _OPPOSED = 4.5, 1.5
+# So many clients these two are for.
+_BOUNDS_FOR = 10
 _DRIFT, _DRIFT_OVER_MEDIAN = 5.0, 2.5
 _COPIES = 0.6
 _LOG_LENGTH, _LOG_LENGTH_ALONE = 1.2, 1.7
 _NO_MORE_BEHIND, _NO_MORE_DRIFT, _NO_MORE_COPIES, _NO_MORE_LOG_LENGTH = 3.0, 2.5, 0.3, 0.8
 # Shortened besides: steadily longer than the others, by so many standard errors and by a factor of exp(0.5).
 _STEADILY, _STEADILY_LOG = 6.0, 0.5
+# While few are known most of them may be hostile: so many times what the shortest quarter of them sends.
+_LONGEST_AT_FIRST, _SHORTEST_QUARTER = 20.0, 0.25
 # Who is new among others who are not has yet to show that its updates are not always so long.
-_LONGEST_OF_NEWCOMERS = 1.5
+_LONGEST_OF_NEWCOMERS = 2.0
 # An update of many interactions may be longer, but they are only claimed.
 _MOST_FOR_INTERACTIONS = 2.0
 
@@ -87,24 +94,22 @@ def assess(
     measured = measure(rows, records.progress)
     live = measured.lengths > 0.0
     per_interactions = np.minimum(np.sqrt(weights / np.median(weights)), _MOST_FOR_INTERACTIONS)
-    lengths = records.lengths
-    compared = int(live.sum()) >= _LEAST_CLIENTS
-    if compared:
-        centre = live & ~before if (live & ~before).any() else live
-        lengths = (*lengths, float(np.median((measured.lengths / per_interactions)[centre])))[-_LENGTHS_KEPT:]
-    if not lengths:  # too few to say what is usual, in this round and in all before
-        after = records.after(names, own, records.progress, lengths, undecided=False)
+    update_sizes(own, measured.lengths / per_interactions)
+    after = records.after(names, own, records.progress, undecided=records.undecided)
+    usual_length = _usual_length(after)
+    if usual_length is None:  # too few to say what is usual
         nothing = np.zeros(len(names))
         return Assessment(MEAN, before, nothing + 1.0, ("",) * len(names), nothing, tuple(findings), None, after)
 
-    usual = float(np.median(lengths)) * per_interactions
+    usual = usual_length * per_interactions
+    compared = int(live.sum()) >= _LEAST_CLIENTS
     update_records(own, measured, usual, ~before, compared=compared)
-    after = records.after(names, own, records.progress, lengths, undecided=records.undecided)
-    crowd, place = _crowd(after, names)
+    after = records.after(names, own, records.progress, undecided=records.undecided)
+    crowd, place, established = _crowd(after, names)
     judged = own["n_updates"] >= _LEAST_UPDATES
-    if len(crowd) >= _LEAST_CLIENTS and judged.any():
+    if established and judged.any():
         found = evidence_of(own, crowd, place)
-        strong, weak = judged & _strong(found, own), _weak(found)
+        strong, weak = judged & _strong(found, own, len(crowd)), _weak(found)
         suspected = strong | (before & ~weak)
         # Those of this round are judged anew, the others as they were.
         n_suspected = int((crowd["n_suspected"] > 0).sum() - before.sum() + suspected.sum())
@@ -114,7 +119,10 @@ def assess(
     else:
         found, suspected, undecided = None, before, records.undecided
     own["n_suspected"] = np.where(suspected, own["n_suspected"] + 1, 0)
-    factors = _factors(measured.lengths, usual, found, judged, established=2 * len(crowd) > len(after.clients))
+    factors = _factors(measured.lengths, usual, found, judged, established=established)
+    if not established:
+        shortest = (_usual_length(after, _SHORTEST_QUARTER) or usual_length) * per_interactions
+        factors = np.minimum(factors, _shortened(measured.lengths, shortest, _LONGEST_AT_FIRST))
     findings += _findings(names, own, before, found, spec)
     findings += _of_all(records.undecided, undecided, len(crowd), spec)
     return Assessment(
@@ -125,14 +133,14 @@ def assess(
         scores=np.zeros(len(names)) if found is None else found.behind,
         findings=tuple(findings),
         fallback_reason="half of the clients or more look suspicious" if undecided else None,
-        memory=records.after(names, own, records.progress, lengths, undecided=undecided),
+        memory=records.after(names, own, records.progress, undecided=undecided),
     )
 
 
 def remember(assessment: Assessment, vector: NDArray[np.float64]) -> bytes:
     """The memory for the next round, once this one has made ``vector`` (d,) of its updates."""
     records = assessment.memory
-    length, usual = float(np.linalg.norm(vector)), float(np.median(records.lengths)) if records.lengths else np.inf
+    length, usual = float(np.linalg.norm(vector)), _usual_length(records) or np.inf
     # One round that went wrong must not be the direction that all later ones are measured by.
     vector = vector * min(1.0, usual / length) if length > 0.0 else vector
     progress = (records.progress.astype(np.float64) + vector).astype(np.float32)
@@ -147,19 +155,44 @@ def _recall(memory: bytes | None, dim: int) -> tuple[Records, list[Finding]]:
         return Records.empty(dim), [Finding("defence_lowered", None, f"{error}; every client is judged anew")]
 
 
-def _crowd(records: Records, names: tuple[str, ...]) -> tuple[NDArray[np.void], NDArray[np.int64]]:
-    """The records of all clients that can be judged, and where those of this round are among them, or -1."""
+def _usual_length(records: Records, quantile: float = 0.5) -> float | None:
+    """The median, or another quantile, over all known clients of what each one's updates are long.
+
+    Not over a round's, in which hostile ones may happen to be the most. Of two in the middle it is the lower. None for
+    too few clients.
+    """
+    clients = records.clients
+    known = (clients["size_weight"] > 0.0) & (clients["last_round"] > records.n_rounds - _ACTIVE)
+    if int(known.sum()) < _LEAST_CLIENTS:
+        return None
+    trusted = known & (clients["n_suspected"] == 0)
+    of = clients[trusted if trusted.any() else known]
+    sizes = np.sort(of["log_size"] / of["size_weight"])
+    return float(np.exp(sizes[int(quantile * (len(sizes) - 1))]))
+
+
+def _crowd(records: Records, names: tuple[str, ...]) -> tuple[NDArray[np.void], NDArray[np.int64], bool]:
+    """The records of all clients that can be judged, and where those of this round are among them, or -1.
+
+    Also whether others can be compared with them: the first who happen to have sent enough may be the hostile ones.
+    """
     clients = records.clients
     recent = clients["last_round"] > records.n_rounds - _ACTIVE
-    at = np.flatnonzero((clients["n_updates"] >= _LEAST_UPDATES) & recent)
+    can_be_judged = recent & (clients["n_updates"] >= _LEAST_UPDATES)
+    at = np.flatnonzero(can_be_judged)
     places = {records.client_ids[i]: place for place, i in enumerate(at.tolist())}
-    return clients[at], np.array([places.get(name, -1) for name in names], np.int64)
+    crowd = clients[at]
+    most = crowd["n_updates"].sum() >= _MOST_OF_UPDATES * clients["n_updates"][recent].sum()
+    place = np.array([places.get(name, -1) for name in names], np.int64)
+    return crowd, place, len(crowd) >= _LEAST_CLIENTS and bool(most)
 
 
-def _strong(found: Evidence, own: NDArray[np.void]) -> NDArray[np.bool_]:
+def _strong(found: Evidence, own: NDArray[np.void], n_compared: int) -> NDArray[np.bool_]:
+    # The more clients, the farther behind the last of them is by chance: about as the largest of so many normal ones.
+    last = math.sqrt(2.0 * math.log(max(n_compared, _BOUNDS_FOR))) - math.sqrt(2.0 * math.log(_BOUNDS_FOR))
     # Where all differ, as with labels of their own, the median is high too.
     drifts = (found.drift > _DRIFT) & (found.drift > _DRIFT_OVER_MEDIAN * found.median_drift)
-    pulls_against = (found.opposed > _OPPOSED) & (found.behind > _BEHIND)
+    pulls_against = (found.opposed > _OPPOSED + last) & (found.behind > _BEHIND + last)
     too_long = (found.log_length > _LOG_LENGTH_ALONE) | ((found.log_length > _LOG_LENGTH) & (found.behind > 1.0))
     return pulls_against | (drifts & (own["drift_energy"] > 0.0)) | (found.copies > _COPIES) | too_long
 
@@ -183,13 +216,17 @@ def _factors(
     established: bool,
 ) -> NDArray[np.float64]:
     """(n,) by what each update is shortened, to the usual length where it is too long for chance."""
-    limit = np.full(len(lengths), LONGEST)
-    if established:
-        limit[~judged] = _LONGEST_OF_NEWCOMERS
+    limit = np.where(judged | (not established), LONGEST, _LONGEST_OF_NEWCOMERS)
     if found is not None:
         above = found.log_length - found.median_log_length
         steadily = judged & (found.excess_length > _STEADILY) & (above > _STEADILY_LOG)
         limit[steadily] = 1.0
+    return _shortened(lengths, usual, limit)
+
+
+def _shortened(
+    lengths: NDArray[np.float64], usual: NDArray[np.float64], limit: NDArray[np.float64] | float
+) -> NDArray[np.float64]:
     return np.where(lengths > limit * usual, usual / np.where(lengths > 0.0, lengths, 1.0), 1.0)
 
 

@@ -25,6 +25,8 @@ from foltr.robust.blocks import block_length
 from foltr.robust.records import SKETCH_LENGTH
 
 _ALIGNMENT_FADES, _DRIFT_FADES, _LENGTH_FADES, _COPIES_FADE = 0.99, 0.98, 0.97, 0.9
+# How long a client's updates are of late; what is usual may change while a ranker learns.
+_SIZE_FADES = 0.9
 # What is longer than so many usual lengths enters the drift with this length: one huge update is no direction.
 _LONGEST_STEP = 2.0
 LONGEST = 6.0
@@ -94,6 +96,13 @@ def measure(rows: NDArray[np.floating], progress: NDArray[np.float32]) -> Measur
         along[start : start + step] = block @ ahead
         sketches[start : start + step] = block if project is None else block @ project
     return Measured(lengths, along, sketches)
+
+
+def update_sizes(own: NDArray[np.void], lengths: NDArray[np.float64]) -> None:
+    """Add a round's lengths (n,) to the records of the clients that sent something other than zeros, in place."""
+    live = lengths > 0.0
+    _fade_and_add(own, "log_size", _SIZE_FADES, (1.0 - _SIZE_FADES) * np.log(np.where(live, lengths, 1.0)), live)
+    _fade_and_add(own, "size_weight", _SIZE_FADES, np.full(len(own), 1.0 - _SIZE_FADES), live)
 
 
 def update_records(

@@ -32,6 +32,8 @@ def record_type(length: int) -> np.dtype[Any]:
             ("log_length_square", "<f8"),
             ("length_weight", "<f8"),
             ("length_weight_square", "<f8"),
+            ("log_size", "<f8"),
+            ("size_weight", "<f8"),
             ("copies", "<f8"),
             ("n_updates", "<i4"),
             ("last_round", "<i4"),
@@ -48,7 +50,6 @@ class Records:
     Attributes:
         n_rounds: how many rounds it has seen.
         progress: (d,) float32 sum of what all rounds made of their updates.
-        lengths: the typical length of an update in each of the last rounds.
         client_ids: sorted; one for each of ``clients``.
         clients: (n,) of `record_type`.
         undecided: half of the clients that can be judged, or more, looked suspicious.
@@ -56,14 +57,13 @@ class Records:
 
     n_rounds: int
     progress: NDArray[np.float32]
-    lengths: tuple[float, ...]
     client_ids: tuple[str, ...]
     clients: NDArray[np.void]
     undecided: bool = False
 
     @classmethod
     def empty(cls, dim: int) -> "Records":
-        return cls(0, np.zeros(dim, np.float32), (), (), np.zeros(0, record_type(min(dim, SKETCH_LENGTH))))
+        return cls(0, np.zeros(dim, np.float32), (), np.zeros(0, record_type(min(dim, SKETCH_LENGTH))))
 
     def to_bytes(self) -> bytes:
         packed: bytes = msgpack.packb(
@@ -71,7 +71,6 @@ class Records:
                 "format": _FORMAT,
                 "n_rounds": self.n_rounds,
                 "progress": self.progress.astype("<f4").tobytes(),
-                "lengths": list(self.lengths),
                 "client_ids": list(self.client_ids),
                 "clients": self.clients.tobytes(),
                 "undecided": self.undecided,
@@ -92,7 +91,6 @@ class Records:
             records = cls(
                 found["n_rounds"],
                 np.frombuffer(found["progress"], "<f4"),
-                tuple(found["lengths"]),
                 tuple(found["client_ids"]),
                 clients,
                 found["undecided"],
@@ -120,7 +118,6 @@ class Records:
         client_ids: tuple[str, ...],
         own: NDArray[np.void],
         progress: NDArray[np.float32],
-        lengths: tuple[float, ...],
         *,
         undecided: bool,
     ) -> "Records":
@@ -135,4 +132,4 @@ class Records:
         kept |= dict(zip(client_ids, own, strict=True))
         names = tuple(sorted(kept))
         clients = np.array([kept[name] for name in names], self.clients.dtype)
-        return Records(n_rounds, progress, lengths, names, clients, undecided)
+        return Records(n_rounds, progress, names, clients, undecided)

@@ -58,7 +58,9 @@ _PARAMETERS: dict[str, dict[str, _Parameter]] = {
         "clip_factor": _Parameter(1, "1", 1e-6),
     },
     "bucketing": {"bucket_size": _Parameter(2, "2", 1, _MOST_CLIENTS, whole=True)},
-    "adaptive": {"patience": _Parameter(20, "20 updates under suspicion in a row propose a quarantine; from 1", 1, whole=True)},
+    "adaptive": {
+        "patience": _Parameter(20, "20 updates under suspicion in a row propose a quarantine; from 1", 1, whole=True)
+    },
 }
 _BEYOND_BOUNDS = "beyond_bounds"
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")

@@ -191,3 +191,10 @@ def test_a_large_round_needs_no_second_copy_of_its_updates() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < rows.nbytes
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_many_honest_clients_none_is_left_out(seed: int) -> None:
+    """Of a hundred the last is farther behind than of ten, and no more hostile for it."""
+    federation = Federation(n=100, signal=0.8, seed=seed).play(120)
+    assert federation.ever_dropped() == set()

@@ -56,7 +56,7 @@ def test_a_claim_of_many_interactions_buys_no_federation() -> None:
 
 
 def test_a_newcomer_may_not_begin_with_the_longest_update_there_is() -> None:
-    """Among clients that are known, who comes under a new name every round gets no more than 1.5 usual lengths."""
+    """Among clients that are known, who comes under a new name every round gets no more than two usual lengths."""
     federation = Federation(n=10).play(20)
     rows = federation.updates()
     rows[0] *= 4.0
@@ -95,3 +95,13 @@ def test_a_round_of_suspects_only_makes_no_model() -> None:
     rows = federation.updates()[:3]
     with pytest.raises(Exception, match="foltr clients quarantine"):
         aggregate_round(ADAPTIVE, names_of(3), rows, np.ones(3), federation.memory)
+
+
+def test_huge_updates_in_most_rounds_are_not_what_is_usual() -> None:
+    """Usual is what most clients send, not most updates of a round: eight of twenty are shortened and left out."""
+    federation = Federation(n=20, n_attackers=8, attack=lambda rows, rng: 1e6 * rng.permutation(rows, axis=1))
+    federation.play(10)  # until most are known
+    federation.played.clear()
+    federation.play(150, n_present=6)
+    assert max(float(np.linalg.norm(one.vector)) for one in federation.played) < 3.0
+    assert federation.ever_dropped() == federation.attackers
