@@ -15,7 +15,7 @@ def test_adaptive_needs_so_many_as_it_compares(n):
     """What is refused at start is what the rule itself looks at: nobody is ever found among fewer."""
     rows = np.eye(n, 8, dtype=np.float32) + 1.0
     memory = assess(None, [f"c{i}" for i in range(n)], rows, np.ones(n), ADAPTIVE).memory
-    assert (lacking(ADAPTIVE, n) is None) == (len(memory.lengths) > 0) == (n >= LEAST_FOR_ADAPTIVE)
+    assert (lacking(ADAPTIVE, n) is None) == bool(memory.clients["n_updates"].any()) == (n >= LEAST_FOR_ADAPTIVE)
 
 
 @pytest.mark.parametrize("rule", ["mean", "krum", "nnm+median", "bulyan"])
