@@ -18,7 +18,7 @@ SERVER_KEY_NAME = "server.key"
 PID_NAME = "mosquitto.pid"
 
 # What a device sends; its inbox is the one topic of its own that it reads.
-DEVICE_WRITES = ("join", "leave", "status", "updates", "chunks", "forget")
+DEVICE_WRITES = ("join", "leave", "status", "updates", "chunks", "forget", "unlearning")
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,9 @@ pattern readwrite foltr/doctor/%u/#
 
 user {FEDERATOR_USER}
 {from_clients}
-# To clear what an erased client left there: a last status is retained.
+# To clear what an erased client left there: its last status and its request are retained.
 topic write {clients}/+/status
+topic write {clients}/+/forget
 topic write {clients}/+/inbox
 topic write {topics.model}
 topic write {topics.model_chunks}

@@ -11,7 +11,8 @@ FROM python:3.11-slim
 COPY docker/federator.txt /tmp/pins.txt
 RUN pip install --no-cache-dir --require-hashes -r /tmp/pins.txt
 COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir --no-deps /wheels/*.whl && useradd --create-home --uid 10001 foltr
+RUN pip install --no-cache-dir --no-deps /wheels/*.whl && useradd --create-home --uid 10001 foltr \
+    && install --directory --owner foltr --mode 700 /data
 USER foltr
 WORKDIR /home/foltr
 # Broker and database as the federator itself sees them; it says what is wrong in `docker inspect`.

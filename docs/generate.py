@@ -52,6 +52,7 @@ ABANDON_WORDS = {
     AbandonReason.NO_UPDATES: "nobody contributed before the deadline",
     AbandonReason.TOO_FEW_CLIENTS: "fewer than `min_clients` did",
     AbandonReason.AGGREGATION_FAILED: "the updates could not be averaged, e.g. as the sum is too large for float32",
+    AbandonReason.UNLEARNED: "a model without forgotten clients took the place of the one it trained from",
     AbandonReason.TOO_FEW_FOR_RULE: "fewer than the rule needs, and `aggregation_fallback` is `abandon`",
 }
 

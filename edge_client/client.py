@@ -13,6 +13,9 @@ round, is one body (see `foltr.messages`) and how many interactions are behind i
 - FOLtR-ES: the seed of a perturbation and the mean of privatised metrics under it (`EvolutionPair`);
 - FedIPS, FedAvg: the delta of the ranker's weights (`DenseDelta`); where propensities are estimated, that of the
   relevance function too. Propensities, estimated or given, stay here.
+
+When another client is to be unlearned, the device sends the same once more, of interactions that it has kept
+(`edge_client.unlearner`). `EdgeClient.forget_me` asks for this one's own erasure.
 """
 
 import asyncio
@@ -29,16 +32,25 @@ import numpy.typing as npt
 from broker.link import InboundMessage, LastWill, MqttLink
 from edge_client.contribution import Alteration, Contributor
 from edge_client.correspondence import Correspondence
+from edge_client.forgetting import ENROL_AGAIN, ERASED, ForgetResult, Forgetting
 from edge_client.guard import Guard
 from edge_client.held_back import RefusedModel
-from edge_client.options import agreed_name, broker_address, checked_guard, checked_propensities, checked_seed
+from edge_client.options import (
+    agreed_name,
+    broker_address,
+    checked_guard,
+    checked_keep_interactions,
+    checked_propensities,
+    checked_seed,
+)
 from edge_client.outbox import Outbox
 from edge_client.participation import Participation
 from edge_client.serps import Serp, clicks_on, make_serp
-from edge_client.store import DeviceStore
+from edge_client.store import KEPT_INTERACTIONS, DeviceStore
 from edge_client.trainer import Trainer
 from edge_client.training import Learner
 from edge_client.transfer import ModelInParts
+from edge_client.unlearner import Unlearner
 from foltr.codec import open_envelope
 from foltr.credentials import Credentials, read_credentials
 from foltr.errors import DataError, MessageError, UnavailableError
@@ -47,6 +59,7 @@ from foltr.messages import (
     MAX_CHUNKED_BYTES,
     Chunk,
     DeviceReaction,
+    ErasureNotice,
     Leave,
     Manifest,
     MembershipReceipt,
@@ -54,11 +67,12 @@ from foltr.messages import (
     PdgdTraining,
     ReceiptCode,
     RoundAnnouncement,
+    UnlearningRound,
     UpdateReceipt,
 )
 from foltr.topics import ClientTopic, Topics
 
-__all__ = ["EdgeClient", "Serp"]
+__all__ = ["EdgeClient", "ForgetResult", "Serp"]
 
 log = get_logger(__name__)
 
@@ -82,6 +96,9 @@ class EdgeClient:
             distribution, or the lists of a perturbed ranker; False shows the best list the device knows, of which
             FOLtR-ES learns nothing.
         max_interactions: how many interactions may wait on the device; beyond it the oldest are dropped.
+        keep_interactions: how many of those in updates that counted are kept on the device, to learn from them again
+            when another client is to be unlearned; the oldest go. Never sent. 0 keeps none: then this device cannot
+            help the federation to forget others.
         seed: of everything the device draws; None takes fresh entropy, and what must be drawn the same after a
             restart comes from the store.
         learner: how one interaction changes the weights; None, except in tests: by the announced method.
@@ -106,6 +123,7 @@ class EdgeClient:
         store: str | Path | None = None,
         explore: bool = True,
         max_interactions: int = 10_000,
+        keep_interactions: int = KEPT_INTERACTIONS,
         seed: int | None = None,
         learner: Learner | None = None,
         propensities: npt.ArrayLike | None = None,
@@ -121,6 +139,7 @@ class EdgeClient:
         self._explore = explore
         self._rng = np.random.default_rng(checked_seed(seed))
         propensities = checked_propensities(propensities)
+        keep_interactions = checked_keep_interactions(keep_interactions)
         guard = checked_guard(guard, explore=explore)
         self._wake = asyncio.Event()
         self._news = asyncio.Condition()
@@ -130,7 +149,10 @@ class EdgeClient:
         self._link = MqttLink(
             broker_address(broker, credentials),
             client_id=f"foltr:{federation}:{client_id}",  # no name holds a colon, so no two share an id
-            subscriptions=(topics.model, topics.round, topics.client(client_id, ClientTopic.INBOX)),
+            subscriptions=(
+                *(topics.model, topics.round, topics.unlearning_round),
+                topics.client(client_id, ClientTopic.INBOX),
+            ),
             on_message=self._received,
             on_connected=self._connected,
             last_will=self._begin_session,
@@ -145,24 +167,28 @@ class EdgeClient:
             client_id=client_id,
             federation=federation,
             max_interactions=max_interactions,
+            max_kept=keep_interactions,
         )
         self._guard = None if guard is None else Guard(guard, self._store, client_id, seed)
         self._letters = letters = Correspondence(federation, client_id, credentials, self._store)
         self._participation = Participation(client_id, letters.signed_pending_update(), random.Random(seed))  # noqa: S311
         self._model_in_parts = ModelInParts()
+        device_seed = self._store.device_seed() if seed is None else seed
         self._trainer = Trainer(
             self._store,
             self._participation,
             self._rng,
             learner=learner,
-            device_seed=self._store.device_seed() if seed is None else seed,
+            device_seed=device_seed,
             propensities=propensities,
         )
+        self._unlearner = Unlearner(letters, self._store, self._trainer, device_seed)
         self._contributor = Contributor(
             letters, self._store, self._participation, self._trainer, alter_update, self._wake.set
         )
         enrolment = None if credentials is None else credentials.enrolment_bytes
         self._outbox = Outbox(self._link, letters, self._participation, self._model_in_parts, enrolment)
+        self._forgetting = Forgetting(self._outbox, letters, self._participation, self._store)
         self._left = asyncio.Event()
         # How often each receipt code came, and how many distinct updates are known to count.
         self.receipts: dict[str, int] = {}
@@ -170,7 +196,11 @@ class EdgeClient:
         # The federator's operator has excluded this client's updates; what its user clicks waits on the device.
         self.quarantined = False
         self._recorded: weakref.WeakSet[Serp] = weakref.WeakSet()
-        self._restore_model()
+        if self.forgotten:
+            self._drop_everything()
+            log.warning("forgotten", client_id=client_id, federation=federation, hint=ENROL_AGAIN)
+        else:
+            self._restore_model()
 
     # --- what an application calls --------------------------------------------------------------------------
 
@@ -185,9 +215,11 @@ class EdgeClient:
             await asyncio.gather(self._agent, return_exceptions=True)
         try:
             await self._contributor.close()
-            if self._link.connected and not self._participation.left:
+            if self._link.connected:
                 async with asyncio.timeout(_GOODBYE_S):
-                    await self._outbox.publish(ClientTopic.STATUS, self._letters.status(online=False), retain=True)
+                    if not self._participation.left or self._forgetting.waiting:
+                        await self._outbox.publish(ClientTopic.STATUS, self._letters.status(online=False), retain=True)
+                    await self._forgetting.finish(connected=True)
         except (UnavailableError, TimeoutError):
             log.debug("goodbye_not_sent", client_id=self.client_id)
         finally:
@@ -220,6 +252,15 @@ class EdgeClient:
         """The models that this device's guard refused, also before a restart; the lowest version first."""
         return () if self._guard is None else self._guard.refused_models
 
+    @property
+    def forgotten(self) -> bool:
+        """The federation has erased this client, as `forget_me` or the operator asked, and so has the device.
+
+        It keeps nothing any more: `rank` shows the documents in the order they are given, `record_clicks` stores
+        nothing, and nothing is sent. The name is not used again: whoever wants to come back enrols under another.
+        """
+        return self._forgetting.forgotten
+
     def rank(self, features: npt.ArrayLike, k: int | None = None) -> Serp:
         """Rank candidate documents.
 
@@ -235,7 +276,8 @@ class EdgeClient:
             features,
             self.serp_length if k is None else k,
             self._trainer.copy,
-            self._rng if self._explore else None,
+            # Nothing is learned from a client that was forgotten: nothing is explored, and the order given is kept.
+            self._rng if self._explore and not self.forgotten else None,
             with_scores=self._guard is not None,
         )
 
@@ -248,7 +290,7 @@ class EdgeClient:
             DataError: a position outside the list.
         """
         clicks = clicks_on(serp, clicked)
-        if serp in self._recorded:  # the store forgets a list once its update counts
+        if self.forgotten or serp in self._recorded:  # the store forgets a list once its update counts
             return
         if self._guard is not None and self._guard.hold_back(serp, clicks):
             self._recorded.add(serp)
@@ -274,10 +316,13 @@ class EdgeClient:
             a round with ``open=False`` where ``after`` was the federation's last one and is closed.
 
         Raises:
-            UnavailableError: no such round within ``timeout_s``, or the broker was given up.
+            UnavailableError: no such round within ``timeout_s``, or the broker was given up, or this client was
+                forgotten.
         """
 
         def ready() -> bool:
+            if self.forgotten:
+                raise UnavailableError(f"client {self.client_id} of {self.federation!r} was forgotten: {ENROL_AGAIN}")
             if self._link.failure is not None:
                 raise self._link.failure
             round_, model = self._participation.round, self._participation.model
@@ -341,10 +386,31 @@ class EdgeClient:
                     log.warning("leave_not_confirmed", client_id=self.client_id)
                     break
                 await self._outbox.publish(ClientTopic.LEAVE, leave)
-            await self._link.publish(self._letters.topic(ClientTopic.STATUS), b"", retain=True)
+            await self._outbox.clear(ClientTopic.STATUS)
         except UnavailableError as error:
             log.warning("leave_not_finished", client_id=self.client_id, cause=str(error))
         return self._left.is_set()
+
+    async def forget_me(self, timeout_s: float = 60.0) -> ForgetResult:
+        """Ask the federation to erase this client, and to unlearn what it contributed; then the device forgets too.
+
+        From here on nothing but this is sent. The request is signed, and the broker holds it for a federator that is
+        away. Once the erasure is stored, `forgotten` is true. What is in the model takes the other devices to unlearn,
+        so it may outlast ``timeout_s``, and this process: a client constructed later may ask again, and any number
+        of times, for the receipt. The operator can give it out too.
+
+        Returns:
+            how far it is: ``forgotten`` with the federation's receipt, which ``foltr receipt verify`` checks;
+            ``forgetting``: all is erased but what is in the model; ``sent``: the federator has not answered yet.
+
+        Raises:
+            UnavailableError: the broker did not take it; nothing was changed.
+            FoltrError: the federator refused it, say because this client has never joined; nothing was changed.
+        """
+        try:
+            return await self._forgetting.ask(timeout_s)
+        finally:
+            self._wake.set()
 
     async def _confirmed_left(self, timeout_s: float) -> bool:
         try:
@@ -359,6 +425,7 @@ class EdgeClient:
     async def _connected(self) -> None:
         self._outbox.connected()
         if self._participation.left:
+            self._wake.set()
             return
         self._participation.connected(time.monotonic())
         await self._outbox.publish(ClientTopic.STATUS, self._letters.status(online=True), retain=True)
@@ -376,13 +443,22 @@ class EdgeClient:
             self._wake.set()
 
     def _take(self, message: InboundMessage) -> None:
+        if message.topic == self._letters.topics.unlearning_round and not message.payload:
+            self._unlearner.forget()  # it was cleared: no job is at any step
+            return
         envelope, topics = self._letters.open(message), self._letters.topics
-        if message.topic == topics.model and envelope.kind == Manifest.kind_name:
+        if envelope.kind == ErasureNotice.kind_name and message.topic == self._letters.topic(ClientTopic.INBOX):
+            self._take_erasure_notice(envelope.read(ErasureNotice))
+        elif self.forgotten:
+            return
+        elif message.topic == topics.model and envelope.kind == Manifest.kind_name:
             self._take_manifest(envelope.read(Manifest))
         elif message.topic == topics.model:
             self._take_model(envelope.read(ModelAnnouncement), message.payload)
         elif message.topic == topics.round:
             self._take_round(envelope.read(RoundAnnouncement))
+        elif message.topic == topics.unlearning_round:
+            self._take_unlearning_round(envelope.read(UnlearningRound))
         elif message.topic != self._letters.topic(ClientTopic.INBOX):
             self._take_chunk(envelope.read(Chunk))
         elif envelope.kind == UpdateReceipt.kind_name:
@@ -397,6 +473,10 @@ class EdgeClient:
                 self._guard.announced(round_.training)
             self._trainer.catch_up()
             self._contributor.contribute()
+
+    def _take_unlearning_round(self, round_: UnlearningRound) -> None:
+        if round_.federation == self.federation and not self._participation.left:
+            self._unlearner.announced(round_)
 
     def _take_manifest(self, manifest: Manifest) -> None:
         if manifest.federation == self.federation:
@@ -437,6 +517,9 @@ class EdgeClient:
             return
         receipt = self._outbox.as_about_update(receipt)
         self.receipts[receipt.code] = self.receipts.get(receipt.code, 0) + 1
+        if receipt.code in ERASED:
+            self._be_forgotten()
+            return
         pending = self._participation.pending
         reaction = self._participation.update_receipt(receipt, time.monotonic())
         if pending is None or self._participation.pending is not None:
@@ -475,6 +558,9 @@ class EdgeClient:
     def _take_membership_receipt(self, receipt: MembershipReceipt) -> None:
         if not self._letters.is_for_us(receipt) or not self._letters.is_of_this_session(receipt):
             return
+        if receipt.code in ERASED:
+            self._be_forgotten()
+            return
         if receipt.code is ReceiptCode.LEFT:
             self._left.set()
         elif receipt.code is not ReceiptCode.JOINED:
@@ -482,6 +568,28 @@ class EdgeClient:
         if receipt.code is ReceiptCode.REPLAYED and receipt.newest_nonce is not None:
             self._letters.rise_above(receipt.newest_nonce)
         self._participation.membership_receipt(receipt, time.monotonic())
+
+    def _take_erasure_notice(self, notice: ErasureNotice) -> None:
+        if not self._letters.is_for_us(notice):
+            return
+        self._forgetting.answered(notice)
+        if notice.code in ERASED:
+            self._be_forgotten()
+
+    def _be_forgotten(self) -> None:
+        """The federation has erased this client: so does the device."""
+        if not self.forgotten:
+            log.warning("forgotten", client_id=self.client_id, federation=self.federation, hint=ENROL_AGAIN)
+        self._forgetting.erased()
+        self._drop_everything()
+
+    def _drop_everything(self) -> None:
+        self._participation.forget()
+        self._trainer.forget()
+        self._unlearner.forget()
+        self._model_in_parts.forget()
+        self._guard = None
+        self._recorded.clear()
 
     # --- training -------------------------------------------------------------------------------------------
 
@@ -506,6 +614,8 @@ class EdgeClient:
             self._wake.clear()
             if self._link.connected:
                 await self._outbox.send_due()
+                await self._outbox.send_unlearned(self._unlearner)
+            await self._forgetting.finish(connected=self._link.connected)
             async with self._news:
                 self._news.notify_all()
             pause = self._outbox.next_due_at() - time.monotonic() if self._link.connected else 60.0

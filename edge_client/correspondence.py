@@ -15,6 +15,7 @@ from foltr.identity import SESSION_STEPS, SessionNonces
 from foltr.logs import get_logger
 from foltr.messages import (
     MAX_CHUNKED_BYTES,
+    ErasureNotice,
     MembershipReceipt,
     Message,
     ModelUpdate,
@@ -59,10 +60,15 @@ class Correspondence:
         return Status(federation=self.federation, client_id=self.client_id, online=online)
 
     def begin_session(self) -> LastWill:
-        """Before every connection: nonces above those of the last one, and a last will above all of this one's."""
+        """Before every connection: nonces above those of the last one, and a last will above all of this one's.
+
+        Of a client that was forgotten it clears the status: nothing of it is to stay with the broker.
+        """
         self._newest_announced.clear()
         self._store_session(self._nonces.begin_session())
         topic = self.topic(ClientTopic.STATUS)
+        if self._store.forgotten:
+            return LastWill(topic, b"")
         return LastWill(topic, self._sealer.seal(self.status(online=False), topic, self._nonces.last_will()))
 
     def rise_above(self, newest_nonce: int) -> None:
@@ -92,6 +98,8 @@ class Correspondence:
         return replace(pending, payload=payload)
 
     def _store_session(self, session: int) -> None:
+        if self._store.forgotten:
+            return  # it says when the device was there
         try:
             self._store.put_session(session)
         except DataError as error:
@@ -105,7 +113,7 @@ class Correspondence:
         Raises:
             MessageError: ``bad_signature``, ``replayed``, or it cannot be read.
         """
-        announced = message.topic in (self.topics.model, self.topics.round)
+        announced = message.topic in (self.topics.model, self.topics.round, self.topics.unlearning_round)
         envelope = open_envelope(message.payload)
         self._check_signature(envelope, message.topic, repeated=announced)
         if announced:
@@ -129,7 +137,7 @@ class Correspondence:
         if key is not None and not envelope.is_signed_by(key, topic, repeated=repeated):
             raise MessageError(ReceiptCode.BAD_SIGNATURE, "not signed by the federator these credentials name")
 
-    def is_for_us(self, receipt: UpdateReceipt | MembershipReceipt) -> bool:
+    def is_for_us(self, receipt: UpdateReceipt | MembershipReceipt | ErasureNotice) -> bool:
         return (receipt.federation, receipt.client_id) == (self.federation, self.client_id)
 
     def is_of_this_session(self, receipt: MembershipReceipt) -> bool:

@@ -46,6 +46,16 @@ def checked_guard(guard: float | None, *, explore: bool) -> float | None:
     return checked_share(guard)
 
 
+def checked_keep_interactions(keep_interactions: int) -> int:
+    """The number; SettingsError where it is negative."""
+    if keep_interactions < 0:
+        raise SettingsError(
+            f"keep_interactions: {keep_interactions} is below 0; give how many of the interactions in updates to keep, "
+            "or 0"
+        )
+    return keep_interactions
+
+
 def checked_propensities(propensities: npt.ArrayLike | None) -> npt.NDArray[np.float64] | None:
     """(k,) float64; DataError where they are not probabilities above 0."""
     if propensities is None:

@@ -9,6 +9,7 @@ from edge_client.correspondence import Correspondence
 from edge_client.participation import Outgoing, Participation
 from edge_client.store import PendingUpdate
 from edge_client.transfer import WINDOW, ModelInParts, UpdateInParts
+from edge_client.unlearner import Unlearner
 from foltr import __version__
 from foltr.chunks import needs_chunks
 from foltr.errors import UnavailableError
@@ -54,6 +55,10 @@ class Outbox:
         """Seal and publish. Raises UnavailableError where the broker does not take it."""
         await self._link.publish(self._letters.topic(topic), self._letters.seal(message, topic), retain=retain)
 
+    async def clear(self, topic: ClientTopic) -> None:
+        """Remove what the broker retains on one of this device's topics. Raises UnavailableError as `publish` does."""
+        await self._link.publish(self._letters.topic(topic), b"", retain=True)
+
     async def send_due(self) -> None:
         """Send what is due now; an unreachable broker only makes it later."""
         if self._participation.pending is None:
@@ -67,6 +72,18 @@ class Outbox:
             await self._ask_for_model()
         except UnavailableError as error:
             log.debug("model_chunks_not_asked_for", cause=str(error))  # the next connection announces it again
+
+    async def send_unlearned(self, unlearner: Unlearner) -> None:
+        """Send the answer to a step of an unlearning job, if one is due; if that fails, it stays so."""
+        answer = unlearner.due
+        if answer is None or self._participation.left:
+            return
+        try:
+            await self.publish(ClientTopic.UNLEARNING, answer)
+        except UnavailableError as error:
+            log.debug("will_send_again", what=answer.kind_name, cause=str(error))
+        else:
+            unlearner.sent(answer)
 
     def next_due_at(self) -> float:
         """When `send_due` will next have something to do, if nothing arrives before."""

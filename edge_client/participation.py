@@ -134,6 +134,12 @@ class Participation:
         self.missing = missing
         self._fewest_missing = len(missing)
 
+    def forget(self) -> None:
+        """The client was forgotten: it has no part in anything, and keeps nothing."""
+        self.left, self.joined = True, False
+        self.model = self.round = self.pending = None
+        self.missing = []
+
     # --- what to do -----------------------------------------------------------------------------------------
 
     def may_contribute(self) -> bool:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from edge_client.client import EdgeClient
 from foltr.click_models import ClickModel, clicks_from_draws, personal
 from foltr.datasets import RankingDataset
+from foltr.errors import UnavailableError
 
 
 class SimulatedUser:
@@ -59,6 +60,8 @@ class SimulatedUser:
     ) -> int:
         """Interact in every round until the federation's last, or ``n_rounds``; returns how many it saw.
 
+        It ends, too, once its client was forgotten.
+
         Args:
             interactions_per_round: which the device learns from; those that its guard holds back come on top.
             on_round: told the number of each round as it opens.
@@ -68,7 +71,12 @@ class SimulatedUser:
         """
         seen = newest = 0
         while n_rounds is None or seen < n_rounds:
-            round_ = await self._client.next_round(after=newest, timeout_s=round_timeout_s)
+            try:
+                round_ = await self._client.next_round(after=newest, timeout_s=round_timeout_s)
+            except UnavailableError:
+                if self._client.forgotten:
+                    break
+                raise
             if not round_.open:
                 break
             newest = round_.round

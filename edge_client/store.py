@@ -3,78 +3,27 @@
 One SQLite file, by the standard library alone. Every change is one transaction and, by default, on disk when
 the call returns, so that a device that loses power loses nothing it was told is recorded. What must never
 happen is one interaction in two counted updates: an update takes its interactions in the same transaction
-that stores it, and they are deleted in the same transaction that removes it. A method's local state goes the
+that stores it, and they are spent in the same transaction that removes it. A method's local state goes the
 same way: it becomes the device's own in the transaction that spends the interactions it was learned from.
+
+Some of what is spent is kept, to learn from it again if another client is to be unlearned; nothing of it is sent.
 """
 
-import contextlib
-import os
-import secrets
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from foltr.errors import DataError, SettingsError
+from edge_client.store_file import StoreFile
+from foltr.errors import DataError
 from foltr.interactions import Interaction
 
 __all__ = ["DeviceStore", "Interaction", "PendingUpdate"]
 
-# What leads from version i to version i + 1 of the file. Only ever added to.
-_UPGRADES = (
-    """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
-CREATE TABLE interactions (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used again: the agent remembers by it what it has learned
-    serp_id TEXT NOT NULL UNIQUE,
-    n_documents INTEGER NOT NULL CHECK (n_documents > 0),
-    features BLOB NOT NULL,   -- little-endian float32, (n_documents, features), row by row
-    ranking BLOB NOT NULL,    -- little-endian int64: the shown documents, best first
-    clicks BLOB NOT NULL,     -- one byte a shown document: 1 clicked, 0 not
-    update_id TEXT            -- the unsent update that holds it, if one does
-) STRICT;
-CREATE TABLE pending_update (
-    only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
-    update_id TEXT NOT NULL,
-    round INTEGER NOT NULL,
-    payload BLOB NOT NULL
-) STRICT;
-""",
-    # variant and base_version: which of a method's rankers showed the list, and of which global model.
-    # local_state: of the method, with what the update holds learned; never sent.
-    """
-ALTER TABLE interactions ADD COLUMN variant INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE interactions ADD COLUMN base_version INTEGER NULL;
-ALTER TABLE pending_update ADD COLUMN local_state BLOB NULL;
-""",
-    # Of the guard (`edge_client.held_back`): features are little-endian float32, (n_shown, features); pairs
-    # little-endian int64, (2, pairs), positions of what was preferred and of what not; weights little-endian float64.
-    """
-CREATE TABLE held_back (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    serp_id TEXT NOT NULL UNIQUE,
-    n_shown INTEGER NOT NULL CHECK (n_shown > 0),
-    features BLOB NOT NULL,
-    pairs BLOB NOT NULL,
-    weights BLOB NOT NULL
-) STRICT;
-CREATE TABLE refused_models (
-    version INTEGER PRIMARY KEY,
-    kept_version INTEGER NOT NULL,  -- of the model used in its place
-    n_lists INTEGER NOT NULL,       -- it was judged by
-    agreement_kept REAL NOT NULL,
-    agreement_new REAL NOT NULL,
-    loss REAL NOT NULL,
-    standard_error REAL NOT NULL
-) STRICT;
-""",
-)
-_SCHEMA_VERSION = len(_UPGRADES)
+KEPT_INTERACTIONS = 500
 
 
 @dataclass(frozen=True)
@@ -91,34 +40,38 @@ class PendingUpdate:
     local_state: bytes | None = field(default=None, repr=False)
 
 
-class DeviceStore:
+class DeviceStore(StoreFile):
     """The device's own database; one process at a time.
 
     Args:
         path: a file, created if missing, or ``":memory:"`` for a device that need not survive a restart.
         max_interactions: when this many wait, the oldest not yet in an update makes room for a new one.
+        max_kept: of the interactions that are spent, how many are kept; the oldest go.
+
+    Attributes:
+        n_dropped: how many interactions made room for newer ones.
     """
 
-    def __init__(self, path: str | Path, *, client_id: str, federation: str, max_interactions: int) -> None:
-        self._path = str(path)
-        self.n_dropped = 0  # how many interactions made room for newer ones
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        client_id: str,
+        federation: str,
+        max_interactions: int,
+        max_kept: int = KEPT_INTERACTIONS,
+    ) -> None:
+        super().__init__(path, client_id=client_id, federation=federation)
+        self.n_dropped = 0
         self._max_interactions = max_interactions
-        try:
-            _create_private(self._path)
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=1.0)
+        self._max_kept = max_kept
+        if len(self.kept_ids()) > max_kept:  # fewer than before are to be kept
             try:
-                self._prepare(str(path), client_id, federation)
-            except BaseException:
-                self._db.close()  # or its lock would outlive the refusal
+                with self.transaction() as cursor:
+                    self._trim_kept(cursor)
+            except DataError:
+                self.close()
                 raise
-        except sqlite3.Error as error:
-            raise DataError(
-                f"device store {path}: {error}. Name a writable file with store= or --store; "
-                "a store belongs to one running client"
-            ) from error
-
-    def close(self) -> None:
-        self._db.close()
 
     # --- interactions ---------------------------------------------------------------------------------------
 
@@ -202,12 +155,19 @@ class DeviceStore:
         """The update has its receipt: spend its interactions, or give them back to be trained on again.
 
         Where they are spent and the update ``counted``, what was learned from them stays: its local state is the
-        device's from now on. What the federation refused for good is forgotten here too.
-        What a variant of the ranker earned is spent by being sent: told again with fresh noise, it would say more than
-        the noise allows.
+        device's from now on, and the newest of them are kept. What the federation refused for good is forgotten here
+        too. What a variant of the ranker earned is spent by being sent: told again with fresh noise, it would say more
+        than the noise allows.
         """
         with self.transaction() as cursor:
             if counted and not keep_interactions:
+                cursor.execute(
+                    "INSERT INTO kept_interactions (id, n_documents, features, ranking, clicks) "
+                    "SELECT id, n_documents, features, ranking, clicks FROM interactions "
+                    "WHERE update_id = ? AND variant = 0 ORDER BY id DESC LIMIT ?",
+                    (update_id, self._max_kept),
+                )
+                self._trim_kept(cursor)
                 cursor.execute(
                     "INSERT OR REPLACE INTO meta (key, value) SELECT 'local_state', local_state FROM pending_update "
                     "WHERE update_id = ? AND local_state IS NOT NULL",
@@ -232,6 +192,19 @@ class DeviceStore:
             "(SELECT value FROM meta WHERE key = 'local_state'))"
         ).fetchone()
         return None if row[0] is None else bytes(row[0])
+
+    # --- what is kept of spent interactions ---------------------------------------------------------------------
+
+    def kept_ids(self) -> list[int]:
+        """The interactions that are kept, the oldest first."""
+        return [row[0] for row in self._db.execute("SELECT id FROM kept_interactions ORDER BY id")]
+
+    def kept_interaction(self, kept_id: int) -> Interaction:
+        """One of those that `kept_ids` names."""
+        row = self._db.execute(
+            "SELECT id, n_documents, features, ranking, clicks FROM kept_interactions WHERE id = ?", (kept_id,)
+        ).fetchone()
+        return _interaction(*row)
 
     # --- what is the device's own -------------------------------------------------------------------------------
 
@@ -262,42 +235,13 @@ class DeviceStore:
     def model(self) -> bytes | None:
         return self._meta("model")
 
-    # --- helpers --------------------------------------------------------------------------------------------
+    # --- helpers -------------------------------------------------------------------------------------------
 
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """What a query without parameters finds."""
-        return self._db.execute(query).fetchall()
-
-    def _meta(self, key: str) -> bytes | None:
-        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return None if row is None else bytes(row[0])
-
-    def _prepare(self, path: str, client_id: str, federation: str) -> None:
-        # Two processes on one store would each train on the same clicks. The lock ends with the process.
-        self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = FULL")
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version not in range(_SCHEMA_VERSION + 1):
-            raise SettingsError(
-                f"store: {path} is of version {version}, this software reads up to {_SCHEMA_VERSION}; upgrade it"
-            )
-        owner = f"{federation}/{client_id}".encode()
-        with self.transaction() as cursor:
-            for upgrade in _UPGRADES[version:]:
-                for statement in upgrade.split(";\n"):
-                    cursor.execute(statement)
-            if version < _SCHEMA_VERSION:
-                cursor.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
-                seed = secrets.randbits(63).to_bytes(8, "big")
-                cursor.executemany(
-                    "INSERT OR IGNORE INTO meta (key, value) VALUES (?, ?)", [("owner", owner), ("device_seed", seed)]
-                )
-            stored = bytes(cursor.execute("SELECT value FROM meta WHERE key = 'owner'").fetchone()[0])
-            if stored != owner:  # and then it is not upgraded either
-                raise SettingsError(
-                    f"store: {path} belongs to {stored.decode()}, not to {owner.decode()}; one store per client"
-                )
+    def _trim_kept(self, cursor: sqlite3.Cursor) -> None:
+        cursor.execute(
+            "DELETE FROM kept_interactions WHERE id NOT IN (SELECT id FROM kept_interactions ORDER BY id DESC LIMIT ?)",
+            (self._max_kept,),
+        )
 
     def _make_room(self, cursor: sqlite3.Cursor) -> None:
         n_stored = cursor.execute("SELECT count(*) FROM interactions").fetchone()[0]
@@ -309,32 +253,6 @@ class DeviceStore:
             )
             self.n_dropped += cursor.rowcount
 
-    @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Cursor]:
-        """BEGIN IMMEDIATE ... COMMIT, or nothing happened and DataError says why (say, a full disk)."""
-        try:
-            with closing(self._db.cursor()) as cursor:
-                cursor.execute("BEGIN IMMEDIATE")
-                try:
-                    yield cursor
-                    cursor.execute("COMMIT")
-                finally:
-                    # After some errors SQLite has rolled back by itself.
-                    if self._db.in_transaction:
-                        cursor.execute("ROLLBACK")
-        except sqlite3.Error as error:
-            raise DataError(
-                f"device store {self._path}: {error}. Nothing was changed; free space on its disk, "
-                "and see that no other process uses it"
-            ) from error
-
-
-def _create_private(path: str) -> None:
-    """Make the file, if it is to be one, so that only its owner can read the clicks in it; SQLite's others follow."""
-    if path != ":memory:":
-        with contextlib.suppress(FileExistsError, OSError):  # what is wrong with the path, SQLite will say
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-
 
 def _interaction(
     row_id: int,
@@ -342,8 +260,8 @@ def _interaction(
     features: bytes,
     ranking: bytes,
     clicks: bytes,
-    variant: int,
-    base_version: int | None,
+    variant: int = 0,
+    base_version: int | None = None,
 ) -> Interaction:
     return Interaction(
         row_id,

@@ -112,7 +112,7 @@ class Trainer:
     def weights_under(self, model: ModelAnnouncement) -> NDArray[np.float64]:
         """(n_weights,) of the ranker this device would begin with, were ``model`` the newest."""
         round_ = self._participation.round
-        device = None if round_ is None else self._device(model, round_.training)
+        device = None if round_ is None else self.device_under(model, round_.training)
         bare = BareModel(model.ranker, unpack_vector(model.weights))
         return bare.weights if device is None else device.weights
 
@@ -123,12 +123,17 @@ class Trainer:
             return None
         return marked(copy.device.local_state(), copy.training)
 
+    def forget(self) -> None:
+        """Nothing that was learned stays."""
+        self.copy = None
+
     def _begin(self, model: ModelAnnouncement, training: AnyTraining | None) -> WorkingCopy:
-        device = None if training is None else self._device(model, training)
+        device = None if training is None else self.device_under(model, training)
         self.copy = WorkingCopy(model, training, device, self._participation.pending is not None)
         return self.copy
 
-    def _device(self, model: ModelAnnouncement, training: AnyTraining) -> Device | None:
+    def device_under(self, model: ModelAnnouncement, training: AnyTraining) -> Device | None:
+        """A device part that has learned nothing yet; None, said in the log, where the method cannot be used."""
         if self._learner is not None:
             return LearnerDevice(self._learner, model.ranker, unpack_vector(model.weights), training)
         kept = unmarked(self._store.local_state(), training)

@@ -75,6 +75,11 @@ class ModelInParts:
         self._known = hashlib.sha256(payload).digest()
         self._stop()
 
+    def forget(self) -> None:
+        """Neither the model it has nor what has come of another is remembered."""
+        self._known = b""
+        self._stop()
+
     def announced(self, manifest: Manifest, now: float) -> None:
         """Begin to collect the model, or go on with it; nothing to do if the device has it."""
         if manifest.digest == self._known:

@@ -10,6 +10,7 @@ import math
 import random
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
@@ -19,16 +20,21 @@ from broker.intake import Arrival, BoundedIntake, IntakeLimits
 from broker.link import InboundMessage
 from federator.assembly import Assembler
 from federator.clock import SteadyClock, to_datetime
+from federator.collecting import Collecting, Recipe, collect
 from federator.engine import Decided, Engine, Timed
+from federator.eraser import Eraser, signed_by
 from federator.outgoing import Announcer, ReceiptSender
 from federator.plan import FederationPlan
 from federator.reading import ChunkOffered, Limits, UpdateOffered, read_message
+from federator.retained import RetainedTopics
+from federator.retention import Thinner
 from federator.round import AbandonReason, Aggregate, AskedClients, Pacing, Round, RoundPolicy, RoundState
-from federator.rules import found_events, new_aggregation, round_rng, stored_rule
-from foltr.aggregation import staleness_discount
+from federator.rules import found_events, new_aggregation, stored_rule
+from federator.unlearner import Unlearner, figures_of_swap
 from foltr.errors import DataError, UnavailableError
 from foltr.events import ORDERS, EventKind
 from foltr.failpoints import Failpoint, failpoint
+from foltr.identity import SigningKey
 from foltr.messages import (
     ModelAnnouncement,
     NeuralRankerSpec,
@@ -39,15 +45,16 @@ from foltr.messages import (
 )
 from foltr.methods.aggregations import is_plain_mean
 from foltr.methods.base import Aggregation, Memory, NextModel
-from foltr.methods.bodies import unpack_body
-from foltr.methods.registry import body_spec, initial_weights, make_aggregation, method_of, n_auxiliary
+from foltr.methods.registry import body_spec, initial_weights, method_of, n_auxiliary
 from foltr.robust.round import TooFewUpdatesError
 from foltr.streams import first_model_rng
 from foltr.topics import Topics
 from storage.database import Database, is_transient
+from storage.erasure import forgotten_pseudonyms
+from storage.erasure_records import JobCompletion, UnlearningJobRow
 from storage.federations import claim_federation, create_federation, get_federation
 from storage.intake import commit_batch, find_updates, load_clients
-from storage.models import latest_model
+from storage.models import latest_model, newest_unlearned
 from storage.records import Batch, ModelRow, NewEvent, NewModel, RoundRow
 from storage.rounds import (
     abandon_round,
@@ -56,8 +63,8 @@ from storage.rounds import (
     latest_round,
     load_open_round,
     open_round,
-    stream_updates,
 )
+from storage.unlearning import complete_job
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -66,8 +73,8 @@ BATCH_LIMIT = 500
 # Clients nobody has heard of share this many places in the intake, however many names they use.
 _N_STRANGERS = 64
 _BUSY_NOTICE_S = 1.0
-_PAGE_BYTES = 32 * 1024 * 1024
 _PUBLISHED_NOTE_S = 1.0
+_LONGEST_WAIT_S = 3600.0
 
 
 class FederationActor:
@@ -80,6 +87,9 @@ class FederationActor:
         receipts: ReceiptSender,
         clock: SteadyClock,
         intake_limits: IntakeLimits | None = None,
+        *,
+        retained: RetainedTopics,
+        key: SigningKey | None = None,
     ) -> None:
         self._plan = plan
         self._db = db
@@ -90,13 +100,24 @@ class FederationActor:
         self._assembler = Assembler(self._topics, self._limits)
         self._intake = BoundedIntake(clock.now, self._sender_of, intake_limits or IntakeLimits())
         self._engine = Engine(plan)
+        self._retained = retained
+        self._sign = signed_by(key)
+        self._eraser = Eraser(plan.federation, db, clock, receipts, retained, key, self._persist)
+        self._unlearner = self._new_unlearner()
+        self._thinner = Thinner(plan, db, clock, self._persist)
         self._epoch = 0
         self._aggregation_seed = b""
+        # A job whose model is ready to be put in service.
+        self._unlearned: UnlearningJobRow | None = None
         self._model: ModelRow | None = None
         self._announcer: Announcer | None = None
         self._stopping = False
         self._told_busy_at = 0.0
         self._published: tuple[int, datetime] | None = None
+
+    def _new_unlearner(self) -> Unlearner:
+        members = self._engine.members
+        return Unlearner(self._plan, self._db, self._clock, members, self._retained, self._persist, self._note)
 
     # --- life ---------------------------------------------------------------------------------------------
 
@@ -116,6 +137,7 @@ class FederationActor:
             to_datetime(now),
             selection_seed=secrets.token_bytes(32),
             aggregation_seed=secrets.token_bytes(32),
+            pseudonym_key=secrets.token_bytes(32),
             method=method_of(plan.training),
             hidden=plan.ranker.hidden if isinstance(plan.ranker, NeuralRankerSpec) else None,
         )
@@ -123,13 +145,22 @@ class FederationActor:
         failpoint(Failpoint.FEDERATION_CLAIMED)
         self._engine = engine = Engine(plan)
         federation = await get_federation(self._db, name)
-        if federation is None or federation.selection_seed is None or federation.aggregation_seed is None:
+        if (
+            federation is None
+            or federation.selection_seed is None
+            or federation.aggregation_seed is None
+            or federation.pseudonym_key is None
+        ):
             raise RuntimeError(f"federation {name!r} is gone from {self._db.location}")
         self._aggregation_seed = federation.aggregation_seed
         engine.selection_seed, engine.operator_nonce = federation.selection_seed, federation.operator_nonce
         engine.members.restore(await load_clients(self._db, name), federation.roster)
+        engine.members.restore_forgotten(federation.pseudonym_key, await forgotten_pseudonyms(self._db, name))
+        await self._eraser.start(self._epoch)
+        self._unlearner = self._new_unlearner()
         self._model = await latest_model(self._db, name)
         engine.model_version = self._newest_model.version
+        engine.oldest_base = await newest_unlearned(self._db, name)
         found = await load_open_round(self._db, name)
         events = [NewEvent(to_datetime(now), "federator_started", detail=f"writer epoch {self._epoch}")]
         if found is None:
@@ -141,6 +172,8 @@ class FederationActor:
                 NewEvent(to_datetime(now), "round_resumed", round=row.number, detail=f"{len(committed)} updates")
             )
         await commit_batch(self._db, name, self._epoch, Batch(events=events))
+        await self._unlearner.start(self._epoch, self._aggregation_seed)
+        self._thinner.start(self._epoch)
         if engine.round is not None and engine.round.state is RoundState.AGGREGATING:
             # Announced as it is, it would look like the federation's last.
             await self._advance_round(now)
@@ -189,9 +222,13 @@ class FederationActor:
         self._announce()
 
     async def run(self) -> None:
-        """Serve until `stop`, or until the plan's last round has ended."""
-        while self._engine.round is not None and not self._stopping:
-            await self._intake.wait(self._engine.round.wake_at() - self._clock.now())
+        """Serve until `stop`, or until the plan's last round has ended and nobody waits to be unlearned."""
+        while not self.finished and not self._stopping:
+            round_ = self._engine.round
+            thin_at = self._thinner.wake_at() if self._unlearner.idle else math.inf
+            later = (self._unlearner.wake_at(), self._eraser.wake_at(), thin_at)
+            wake_at = min(math.inf if round_ is None else round_.wake_at(), *later)
+            await self._intake.wait(max(0.0, min(wake_at - self._clock.now(), _LONGEST_WAIT_S)))
             await self._take_turn(self._clock.now())
         # What was taken from the broker is owed an answer; what arrives from here on is sent again.
         now = self._clock.now()
@@ -216,6 +253,12 @@ class FederationActor:
             if current.state is RoundState.COLLECTING and not current.full:
                 await self._serve_waiting(min(now, math.nextafter(current.closes_at, -math.inf)))
             await self._advance_round(now)
+        await self._eraser.tidy()
+        self._unlearned = await self._unlearner.advance(self._clock.now()) or self._unlearned
+        await self._swap()
+        if self._unlearner.idle:
+            # A job goes through what is stored: none of it may be deleted under its feet.
+            await self._thinner.advance(self._engine.current_round.number)
 
     def _is_due(self, now: float) -> bool:
         return self._engine.round is not None and self._engine.round.next_step(now) is not None
@@ -232,8 +275,8 @@ class FederationActor:
 
     @property
     def finished(self) -> bool:
-        """Whether the plan's last round has ended."""
-        return self._engine.round is None
+        """Whether the plan's last round has ended, and no unlearning job runs."""
+        return self._engine.round is None and not self._unlearner.busy
 
     def stop(self) -> None:
         """End `run` after what it is doing now; the open round stays open in the database."""
@@ -282,6 +325,7 @@ class FederationActor:
             self._engine.answer_turned_away(turned_away, n_turned_away, now, decided)
             await self._commit(decided, now)
             self._receipts.send(decided.receipts)
+            await self._attend_erasures(decided)
             turned_away, n_turned_away, waiting = [], 0, waiting[n_taken:]
             if decided.deadline is not None:
                 self._announce()
@@ -328,6 +372,23 @@ class FederationActor:
             await self._persist(lambda: commit_batch(self._db, self._plan.federation, self._epoch, batch))
         failpoint(Failpoint.BATCH_COMMITTED)
         self._tell_orders(decided)
+
+    async def _attend_erasures(self, decided: Decided) -> None:
+        """What follows from what is stored now for those who want to be forgotten, and for the job that unlearns."""
+        for wanted in decided.erasures:
+            self._assembler.forget(wanted.client_id)
+            self._unlearner.erased(await self._eraser.erase(wanted))
+        if decided.erasures:
+            # What the rule remembers has changed with it.
+            self._model = await self._persist(lambda: latest_model(self._db, self._plan.federation))
+        for client_id in decided.forgotten_again:
+            await self._eraser.tell_again(client_id, self._engine.members.pseudonym(client_id))
+        for client_id in decided.leftovers:
+            self._eraser.clear(client_id)
+        for update in decided.unlearned:
+            self._unlearner.take(update)
+        if decided.returned:
+            await self._unlearner.back_online()
 
     @staticmethod
     def _tell_orders(decided: Decided) -> None:
@@ -406,6 +467,8 @@ class FederationActor:
         self._announce()
         log.info("round_completed", round=number, model=version, n_updates=len(current.contributions))
         self._tell(number, model)
+        # Before anything counts in the round that has just opened.
+        await self._swap()
 
     async def _next_model(self, current: Round) -> NextModel:
         """The model that the method and the round's rule make of the stored updates, with all that goes with it.
@@ -424,22 +487,11 @@ class FederationActor:
 
     async def _collect(self, current: Round) -> Aggregation:
         """The updates of the round, in the form the method aggregates."""
-        plan, rule = self._plan, current.policy.rule
-        aggregation = make_aggregation(
-            plan.training,
-            plan.ranker,
-            rule,
-            n_expected=len(current.contributions),
-            rng=round_rng(self._aggregation_seed, current.number),
-        )
-        # Few at a time where they are large: one is needed.
-        page = max(1, min(256, _PAGE_BYTES // (4 * plan.n_values)))
-        async for row in stream_updates(self._db, plan.federation, current.number, page):
-            staleness = current.base_version - row.base_version
-            discount = staleness_discount(staleness, current.policy.staleness_exponent)
-            body = unpack_body(row.encoding, row.body, plan.n_values)
-            aggregation.add(body, row.n_interactions, discount, row.client_id)
-        return aggregation
+        plan, policy = self._plan, current.policy
+        recipe = Recipe(plan.federation, plan.training, plan.ranker, self._aggregation_seed)
+        n_expected = len(current.contributions)
+        of = Collecting(current.number, current.base_version, policy.rule, policy.staleness_exponent, n_expected)
+        return (await collect(self._db, recipe, of)).aggregation
 
     def _tell(self, number: int, model: NewModel) -> None:
         """What an operator should see in the log of how a round was aggregated; all of it is stored."""
@@ -463,6 +515,44 @@ class FederationActor:
         self._engine.follow(following, current.base_version)
         self._announce()
         log.info("round_abandoned", round=number, reason=reason, n_updates=len(current.contributions))
+        await self._swap()
+
+    async def _swap(self) -> None:
+        """Put an unlearned model in service, between two rounds: what was accepted for one counts in it first."""
+        job, current = self._unlearned, self._engine.round
+        is_between = current is None or (current.state is RoundState.COLLECTING and not current.contributions)
+        if job is None or not is_between:
+            return
+        self._unlearned = None
+        name, epoch, before = self._plan.federation, self._epoch, self._newest_model
+        now = self._clock.now()
+        at, version = to_datetime(now), before.version + 1
+        following, opening = (None, None) if current is None else self._engine.following(version, now)
+        detail = f"job {job.number}: model {version} takes the place of {before.version}"
+        completion = JobCompletion(
+            version,
+            at,
+            figures_of_swap(unpack_vector(before.weights), unpack_vector(job.weights or b"")),
+            None if current is None else current.number,
+            opening,
+            [NewEvent(at, "unlearning_done", detail, round=None if current is None else current.number)],
+            job.optimizer_state,
+            job.defence_state,
+        )
+        done = await self._persist(lambda: complete_job(self._db, name, epoch, job.number, completion, self._sign))
+        self._model = await self._persist(lambda: latest_model(self._db, name))
+        if current is not None:
+            current.abandon(AbandonReason.UNLEARNED)
+        self._engine.follow(following, version) if current is not None else self._engine.serve_model(version)
+        self._engine.oldest_base = version
+        self._announce()
+        await self._unlearner.swapped(job, version)
+        await self._eraser.after_swap(done)
+        log.info("unlearning_done", job=job.number, model=version, n_clients=len(done))
+
+    async def _note(self, event: NewEvent) -> None:
+        event = replace(event, round=self._engine.current_round.number)
+        await self._persist(lambda: commit_batch(self._db, self._plan.federation, self._epoch, Batch(events=[event])))
 
     # --- telling ------------------------------------------------------------------------------------------
 

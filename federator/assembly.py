@@ -99,7 +99,7 @@ class Assembler:
                     ReceiptCode.TOO_LARGE,
                     f"{manifest.size} bytes; an update of this federation has at most {self._max_size}",
                 )
-            self._forget(client_id)  # it has given up the other one
+            self.forget(client_id)  # it has given up the other one
             self._make_room(manifest.size, now)
             entry = _Entry(Assembly(manifest), now, nonce)
             self._by_client[client_id] = entry
@@ -141,20 +141,21 @@ class Assembler:
         if free < size:
             raise _NoRoomError
         for client_id in going:
-            self._forget(client_id)
+            self.forget(client_id)
 
     def _drop_idle(self, now: float) -> None:
         while self._by_client:
             client_id, entry = next(iter(self._by_client.items()))
             if now - entry.used_at < IDLE_S:
                 return
-            self._forget(client_id)
+            self.forget(client_id)
 
     def _used(self, client_id: str, entry: "_Entry", now: float) -> None:
         entry.used_at = now
         self._by_client.move_to_end(client_id)
 
-    def _forget(self, client_id: str) -> None:
+    def forget(self, client_id: str) -> None:
+        """Drop what has come of a client's update."""
         entry = self._by_client.pop(client_id, None)
         if entry is not None:
             self.n_bytes -= entry.assembly.manifest.size

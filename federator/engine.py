@@ -8,23 +8,36 @@ ends, and the next one starts from what is stored. So nothing here may be told t
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from broker.intake import RefusedSender
 from federator.assembly import PartAnswered
 from federator.clock import to_datetime
 from federator.members import Members
 from federator.plan import FederationPlan
-from federator.reading import MembershipAsked, OperatorSpoke, Reading, Refused, UpdateOffered
+from federator.reading import (
+    ErasureAsked,
+    MembershipAsked,
+    OperatorSpoke,
+    Reading,
+    Refused,
+    Signed,
+    UnlearningAnswered,
+    UpdateOffered,
+)
 from federator.round import Aggregate, AskedClients, Offer, Pacing, Record, Reject, Round, RoundState
 from federator.rules import stored_parameters
 from foltr.enrolment import read_order
 from foltr.errors import MessageError
 from foltr.messages import (
+    ErasureNotice,
+    ForgetClient,
     LiftQuarantine,
     MembershipReceipt,
     QuarantineClient,
     ReceiptCode,
     SetDeadline,
+    UnlearningUpdate,
     UpdateReceipt,
 )
 from foltr.selection import cutoff, round_seed
@@ -38,7 +51,7 @@ from storage.records import (
     RoundOpening,
 )
 
-Receipt = UpdateReceipt | MembershipReceipt
+Receipt = UpdateReceipt | MembershipReceipt | ErasureNotice
 # Event rows about refusals from one batch that name a client each; a batch has up to 500 messages.
 _MAX_REFUSALS = 50
 
@@ -51,9 +64,27 @@ class Timed:
     at: float
 
 
+@dataclass(frozen=True)
+class ErasureWanted:
+    """A client that is to be forgotten: its membership is over already. ``at`` is epoch seconds."""
+
+    client_id: str
+    pseudonym: str
+    at: float
+    by: Literal["device", "operator"]
+
+
 @dataclass
 class Decided:
-    """What one batch of messages amounts to: rows to store, then receipts to send."""
+    """What one batch of messages amounts to: rows to store, then receipts to send.
+
+    Attributes:
+        erasures: to be made once the rest is stored.
+        forgotten_again: clients that ask what became of their erasure.
+        unlearned: answers of members to a step of an unlearning job.
+        leftovers: clients that were forgotten, and that the broker retains something of again.
+        returned: whether a member is connected that was not.
+    """
 
     updates: list[NewUpdate] = field(default_factory=list)
     membership: list[MembershipChange] = field(default_factory=list)
@@ -63,6 +94,11 @@ class Decided:
     deadline: DeadlineChange | None = None
     quarantines: list[QuarantineChange] = field(default_factory=list)
     operator_nonce: int | None = None
+    erasures: list[ErasureWanted] = field(default_factory=list)
+    forgotten_again: list[str] = field(default_factory=list)
+    unlearned: list[UnlearningUpdate] = field(default_factory=list)
+    leftovers: list[str] = field(default_factory=list)
+    returned: bool = False
     _events: dict[tuple[str, ...], NewEvent] = field(default_factory=dict)
     _n_refusals: int = 0
 
@@ -100,6 +136,8 @@ class Engine:
         self.round: Round | None = None
         self.ended: Round | None = None
         self.model_version = 0
+        # What was trained on an older model may hold what was unlearned since.
+        self.oldest_base = 0
         self.selection_seed = b""
         self.operator_nonce = 0
 
@@ -131,6 +169,10 @@ class Engine:
                     self._decide_update(item.reading, item.at, stored, decided)
                 case MembershipAsked():
                     self._decide_membership(item.reading, item.at, decided)
+                case ErasureAsked():
+                    self._decide_erasure(item.reading, item.at, decided)
+                case UnlearningAnswered():
+                    self._decide_unlearned(item.reading, item.at, decided)
                 case OperatorSpoke():
                     self._decide_operator(item.reading, now, decided)
                 case Refused():
@@ -148,7 +190,9 @@ class Engine:
             known = None
         try:
             self.members.check_sender(offer.client_id, reading.signed)
-            decision: Record | Reject = self.current_round.decide(offer, at, stored_in_round=known)
+            decision: Record | Reject = self._outdated(offer, known) or self.current_round.decide(
+                offer, at, stored_in_round=known
+            )
         except MessageError as error:
             decision = Reject(ReceiptCode(error.code), error.detail)
         if isinstance(decision, Reject):
@@ -178,6 +222,17 @@ class Engine:
         receipt = self._update_receipt(offer.client_id, update_id, code, detail)
         decided.receipts.append(receipt.model_copy(update={"payload_digest": reading.digest}))
 
+    def _outdated(self, offer: Offer, counted_in: int | None) -> Reject | None:
+        """Buffered rounds take updates of older models, but none that was made before an unlearned one."""
+        if counted_in is not None or offer.base_version >= self.oldest_base or offer.round > self.current_round.number:
+            return None
+        recorded = self.current_round.contributions.get(offer.client_id) == offer.update_id
+        if recorded or self.current_round.policy.pacing is not Pacing.BUFFERED:
+            return None
+        return Reject(
+            ReceiptCode.STALE, f"trained on model {offer.base_version}; {self.oldest_base} was unlearned since"
+        )
+
     def _final(self, refusal: Reject, counted_in: int | None) -> Reject:
         """The refusal, or what to say instead where a device must not train again on what is in the update."""
         if counted_in is not None and refusal.code in (ReceiptCode.REVOKED, ReceiptCode.QUARANTINED):
@@ -197,6 +252,9 @@ class Engine:
     def _decide_membership(self, asked: MembershipAsked, at: float, decided: Decided) -> None:
         client_id, nonce = asked.client_id, asked.signed.nonce
         answered = asked.kind in ("joined", "left")
+        if not answered and self.members.is_forgotten(client_id):
+            decided.leftovers.append(client_id)  # its last will, say
+            return
         try:
             change = self.members.apply(asked)
         except MessageError as error:
@@ -213,6 +271,7 @@ class Engine:
             decided.receipts.append(self._membership_receipt(client_id, ReceiptCode(asked.kind), "", nonce))
         if change is None:
             return
+        decided.returned |= change.news and change.kind in ("joined", "online")
         if change.news:
             decided.note(NewEvent(to_datetime(at), f"client_{change.kind}", client_id=client_id))
         decided.membership.append(
@@ -226,6 +285,40 @@ class Engine:
                 enrolment_serial=change.serial,
             )
         )
+
+    def _decide_erasure(self, asked: ErasureAsked, at: float, decided: Decided) -> None:
+        try:
+            self._forget(asked.client_id, asked.signed, at, "device", decided)
+        except MessageError as error:
+            self._refuse_forget(asked.client_id, ReceiptCode(error.code), error.detail, at, decided)
+
+    def _forget(
+        self, client_id: str, signed: Signed | None, at: float, by: Literal["device", "operator"], decided: Decided
+    ) -> None:
+        if self.members.is_forgotten(client_id):
+            # Whoever asks is told on a topic that only the client may read, and nothing that it had not been told.
+            decided.forgotten_again.append(client_id)
+            return
+        self.members.check_forget(client_id, signed)
+        self._withdraw(client_id, decided)
+        self.members.forget(client_id)
+        decided.erasures.append(ErasureWanted(client_id, self.members.pseudonym(client_id), at, by))
+
+    def _refuse_forget(self, client_id: str, code: ReceiptCode, detail: str, at: float, decided: Decided) -> None:
+        number = self.current_round.number
+        decided.note(NewEvent(to_datetime(at), "message_refused", f"forget: {detail}", code, client_id, number))
+        notice = ErasureNotice(federation=self._plan.federation, client_id=client_id, code=code, detail=detail)
+        decided.receipts.append(notice)
+
+    def _decide_unlearned(self, answered: UnlearningAnswered, at: float, decided: Decided) -> None:
+        try:
+            self.members.check_sender(answered.client_id, answered.signed)
+        except MessageError as error:
+            code, number = ReceiptCode(error.code), self.current_round.number
+            detail = f"unlearning: {error.detail}"
+            decided.note(NewEvent(to_datetime(at), "message_refused", detail, code, answered.client_id, number))
+        else:
+            decided.unlearned.append(answered.update)
 
     def _decide_operator(self, spoke: OperatorSpoke, now: float, decided: Decided) -> None:
         try:
@@ -274,6 +367,13 @@ class Engine:
         if self._plan.enrolment_key is None:
             raise MessageError(ReceiptCode.NOT_ENROLLED, "this federator knows no enrolment key to check an order with")
         order, nonce = read_order(payload, self._plan.enrolment_key, self._plan.federation)
+        if isinstance(order, ForgetClient):
+            # Valid for ever, as no name is used again once it is obeyed: it may have been printed and kept.
+            try:
+                self._forget(order.client_id, None, now, "operator", decided)
+            except MessageError as error:
+                self._refuse_forget(order.client_id, ReceiptCode(error.code), error.detail, now, decided)
+            return
         if nonce <= self.operator_nonce:
             raise MessageError(ReceiptCode.REPLAYED, f"an order of nonce {nonce}; {self.operator_nonce} was seen")
         match order:
@@ -326,7 +426,12 @@ class Engine:
             # By digest only: nobody has shown that it is from this client.
             receipt = self._update_receipt(refused.client_id, None, refused.code, refused.detail)
             decided.receipts.append(receipt.model_copy(update={"payload_digest": refused.payload_digest}))
-        elif refused.topic is not ClientTopic.STATUS:
+        elif refused.topic is ClientTopic.FORGET:
+            notice = ErasureNotice(
+                federation=self._plan.federation, client_id=refused.client_id, code=refused.code, detail=refused.detail
+            )
+            decided.receipts.append(notice)
+        elif refused.topic not in (ClientTopic.STATUS, ClientTopic.UNLEARNING):
             decided.receipts.append(self._membership_receipt(refused.client_id, refused.code, refused.detail))
 
     def _answer_part(self, answer: PartAnswered, at: float, decided: Decided) -> None:
@@ -411,6 +516,10 @@ class Engine:
     def follow(self, following: Round | None, model_version: int) -> None:
         """The open round has ended, and that is stored: go on with the next one."""
         self.ended, self.round, self.model_version = self.round, following, model_version
+
+    def serve_model(self, model_version: int) -> None:
+        """There is another newest model, and no round open for it."""
+        self.model_version = model_version
 
     def fills_round(self, now: float) -> bool:
         """Whether the open round can stop collecting, having enough updates."""

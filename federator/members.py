@@ -13,6 +13,7 @@ from federator.reading import MembershipAsked, Signed
 from foltr.enrolment import read_enrolment, read_roster
 from foltr.errors import MessageError, SettingsError
 from foltr.messages import ReceiptCode, Roster
+from foltr.pseudonyms import pseudonym
 from storage.records import ClientRow
 
 
@@ -54,6 +55,8 @@ class Members:
         self._enrolment_key = enrolment_key
         self._clients: dict[str, Client] = {}
         self._revoked: dict[str, int] = {}
+        self._pseudonym_key = b""
+        self._forgotten: set[str] = set()
         self.roster_version = 0
 
     def restore(self, rows: Iterable[ClientRow], roster: bytes | None) -> None:
@@ -85,6 +88,36 @@ class Members:
                 "Give the federator the credentials of the operator who signed it"
             ) from error
 
+    def restore_forgotten(self, pseudonym_key: bytes, pseudonyms: Iterable[str]) -> None:
+        """Whose names are not used again (`foltr.pseudonyms`)."""
+        self._pseudonym_key, self._forgotten = pseudonym_key, set(pseudonyms)
+
+    def pseudonym(self, client_id: str) -> str:
+        return pseudonym(self._pseudonym_key, client_id)
+
+    def is_forgotten(self, client_id: str) -> bool:
+        # Nobody is both a client and forgotten, and most who speak are clients.
+        if not self._forgotten or client_id in self._clients:
+            return False
+        return self.pseudonym(client_id) in self._forgotten
+
+    def check_forget(self, client_id: str, signed: Signed | None) -> None:
+        """Whether this is a client, and ``signed`` its own wish; None for the operator's.
+
+        Raises:
+            MessageError: ``unknown_client`` or ``bad_signature``.
+        """
+        client = self._clients.get(client_id)
+        if client is None:
+            raise MessageError(ReceiptCode.UNKNOWN_CLIENT, f"no client {client_id} has ever joined: nothing to forget")
+        if signed is not None:
+            self._check_signature(client, signed)
+
+    def forget(self, client_id: str) -> None:
+        """From now on its name is nobody's."""
+        del self._clients[client_id]
+        self._forgotten.add(self.pseudonym(client_id))
+
     def is_known(self, client_id: str) -> bool:
         return client_id in self._clients
 
@@ -104,11 +137,12 @@ class Members:
         """Whether a member sent this whose updates are taken.
 
         Raises:
-            MessageError: ``revoked``, ``unknown_client``, ``bad_signature`` or ``quarantined``.
+            MessageError: ``revoked``, ``forgotten``, ``unknown_client``, ``bad_signature`` or ``quarantined``.
         """
         client = self._clients.get(client_id)
         if client is not None and client.revoked:
             raise MessageError(ReceiptCode.REVOKED, "the client's enrolment was revoked")
+        self._check_not_forgotten(client_id)
         if client is None or not client.joined:
             raise MessageError(ReceiptCode.UNKNOWN_CLIENT, "join first, then send it again")
         self._check_signature(client, signed)
@@ -122,6 +156,7 @@ class Members:
             MessageError: it is not to be believed, or older than one seen before.
         """
         if asked.kind == "joined":
+            self._check_not_forgotten(asked.client_id)
             return self._join(asked)
         client = self._clients.get(asked.client_id)
         if client is None:
@@ -226,6 +261,10 @@ class Members:
         if client.serial is not None and serial < client.serial:
             raise MessageError(ReceiptCode.REVOKED, f"enrolment {serial} was replaced by {client.serial}")
         return public_key, serial, digest
+
+    def _check_not_forgotten(self, client_id: str) -> None:
+        if self.is_forgotten(client_id):
+            raise MessageError(ReceiptCode.FORGOTTEN, "a client of this name was forgotten; enrol under another name")
 
     def _check_signature(self, client: Client, signed: Signed) -> None:
         if self._enrolment_key is None:

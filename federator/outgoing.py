@@ -16,7 +16,7 @@ from foltr.chunks import chunk_of, manifest_of, needs_chunks
 from foltr.codec import Sealer
 from foltr.errors import UnavailableError
 from foltr.failpoints import Failpoint, failpoint
-from foltr.messages import MembershipReceipt, ModelAnnouncement, RoundAnnouncement, UpdateReceipt
+from foltr.messages import ErasureNotice, MembershipReceipt, ModelAnnouncement, RoundAnnouncement, UpdateReceipt
 from foltr.topics import ClientTopic, Topics
 
 log = structlog.get_logger(__name__)
@@ -126,12 +126,12 @@ class ReceiptSender:
         self._link = link
         self._topics = topics
         self._sealer = sealer
-        self._waiting: deque[UpdateReceipt | MembershipReceipt] = deque(maxlen=_MAX_WAITING_RECEIPTS)
+        self._waiting: deque[UpdateReceipt | MembershipReceipt | ErasureNotice] = deque(maxlen=_MAX_WAITING_RECEIPTS)
         self._some = asyncio.Event()
         self._n_sending = 0
         self._all_sent = asyncio.Event()
 
-    def send(self, receipts: Sequence[UpdateReceipt | MembershipReceipt]) -> None:
+    def send(self, receipts: Sequence[UpdateReceipt | MembershipReceipt | ErasureNotice]) -> None:
         self._waiting.extend(receipts)
         if self._waiting:
             self._some.set()

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from federator.round import Pacing, RoundPolicy
+from federator.unlearning import UnlearningPolicy
 from foltr.errors import SettingsError
 from foltr.messages import MAX_DIM, FpdgdPaperTraining, LinearRankerSpec, PdgdTraining
 from foltr.methods.preconditions import lacking, ways_out
@@ -25,6 +26,9 @@ class FederationPlan:
         database_patience_s: how long one transaction is retried while the database is away.
         enrolment_key: the operator's public key, which every client's identity is checked against; None takes
             any client under any name.
+        unlearning: how clients that were forgotten are unlearned.
+        history_rounds: so many of the newest rounds keep all their updates, of older ones only every
+            ``unlearning.interval``-th; None keeps all.
     """
 
     federation: str
@@ -37,6 +41,8 @@ class FederationPlan:
     resume_grace_s: float = 5.0
     database_patience_s: float = 60.0
     enrolment_key: bytes | None = None
+    unlearning: UnlearningPolicy = field(default_factory=UnlearningPolicy)
+    history_rounds: int | None = None
 
     def __post_init__(self) -> None:
         check_name("federation", self.federation)
@@ -77,6 +83,8 @@ class FederationPlan:
             )
         if self.stop_after_round is not None and self.stop_after_round < 1:
             raise SettingsError(f"stop_after_round: {self.stop_after_round} is below 1")
+        if self.history_rounds is not None and self.history_rounds < 1:
+            raise SettingsError(f"history_rounds: {self.history_rounds} is below 1")
         for name in ("resume_grace_s", "database_patience_s"):
             seconds = getattr(self, name)
             if not 0 <= seconds <= 86_400:

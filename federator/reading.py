@@ -14,12 +14,14 @@ from foltr.messages import (
     MAX_CHUNKED_BYTES,
     MAX_MESSAGE_BYTES,
     Chunk,
+    Forget,
     Join,
     Leave,
     Manifest,
     ModelUpdate,
     ReceiptCode,
     Status,
+    UnlearningUpdate,
     payload_digest,
 )
 from foltr.methods.bodies import BodySpec, check_body, pack_body
@@ -66,6 +68,23 @@ class MembershipAsked:
 
 
 @dataclass(frozen=True)
+class ErasureAsked:
+    """A client asks to be forgotten."""
+
+    client_id: str
+    signed: Signed
+
+
+@dataclass(frozen=True)
+class UnlearningAnswered:
+    """What a client learned in a step of an unlearning job; its body fits the federation."""
+
+    client_id: str
+    update: UnlearningUpdate
+    signed: Signed
+
+
+@dataclass(frozen=True)
 class ChunkOffered:
     """A client has an update too large for one message, or sends a part of it."""
 
@@ -95,7 +114,7 @@ class Refused:
     payload_digest: bytes | None = None
 
 
-Reading = UpdateOffered | MembershipAsked | ChunkOffered | OperatorSpoke | Refused
+Reading = UpdateOffered | MembershipAsked | ErasureAsked | UnlearningAnswered | ChunkOffered | OperatorSpoke | Refused
 
 
 @dataclass(frozen=True)
@@ -116,8 +135,9 @@ def read_message(topics: Topics, limits: Limits, message: InboundMessage) -> Rea
     if parsed is None:
         return None
     client_id, topic = parsed
-    if topic is ClientTopic.INBOX or (topic is ClientTopic.STATUS and not message.payload):
-        return None  # its own receipt, or a retained status that was cleared
+    cleared = topic in (ClientTopic.STATUS, ClientTopic.FORGET) and not message.payload
+    if topic is ClientTopic.INBOX or cleared:
+        return None  # its own receipt, or something retained that was cleared
     try:
         if topic is ClientTopic.UPDATES:
             return read_update(topics, limits, client_id, message.payload)
@@ -135,6 +155,14 @@ def read_message(topics: Topics, limits: Limits, message: InboundMessage) -> Rea
                 _check_sender(status, topics.federation, client_id)
                 kind: Literal["online", "offline"] = "online" if status.online else "offline"
                 return MembershipAsked(client_id, kind, signed, retained=message.retained)
+            case ClientTopic.FORGET:
+                _check_sender(signed.envelope.read(Forget), topics.federation, client_id)
+                return ErasureAsked(client_id, signed)
+            case ClientTopic.UNLEARNING:
+                answer = signed.envelope.read(UnlearningUpdate)
+                _check_sender(answer, topics.federation, client_id)
+                check_body(answer.body, limits.spec)
+                return UnlearningAnswered(client_id, answer, signed)
             case ClientTopic.CHUNKS:
                 envelope = signed.envelope
                 is_manifest = envelope.kind == Manifest.kind_name
@@ -212,7 +240,9 @@ def _check_interactions(update: ModelUpdate, limits: Limits) -> None:
 
 
 def _check_sender(
-    message: Join | Leave | Status | ModelUpdate | Manifest | Chunk, federation: str, client_id: str
+    message: Join | Leave | Status | ModelUpdate | Forget | UnlearningUpdate | Manifest | Chunk,
+    federation: str,
+    client_id: str,
 ) -> None:
     if message.federation != federation:
         raise MessageError(ReceiptCode.WRONG_FEDERATION, f"for {message.federation}; this federation is {federation}")

@@ -53,6 +53,7 @@ class RoundEvent(StrEnum):
     DEADLINE_MISSED = "deadline_missed"
     MODEL_COMMITTED = "model_committed"
     AGGREGATION_FAILED = "aggregation_failed"
+    MODEL_REPLACED = "model_replaced"
 
 
 TRANSITIONS: dict[tuple[RoundState, RoundEvent], RoundState] = {
@@ -61,6 +62,7 @@ TRANSITIONS: dict[tuple[RoundState, RoundEvent], RoundState] = {
     (RoundState.COLLECTING, RoundEvent.DEADLINE_SET): RoundState.COLLECTING,
     (RoundState.COLLECTING, RoundEvent.QUORUM_REACHED): RoundState.AGGREGATING,
     (RoundState.COLLECTING, RoundEvent.DEADLINE_MISSED): RoundState.ABANDONED,
+    (RoundState.COLLECTING, RoundEvent.MODEL_REPLACED): RoundState.ABANDONED,
     (RoundState.AGGREGATING, RoundEvent.MODEL_COMMITTED): RoundState.COMPLETED,
     (RoundState.AGGREGATING, RoundEvent.AGGREGATION_FAILED): RoundState.ABANDONED,
 }
@@ -73,6 +75,14 @@ class AbandonReason(StrEnum):
     TOO_FEW_CLIENTS = "too_few_clients"
     AGGREGATION_FAILED = "aggregation_failed"
     TOO_FEW_FOR_RULE = "too_few_for_rule"
+    UNLEARNED = "unlearned"
+
+
+_ENDS_WITH = {
+    AbandonReason.AGGREGATION_FAILED: RoundEvent.AGGREGATION_FAILED,
+    AbandonReason.TOO_FEW_FOR_RULE: RoundEvent.AGGREGATION_FAILED,
+    AbandonReason.UNLEARNED: RoundEvent.MODEL_REPLACED,
+}
 
 
 @dataclass(frozen=True)
@@ -278,8 +288,7 @@ class Round:
         self._move(RoundEvent.MODEL_COMMITTED)
 
     def abandon(self, reason: AbandonReason) -> None:
-        failed = reason in (AbandonReason.AGGREGATION_FAILED, AbandonReason.TOO_FEW_FOR_RULE)
-        self._move(RoundEvent.AGGREGATION_FAILED if failed else RoundEvent.DEADLINE_MISSED)
+        self._move(_ENDS_WITH.get(reason, RoundEvent.DEADLINE_MISSED))
 
     def _why_stale(self, base_version: int) -> str:
         limit = f"; at most {self.policy.staleness_limit} older" if self.policy.pacing is Pacing.BUFFERED else ""

@@ -13,6 +13,7 @@ from federator.actor import FederationActor
 from federator.clock import SteadyClock
 from federator.outgoing import Announcer, ReceiptSender
 from federator.plan import FederationPlan
+from federator.retained import RetainedTopics
 from foltr.codec import Sealer
 from foltr.errors import UnavailableError, first_cause
 from foltr.identity import EpochNonces, SigningKey
@@ -57,7 +58,10 @@ class FederatorService:
         )
         self._stopped = asyncio.Event()
         self._receipts = ReceiptSender(self._link, topics, sealer)
-        self._actor = FederationActor(plan, db, self._receipts, SteadyClock(), intake_limits)
+        self._retained = RetainedTopics(self._link, sealer)
+        self._actor = FederationActor(
+            plan, db, self._receipts, SteadyClock(), intake_limits, retained=self._retained, key=key
+        )
         self._announcer = Announcer(self._link, topics, sealer, self._actor.model_published)
 
     async def run(self, on_started: Callable[[], None] | None = None) -> None:
@@ -73,6 +77,7 @@ class FederatorService:
                 helpers = [
                     group.create_task(self._announcer.run()),
                     group.create_task(self._receipts.run()),
+                    group.create_task(self._retained.run()),
                     group.create_task(self._link.wait_failed()),
                 ]
                 if on_started is not None:
@@ -107,6 +112,7 @@ class FederatorService:
         published = await self._announcer.wait_settled(_LAST_WORDS_S)
         if published:
             await self._receipts.wait_sent(_LAST_WORDS_S)
+            await self._retained.wait_settled(_LAST_WORDS_S)
             await self._actor.note_published()
         elif self._actor.finished:
             raise UnavailableError(
@@ -124,3 +130,4 @@ class FederatorService:
     async def _on_connected(self) -> None:
         log.info("broker_connected", broker=str(self._link.address))
         self._announcer.announce_again()
+        self._retained.put_again()

@@ -33,7 +33,7 @@ from foltr.credentials import (
 from foltr.enrolment import issue_enrolment, issue_order, issue_roster
 from foltr.errors import SettingsError
 from foltr.identity import SigningKey, key_to_text
-from foltr.messages import LiftQuarantine, Name, Order, QuarantineClient, SetDeadline
+from foltr.messages import ForgetClient, LiftQuarantine, Name, Order, QuarantineClient, SetDeadline
 from foltr.topics import check_name
 
 LOCK_WAIT_S = 30.0
@@ -195,6 +195,11 @@ class Authority:
         except ValidationError as error:
             raise SettingsError("reason: say why, in a line of 1 to 500 printable characters") from error
         return self._order(order)
+
+    def forget(self, client_id: str) -> bytes:
+        """The signed order to forget a client; valid whenever it arrives, and however often."""
+        check_name("client", client_id)
+        return self._order(ForgetClient(federation=self.federation, client_id=client_id))
 
     def lift_quarantine(self, client_id: str) -> bytes:
         """The signed order to take a client's updates again."""

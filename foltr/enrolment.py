@@ -11,6 +11,7 @@ from foltr.identity import SigningKey
 from foltr.messages import (
     MAX_CHUNKED_BYTES,
     Enrolment,
+    ForgetClient,
     LiftQuarantine,
     Order,
     QuarantineClient,
@@ -93,6 +94,8 @@ def read_order(payload: bytes, enrolment_key: bytes, federation: str) -> tuple[O
             order = envelope.read(QuarantineClient)
         case LiftQuarantine.kind_name:
             order = envelope.read(LiftQuarantine)
+        case ForgetClient.kind_name:
+            order = envelope.read(ForgetClient)
         case _:
             order = envelope.read(SetDeadline)
     if order.federation != federation:

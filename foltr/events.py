@@ -28,6 +28,10 @@ class EventKind(StrEnum):
     CLIENT_QUARANTINED = "client_quarantined"
     QUARANTINE_LIFTED = "quarantine_lifted"
     ORDER_REFUSED = "order_refused"
+    UNLEARNING_STARTED = "unlearning_started"
+    UNLEARNING_STEP_MISSED = "unlearning_step_missed"
+    UNLEARNING_PAUSED = "unlearning_paused"
+    UNLEARNING_DONE = "unlearning_done"
 
 
 MEANINGS: dict[EventKind, str] = {
@@ -52,6 +56,10 @@ MEANINGS: dict[EventKind, str] = {
     EventKind.DEADLINE_SET: "The operator gave the open round another deadline.",
     EventKind.CLIENT_QUARANTINED: "The operator excluded a client's updates; that in the open round is withdrawn.",
     EventKind.QUARANTINE_LIFTED: "The operator let a client's updates count again.",
+    EventKind.UNLEARNING_STARTED: "An unlearning job began; the detail has its strategy and how many steps it has.",
+    EventKind.UNLEARNING_STEP_MISSED: "Nobody answered a step of a job before its deadline; it is asked again.",
+    EventKind.UNLEARNING_PAUSED: "No device has answered for long; the job goes on with the first one that is back.",
+    EventKind.UNLEARNING_DONE: "A model without the clients that were forgotten is in service.",
     EventKind.ORDER_REFUSED: "An order was not the operator's, was seen before, or names another round or a stranger.",
 }
 
@@ -90,6 +98,8 @@ EVENTS_OF: dict[ReceiptCode, tuple[EventKind, ...]] = {
     ReceiptCode.REPLAYED: (_UPDATE, _MESSAGE, _ROSTER, _ORDER),
     ReceiptCode.NOT_SELECTED: (_UPDATE,),
     ReceiptCode.INCOMPLETE: (),
+    ReceiptCode.FORGETTING: (),
+    ReceiptCode.FORGOTTEN: (_UPDATE, _MESSAGE),
     ReceiptCode.BUSY: (EventKind.INTAKE_FULL, _UPDATE),
     ReceiptCode.JOINED: (),
     ReceiptCode.LEFT: (),

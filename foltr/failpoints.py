@@ -15,7 +15,7 @@ VARIABLE = "FOLTR_TEST_FAILPOINTS"
 
 
 class Failpoint(StrEnum):
-    """Every place, in the order in which an update passes them."""
+    """Every place, in the order in which an update passes them, and then an erasure."""
 
     FEDERATION_CLAIMED = "federation_claimed"
     BATCH_DECIDED = "batch_decided"
@@ -29,6 +29,11 @@ class Failpoint(StrEnum):
     ROUND_ABANDONED = "round_abandoned"
     MODEL_ANNOUNCED = "model_announced"
     ROUND_ANNOUNCED = "round_announced"
+    IN_ERASURE_TRANSACTION = "in_erasure_transaction"
+    ERASED = "erased"
+    KEY_DESTROYED = "key_destroyed"
+    STEP_COMMITTED = "step_committed"
+    IN_SWAP_TRANSACTION = "in_swap_transaction"
 
 
 class _Action:

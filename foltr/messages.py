@@ -67,6 +67,8 @@ class ReceiptCode(StrEnum):
     NOT_SELECTED = "not_selected"
     INCOMPLETE = "incomplete"
     BUSY = "busy"
+    FORGETTING = "forgetting"
+    FORGOTTEN = "forgotten"
     JOINED = "joined"
     LEFT = "left"
 
@@ -109,6 +111,9 @@ REACTIONS: dict[ReceiptCode, DeviceReaction] = {
     ReceiptCode.NOT_SELECTED: DeviceReaction.RETRAIN,
     ReceiptCode.INCOMPLETE: DeviceReaction.SEND_CHUNKS,
     ReceiptCode.BUSY: DeviceReaction.SEND_AGAIN,
+    # Whoever it was is to be forgotten, and so is what it clicked.
+    ReceiptCode.FORGETTING: DeviceReaction.DISCARD,
+    ReceiptCode.FORGOTTEN: DeviceReaction.DISCARD,
 }
 
 # What an operator, or a device's owner, should know of each; `docs/errors.md` is made from it.
@@ -136,6 +141,8 @@ EXPLANATIONS: dict[ReceiptCode, str] = {
     ReceiptCode.NOT_SELECTED: "The round asked other clients; the selection can be checked from its seed.",
     ReceiptCode.INCOMPLETE: "Chunks of a large update are missing; the receipt lists them.",
     ReceiptCode.BUSY: "The federator has more to do than it can take, or this client sends too much; not a loss.",
+    ReceiptCode.FORGETTING: "The client's data is erased; the model without it is still being made.",
+    ReceiptCode.FORGOTTEN: "The client was forgotten; its name is not used again, and its receipt is still to be had.",
     ReceiptCode.JOINED: "The client is a member.",
     ReceiptCode.LEFT: "The client is a member no more.",
 }
@@ -476,6 +483,85 @@ class MembershipReceipt(Message):
     detail: Detail = ""
 
 
+class Forget(Message):
+    """Device to federator, retained until it is obeyed: erase me, and unlearn what I contributed.
+
+    It is valid for ever, for a name that was forgotten is not used again.
+    """
+
+    kind_name: ClassVar[str] = "forget"
+    federation: Name
+    client_id: Name
+
+
+class ErasureNotice(Message):
+    """Federator to one device, once it is stored: how far its erasure is, or why there is none.
+
+    ``forgetting``: all of it is erased but what is in the model. ``forgotten``: that too; ``receipt`` is the signed
+    document (`foltr.erasure.receipt`). With both the device deletes what it keeps for the federation.
+    """
+
+    kind_name: ClassVar[str] = "erasure_notice"
+    federation: Name
+    client_id: Name
+    code: Annotated[ReceiptCode, Field(strict=False)]
+    receipt: Annotated[bytes, Field(max_length=65_536)] | None = None
+    detail: Detail = ""
+
+
+class UnlearningRound(Message):
+    """Federator to all, retained: a step of an unlearning job (`foltr.unlearning`), or that there is none now.
+
+    A device that was asked learns ``n_local`` of the interactions it has kept from ``weights``, and answers with the
+    delta. ``weights`` and ``n_auxiliary`` are as in `ModelAnnouncement`; ``closes_at`` as in `RoundAnnouncement`.
+    """
+
+    kind_name: ClassVar[str] = "unlearning_round"
+    federation: Name
+    job: Count
+    step: Count
+    open: bool
+    ranker: RankerSpec
+    n_auxiliary: Annotated[int, Field(ge=0, le=MAX_DIM)] = 0
+    weights: bytes
+    n_local: Annotated[int, Field(ge=1, le=100_000)]
+    closes_at: Timestamp
+    training: Training
+
+    @model_validator(mode="after")
+    def _weights_fit_the_ranker(self) -> "UnlearningRound":
+        _check_vector_length(self.weights, self.ranker.n_weights + self.n_auxiliary)
+        return self
+
+
+class UnlearningUpdate(Message):
+    """Device to federator: what it learned in a step of an unlearning job; sent again with every announcement of it."""
+
+    kind_name: ClassVar[str] = "unlearning_update"
+    federation: Name
+    client_id: Name
+    job: Count
+    step: Count
+    n_interactions: Annotated[int, Field(ge=1, le=100_000)]
+    body: UpdateBody
+
+
+class UnlearningProgress(Message):
+    """Federator to all, retained on the job's own topic: how far it is. ``coverage`` is the mean over its steps."""
+
+    kind_name: ClassVar[str] = "unlearning_progress"
+    federation: Name
+    job: Count
+    state: Literal["running", "paused", "done"]
+    strategy: Literal["fed_eraser", "rollback", "retrain"]
+    step: Count
+    n_steps: Count
+    n_clients: Count
+    coverage: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+    model_version: Count | None = None
+    detail: Detail = ""
+
+
 class Manifest(Message):
     """What stands for a message too large for one packet: a sealed envelope that comes in chunks.
 
@@ -569,7 +655,15 @@ class LiftQuarantine(Message):
     client_id: Name
 
 
-Order = SetDeadline | QuarantineClient | LiftQuarantine
+class ForgetClient(Message):
+    """Operator to federator: forget this client, as if it had asked itself (`Forget`)."""
+
+    kind_name: ClassVar[str] = "forget_client"
+    federation: Name
+    client_id: Name
+
+
+Order = SetDeadline | QuarantineClient | LiftQuarantine | ForgetClient
 
 MESSAGE_TYPES: dict[str, type[Message]] = {
     message_type.kind_name: message_type
@@ -589,6 +683,12 @@ MESSAGE_TYPES: dict[str, type[Message]] = {
         SetDeadline,
         QuarantineClient,
         LiftQuarantine,
+        Forget,
+        ForgetClient,
+        ErasureNotice,
+        UnlearningRound,
+        UnlearningUpdate,
+        UnlearningProgress,
     )
 }
 

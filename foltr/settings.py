@@ -45,6 +45,8 @@ class Settings(BaseSettings):
     """A federator without credentials takes any client under any name and signs nothing; else it refuses to start."""
     db_url: str = "sqlite:///foltr.sqlite"
     """sqlite:///PATH or postgresql://[user[:password]@]host[:port]/name."""
+    keys: str | None = None
+    """The folder of data keys that updates are sealed with; if unset beside the SQLite file, or `foltr-keys`."""
     federation: str = "default"
     """The federation's name: one level of the MQTT topics, one key in the database."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -94,6 +96,22 @@ class Settings(BaseSettings):
     """Parameters of the rule as name=value,name=value; those not named keep the rule's defaults."""
     aggregation_fallback: str = "median"
     """The rule where too few contributed for the first one; abandon ends the round without a model."""
+    unlearning_strategy: Literal["fed_eraser", "rollback", "retrain"] = "rollback"
+    """How the model is made without a client that was forgotten: `docs/erasure.md`."""
+    unlearning_interval: int = Field(default=10, ge=1, le=1_000_000)
+    """Every so many-th stored round is gone through, more where that makes fewer than 100 steps; retrain: all."""
+    unlearning_interactions: int | None = Field(default=None, ge=1, le=100_000)
+    """What a device learns from in a step of unlearning; three fifths of `interactions` if unset."""
+    unlearning_min_coverage: float = Field(default=0.5, ge=0, le=1)
+    """Where fewer of the remaining clients take part on average, unlearning begins again as retrain."""
+    unlearning_delay_s: float = Field(default=5.0, ge=0, le=86_400)
+    """How long a request waits for others, so that they share the work."""
+    unlearning_step_s: float = Field(default=60.0, gt=0, le=86_400)
+    """A step ends after so long without those who have not answered."""
+    unlearning_patience_s: float = Field(default=3600.0, ge=0, le=30 * 86_400)
+    """After so long without any answer unlearning pauses until a device is back."""
+    history_rounds: int | None = Field(default=None, ge=1)
+    """Updates of so many of the newest rounds are kept, of older ones every unlearning_interval-th; unset keeps all."""
     ranker: Literal["linear", "neural"] = "linear"
     """The kind of ranker; fixed once the federation exists."""
     hidden: int = Field(default=64, ge=1, le=4096)

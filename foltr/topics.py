@@ -18,6 +18,8 @@ class ClientTopic(StrEnum):
     STATUS = "status"
     UPDATES = "updates"
     CHUNKS = "chunks"
+    FORGET = "forget"
+    UNLEARNING = "unlearning"
     INBOX = "inbox"
 
 
@@ -56,6 +58,15 @@ class Topics:
     @property
     def operator(self) -> str:
         return f"{self.root}/operator"
+
+    @property
+    def unlearning_round(self) -> str:
+        """The step that the newest unlearning job is at."""
+        return f"{self.root}/unlearning/round"
+
+    def unlearning_job(self, number: int) -> str:
+        """How far a job is."""
+        return f"{self.root}/unlearning/{number}"
 
     def model_chunk(self, index: int) -> str:
         return f"{self.root}/model/chunks/{index}"

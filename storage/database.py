@@ -20,6 +20,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from foltr.errors import SettingsError, UnavailableError
+from storage.keys import KeyStore
 
 CONNECT_TIMEOUT_S: Final = 10
 BUSY_TIMEOUT_S: Final = 5
@@ -30,6 +31,7 @@ COMMAND_TIMEOUT_S: Final = STATEMENT_TIMEOUT_S + 5
 _FORMS = "sqlite:///folder/file.sqlite, postgresql://user:password@host:5432/name, postgresql://user@/name?host=/socket/folder"
 _QUERY_KEYS = {"host", "port", "ssl", "sslmode"}
 _WRITES = "foltr_writes"
+_REBUILDS = "foltr_rebuilds"
 
 # Classes of SQLSTATE after which the same transaction may succeed: connection lost, serialization or
 # deadlock, out of resources, lock not available, statement cancelled, server shutting down or starting.
@@ -44,10 +46,12 @@ class Database:
         engine: the SQLAlchemy engine.
         dialect: ``sqlite`` or ``postgresql``.
         location: where it is, in words that hold no password.
+        keys: the data keys that updates are sealed with; None stores them as sent, and cannot read sealed ones.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, keys: KeyStore | None = None) -> None:
         """Check the URL and load the driver; connect to nothing yet."""
+        self.keys = keys
         parsed = _parse(url)
         self.dialect = parsed.get_backend_name()
         self.location = _describe(parsed)
@@ -59,14 +63,14 @@ class Database:
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
     @classmethod
-    async def connect(cls, url: str, retry_for_s: float = 0) -> Self:
+    async def connect(cls, url: str, retry_for_s: float = 0, keys: KeyStore | None = None) -> Self:
         """Open the database, trying again for ``retry_for_s`` seconds while it cannot be reached.
 
         Raises:
             SettingsError: ``url`` is not one of the allowed forms.
             UnavailableError: the database cannot be reached, or its driver is not installed.
         """
-        database = cls(url)
+        database = cls(url, keys)
         if database.dialect == "sqlite":
             database._require_file()
         give_up_at = time.monotonic() + retry_for_s
@@ -91,6 +95,52 @@ class Database:
     def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Read from one snapshot, without waiting for the writer."""
         return self._begin(self._reader)
+
+    @asynccontextmanager
+    async def rebuilding(self) -> AsyncIterator[AsyncConnection]:
+        """As `transaction`, for a change of the schema: SQLite checks foreign keys at its end and not before.
+
+        SQLite changes a table's constraints by making it anew, and would refuse to drop the old one that others refer
+        to. This cannot be put off within a transaction.
+        """
+        try:
+            async with self._begin(self._writer.execution_options(**{_REBUILDS: True})) as connection:
+                yield connection
+                if self.dialect == "sqlite":
+                    broken = (await connection.execute(text("PRAGMA foreign_key_check"))).first()
+                    if broken is not None:
+                        raise RuntimeError(f"{self.location}: rows of {broken[0]} refer to rows that are not there")
+        finally:
+            # No connection without foreign keys may stay in the pool.
+            await self.engine.dispose()
+
+    async def purge(self) -> bool:
+        """SQLite: leave no byte of what was deleted, neither in the file nor in its write-ahead log.
+
+        A deleted row is overwritten with zeros where it was (``secure_delete``), but pages that were split or joined
+        before may hold copies of it. VACUUM writes the whole database anew, without them: 15 s a gigabyte, in which
+        other writers wait. Then the log is moved into the file and emptied. PostgreSQL keeps the bytes until VACUUM,
+        which is done here, and something else takes their place, and in its own log: only the data keys reach those.
+
+        Returns:
+            False where another process holds the database for the whole timeout; do it again.
+
+        Raises:
+            UnavailableError: the disk has no room for a second copy, for example.
+        """
+        async with self.engine.connect() as connection:
+            driver: Any = (await connection.get_raw_connection()).driver_connection
+            if self.dialect == "postgresql":
+                await driver.execute("VACUUM", timeout=None)
+                return True
+            try:
+                await driver.execute("VACUUM")
+                busy, _, _ = await (await driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")).fetchone()
+            except sqlite3.OperationalError as error:
+                if _sqlite_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                    return False
+                raise self.unavailable(error) from error
+            return not busy
 
     async def close(self) -> None:
         """Close every connection."""
@@ -256,7 +306,8 @@ def _create_engine(url: URL) -> AsyncEngine:
 def _prepare_sqlite(connection: Any, _record: object) -> None:
     cursor = connection.cursor()
     # WAL lets readers go on beside the writer; FULL makes a commit survive a power cut, as receipts promise.
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    # What is deleted is overwritten at once: what an erased client leaves until `Database.purge` is little.
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 
@@ -264,5 +315,7 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 def _begin_sqlite(connection: Connection) -> None:
     # IMMEDIATE takes the write lock at once. A deferred transaction that reads and then writes can be
     # refused in the middle, without the busy timeout, because its snapshot is out of date.
-    writes = connection.get_execution_options().get(_WRITES, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    options = connection.get_execution_options()
+    if options.get(_REBUILDS, False):
+        connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(_WRITES, False) else "BEGIN")

@@ -30,14 +30,16 @@ async def create_federation(
     selection_seed: bytes | None = None,
     *,
     aggregation_seed: bytes | None = None,
+    pseudonym_key: bytes | None = None,
     method: str = "fpdgd",
     hidden: int | None = None,
 ) -> None:
     """Create the federation with its initial model as version 0; if it is there already, check that it fits.
 
-    Seeds and an initial model that are stored stay.
+    Seeds, a key and an initial model that are stored stay.
 
     Args:
+        pseudonym_key: of the pseudonyms of clients that are erased (`foltr.pseudonyms`), secret.
         hidden: units of a neural ranker; None for a linear one.
 
     Raises:
@@ -61,6 +63,7 @@ async def create_federation(
             .values(
                 selection_seed=func.coalesce(federations.c.selection_seed, selection_seed),
                 aggregation_seed=func.coalesce(federations.c.aggregation_seed, aggregation_seed),
+                pseudonym_key=func.coalesce(federations.c.pseudonym_key, pseudonym_key),
             )
         )
         stored = (await connection.execute(select(federations).where(federations.c.name == name))).one()

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import bindparam, case, delete, func, insert, select, text, update
@@ -12,12 +12,14 @@ from sqlalchemy.sql.elements import BindParameter
 
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
+from storage.cipher import stored_bodies
 from storage.database import Database, insert_into
 from storage.federations import require_epoch, writer_transaction
 from storage.models import mark_model_published
 from storage.records import Batch, ClientRow, MembershipChange, NewUpdate, QuarantineChange
 from storage.rounds import change_deadline, require_collecting, stop_collecting
-from storage.tables import DETAIL_MAX, SHORT_TEXT_MAX, clients, events, federations, rounds, updates
+from storage.schema import DETAIL_MAX, SHORT_TEXT_MAX
+from storage.tables import clients, events, federations, rounds, updates
 from storage.texts import clean, event_values
 
 # The identities come as one JSON array, joined as a table: one look into the unique index for each, and one
@@ -45,20 +47,22 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
     """Store accepted updates, membership changes and events in one transaction.
 
     Offering the batch that was committed last once more changes nothing, so a commit whose answer was lost is
-    simply repeated. An update that is stored already, under whatever batch, is not stored again.
+    simply repeated. An update that is stored already, under whatever batch, is not stored again. Where the database
+    has keys, each body is stored sealed with its client's.
 
     Raises:
         WriterFencedError: another federator has taken over.
         ProtocolViolationError: an update does not fit what is stored: its round is not collecting, its client
             never joined, or the client has another update in that round. Nothing of the batch is kept.
     """
+    cipher, bodies = await stored_bodies(db.keys, name, batch.updates)
     async with writer_transaction(db, name) as connection:
         if not await _begin_batch(connection, name, epoch, batch):
             return
         await _store_membership(connection, name, batch.membership)
         await _store_quarantines(connection, name, batch.quarantines)
         await _withdraw(connection, name, batch.withdrawn)
-        await _store_updates(connection, name, batch.updates)
+        await _store_updates(connection, name, batch.updates, cipher, bodies)
         if batch.events:
             await connection.execute(insert(events), [event_values(name, event) for event in batch.events])
         if batch.deadline is not None:
@@ -124,7 +128,9 @@ async def _begin_batch(connection: AsyncConnection, name: str, epoch: int, batch
     raise ProtocolViolationError(f"federation {name!r} changed under its writer")
 
 
-async def _store_updates(connection: AsyncConnection, name: str, new: Collection[NewUpdate]) -> None:
+async def _store_updates(
+    connection: AsyncConnection, name: str, new: Sequence[NewUpdate], cipher: str, bodies: Sequence[bytes]
+) -> None:
     values = [
         {
             "federation": name,
@@ -136,9 +142,10 @@ async def _store_updates(connection: AsyncConnection, name: str, new: Collection
             "encoding": item.encoding,
             "n_bytes": len(item.body),
             "received_at": item.received_at,
-            "body": item.body,
+            "body": body,
+            "cipher": cipher,
         }
-        for item in new
+        for item, body in zip(new, bodies, strict=True)
     ]
     if not values:
         return

@@ -1,11 +1,13 @@
 """History, for people: what the command line and the HTTP API show. Reading only."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Select, func, insert, select, text
 
 from storage.database import Database
+from storage.keys import KeyStore
 from storage.records import (
     ClientHistoryRow,
     ClientRow,
@@ -136,7 +138,10 @@ async def list_contributions(
     client_id: str | None = None,
     limit: int | None = None,
 ) -> list[ClientHistoryRow]:
-    """What clients contributed to rounds, by round and client; with ``limit``, the newest so many."""
+    """What clients contributed to rounds, by round and client; with ``limit``, the newest so many.
+
+    Where the database has keys, a sealed update whose data key is gone is told from one that can be read.
+    """
     statement = _matching(
         select(client_history).where(client_history.c.federation == name),
         {client_history.c.round: round_number, client_history.c.client_id: client_id},
@@ -144,7 +149,7 @@ async def list_contributions(
     newest_first = statement.order_by(client_history.c.round.desc(), client_history.c.client_id.desc())
     async with db.reading() as connection:
         found = await connection.execute(newest_first.limit(limit))
-        return [ClientHistoryRow(*row) for row in reversed(found.all())]
+        return [_readable(db.keys, ClientHistoryRow(*row)) for row in reversed(found.all())]
 
 
 async def list_events(
@@ -211,6 +216,12 @@ async def last_activity(db: Database, name: str) -> datetime | None:
     async with db.reading() as connection:
         found = [(await connection.execute(statement)).scalar() for statement in moments]
     return max((moment for moment in found if moment is not None), default=None)
+
+
+def _readable(keys: KeyStore | None, row: ClientHistoryRow) -> ClientHistoryRow:
+    if keys is None or row.body != "sealed" or keys.find(row.federation, row.client_id) is not None:
+        return row
+    return replace(row, body="unreadable")
 
 
 def _matching(statement: Select[Any], filters: dict[Any, object]) -> Select[Any]:

@@ -13,6 +13,7 @@ from uuid import uuid4
 RoundState = Literal["collecting", "aggregating", "completed", "abandoned"]
 Membership = Literal["joined", "left"]
 UpdateFate = Literal["kept", "clipped", "dropped"]
+StoredBody = Literal["plain", "sealed", "deleted", "unreadable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +201,7 @@ class FederationRow:
     method: str
     hidden: int | None
     aggregation_seed: bytes | None
+    pseudonym_key: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +228,12 @@ class ClientRow:
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """A stored model; ``weights`` are ``n_features`` little-endian float32 values (see `storage.tables`)."""
+    """A stored model; ``weights`` are ``n_features`` little-endian float32 values (see `storage.tables`).
+
+    Attributes:
+        weights: empty once the model is withdrawn.
+        round: None for version 0, and for a model that an unlearning job made.
+    """
 
     federation: str
     version: int
@@ -238,6 +245,9 @@ class ModelRow:
     published_at: datetime | None
     optimizer_state: bytes | None = None
     defence_state: bytes | None = None
+    tainted_at: datetime | None = None
+    withdrawn_at: datetime | None = None
+    unlearning_job: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +284,7 @@ class RoundRow:
 
 @dataclass(frozen=True, slots=True)
 class UpdateRow:
-    """A stored update."""
+    """A stored update; ``body`` is as sent, ``cipher`` says how it is sealed in the database."""
 
     federation: str
     round: int
@@ -286,6 +296,7 @@ class UpdateRow:
     n_bytes: int
     received_at: datetime
     body: bytes
+    cipher: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +349,11 @@ class RoundHistoryRow:
 
 @dataclass(frozen=True, slots=True)
 class ClientHistoryRow:
-    """One line of the view ``client_history``: what a client contributed to a round."""
+    """One line of the view ``client_history``: what a client contributed to a round.
+
+    Attributes:
+        body: unreadable where it is sealed and the data key is gone, as far as the keys are at hand.
+    """
 
     federation: str
     client_id: str
@@ -354,6 +369,7 @@ class ClientHistoryRow:
     share: float | None
     score: float | None
     fate_reason: str | None
+    body: StoredBody = "plain"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
+from storage.cipher import unsealed
 from storage.database import Database, insert_into
 from storage.federations import fenced_transaction
 from storage.records import DeadlineChange, NewAggregation, NewEvent, NewModel, RoundOpening, RoundRow, UpdateRow
-from storage.tables import DETAIL_MAX, events, models, round_aggregations, rounds, update_fates, updates
+from storage.schema import DETAIL_MAX
+from storage.tables import events, models, round_aggregations, rounds, update_fates, updates
 from storage.texts import clean, event_values
 
 _OPEN_STATES = ("collecting", "aggregating")
@@ -26,7 +28,7 @@ _OPEN_STATES = ("collecting", "aggregating")
 async def open_round(db: Database, name: str, epoch: int, opening: RoundOpening) -> None:
     """Open a round. No other round of the federation may be open."""
     async with fenced_transaction(db, name, epoch) as connection:
-        await _open(connection, name, opening)
+        await open_next(connection, name, opening)
 
 
 async def load_open_round(db: Database, name: str) -> tuple[RoundRow, list[tuple[str, str]]] | None:
@@ -55,6 +57,44 @@ async def latest_round(db: Database, name: str) -> RoundRow | None:
         )
         row = found.one_or_none()
         return None if row is None else RoundRow(*row)
+
+
+async def find_round(db: Database, name: str, number: int) -> RoundRow | None:
+    """One round, or None."""
+    async with db.reading() as connection:
+        found = await connection.execute(select(rounds).where(rounds.c.federation == name, rounds.c.number == number))
+        row = found.one_or_none()
+        return None if row is None else RoundRow(*row)
+
+
+async def stream_completed(db: Database, name: str, first: int, last: int, batch: int = 256) -> AsyncIterator[RoundRow]:
+    """The rounds from ``first`` to ``last`` that made a model, in order; ``batch`` of them at a time."""
+    statement = (
+        select(rounds)
+        .where(rounds.c.federation == name, rounds.c.state == "completed", rounds.c.number <= last)
+        .order_by(rounds.c.number)
+        .limit(batch)
+    )
+    while True:
+        async with db.reading() as connection:
+            page = (await connection.execute(statement.where(rounds.c.number >= first))).all()
+        for row in page:
+            yield RoundRow(*row)
+        if len(page) < batch:
+            return
+        first = page[-1].number + 1
+
+
+async def count_updates(db: Database, name: str, number: int) -> tuple[int, int]:
+    """How many updates of a round have a row, and how many of those a body: the others' were thinned away."""
+    async with db.reading() as connection:
+        found = await connection.execute(
+            select(func.count(), func.count(updates.c.body)).where(
+                updates.c.federation == name, updates.c.round == number
+            )
+        )
+        n_rows, n_bodies = found.one()
+        return n_rows, n_bodies
 
 
 async def begin_aggregation(db: Database, name: str, epoch: int, number: int) -> None:
@@ -108,6 +148,10 @@ async def stream_updates(db: Database, name: str, number: int, batch: int = 256)
 
     Reads ``batch`` rows at a time, each in a short transaction of its own: the updates of a round that is no
     longer collecting do not change, and a slow aggregation must not hold a snapshot open.
+
+    Raises:
+        DataError: an update cannot be read: it was thinned away, its data key is destroyed or not at hand, or it does
+            not open.
     """
     statement = (
         select(updates)
@@ -120,7 +164,7 @@ async def stream_updates(db: Database, name: str, number: int, batch: int = 256)
         async with db.reading() as connection:
             page = (await connection.execute(statement.where(updates.c.client_id > last))).all()
         for row in page:
-            yield UpdateRow(*row)
+            yield unsealed(db.keys, UpdateRow(*row))
         if len(page) < batch:
             return
         last = page[-1].client_id
@@ -147,6 +191,9 @@ async def complete_round(
             return
         if stored.state != "aggregating":
             raise ProtocolViolationError(f"round {number} of {name!r} is {stored.state}, not aggregating")
+        base_tainted_at = await connection.scalar(
+            select(models.c.tainted_at).where(models.c.federation == name, models.c.version == stored.base_version)
+        )
         await connection.execute(
             insert(models),
             {
@@ -159,6 +206,8 @@ async def complete_round(
                 "created_at": closed_at,
                 "optimizer_state": model.optimizer_state,
                 "defence_state": model.defence_state,
+                # What an erased client sent is in every model made from one that it is in, until the unlearned one.
+                "tainted_at": None if base_tainted_at is None else closed_at,
             },
         )
         # Of every model it would grow without end: 4 bytes a weight, and more for each client. Versions have no gaps.
@@ -170,10 +219,10 @@ async def complete_round(
         )
         if model.aggregation is not None:
             await _store_aggregation(connection, name, number, model.aggregation)
-        await _store_events(connection, name, model.events)
+        await store_events(connection, name, model.events)
         await _close(connection, name, number, closed_at, state="completed", model_version=model.version)
         if next_opening is not None:
-            await _open(connection, name, next_opening)
+            await open_next(connection, name, next_opening)
         failpoint(Failpoint.IN_ROUND_TRANSACTION)
 
 
@@ -189,15 +238,24 @@ async def abandon_round(
 ) -> None:
     """Close an open round without a model, saying why, and open the next round if there is one."""
     async with fenced_transaction(db, name, epoch) as connection:
-        stored = await _load(connection, name, number)
-        if stored.state == "abandoned":
+        if not await close_without_model(connection, name, number, reason, closed_at):
             return
-        if stored.state == "completed":
-            raise ProtocolViolationError(f"round {number} of {name!r} is completed and cannot be abandoned")
-        await _close(connection, name, number, closed_at, state="abandoned", reason=reason[:DETAIL_MAX])
-        await _store_events(connection, name, noted)
+        await store_events(connection, name, noted)
         if next_opening is not None:
-            await _open(connection, name, next_opening)
+            await open_next(connection, name, next_opening)
+
+
+async def close_without_model(
+    connection: AsyncConnection, name: str, number: int, reason: str, closed_at: datetime
+) -> bool:
+    """The part of a transaction that abandons an open round; False if it is abandoned already."""
+    stored = await _load(connection, name, number)
+    if stored.state == "abandoned":
+        return False
+    if stored.state == "completed":
+        raise ProtocolViolationError(f"round {number} of {name!r} is completed and cannot be abandoned")
+    await _close(connection, name, number, closed_at, state="abandoned", reason=reason[:DETAIL_MAX])
+    return True
 
 
 async def _store_aggregation(connection: AsyncConnection, name: str, number: int, made: NewAggregation) -> None:
@@ -236,12 +294,14 @@ def _finite(number: float | None) -> float | None:
     return None if number is None or not math.isfinite(number) else number
 
 
-async def _store_events(connection: AsyncConnection, name: str, new: Sequence[NewEvent]) -> None:
+async def store_events(connection: AsyncConnection, name: str, new: Sequence[NewEvent]) -> None:
+    """The part of a transaction that stores events."""
     if new:
         await connection.execute(insert(events), [event_values(name, event) for event in new])
 
 
-async def _open(connection: AsyncConnection, name: str, opening: RoundOpening) -> None:
+async def open_next(connection: AsyncConnection, name: str, opening: RoundOpening) -> None:
+    """The part of a transaction that opens a round; done twice, it changes nothing."""
     # The conflict names the key only: a second open round still violates uq_rounds_one_open.
     inserted = await connection.execute(
         insert_into(connection, rounds).on_conflict_do_nothing(index_elements=["federation", "number"]),

@@ -4,16 +4,11 @@
 Every table is keyed by ``federation``, so that several federations share one database.
 """
 
-from datetime import UTC, datetime
-from typing import Any
-
 from sqlalchemy import (
     BigInteger,
     Boolean,
     CheckConstraint,
     Column,
-    DateTime,
-    Dialect,
     Float,
     ForeignKey,
     ForeignKeyConstraint,
@@ -25,59 +20,24 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    TypeDecorator,
     UniqueConstraint,
     text,
 )
 
-FEDERATION_MAX = 64
-CLIENT_ID_MAX = 64
-UPDATE_ID_MAX = 36
-SHORT_TEXT_MAX = 64
-DETAIL_MAX = 500
-INTEGER_MAX = 2**31 - 1
-
-
-class UtcDateTime(TypeDecorator[datetime]):
-    """A moment: aware and in UTC in Python, ``timestamptz`` on PostgreSQL, readable UTC text on SQLite."""
-
-    impl = DateTime(timezone=True)
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None:
-            return None
-        if value.tzinfo is None:
-            raise ValueError(f"{value!r} has no time zone; storage takes aware datetimes only")
-        value = value.astimezone(UTC)
-        return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
-
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None:
-            return None
-        return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
-
-
-# Rows are replayed in client_id order. Byte order is the one order that SQLite, PostgreSQL and every
-# C library's locale agree on, so a replay on another machine sums in the same order.
-ClientId = String(CLIENT_ID_MAX).with_variant(String(CLIENT_ID_MAX, collation="C"), "postgresql")
-# SQLite autoincrements only a column declared INTEGER, which is 64 bits wide there.
-RowId = BigInteger().with_variant(Integer(), "sqlite")
-
-metadata = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-        "fk": "fk_%(table_name)s_%(referred_table_name)s_%(column_0_N_name)s",
-        "pk": "pk_%(table_name)s",
-    }
+# For the metadata: whoever has these tables has those of erasure, too.
+from storage import erasure_tables  # noqa: F401
+from storage.schema import (
+    CLIENT_ID_MAX,
+    DETAIL_MAX,
+    FEDERATION_MAX,
+    SHORT_TEXT_MAX,
+    UPDATE_ID_MAX,
+    ClientId,
+    RowId,
+    UtcDateTime,
+    federation_column,
+    metadata,
 )
-
-
-def _federation(**options: Any) -> "Column[str]":
-    return Column("federation", String(FEDERATION_MAX), nullable=False, comment="Federation", **options)
-
 
 federations = Table(
     "federations",
@@ -122,6 +82,7 @@ federations = Table(
     ),
     Column("hidden", Integer, comment="Hidden units of a neural ranker; null for a linear one"),
     Column("aggregation_seed", LargeBinary, comment="Seed of what an aggregation draws; secret, never changed"),
+    Column("pseudonym_key", LargeBinary, comment="Key of the pseudonyms of erased clients; secret, never changed"),
     CheckConstraint(f"length(name) BETWEEN 1 AND {FEDERATION_MAX}", name="name_length"),
     CheckConstraint("writer_epoch >= 0", name="writer_epoch"),
     CheckConstraint("n_features > 0", name="n_features"),
@@ -133,7 +94,7 @@ federations = Table(
 clients = Table(
     "clients",
     metadata,
-    _federation(),
+    federation_column(),
     Column("client_id", ClientId, nullable=False, comment="Identity of the device within the federation"),
     Column("membership", String(16), nullable=False, comment="joined or left"),
     Column("online", Boolean, nullable=False, comment="Connected, as far as its status messages tell"),
@@ -176,10 +137,10 @@ clients = Table(
 models = Table(
     "models",
     metadata,
-    _federation(),
+    federation_column(),
     Column("version", Integer, nullable=False, comment="0 is the initial model; each completed round adds one"),
     Column("base_version", Integer, comment="The model this one was aggregated onto; null for version 0"),
-    Column("round", Integer, comment="The round that made it; null for version 0"),
+    Column("round", Integer, comment="The round that made it; null for version 0 and where unlearning did"),
     Column(
         "n_features",
         Integer,
@@ -189,8 +150,7 @@ models = Table(
     Column(
         "weights",
         LargeBinary,
-        nullable=False,
-        comment="Little-endian float32: the ranker's, then what only training uses",
+        comment="Little-endian float32: the ranker's, then what only training uses; null once withdrawn",
     ),
     Column("created_at", UtcDateTime, nullable=False, comment="When it was committed, UTC"),
     Column("published_at", UtcDateTime, comment="When the broker took it, UTC; null: still to publish (outbox)"),
@@ -200,14 +160,20 @@ models = Table(
         comment="The federator's optimiser after this model, e.g. Adam's moments; null where there is none",
     ),
     Column("defence_state", LargeBinary, comment="What the rule of aggregation remembers after this model, or null"),
+    Column("tainted_at", UtcDateTime, comment="Since when it is known to hold what an erased client sent, UTC"),
+    Column("withdrawn_at", UtcDateTime, comment="When its weights were deleted, UTC; null while they are there"),
+    # No foreign key: the jobs have one to the models, and two tables that need each other cannot be made.
+    Column("unlearning_job", Integer, comment="The unlearning job that made it; null where a round did"),
     PrimaryKeyConstraint("federation", "version"),
     ForeignKeyConstraint(["federation"], ["federations.name"]),
     ForeignKeyConstraint(["federation", "base_version"], ["models.federation", "models.version"]),
     CheckConstraint("version >= 0", name="version"),
     CheckConstraint("base_version < version", name="base_version_before_version"),
     CheckConstraint("(version = 0) = (base_version IS NULL)", name="base_version_iff_not_initial"),
-    CheckConstraint("(version = 0) = (round IS NULL)", name="round_iff_not_initial"),
+    CheckConstraint("(version = 0 OR unlearning_job IS NOT NULL) = (round IS NULL)", name="round_iff_made_by_one"),
     CheckConstraint("length(weights) = 4 * n_features", name="weights_length"),
+    CheckConstraint("(withdrawn_at IS NULL) = (weights IS NOT NULL)", name="weights_until_withdrawn"),
+    CheckConstraint("withdrawn_at IS NULL OR tainted_at IS NOT NULL", name="withdrawn_only_tainted"),
     comment="Every version of the ranker. It is the outbox too: a model is published until it is marked so",
 )
 
@@ -216,7 +182,7 @@ _OPEN = "state IN ('collecting', 'aggregating')"
 rounds = Table(
     "rounds",
     metadata,
-    _federation(),
+    federation_column(),
     Column("number", Integer, nullable=False, comment="1, 2, 3, ..."),
     Column("state", String(16), nullable=False, comment="collecting, aggregating, completed or abandoned"),
     Column("base_version", Integer, nullable=False, comment="The model the round trains from"),
@@ -306,7 +272,7 @@ Index(
 updates = Table(
     "updates",
     metadata,
-    _federation(),
+    federation_column(),
     Column("round", Integer, nullable=False, comment="The round it counts in"),
     Column("client_id", ClientId, nullable=False, comment="The device that sent it"),
     Column("update_id", String(UPDATE_ID_MAX), nullable=False, comment="Chosen by the device, kept on resending"),
@@ -318,10 +284,17 @@ updates = Table(
         nullable=False,
         comment="How body is encoded: dense_f32, part_f32 or evolution",
     ),
-    Column("n_bytes", Integer, nullable=False, comment="Length of body"),
+    Column("n_bytes", Integer, nullable=False, comment="Length of the update as sent"),
     Column("received_at", UtcDateTime, nullable=False, comment="When the federator received it, UTC"),
-    # Last, so that SQLite reads the other columns without following a long body's overflow pages.
-    Column("body", LargeBinary, nullable=False, comment="The update itself, as sent"),
+    # After what listings read, so that SQLite does not follow a long body's overflow pages for them.
+    Column("body", LargeBinary, comment="The update itself, sealed as cipher says; null once thinned"),
+    Column(
+        "cipher",
+        String(SHORT_TEXT_MAX),
+        nullable=False,
+        server_default="",
+        comment="How body is sealed with its client's data key: aes-256-gcm; empty: it is as sent",
+    ),
     # A client contributes once to a round, and an update counts once however often it is delivered.
     PrimaryKeyConstraint("federation", "round", "client_id"),
     UniqueConstraint("federation", "client_id", "update_id"),
@@ -330,14 +303,16 @@ updates = Table(
     CheckConstraint(f"length(update_id) BETWEEN 1 AND {UPDATE_ID_MAX}", name="update_id_length"),
     CheckConstraint("base_version >= 0", name="base_version"),
     CheckConstraint("n_interactions > 0", name="n_interactions"),
-    CheckConstraint("n_bytes = length(body)", name="n_bytes"),
+    CheckConstraint("cipher IN ('', 'aes-256-gcm')", name="cipher"),
+    # A sealed body is a nonce of 12 bytes and a tag of 16 longer.
+    CheckConstraint("length(body) = n_bytes + CASE cipher WHEN '' THEN 0 ELSE 28 END", name="n_bytes"),
     comment="Every accepted update: the contribution of one client to one round",
 )
 
 round_aggregations = Table(
     "round_aggregations",
     metadata,
-    _federation(),
+    federation_column(),
     Column("round", Integer, nullable=False, comment="The round"),
     Column("rule", String(SHORT_TEXT_MAX), nullable=False, comment="Rule that made its model"),
     Column("parameters", Text, nullable=False, comment="Parameters as used, JSON: n updates, m hostile ones, ..."),
@@ -356,7 +331,7 @@ round_aggregations = Table(
 update_fates = Table(
     "update_fates",
     metadata,
-    _federation(),
+    federation_column(),
     Column("round", Integer, nullable=False, comment="The round"),
     Column("client_id", ClientId, nullable=False, comment="The device whose update it is"),
     Column("fate", String(16), nullable=False, comment="kept, clipped or dropped"),
@@ -456,5 +431,6 @@ client_history = Table(
     Column("share", Float, comment="How much of the model's step is this update's, 0 to 1"),
     Column("score", Float, comment="What the rule decided by"),
     Column("fate_reason", Text, comment="Why it was clipped or dropped; empty if it was kept"),
+    Column("body", Text, comment="What is stored of the update: plain, sealed or deleted (its round was thinned)"),
     comment="What every client contributed to every round",
 )

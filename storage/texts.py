@@ -3,7 +3,7 @@
 from typing import Any
 
 from storage.records import NewEvent
-from storage.tables import CLIENT_ID_MAX, DETAIL_MAX, INTEGER_MAX
+from storage.schema import CLIENT_ID_MAX, DETAIL_MAX, INTEGER_MAX
 
 
 def event_values(name: str, event: NewEvent) -> dict[str, Any]:

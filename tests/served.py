@@ -1,12 +1,14 @@
 """A federation's actor without a network: a real database, a clock set by hand, and turns when it is told to."""
 
 from collections import Counter
+from collections.abc import Callable
 
 from broker.intake import IntakeLimits
 from broker.link import InboundMessage
 from federator.actor import FederationActor
 from federator.plan import FederationPlan
-from foltr.messages import Join, MembershipReceipt, UpdateReceipt
+from foltr.identity import SigningKey
+from foltr.messages import ErasureNotice, Join, MembershipReceipt, Message, UpdateReceipt
 from foltr.topics import ClientTopic, Topics
 from storage.database import Database
 
@@ -29,7 +31,7 @@ class Receipts:
     """What would be sent, and in which state the database was by then."""
 
     def __init__(self) -> None:
-        self.sent: list[UpdateReceipt | MembershipReceipt] = []
+        self.sent: list[UpdateReceipt | MembershipReceipt | ErasureNotice] = []
 
     def send(self, receipts) -> None:
         self.sent.extend(receipts)
@@ -38,12 +40,24 @@ class Receipts:
         return Counter(receipt.code.value for receipt in self.sent)
 
 
+class Retained:
+    """What the broker would retain; it has everything at once."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, Message | None] = {}
+
+    def put(self, topic: str, message: Message | None, when_done: Callable[[], None] | None = None) -> None:
+        self.topics[topic] = message
+        if when_done is not None:
+            when_done()
+
+
 class Served:
     """An actor, driven turn by turn."""
 
-    def __init__(self, db: Database, plan: FederationPlan, limits: IntakeLimits) -> None:
-        self.db, self.clock, self.receipts = db, HandClock(), Receipts()
-        self.actor = FederationActor(plan, db, self.receipts, self.clock, limits)
+    def __init__(self, db: Database, plan: FederationPlan, limits: IntakeLimits, key: SigningKey | None = None) -> None:
+        self.db, self.clock, self.receipts, self.retained = db, HandClock(), Receipts(), Retained()
+        self.actor = FederationActor(plan, db, self.receipts, self.clock, limits, retained=self.retained, key=key)
 
     def receive(self, device, topic: ClientTopic, message) -> None:
         payload = device.payload(topic, message, 1)

@@ -39,7 +39,7 @@ class Finding:
 
 CERTIFICATE_WARNING_DAYS = 30
 _EXTRAS = {
-    "federator": ("sqlalchemy", "alembic", "aiosqlite"),
+    "federator": ("sqlalchemy", "alembic", "aiosqlite", "jwt"),
     "postgres": ("asyncpg",),
     "simulation": ("iotcore", "joblib", "numba", "scipy", "unearth"),
     "research": ("distributed", "matplotlib", "pyarrow"),

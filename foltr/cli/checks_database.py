@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
 _MIN_FREE_BYTES, _MIN_FREE_SHARE = 1024**3, 0.05
 _CLOCK_TOLERANCE_S = 2.0
+_N_NAMED = 5
 
 
-async def look(db_url: str) -> list[Finding]:
-    """Everything about one database."""
+async def look(db_url: str, keys: str | None = None) -> list[Finding]:
+    """Everything about one database, and the data keys that belong to it."""
     from storage.database import Database
+    from storage.keys import keys_folder
     from storage.migrate import require_head
 
     try:
@@ -28,6 +30,9 @@ async def look(db_url: str) -> list[Finding]:
             await require_head(database)
             findings = [Finding("database", State.OK, f"{database.location} is up to date")]
             findings.append(await _writable(database))
+            folder = keys_folder(db_url, keys)
+            if keys is not None or folder.exists():  # else this may be another machine than the federator's
+                findings.append(await _keys(database, folder))
             is_sqlite = database.dialect == "sqlite"
             return findings + (await _sqlite(database) if is_sqlite else await _postgresql(database))
     except FoltrError as error:
@@ -49,6 +54,31 @@ async def _writable(database: "Database") -> Finding:
         detail = f"{cause}. Give this user the right to write to every table of foltr, and to the folder of a file"
         return Finding(what, State.PROBLEM, detail)
     return Finding(what, State.OK, "a transaction was begun, written in and rolled back")
+
+
+async def _keys(database: "Database", folder: Path) -> Finding:
+    from storage.erasure import unreadable_clients
+    from storage.federations import list_federations
+    from storage.keys import KeyStore
+
+    what = "data keys"
+    try:
+        database.keys = KeyStore(folder)
+        without = [
+            client_id
+            for federation in await list_federations(database)
+            for client_id in await unreadable_clients(database, federation.name)
+        ]
+    except FoltrError as error:
+        return Finding(what, State.PROBLEM, str(error))
+    if not without:
+        return Finding(what, State.OK, f"{folder} has the key of every client with sealed updates")
+    named = ", ".join(without[:_N_NAMED]) + (", ..." if len(without) > _N_NAMED else "")
+    detail = (
+        f"{len(without)} clients have sealed updates and no key in {folder}: {named}. If the database was restored, "
+        "they were forgotten since: run `foltr forget` for each. Else name the right folder with FOLTR_KEYS"
+    )
+    return Finding(what, State.WARNING, detail)
 
 
 async def _sqlite(database: "Database") -> list[Finding]:

@@ -93,6 +93,7 @@ class _Demo:
     async def run(self) -> dict[str, Any]:
         from foltr.cli.datasets import find_data
         from storage.database import Database
+        from storage.keys import KeyStore, keys_folder
         from storage.migrate import upgrade
 
         settings = self._settings
@@ -107,7 +108,8 @@ class _Demo:
         console.print(f"Method: {settings.method}, {ranker.kind} ranker", highlight=False)
         with console.status("Preparing the learner (compiled once, then cached)"):
             _warm_up(data, training, ranker)
-        async with await Database.connect(settings.db_url) as database:
+        keys = KeyStore(keys_folder(settings.db_url, settings.keys))
+        async with await Database.connect(settings.db_url, keys=keys) as database:
             await upgrade(database)
             started = time.perf_counter()
             with self._broker() as address:

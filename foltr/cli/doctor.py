@@ -90,4 +90,4 @@ async def _database(settings: Settings, credentials: Credentials | None) -> list
         return [Finding("database", State.ABSENT, "not checked: a device has none (extra federator)")]
     if credentials is not None and credentials.role != "federator" and "db_url" not in settings.model_fields_set:
         return [Finding("database", State.ABSENT, "not checked: a federator has one, or name it with --db")]
-    return await look(settings.db_url)
+    return await look(settings.db_url, settings.keys)

@@ -31,6 +31,7 @@ def run(
     ] = None,
     broker: options.Broker = None,
     db: options.Db = None,
+    keys: options.Keys = None,
     federation: options.Federation = None,
     n_features: Annotated[
         int | None,
@@ -70,6 +71,25 @@ def run(
     byzantine: options.Byzantine = None,
     aggregation_parameters: options.AggregationSet = None,
     fallback: options.Fallback = None,
+    unlearning: Annotated[
+        str | None,
+        typer.Option(
+            "--unlearning",
+            envvar="FOLTR_UNLEARNING_STRATEGY",
+            help="fed_eraser, rollback or retrain; see docs/erasure.md",
+        ),
+    ] = None,
+    unlearning_interval: Annotated[
+        int | None,
+        typer.Option(envvar="FOLTR_UNLEARNING_INTERVAL", help="Unlearning goes through every so many-th stored round"),
+    ] = None,
+    history_rounds: Annotated[
+        int | None,
+        typer.Option(
+            envvar="FOLTR_HISTORY_ROUNDS",
+            help="Keep all updates of so many newest rounds, of older ones every unlearning-interval-th; default: all",
+        ),
+    ] = None,
     logging_policy: options.LoggingPolicy = None,
     ranker: options.Ranker = None,
     hidden: options.Hidden = None,
@@ -87,6 +107,7 @@ def run(
         staleness_limit=staleness_limit,
         broker_url=broker,
         db_url=db,
+        keys=keys,
         federation=federation,
         n_features=n_features,
         min_clients=min_clients,
@@ -101,6 +122,9 @@ def run(
         byzantine=byzantine,
         aggregation_parameters=read_parameters(aggregation_parameters, "--aggregation-set"),
         aggregation_fallback=fallback,
+        unlearning_strategy=unlearning,
+        unlearning_interval=unlearning_interval,
+        history_rounds=history_rounds,
         logging_policy=logging_policy,
         ranker=ranker,
         hidden=hidden,
@@ -116,7 +140,9 @@ async def _serve(settings: Settings) -> None:
     from federator.plan import FederationPlan
     from federator.round import Pacing, RoundPolicy
     from federator.service import FederatorService
+    from federator.unlearning import UnlearningPolicy
     from storage.database import Database
+    from storage.keys import KeyStore, keys_folder
     from storage.migrate import require_head
 
     identity = federator_identity(settings)
@@ -141,6 +167,16 @@ async def _serve(settings: Settings) -> None:
         stop_after_round=settings.rounds,
         database_patience_s=settings.database_patience_s,
         enrolment_key=identity.enrolment_key,
+        unlearning=UnlearningPolicy(
+            settings.unlearning_strategy,
+            settings.unlearning_interval,
+            settings.unlearning_interactions,
+            settings.unlearning_min_coverage,
+            settings.unlearning_delay_s,
+            settings.unlearning_step_s,
+            settings.unlearning_patience_s,
+        ),
+        history_rounds=settings.history_rounds,
     )
     address = identity.address
     if identity.key is None:
@@ -148,7 +184,8 @@ async def _serve(settings: Settings) -> None:
     if plan.rule_warning is not None:
         log.warning("rule_needs_more_clients", hint=plan.rule_warning)
     retry_for_s = float("inf") if settings.give_up_after_s is None else settings.give_up_after_s
-    async with await Database.connect(settings.db_url, retry_for_s=retry_for_s) as database:
+    data_keys = KeyStore(keys_folder(settings.db_url, settings.keys))
+    async with await Database.connect(settings.db_url, retry_for_s=retry_for_s, keys=data_keys) as database:
         await require_head(database)
         service = FederatorService(
             plan,

@@ -55,7 +55,7 @@ def rounds_list(
         else:
             print_rows([_line(row) for row in rows], _ROUND_COLUMNS, title=f"Rounds of {name}", as_json=False)
 
-    _query(db, federation, query)
+    run_query(db, federation, query)
 
 
 @rounds_app.command("why")
@@ -77,7 +77,7 @@ def rounds_why(
         for sentence in sentences:
             _say(sentence)
 
-    _query(db, federation, query)
+    run_query(db, federation, query)
 
 
 @rounds_app.command("show")
@@ -113,7 +113,7 @@ def rounds_show(
             print_rows(contributions, columns, title="Contributions", as_json=False)
         print_rows(events, _EVENT_COLUMNS, title="Events", as_json=False)
 
-    _query(db, federation, query)
+    run_query(db, federation, query)
 
 
 @clients_app.command("list")
@@ -128,7 +128,7 @@ def clients_list(db: options.Db = None, federation: options.Federation = None, j
         else:
             print_rows([_client_line(row) for row in rows], _CLIENT_COLUMNS, title=f"Clients of {name}", as_json=False)
 
-    _query(db, federation, query)
+    run_query(db, federation, query)
 
 
 @clients_app.command("show")
@@ -162,7 +162,7 @@ def clients_show(
         print_rows(contributions, columns, title="Contributions", as_json=False)
         print_rows(events, _EVENT_COLUMNS, title="Events", as_json=False)
 
-    _query(db, federation, query)
+    run_query(db, federation, query)
 
 
 def show_quarantine(db: str | None, federation: str | None, *, json: bool) -> None:
@@ -181,7 +181,7 @@ def show_quarantine(db: str | None, federation: str | None, *, json: bool) -> No
         columns = ("client_id", "n", "at", "round", "detail")
         print_rows(proposed, columns, title="Proposed for quarantine", as_json=False)
 
-    _query(db, federation, query)
+    run_query(db, federation, query)
 
 
 def check_client(db: str | None, federation: str, client_id: str) -> bool:
@@ -199,7 +199,7 @@ def check_client(db: str | None, federation: str, client_id: str) -> bool:
         known = await get_client(database, name, client_id) is not None
 
     try:
-        _query(db, federation, query)
+        run_query(db, federation, query)
     except SettingsError:
         if "db_url" in load_settings(db_url=db).model_fields_set:
             raise
@@ -223,7 +223,7 @@ def models_list(
         rows = await list_models(database, name, limit=limit)
         print_rows(rows, _MODEL_COLUMNS, title=f"Models of {name}", as_json=json)
 
-    _query(db, federation, query)
+    run_query(db, federation, query)
 
 
 @models_app.command("export")
@@ -245,7 +245,7 @@ def models_export(
 
     if not out.resolve().parent.is_dir():
         raise SettingsError(f"out: there is no folder {out.resolve().parent}")
-    _query(db, federation, query)
+    run_query(db, federation, query)
 
 
 def _line(row: "RoundHistoryRow") -> SimpleNamespace:
@@ -331,15 +331,30 @@ async def _standing(database: "Database", name: str) -> Standing:
     )
 
 
-def _query(db: str | None, federation: str | None, query: Callable[["Database", str], Awaitable[None]]) -> None:
-    settings = load_settings(db_url=db, federation=federation)
+def run_query(
+    db: str | None,
+    federation: str | None,
+    query: Callable[["Database", str], Awaitable[None]],
+    *,
+    keys: str | None = None,
+    opens: bool = False,
+) -> None:
+    """Ask a database.
+
+    Args:
+        keys: the folder of data keys; None for the one that belongs to the database.
+        opens: whether the query opens sealed updates, and so needs them.
+    """
+    settings = load_settings(db_url=db, federation=federation, keys=keys)
     require_existing(settings.db_url)
 
     async def run() -> None:
         from storage.database import Database
+        from storage.keys import KeyStore, keys_folder
         from storage.migrate import require_head
 
-        async with await Database.connect(settings.db_url) as database:
+        data_keys = KeyStore(keys_folder(settings.db_url, settings.keys)) if opens else None
+        async with await Database.connect(settings.db_url, keys=data_keys) as database:
             await require_head(database)
             await query(database, await _federation(database, settings.federation, named=federation is not None))
 

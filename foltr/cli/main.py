@@ -15,8 +15,11 @@ from foltr.cli import (
     doctor,
     enrol,
     federator,
+    forget,
     history,
     orders,
+    receipts,
+    replay,
     reproduce,
     robustness,
     simulate,
@@ -42,6 +45,8 @@ app.command("doctor")(doctor.doctor)
 app.command("reproduce")(reproduce.reproduce)
 app.command("enrol")(enrol.enrol)
 app.command("revoke")(enrol.revoke)
+app.command("forget")(forget.forget)
+app.command("replay")(replay.replay)
 app.add_typer(enrol.roster_app, name="roster")
 app.add_typer(broker.app, name="broker")
 app.add_typer(db.app, name="db")
@@ -52,6 +57,8 @@ history.clients_app.command("quarantine")(orders.quarantine)
 app.add_typer(history.rounds_app, name="rounds")
 app.add_typer(history.clients_app, name="clients")
 app.add_typer(history.models_app, name="models")
+app.add_typer(receipts.receipt_app, name="receipt")
+app.add_typer(receipts.audit_app, name="audit")
 app.add_typer(data.app, name="data")
 
 EXIT_FAILED, EXIT_SETTINGS, EXIT_UNAVAILABLE = 1, 2, 3

@@ -19,6 +19,15 @@ Db = Annotated[
     str | None,
     typer.Option("--db", envvar="FOLTR_DB_URL", help="sqlite:///PATH or postgresql://user@host/name"),
 ]
+Keys = Annotated[
+    str | None,
+    typer.Option(
+        "--keys",
+        envvar="FOLTR_KEYS",
+        metavar="FOLDER",
+        help="The data keys that updates are sealed with; default: beside the SQLite file, for PostgreSQL ./foltr-keys",
+    ),
+]
 Federation = Annotated[
     str | None,
     typer.Option("--federation", envvar="FOLTR_FEDERATION", help="The federation's name"),

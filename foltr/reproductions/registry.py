@@ -13,6 +13,8 @@ from foltr.reproductions import (
     robustness_clicks,
     robustness_participation,
     robustness_updates,
+    unlearning,
+    unlearning_figures,
 )
 from foltr.reproductions.harness import Experiment
 
@@ -26,6 +28,8 @@ _MODULES = (
     robustness_updates,
     robustness,
     robustness_participation,
+    unlearning,
+    unlearning_figures,
     fedips,
     methods,
 )

@@ -3,7 +3,7 @@
 The bytes are all there is: a federator that starts again, a replay and the simulator go on from the same ones.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgpack
@@ -133,3 +133,21 @@ class Records:
         names = tuple(sorted(kept))
         clients = np.array([kept[name] for name in names], self.clients.dtype)
         return Records(n_rounds, progress, names, clients, undecided)
+
+
+def without_client(stored: bytes, client_id: str) -> bytes | None:
+    """What `Records.to_bytes` made, without one client's name and record; as it is where the client is not in it.
+
+    What all rounds made of their updates stays. None where the bytes cannot be read: a name that nobody can look for in
+    them must not stay in them, and a defence that begins anew is better than that.
+    """
+    try:
+        dim = len(msgpack.unpackb(stored)["progress"]) // 4
+        records = Records.from_bytes(stored, dim)
+    except (DataError, ValueError, KeyError, TypeError, msgpack.UnpackException):
+        return None
+    if client_id not in records.client_ids:
+        return stored
+    position = records.client_ids.index(client_id)
+    names = records.client_ids[:position] + records.client_ids[position + 1 :]
+    return replace(records, client_ids=names, clients=np.delete(records.clients, position)).to_bytes()

@@ -29,6 +29,13 @@ from foltr.messages import (
     pack_vector,
 )
 from foltr.topics import Topics
+from storage.database import Database
+from storage.federations import claim_federation, create_federation
+from storage.intake import commit_batch
+from storage.keys import KeyStore
+from storage.migrate import upgrade
+from storage.records import Batch, MembershipChange, NewUpdate, RoundOpening
+from storage.rounds import open_round
 
 DEVICE = "device-7"
 
@@ -358,6 +365,36 @@ async def test_a_clock_that_differs_from_the_database_servers_is_a_warning(postg
     found = {finding.what: finding for finding in await checks_database.look(url)}
     assert found["database clock"].state is State.WARNING
     assert "90 s ahead" in found["database clock"].detail
+
+
+async def test_clients_without_a_data_key_are_named(tmp_path):
+    """A restored database has clients that were forgotten since; without a folder of keys nothing can be said."""
+    db, keys = f"sqlite:///{tmp_path}/f.sqlite", tmp_path / "f.sqlite.keys"
+    now = datetime.now(UTC)
+    async with await Database.connect(db, keys=KeyStore(keys)) as database:
+        await upgrade(database)
+        await create_federation(database, "mail", 1, "linear", bytes(4), now)
+        epoch = await claim_federation(database, "mail")
+        await open_round(database, "mail", epoch, RoundOpening(1, 0, 1, 9, 0.0, 60.0, now, now))
+        joined = [MembershipChange(name, "joined", now) for name in "abc"]
+        sent = [NewUpdate(1, name, f"u-{name}", 0, 1, "dense_f32", bytes(4), now) for name in "ab"]
+        await commit_batch(database, "mail", epoch, Batch(membership=joined, updates=sent))
+
+        async def found() -> checks.Finding:
+            return {finding.what: finding for finding in await checks_database.look(db)}["data keys"]
+
+        assert (await found()).state is State.OK
+        database.keys.destroy("mail", "b")
+        finding = await found()
+        assert finding.state is State.WARNING
+        assert "1 clients have sealed updates and no key" in finding.detail
+        assert finding.detail.partition(".keys: ")[2].startswith("b. ")
+        keys.chmod(0o755)
+        assert (await found()).state is State.PROBLEM
+        keys.rename(tmp_path / "elsewhere")
+        assert "data keys" not in {finding.what for finding in await checks_database.look(db)}
+        named = {finding.what: finding for finding in await checks_database.look(db, str(keys))}
+        assert "2 clients" in named["data keys"].detail
 
 
 async def test_a_database_that_cannot_be_written_is_a_problem(postgres_databases, postgres_server):

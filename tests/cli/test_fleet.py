@@ -92,3 +92,25 @@ async def test_devices_know_their_users_examination(mqtt_broker, data, monkeypat
         assert given["one"][1] != given["two"][1]
         await updates_of(federator, fleet_of(mqtt_broker, data, ["one"], "perfect"))
         assert given["one"] is None
+
+
+async def test_a_fleet_goes_on_without_a_device_that_was_forgotten(mqtt_broker, data, tmp_path):
+    """It is no error, in the run in which it happens or in the next; the others have their rounds."""
+    stores = {name: str(tmp_path / name) for name in ("one", "two")}
+    for number in (1, 2):
+        async with Federator(mqtt_broker) as federator:
+            fleet = Fleet(mqtt_broker, "mail", data, "perfect", 2, 5, stores, n_rounds=2)
+            running = asyncio.create_task(fleet.run())
+            await federator.announce(2 * number - 1, training=TRAINING, newest=model())
+            for _ in range(3 - number):
+                update = await federator.update()
+                gone = update.client_id == "one"
+                await federator.receipt(update, ReceiptCode.FORGOTTEN if gone else ReceiptCode.ACCEPTED)
+            await federator.announce(2 * number, training=TRAINING, newest=model())
+            update = await federator.update()
+            assert update.client_id == "two"
+            await federator.receipt(update, ReceiptCode.ACCEPTED)
+            async with asyncio.timeout(WITHIN_S):
+                await running
+            await federator.nothing_on("updates")
+        assert fleet.receipts == ({"accepted": 2, "forgotten": 1} if number == 1 else {"accepted": 2})

@@ -20,6 +20,7 @@ COMMANDS = {
     "clients": ("list", "show", "quarantine"),
     "models": ("list", "export"),
     "data": ("get",),
+    "replay": (),
 }
 
 
@@ -57,6 +58,7 @@ UNSIGNED = {"FOLTR_ALLOW_UNSIGNED": "true"}
         (("federator", "run"), {}, "--allow-unsigned"),
         (("federator", "run", "--credentials", "none.json"), {}, "foltr enrol"),
         (("federator", "run", "--min-clients", "0"), UNSIGNED, "min_clients"),
+        (("federator", "run", "--history-rounds", "0"), UNSIGNED, "history_rounds"),
         (("federator", "run", "--min-clients", "5", "--max-clients", "2"), UNSIGNED, "max_clients"),
         (("federator", "run", "--pacing", "buffered", "--over-selection", "1"), UNSIGNED, "over_selection"),
         (("federator", "run", "--aggregation", "crumb"), UNSIGNED, "one of mean, krum"),

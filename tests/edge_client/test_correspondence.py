@@ -127,6 +127,15 @@ def test_a_session_that_cannot_be_stored_begins_all_the_same(store, monkeypatch)
     assert sent[0] < will
 
 
+def test_a_client_that_was_forgotten_leaves_no_trace_of_its_sessions(store):
+    """Its last will clears its status, and its store does not say when it was there."""
+    device = letters(store, identity())
+    store.forget()
+    will = device.begin_session()
+    assert (will.topic, will.payload) == (STATUS, b"")
+    assert store.newest_session() == 0
+
+
 def test_receipts_of_other_sessions_are_told_apart(store):
     """By the nonce that they answer; one without answers nothing in particular."""
     device = letters(store)
@@ -178,17 +187,22 @@ def test_a_message_moved_to_another_topic_is_not_signed(store):
         letters(store, identity()).open(moved)
 
 
-def test_announcements_do_not_go_back_within_a_connection(store):
+@pytest.mark.parametrize("topic", [TOPICS.model, TOPICS.round, TOPICS.unlearning_round])
+def test_announcements_do_not_go_back_within_a_connection(store, topic):
     """An older one is refused, the same again is not; in a new connection the broker may show what it has."""
+
+    def said(nonce):
+        return InboundMessage(topic, encode(model(), topic, nonce, FEDERATOR), retained=False)
+
     device = letters(store, identity())
     device.begin_session()
-    assert device.open(announced(7)).nonce == 7
-    assert device.open(announced(7)).nonce == 7
+    assert device.open(said(7)).nonce == 7
+    assert device.open(said(7)).nonce == 7
     with pytest.raises(MessageError, match="replayed"):
-        device.open(announced(6))
-    assert device.open(announced(8)).nonce == 8
+        device.open(said(6))
+    assert device.open(said(8)).nonce == 8
     device.begin_session()
-    assert device.open(announced(6)).nonce == 6
+    assert device.open(said(6)).nonce == 6
 
 
 # --- the update in the store ----------------------------------------------------------------------------------

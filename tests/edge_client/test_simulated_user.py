@@ -45,6 +45,7 @@ class FakeClient:
     """Ranks documents backwards, remembers what was recorded, and is told of ``rounds`` one after another."""
 
     serp_length = 3
+    forgotten = False
 
     def __init__(self, rounds=(), guard_holds_back=lambda _number: False):
         self.rounds = list(rounds)
@@ -194,3 +195,17 @@ async def test_a_federation_without_rounds_is_told(dataset):
     with pytest.raises(UnavailableError, match=r"after 1 within 0\.5 s"):
         await user_of(client, dataset).take_part(2, round_timeout_s=0.5)
     assert len(client.recorded) == 2
+
+
+async def test_a_user_whose_client_is_forgotten_is_done(dataset):
+    """In the middle of its rounds, and from the start: that is an end like another, not an error."""
+
+    class Forgotten(FakeClient):
+        @property
+        def forgotten(self):
+            return not self.rounds
+
+    client = Forgotten([announced(1), announced(2)])
+    assert await user_of(client, dataset).take_part(2) == 2
+    assert client.settled
+    assert await user_of(Forgotten(), dataset).take_part(2) == 0

@@ -15,9 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-import edge_client.store
 from edge_client.store import DeviceStore, PendingUpdate
-from foltr.errors import DataError, SettingsError
+from foltr.errors import DataError
 
 REPOSITORY = Path(__file__).parents[2]
 FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
@@ -26,8 +25,10 @@ CLICKS = np.array([True, False])
 
 
 @contextlib.contextmanager
-def opened(path, *, client_id="device-7", federation="mail", max_interactions=100):
-    store = DeviceStore(path, client_id=client_id, federation=federation, max_interactions=max_interactions)
+def opened(path, *, max_interactions=100, max_kept=500):
+    store = DeviceStore(
+        path, client_id="device-7", federation="mail", max_interactions=max_interactions, max_kept=max_kept
+    )
     try:
         yield store
     finally:
@@ -340,7 +341,61 @@ AnyUse.TestCase.settings = settings(max_examples=50, stateful_step_count=20, dea
 TestAnyUse = AnyUse.TestCase
 
 
-# --- the newest model, the owner, the file --------------------------------------------------------------------
+# --- what is kept of spent interactions -----------------------------------------------------------------------
+
+
+def spend(store, *names, keep_interactions=False, counted=True):
+    """One update with these, which gets its receipt."""
+    ids = [interaction.id for interaction in add(store, *names)]
+    store.put_update(PendingUpdate("u", 1, b"bytes"), ids)
+    store.remove_update("u", keep_interactions=keep_interactions, counted=counted)
+    return ids
+
+
+def test_what_counted_is_kept_as_it_was(path):
+    """To the bit, under its own number, across a restart; it waits no more and is in no update again."""
+    with opened(path) as store:
+        ids = spend(store, "a", "b")
+        assert (store.kept_ids(), store.n_waiting()) == (ids, 0)
+    with opened(path) as store:
+        kept = store.kept_interaction(ids[1])
+        assert (kept.id, kept.variant) == (ids[1], 0)
+        for array, wanted in ((kept.features, FEATURES), (kept.ranking, RANKING), (kept.clicks, CLICKS)):
+            np.testing.assert_array_equal(array, wanted)
+            assert array.dtype == wanted.dtype
+        with pytest.raises(DataError):
+            store.put_update(PendingUpdate("v", 2, b"again"), ids)
+
+
+@pytest.mark.parametrize("fate", [{"keep_interactions": True}, {"counted": False}], ids=["given back", "refused"])
+def test_what_did_not_count_is_not_kept(store, fate):
+    """Given back it waits; refused for good it goes."""
+    spend(store, "a", **fate)
+    assert store.kept_ids() == []
+
+
+def test_what_was_privatised_is_not_kept(store):
+    """What a variant earned is spent by being sent: nothing may be learned from it again."""
+    earned = store.add_interaction("a", FEATURES, RANKING, CLICKS, 1, 7)
+    (plain,) = add(store, "b")
+    store.put_update(PendingUpdate("u", 1, b"bytes"), [earned.id, plain.id])
+    store.remove_update("u", keep_interactions=False)
+    assert store.kept_ids() == [plain.id]
+
+
+@pytest.mark.parametrize("max_kept", [0, 1, 3])
+def test_the_newest_are_kept(path, max_kept):
+    """As many as asked for, also of one update that holds more; fewer from the next start on if fewer are asked for."""
+    with opened(path, max_kept=max_kept) as store:
+        ids = spend(store, "a", "b") + spend(store, "c", "d", "e", "f")
+        assert store.kept_ids() == ids[len(ids) - max_kept :]
+    with opened(path, max_kept=1) as store:
+        assert store.kept_ids() == ids[len(ids) - min(max_kept, 1) :]
+    with opened(path, max_kept=0) as store:
+        assert store.kept_ids() == []
+
+
+# --- the newest model, the device's own -----------------------------------------------------------------------
 
 
 def test_the_newest_model_is_kept(path):
@@ -362,128 +417,6 @@ def test_a_device_seed_is_drawn_once(path, tmp_path):
     with opened(tmp_path / "other") as other:
         assert 0 <= other.device_seed() != seed
         assert max(other.device_seed(), seed) < 2**63
-
-
-@pytest.mark.parametrize("other", [{"client_id": "device-8"}, {"federation": "photos"}])
-def test_a_store_has_one_owner(path, other):
-    """The clicks of one device do not become those of another; the refusal names both and changes nothing."""
-    with opened(path) as store:
-        add(store, "a")
-    with pytest.raises(SettingsError, match=r"mail/device-7.*not to"), opened(path, **other):
-        pass
-    with opened(path) as store:
-        assert store.n_waiting() == 1
-
-
-VERSION_1 = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
-CREATE TABLE interactions (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    serp_id TEXT NOT NULL UNIQUE,
-    n_documents INTEGER NOT NULL CHECK (n_documents > 0),
-    features BLOB NOT NULL,
-    ranking BLOB NOT NULL,
-    clicks BLOB NOT NULL,
-    update_id TEXT
-) STRICT;
-CREATE TABLE pending_update (
-    only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
-    update_id TEXT NOT NULL,
-    round INTEGER NOT NULL,
-    payload BLOB NOT NULL
-) STRICT;
-INSERT INTO meta VALUES ('owner', CAST('mail/device-7' AS BLOB)), ('session', x'0000000000000007'), ('model', x'abcd');
-INSERT INTO pending_update VALUES (1, 'u', 4, x'1234');
-INSERT INTO interactions VALUES
-    (3, 'held', 1, x'0000803f00000040', x'0000000000000000', x'01', 'u'),
-    (5, 'waiting', 1, x'0000803f00000040', x'0000000000000000', x'00', NULL);
-PRAGMA user_version = 1;
-"""
-
-
-@pytest.fixture
-def old_path(path):
-    """A file as the first released software left it, when it lost power while an update was pending."""
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        db.executescript("PRAGMA journal_mode = WAL;" + VERSION_1)
-    return path
-
-
-def test_a_store_of_older_software_is_upgraded(old_path):
-    """Nothing in it is lost, what is new has its default, and it is used and opened again like any other."""
-    with opened(old_path) as store:
-        assert store.pending_update() == PendingUpdate("u", 4, b"\x12\x34")
-        assert (store.newest_session(), store.model(), store.local_state()) == (7, b"\xab\xcd", None)
-        (waiting,) = store.waiting_interactions(10)
-        assert (waiting.id, waiting.features.tolist(), waiting.clicks.tolist()) == (5, [[1.0, 2.0]], [False])
-        assert (waiting.variant, waiting.base_version) == (0, None)
-        seed = store.device_seed()
-        assert seed > 0
-        store.remove_update("u", keep_interactions=True)
-        assert waiting_ids(store) == [3, 5]
-        contribute(store, "v", b"personal")
-    with opened(old_path) as store:
-        assert (store.local_state(), store.device_seed()) == (b"personal", seed)
-        assert store._db.execute("PRAGMA user_version").fetchone() == (3,)
-
-
-def test_an_upgraded_store_is_like_a_new_one(old_path, tmp_path):
-    """The same tables with the same columns, whatever way they came about."""
-
-    def columns(store):
-        tables = [row[0] for row in store._db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        return {table: store._db.execute(f"PRAGMA table_xinfo({table})").fetchall() for table in tables}
-
-    with opened(old_path) as old, opened(tmp_path / "new") as new:
-        assert columns(old) == columns(new)
-
-
-def test_an_upgrade_is_whole_or_not_at_all(old_path, monkeypatch):
-    """Where it fails half way, or the store is another's, the file stays as it was and serves the older software."""
-    before = dump(old_path)
-    with monkeypatch.context() as broken:
-        *others, newest = edge_client.store._UPGRADES
-        broken.setattr("edge_client.store._UPGRADES", (*others, f"{newest}SELECT nowhere;"))
-        with pytest.raises(DataError), opened(old_path):
-            pass
-    assert dump(old_path) == before
-    with pytest.raises(SettingsError, match="one store per client"), opened(old_path, client_id="device-8"):
-        pass
-    assert dump(old_path) == before
-
-
-def dump(path):
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        return [*db.iterdump(), db.execute("PRAGMA user_version").fetchone()]
-
-
-def test_a_store_of_newer_software_is_refused(path):
-    """Better no device than one that misreads its own memory."""
-    with opened(path) as store:
-        store._db.execute("PRAGMA user_version = 99")
-    with pytest.raises(SettingsError, match="version 99"), opened(path):
-        pass
-
-
-def test_a_file_that_is_no_store_is_refused_and_kept(path):
-    """Somebody else's file is not overwritten."""
-    path.write_bytes(b"dear diary, " * 1_000)
-    with pytest.raises(DataError, match="device store"), opened(path):
-        pass
-    assert path.read_bytes().startswith(b"dear diary")
-
-
-def test_a_folder_that_does_not_exist_is_named(tmp_path):
-    """The message says which path and what to do."""
-    with pytest.raises(DataError, match=r"no-such-folder.*--store"), opened(tmp_path / "no-such-folder" / "x"):
-        pass
-
-
-def test_a_store_belongs_to_one_running_client(path, store):
-    """Two processes on one store would each train on the same clicks, and count them twice."""
-    add(store, "a")
-    with pytest.raises((DataError, SettingsError)), opened(path):
-        pass
 
 
 # --- kill -9 --------------------------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ from foltr.enrolment import issue_enrolment, issue_order, issue_roster
 from foltr.identity import SigningKey
 from foltr.messages import (
     DenseDelta,
+    Forget,
+    ForgetClient,
     Join,
     Leave,
     LiftQuarantine,
@@ -29,6 +31,7 @@ from foltr.messages import (
 from foltr.methods.bodies import BodySpec
 from foltr.topics import ClientTopic, Topics
 from storage.database import Database
+from storage.keys import KeyStore
 from storage.migrate import upgrade
 
 FEDERATION = "mail"
@@ -66,6 +69,9 @@ class Device:
     def status(self, online: bool, nonce: int, *, retained: bool = False) -> Any:
         status = Status(federation=FEDERATION, client_id=self.client_id, online=online)
         return self.says(ClientTopic.STATUS, status, nonce, retained=retained)
+
+    def forget(self, nonce: int = 4) -> Any:
+        return self.says(ClientTopic.FORGET, Forget(federation=FEDERATION, client_id=self.client_id), nonce)
 
     def updates(self, number: int = 1, *, base: int = 0, update_id: str = "0" * 32, nonce: int = 3) -> Any:
         return self.says(ClientTopic.UPDATES, self.update(number, base, update_id), nonce)
@@ -105,6 +111,9 @@ class Operator:
     def quarantines(self, client_id: str, nonce: int, reason: str = "it flips signs") -> OperatorSpoke:
         return self._says(QuarantineClient(federation=FEDERATION, client_id=client_id, reason=reason), nonce)
 
+    def forgets(self, client_id: str, nonce: int = 1) -> OperatorSpoke:
+        return self._says(ForgetClient(federation=FEDERATION, client_id=client_id), nonce)
+
     def lifts(self, client_id: str, nonce: int) -> OperatorSpoke:
         return self._says(LiftQuarantine(federation=FEDERATION, client_id=client_id), nonce)
 
@@ -115,11 +124,12 @@ class Operator:
 @pytest.fixture
 async def serve(tmp_path):
     """Starts actors on one SQLite file."""
-    async with await Database.connect(f"sqlite:///{tmp_path}/foltr.sqlite") as db:
+    keys = KeyStore(tmp_path / "keys")
+    async with await Database.connect(f"sqlite:///{tmp_path}/foltr.sqlite", keys=keys) as db:
         await upgrade(db)
 
-        async def start(policy, *, n_features=1, limits=GENEROUS, **plan) -> Served:
-            served = Served(db, FederationPlan("mail", n_features, policy, **plan), limits)
+        async def start(policy, *, n_features=1, limits=GENEROUS, key=None, **plan) -> Served:
+            served = Served(db, FederationPlan("mail", n_features, policy, **plan), limits, key)
             await served.actor.start()
             return served
 

@@ -298,7 +298,7 @@ class Watchful:
 @pytest.fixture
 def watchful(monkeypatch):
     made = Watchful()
-    monkeypatch.setattr("federator.actor.make_aggregation", made)
+    monkeypatch.setattr("federator.collecting.make_aggregation", made)
     return made
 
 

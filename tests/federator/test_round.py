@@ -56,6 +56,7 @@ EVENTS = {
     RoundEvent.QUORUM_REACHED: Round.stop_collecting,
     RoundEvent.DEADLINE_MISSED: lambda round_: round_.abandon(AbandonReason.NO_UPDATES),
     RoundEvent.MODEL_COMMITTED: Round.complete,
+    RoundEvent.MODEL_REPLACED: lambda round_: round_.abandon(AbandonReason.UNLEARNED),
     RoundEvent.AGGREGATION_FAILED: lambda round_: round_.abandon(AbandonReason.AGGREGATION_FAILED),
 }
 
@@ -68,6 +69,7 @@ def test_the_transition_table_is_this():
         ("collecting", "deadline_set"): "collecting",
         ("collecting", "quorum_reached"): "aggregating",
         ("collecting", "deadline_missed"): "abandoned",
+        ("collecting", "model_replaced"): "abandoned",
         ("aggregating", "model_committed"): "completed",
         ("aggregating", "aggregation_failed"): "abandoned",
     }

@@ -90,6 +90,9 @@ def test_what_a_device_can_mend_costs_no_clicks():
         ReceiptCode.WRONG_SHAPE,
         ReceiptCode.OUT_OF_RANGE,
         ReceiptCode.NOT_FINITE,
+        # Its clicks are to be forgotten with it.
+        ReceiptCode.FORGETTING,
+        ReceiptCode.FORGOTTEN,
     }
 
 

@@ -19,12 +19,15 @@ from foltr.messages import (
     Chunk,
     DenseDelta,
     Enrolment,
+    ErasureNotice,
     EvolutionPair,
     EvolutionTraining,
     FedAvgTraining,
     FedIpsTraining,
     FedPerTraining,
     FedProxTraining,
+    Forget,
+    ForgetClient,
     FpdgdPaperTraining,
     Join,
     Leave,
@@ -47,6 +50,9 @@ from foltr.messages import (
     Selection,
     SetDeadline,
     Status,
+    UnlearningProgress,
+    UnlearningRound,
+    UnlearningUpdate,
     UpdateReceipt,
     pack_vector,
 )
@@ -168,6 +174,9 @@ def _from_device(name: str) -> Iterator[tuple[Message, str]]:
     for online in (True, False):
         yield Status(**who, online=online), TOPICS.client(name, ClientTopic.STATUS)
     yield update, TOPICS.client(name, ClientTopic.UPDATES)
+    yield Forget(**who), TOPICS.client(name, ClientTopic.FORGET)
+    learned = UnlearningUpdate(**who, job=1, step=2, n_interactions=3, body=DenseDelta(dim=N_FEATURES, values=values))
+    yield learned, TOPICS.client(name, ClientTopic.UNLEARNING)
     yield Manifest(**who, digest=bytes(32), size=3 * CHUNK_BYTES - 5, n_chunks=3), chunks
     yield Chunk(**who, digest=bytes(32), index=2, data=b"part of an update"), chunks
 
@@ -216,6 +225,24 @@ def _from_federator() -> Iterator[tuple[Message, str]]:
     )
     replayed = {"code": ReceiptCode.REPLAYED, "newest_nonce": 2**40, "detail": "old"}
     yield MembershipReceipt(federation=FEDERATION, client_id=MEMBER, **replayed), inbox
+    for code, document in ((ReceiptCode.FORGETTING, None), (ReceiptCode.FORGOTTEN, b"a.b.c")):
+        yield ErasureNotice(federation=FEDERATION, client_id=MEMBER, code=code, receipt=document), inbox
+    step = UnlearningRound(
+        federation=FEDERATION,
+        job=1,
+        step=2,
+        open=True,
+        ranker=LINEAR,
+        weights=pack_vector(np.zeros(LINEAR.n_weights)),
+        n_local=3,
+        closes_at=1e9,
+        training=PdgdTraining(),
+    )
+    yield step, TOPICS.unlearning_round
+    progress = UnlearningProgress(
+        federation=FEDERATION, job=1, state="running", strategy="rollback", step=2, n_steps=9, n_clients=1, coverage=0.5
+    )
+    yield progress, TOPICS.unlearning_job(1)
     yield Manifest(federation=FEDERATION, digest=bytes(32), size=CHUNK_BYTES + 1, n_chunks=2), TOPICS.model
     yield Chunk(federation=FEDERATION, digest=bytes(32), index=0, data=b"\0" * 64), TOPICS.model_chunk(0)
 
@@ -229,6 +256,7 @@ def _from_operator() -> Iterator[tuple[Message, str]]:
     yield SetDeadline(federation=FEDERATION, round=ROUND, max_time_s=90.0), TOPICS.operator
     yield QuarantineClient(federation=FEDERATION, client_id=MEMBER, reason="it flips signs"), TOPICS.operator
     yield LiftQuarantine(federation=FEDERATION, client_id=MEMBER), TOPICS.operator
+    yield ForgetClient(federation=FEDERATION, client_id=MEMBER), TOPICS.operator
     enrolment = Enrolment(
         federation=FEDERATION, client_id=MEMBER, public_key=DEVICES[MEMBER].public, serial=3, issued_at=1e9
     )

@@ -132,6 +132,7 @@ def _engine(enrolment_key: bytes | None) -> Engine:
         "quarantine_reason": None,
     }
     engine.members.restore([ClientRow(**member)], None)
+    engine.members.restore_forgotten(bytes(32), ())
     engine.round = Round.open(ROUND, BASE_VERSION, policy, NOW)
     engine.model_version = BASE_VERSION
     return engine
@@ -257,6 +258,9 @@ _FROM_FEDERATOR = {
     "round": TOPICS.round,
     "update_receipt": _INBOX,
     "membership_receipt": _INBOX,
+    "erasure_notice": _INBOX,
+    "unlearning_round": TOPICS.unlearning_round,
+    "unlearning_progress": TOPICS.unlearning_job(1),
 }
 _WITH_LISTS = ("update_receipt", "roster")
 
@@ -302,7 +306,7 @@ def _targets() -> dict[str, Target]:
         targets[f"federator {trust} chunked"] = partial(_chunked, key)
     for kind, expected in MESSAGE_TYPES.items():
         targets[f"device {kind}"] = partial(_device, expected)
-    for topic in (TOPICS.model, TOPICS.round, _INBOX, TOPICS.model_chunk(0)):
+    for topic in (TOPICS.model, TOPICS.round, _INBOX, TOPICS.model_chunk(0), TOPICS.unlearning_round):
         name = topic.removeprefix(TOPICS.root + "/")
         targets[f"client checks {name}"] = partial(_client, topic, CREDENTIALS)
         targets[f"client believes {name}"] = partial(_client, topic, None)

@@ -57,6 +57,7 @@ class Deployment:
         self.federator: subprocess.Popen[bytes] | None = None
         self._credentials = folder / "operator" / "federator.json"
         self._log = folder / "federator.log"
+        self._keys = str(folder / "keys")
 
     async def __aenter__(self) -> Self:
         await upgrade(self.database)
@@ -90,6 +91,7 @@ class Deployment:
         quorum = str(self.n_clients)
         command = [
             *(*FOLTR, "federator", "run", "--credentials", str(self._credentials), "--db", self.database_url),
+            *("--keys", self._keys),
             *("--features", str(DIM), "--interactions", "1", "--min-clients", quorum, "--max-clients", quorum),
             *("--min-time", "0", "--max-time", f"{max_time_s:g}", "--rounds", str(n_rounds)),
             *("--broker", broker_url or self.broker_url),

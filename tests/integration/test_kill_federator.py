@@ -38,7 +38,7 @@ def test_kill_9_of_the_federator_loses_nothing_and_counts_nothing_twice(mqtt_bro
     """Killed three times while devices contribute 2^i: every update told accepted is in exactly one sum."""
     for credentials in enrol(tmp_path / "operator", mqtt_broker, N_CLIENTS):
         write_secret(tmp_path / f"{credentials.name}.json", credentials.model_dump_json())
-    variables = environment(FOLTR_DB_URL=database_url, FOLTR_LOG_LEVEL="warning")
+    variables = environment(FOLTR_DB_URL=database_url, FOLTR_KEYS=str(tmp_path / "keys"), FOLTR_LOG_LEVEL="warning")
     assert foltr("db", "upgrade", "--db", database_url).returncode == 0
     federator_command = [
         *(*FOLTR, "federator", "run", "--credentials", str(tmp_path / "operator" / "federator.json")),

@@ -54,13 +54,22 @@ class TinyStore:
         self._session = 0
         self._model: bytes | None = None
         self._n_recorded = 0
+        self._kept: dict[int, Interaction] = {}
         self.n_dropped = 0
+        self.forgotten = False
         self.n_failures_due = 0
 
     def lose(self) -> None:
         """Another disk: nothing of the old one is left. Identities of interactions are not used again."""
         self._interactions.clear()
+        self._kept.clear()
         self._pending, self._session, self._model = None, 0, None
+        self.forgotten = False
+
+    def forget(self) -> None:
+        self._write()
+        self.lose()
+        self.forgotten = True
 
     def close(self) -> None:
         pass
@@ -114,7 +123,7 @@ class TinyStore:
     def pending_update(self) -> PendingUpdate | None:
         return self._pending
 
-    def remove_update(self, update_id: str, *, keep_interactions: bool, counted: bool = True) -> None:  # noqa: ARG002
+    def remove_update(self, update_id: str, *, keep_interactions: bool, counted: bool = True) -> None:
         self._write()
         if self._pending is not None and self._pending.update_id == update_id:
             self._pending = None
@@ -123,7 +132,15 @@ class TinyStore:
                 self._interactions[i] = (interaction, None)
             elif holder == update_id:
                 del self._interactions[i]
+                if counted:
+                    self._kept[i] = interaction
         self._on_removed(update_id, keep_interactions)
+
+    def kept_ids(self) -> list[int]:
+        return list(self._kept)
+
+    def kept_interaction(self, kept_id: int) -> Interaction:
+        return self._kept[kept_id]
 
     def reseal_update(self, update_id: str, payload: bytes) -> None:
         if self._pending is not None and self._pending.update_id == update_id:

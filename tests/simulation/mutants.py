@@ -10,6 +10,7 @@ import simulation.store
 from simulation.store import SimulatedStore, Tables
 
 import federator.actor
+import federator.collecting
 from edge_client.correspondence import Correspondence
 from edge_client.participation import Outgoing, Participation
 from federator.actor import FederationActor
@@ -115,7 +116,7 @@ def _any_staleness_will_do() -> Any:
 
 
 def _stale_updates_weigh_as_much() -> Any:
-    return mock.patch.object(federator.actor, "staleness_discount", return_value=1.0)
+    return mock.patch.object(federator.collecting, "staleness_discount", return_value=1.0)
 
 
 def _deadlines_pass_unseen() -> Any:

@@ -110,7 +110,7 @@ class FederatorProcess:
         self._nonces = EpochNonces()
         self._sealer = Sealer(key, self._nonces)
         with time.of(clock):
-            self.actor = FederationActor(plan, self, self, self, limits)  # type: ignore[arg-type]
+            self.actor = FederationActor(plan, self, self, self, limits, retained=self)  # type: ignore[arg-type]
         self.intake: BoundedIntake = self.actor._intake
         self.intake._arrived = Bell(self._ring)  # type: ignore[assignment]
         self.intake.wait = self._wait_for_arrivals  # type: ignore[method-assign]
@@ -148,6 +148,9 @@ class FederatorProcess:
         if self.crash_at is name:
             self.crash_at = None
             raise CrashedError(name)
+
+    def put(self, *_: object) -> None:
+        """What it retains besides the model and the round is nobody's here."""
 
     def _begin(self) -> None:
         if self.is_up:

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 from simulation.device import TinyStore
 from simulation.process import pause
 from simulation.scenario import Trust
-from simulation.store import FUNCTIONS
+from simulation.store import ERASURE_FUNCTIONS, FUNCTIONS
 
 import edge_client.client
 import edge_client.contribution
 import federator.actor
+import federator.collecting
+import federator.eraser
+import federator.unlearner
 import foltr.codec
 import foltr.identity
 import storage.records
@@ -75,6 +78,8 @@ def simulated(world: "World") -> Iterator[None]:
                 "asyncio": SimpleNamespace(sleep=pause, get_running_loop=lambda: loop),
             },
         ),
+        (federator.collecting, _of(federator.collecting, FUNCTIONS)),
+        *((module, _of(module, ERASURE_FUNCTIONS)) for module in (federator.eraser, federator.unlearner)),
         (
             edge_client.client,
             {"DeviceStore": make_store, "MqttLink": make_link},
@@ -103,6 +108,10 @@ def simulated(world: "World") -> Iterator[None]:
                 delattr(module, name)
             else:
                 setattr(module, name, old)
+
+
+def _of(module: Any, functions: dict[str, Any]) -> dict[str, Any]:
+    return {name: function for name, function in functions.items() if name in vars(module)}
 
 
 class _Silence:

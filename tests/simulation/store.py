@@ -125,14 +125,14 @@ async def create_federation(
     selection_seed: bytes | None = None,
     *,
     aggregation_seed: bytes | None = None,
+    pseudonym_key: bytes | None = None,
     method: str = "fpdgd",
     hidden: int | None = None,
 ) -> None:
     def change(tables: Tables) -> None:
         if tables.federation is None:
-            tables.federation = FederationRow(
-                name, 0, None, ranker, n_features, now, selection_seed, 0, None, 0, method, hidden, aggregation_seed
-            )
+            seeds = selection_seed, 0, None, 0, method, hidden, aggregation_seed, pseudonym_key
+            tables.federation = FederationRow(name, 0, None, ranker, n_features, now, *seeds)
             n_values = len(initial_weights) // 4
             tables.models[0] = ModelRow(name, 0, None, None, n_values, initial_weights, now, None, None)
 
@@ -401,6 +401,27 @@ def _close(tables: Tables, number: int, **outcome: Any) -> None:
     )
 
 
+async def _nothing(*_: object, **__: object) -> None:
+    """No job is open."""
+
+
+async def _never(*_: object, **__: object) -> int:
+    """No model was unlearned."""
+    return 0
+
+
+async def _nobody(*_: object, **__: object) -> list[Any]:
+    """Nobody was forgotten: erasures are tried on real databases only."""
+    return []
+
+
+# What the parts that erase and unlearn ask for at a start.
+ERASURE_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "drop_untold_names": _nothing,
+    "unfinished_erasures": _nobody,
+    "waiting_erasures": _nobody,
+    "load_job": _nothing,
+}
 # What takes the place of the functions of the same names in the actor.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     function.__name__: function
@@ -420,4 +441,4 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         complete_round,
         abandon_round,
     )
-}
+} | {"forgotten_pseudonyms": _nobody, "newest_unlearned": _never}

@@ -3,17 +3,21 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 
 from storage.database import Database
+from storage.erasure import erase_client, note_key_destroyed
+from storage.erasure_records import ErasureRequest, ErasureRow
 from storage.federations import claim_federation, create_federation
 from storage.intake import commit_batch
+from storage.keys import KeyStore
 from storage.migrate import upgrade
-from storage.records import Batch, MembershipChange, NewUpdate, RoundOpening
-from storage.rounds import open_round
+from storage.records import Batch, MembershipChange, NewAggregation, NewFate, NewModel, NewUpdate, RoundOpening
+from storage.rounds import abandon_round, begin_aggregation, complete_round, open_round
 from storage.tables import metadata
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -44,6 +48,23 @@ class Stored:
         return NewUpdate(
             round=round_number, client_id=client_id, update_id=update_id, received_at=at(1), **(fields | other)
         )
+
+    @staticmethod
+    def request(client_id: str, **other: Any) -> ErasureRequest:
+        """Of the client's device, at second 100, obeyed at second 101; the pseudonym is easily told."""
+        pseudonym = client_id.encode().hex().rjust(32, "0")
+        fields = {"requested_at": at(100), "requested_by": "device", "erased_at": at(101)}
+        return ErasureRequest(client_id=client_id, pseudonym=pseudonym, **(fields | other))
+
+    async def erase(self, client_id: str, **other: Any) -> ErasureRow:
+        return await erase_client(self.db, self.name, self.epoch, self.request(client_id, **other))
+
+    async def erase_with_key(self, client_id: str) -> ErasureRow:
+        """Up to where it waits for a job."""
+        row = await self.erase(client_id)
+        if self.db.keys is not None:
+            self.db.keys.destroy(self.name, client_id)
+        return await note_key_destroyed(self.db, self.name, self.epoch, row.pseudonym)
 
     async def join(self, *client_ids: str) -> None:
         changes = [MembershipChange(client_id, "joined", at(0)) for client_id in client_ids]
@@ -77,3 +98,43 @@ async def stored(migrated: Database) -> Stored:
     """A database with the federation `web`, claimed, and its model 0."""
     await create_federation(migrated, "web", N_FEATURES, "linear", bytes(4 * N_FEATURES), at(0))
     return Stored(migrated, await claim_federation(migrated, "web"))
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> KeyStore:
+    """A folder of data keys, empty."""
+    return KeyStore(tmp_path / "keys")
+
+
+@pytest.fixture
+async def sealed(stored: Stored, keys: KeyStore) -> Stored:
+    """The same federation in a database that seals what it stores."""
+    stored.db.keys = keys
+    return stored
+
+
+ROUNDS = {1: "ab", 2: "abc", 3: "b", 4: "abc"}
+"""Who contributed to which round of `learned`; round 3 was abandoned, 5 is open with an update of c."""
+
+
+@pytest.fixture
+async def learned(sealed: Stored) -> Stored:
+    """Four rounds of clients a, b and c; models 1, 2 and 3 are of rounds 1, 2 and 4. Round 5 is open."""
+    await sealed.join("a", "b", "c")
+    await sealed.open(1)
+    version = 0
+    for number, names in ROUNDS.items():
+        new = [sealed.update(name, f"{name}{number}", number, body=f"{name} in {number}".encode()) for name in names]
+        await sealed.commit(Batch(updates=new))
+        await begin_aggregation(sealed.db, sealed.name, sealed.epoch, number)
+        if number == 3:
+            following = sealed.opening(number + 1, version)
+            await abandon_round(sealed.db, sealed.name, sealed.epoch, number, "too_few", at(60), following)
+            continue
+        version += 1
+        fates = [NewFate(name, "kept", 1 / len(names), None, "") for name in names]
+        model = NewModel(version, bytes([version]) * 12, b"moments", None, NewAggregation("median", "{}", None, fates))
+        following = sealed.opening(number + 1, version)
+        await complete_round(sealed.db, sealed.name, sealed.epoch, number, model, at(60), following)
+    await sealed.commit(Batch(updates=[sealed.update("c", "c5", 5, body=b"c in 5")]))
+    return sealed

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from servers import MissingError, PostgresServer, free_port
 from sqlalchemy import insert, select, text
-from sqlalchemy.exc import DBAPIError, StatementError
+from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
 
 import storage.database
 from foltr.errors import SettingsError, UnavailableError
@@ -204,3 +204,27 @@ async def test_a_refused_row_is_not_transient(database_url: str) -> None:
             async with db.transaction() as connection:
                 await connection.execute(insert(federations), ROW | {"n_features": 0})
         assert not is_transient(caught.value)
+
+
+async def test_a_schema_is_changed_without_foreign_keys_and_they_are_back_after_it(database_url: str) -> None:
+    """A table that others refer to is made anew; rows that refer to nothing at the end undo the whole change."""
+    async with await Database.connect(database_url) as db:
+        async with db.rebuilding() as connection:
+            for statement in ("CREATE TABLE a (x INTEGER PRIMARY KEY)", "CREATE TABLE b (x INTEGER REFERENCES a (x))"):
+                await connection.execute(text(statement))
+            for statement in ("INSERT INTO a VALUES (1)", "INSERT INTO b VALUES (1)"):
+                await connection.execute(text(statement))
+        if db.dialect == "sqlite":
+            rebuilt = ("CREATE TABLE c (x INTEGER PRIMARY KEY)", "DROP TABLE a", "ALTER TABLE c RENAME TO a")
+            with pytest.raises(RuntimeError, match="rows of b refer to rows that are not there"):
+                await _rebuild(db, *rebuilt)
+            await _rebuild(db, rebuilt[0], "INSERT INTO c SELECT * FROM a", *rebuilt[1:])
+        with pytest.raises(IntegrityError):
+            async with db.transaction() as connection:
+                await connection.execute(text("DELETE FROM a"))
+
+
+async def _rebuild(db: Database, *statements: str) -> None:
+    async with db.rebuilding() as connection:
+        for statement in statements:
+            await connection.execute(text(statement))

@@ -13,11 +13,12 @@ from sqlalchemy.exc import DBAPIError
 
 from foltr.errors import SettingsError
 from storage.database import Database
+from storage.federations import get_federation
 from storage.intake import load_clients
 from storage.migrate import current, downgrade, head, require_head, upgrade
 from storage.models import latest_model
 from storage.queries import list_contributions, list_events, list_rounds
-from storage.rounds import load_open_round
+from storage.rounds import load_open_round, stream_updates
 from storage.tables import metadata, views
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -132,13 +133,10 @@ async def test_rules_and_quarantine_come_and_go_with_data_in_the_tables(database
         assert found is not None
         stored = found[0]
         assert (stored.byzantine, stored.aggregation_parameters, stored.aggregation_fallback) == (0.2, "{}", "median")
-        model = await latest_model(db, "web")
-        assert model is not None
-        assert model.defence_state is None
+        assert await _select(db, "defence_state FROM models") == [(None,)]
         (client,) = await load_clients(db, "web")
         assert (client.quarantined_at, client.quarantine_reason) == (None, None)
-        (contribution,) = await list_contributions(db, "web")
-        assert (contribution.client_id, contribution.fate, contribution.share) == ("a", None, None)
+        assert await _select(db, "client_id, fate, share FROM client_history") == [("a", None, None)]
         with pytest.raises(DBAPIError):  # the constraints that came with a column hold on both databases
             async with db.transaction() as connection:
                 await connection.execute(text("UPDATE clients SET quarantine_reason = 'x'"))
@@ -147,6 +145,57 @@ async def test_rules_and_quarantine_come_and_go_with_data_in_the_tables(database
         assert await _everything(db) == before
         await upgrade(db)
         await require_head(db)
+
+
+async def test_erasure_comes_and_goes_with_data_in_the_tables(database_url: str) -> None:
+    """0004 to 0005 and back: what was there is plain, in no model that is tainted, and nobody was forgotten."""
+    async with await Database.connect(database_url) as db:
+        await upgrade(db, "0004")
+        async with db.transaction() as connection:
+            federation = {"name": "web", "writer_epoch": 1, "ranker": "linear", "n_features": 3, "created_at": NOW}
+            await connection.execute(insert(metadata.tables["federations"]).values(federation))
+            for table, row in _rows_of_0001():
+                await connection.execute(insert(metadata.tables[table]).values(federation="web", **row))
+        before = await _everything(db)
+        await upgrade(db, "0005")
+        model = await latest_model(db, "web")
+        assert model is not None
+        assert (model.weights, model.tainted_at, model.withdrawn_at, model.unlearning_job) == (bytes(12), *[None] * 3)
+        (contribution,) = await list_contributions(db, "web")
+        assert (contribution.client_id, contribution.n_bytes, contribution.body) == ("a", 2, "plain")
+        assert [(row.body, row.cipher) async for row in stream_updates(db, "web", 1)] == [(b"ab", "")]
+        federation = await get_federation(db, "web")
+        assert federation is not None
+        assert federation.pseudonym_key is None
+        # The tables that SQLite makes anew are still referred to, and still refer to others.
+        for wrong in (
+            "DELETE FROM models",
+            "UPDATE updates SET client_id = 'stranger'",
+            "UPDATE updates SET round = 9",
+        ):
+            with pytest.raises(DBAPIError):
+                async with db.transaction() as connection:
+                    await connection.execute(text(wrong))
+        await downgrade(db, "0004")
+        assert await current(db) == "0004"
+        assert await _everything(db) == before
+        await upgrade(db)
+        await require_head(db)
+
+
+async def test_what_0004_cannot_hold_is_not_lost(migrated: Database) -> None:
+    """Going back would let forgotten names come again, and sealed updates be unreadable: it is refused."""
+    async with migrated.transaction() as connection:
+        federation = {"name": "web", "writer_epoch": 1, "ranker": "linear", "n_features": 3, "created_at": NOW}
+        await connection.execute(insert(metadata.tables["federations"]).values(federation))
+        for table, row in _rows_of_0001():
+            await connection.execute(insert(metadata.tables[table]).values(federation="web", **row))
+        await connection.execute(text("UPDATE updates SET body = NULL"))
+    before = await _everything(migrated)
+    with pytest.raises(RuntimeError, match="sealed or thinned updates, which revision 0004 cannot hold"):
+        await downgrade(migrated, "0004")
+    assert await _everything(migrated) == before
+    assert await current(migrated) == head()
 
 
 async def test_a_failing_upgrade_changes_nothing(database_url: str) -> None:

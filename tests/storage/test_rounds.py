@@ -8,13 +8,17 @@ from foltr.errors import ProtocolViolationError
 from storage.models import get_model
 from storage.queries import get_round
 from storage.records import Batch, NewModel
+from storage.retention import thin_updates
 from storage.rounds import (
     abandon_round,
     begin_aggregation,
     complete_round,
+    count_updates,
+    find_round,
     latest_round,
     load_open_round,
     open_round,
+    stream_completed,
     stream_updates,
 )
 
@@ -174,3 +178,23 @@ async def test_updates_stream_in_byte_order(stored, batch: int) -> None:
     assert [row.client_id for row in found] == sorted(names, key=str.encode)
     assert all(row.body == row.client_id.encode() and row.n_bytes == len(row.body) for row in found)
     assert [row async for row in stream_updates(stored.db, "web", 2)] == []
+
+
+@pytest.mark.parametrize("batch", [1, 2, 256])
+async def test_completed_rounds_stream_in_order(learned, batch: int) -> None:
+    """Abandoned and open ones are left out, and both ends count."""
+    found = [row async for row in stream_completed(learned.db, "web", 1, 9, batch=batch)]
+    assert [(row.number, row.base_version, row.model_version) for row in found] == [(1, 0, 1), (2, 1, 2), (4, 2, 3)]
+    assert [row.number async for row in stream_completed(learned.db, "web", 2, 2, batch=batch)] == [2]
+    assert await find_round(learned.db, "web", 2) == found[1]
+    assert await find_round(learned.db, "web", 9) is None
+
+
+async def test_the_updates_of_a_round_are_counted_with_and_without_bodies(learned) -> None:
+    """An erased client's have no row, thinned ones no body."""
+    assert await count_updates(learned.db, "web", 2) == (3, 3)
+    await learned.erase_with_key("c")
+    assert await count_updates(learned.db, "web", 2) == (2, 2)
+    await thin_updates(learned.db, "web", learned.epoch, before_round=3, interval=10)
+    assert await count_updates(learned.db, "web", 2) == (2, 0)
+    assert await count_updates(learned.db, "web", 99) == (0, 0)

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import insert
 from sqlalchemy.exc import DBAPIError
 
-from storage import records
+from storage import erasure_records, records
 from storage.tables import metadata, views
 
 LONG = "x" * 1000
@@ -43,6 +43,19 @@ def valid(stored) -> dict[str, dict[str, Any]]:
             "round": 1, "rule": "krum", "parameters": "{}", "n_kept": 1, "n_clipped": 0, "n_dropped": 9,
         },
         "update_fates": in_web | {"round": 1, "client_id": "a", "fate": "kept", "reason": ""},
+        "erasures": in_web | {
+            "pseudonym": "a" * 32, "state": "erased", "requested_at": now, "requested_by": "device", "erased_at": now,
+            "n_rounds": 1, "n_updates": 2, "n_events": 0, "erased_digest": "0" * 64, "first_round": 1,
+            "key_destroyed": False, "told": False,
+        },
+        "unlearning_jobs": in_web | {
+            "number": 1, "state": "running", "strategy": "fed_eraser", "interval": 10, "n_local": 3, "created_at": now,
+            "start_version": 0, "start_round": 1, "step": 1, "n_steps": 2, "last_round": 1, "weights": bytes(12),
+            "coverage_sum": 0.5, "figures": "{}",
+        },
+        "audit_log": in_web | {
+            "seq": 1, "at": now, "kind": "client_erased", "body": "{}", "previous_hash": "0" * 64, "hash": "1" * 64,
+        },
     }  # fmt: skip
 
 
@@ -120,6 +133,45 @@ WRONG = [
     ("update_fates", {"share": -0.5}),
     ("update_fates", {"reason": None}),
     ("update_fates", {"reason": LONG}),
+    ("models", {"weights": None}),
+    ("models", {"weights": None, "withdrawn_at": NOW}),
+    ("models", {"tainted_at": NOW, "withdrawn_at": NOW}),
+    ("models", {"unlearning_job": 1}),
+    ("updates", {"cipher": "rot13", "body": b"ab"}),
+    ("updates", {"cipher": "aes-256-gcm"}),
+    ("updates", {"cipher": "", "body": bytes(30)}),
+    ("erasures", {"pseudonym": "a"}),
+    ("erasures", {"client_id": ""}),
+    ("erasures", {"state": "gone"}),
+    ("erasures", {"requested_by": "stranger"}),
+    ("erasures", {"n_updates": 0}),
+    ("erasures", {"n_events": -1}),
+    ("erasures", {"first_round": None}),
+    ("erasures", {"n_rounds": 0}),
+    ("erasures", {"erased_digest": ""}),
+    ("erasures", {"state": "done"}),
+    ("erasures", {"state": "done", "completed_at": NOW}),
+    ("erasures", {"completed_at": NOW, "audit_seq": 1}),
+    ("erasures", {"receipt": "x"}),
+    ("erasures", {"state": "unlearning"}),
+    ("erasures", {"job": 9}),
+    ("unlearning_jobs", {"number": 0}),
+    ("unlearning_jobs", {"state": "lost"}),
+    ("unlearning_jobs", {"strategy": "hope"}),
+    ("unlearning_jobs", {"interval": 0}),
+    ("unlearning_jobs", {"n_local": 0}),
+    ("unlearning_jobs", {"start_version": 7}),
+    ("unlearning_jobs", {"step": 3}),
+    ("unlearning_jobs", {"coverage_sum": 1.5}),
+    ("unlearning_jobs", {"weights": None}),
+    ("unlearning_jobs", {"state": "paused"}),
+    ("unlearning_jobs", {"reason": "x"}),
+    ("unlearning_jobs", {"closed_at": NOW}),
+    ("unlearning_jobs", {"state": "done", "weights": None, "closed_at": NOW}),
+    ("unlearning_jobs", {"state": "failed", "weights": None, "closed_at": NOW, "reason": LONG}),
+    ("audit_log", {"seq": 0}),
+    ("audit_log", {"kind": ""}),
+    ("audit_log", {"hash": "1"}),
     ("events", {"federation": "nowhere"}),
     ("events", {"kind": ""}),
     ("events", {"code": ""}),
@@ -168,6 +220,8 @@ def test_every_table_and_column_has_a_comment() -> None:
         (records.RoundRow, metadata.tables["rounds"]),
         (records.UpdateRow, metadata.tables["updates"]),
         (records.EventRow, metadata.tables["events"]),
+        (erasure_records.ErasureRow, metadata.tables["erasures"]),
+        (erasure_records.UnlearningJobRow, metadata.tables["unlearning_jobs"]),
         (records.RoundAggregationRow, metadata.tables["round_aggregations"]),
         (records.UpdateFateRow, metadata.tables["update_fates"]),
         (records.RoundHistoryRow, views.tables["round_history"]),

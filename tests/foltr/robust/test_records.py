@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from foltr.errors import DataError
-from foltr.robust.records import SKETCH_LENGTH, Records
+from foltr.robust.records import SKETCH_LENGTH, Records, without_client
 
 
 def recorded(dim: int, names: tuple[str, ...]) -> Records:
@@ -46,3 +46,17 @@ def test_clients_absent_for_a_thousand_rounds_are_forgotten() -> None:
     for _ in range(1000):
         records = records.after(("stays",), records.of(("stays",)), records.progress, undecided=False)
     assert records.client_ids == ("stays",)
+
+
+def test_an_erased_client_leaves_no_record() -> None:
+    """Its name and its record are gone, everybody else's stay as they were; bytes that cannot be read go whole."""
+    stored = recorded(3, ("gone", "stays")).to_bytes()
+    left = without_client(stored, "gone")
+    assert left is not None
+    assert b"gone" not in left
+    after = Records.from_bytes(left, 3)
+    assert after.client_ids == ("stays",)
+    assert after.clients.tobytes() == Records.from_bytes(stored, 3).of(("stays",)).tobytes()
+    assert after.progress.tolist() == [0.0, 1.0, 2.0]
+    assert without_client(left, "gone") == left
+    assert without_client(b"gone", "gone") is None

@@ -1,0 +1,207 @@
+"""Erases clients: what is stored first, then their keys, then what the broker retains; and tells them.
+
+Each part is done again by the next federator if this one ends in between: what is left to do follows from the rows.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+import structlog
+
+from federator.clock import SteadyClock, to_datetime
+from federator.engine import ErasureWanted
+from federator.outgoing import ReceiptSender
+from federator.retained import RetainedTopics
+from foltr.erasure.audit import AuditEntry
+from foltr.erasure.receipt import ErasureReceipt, sign_receipt, utc_text
+from foltr.failpoints import Failpoint, failpoint
+from foltr.identity import SigningKey
+from foltr.messages import ErasureNotice, ReceiptCode
+from foltr.topics import ClientTopic, Topics
+from storage.database import Database
+from storage.erasure import (
+    complete_erasure,
+    drop_untold_names,
+    erase_client,
+    find_erasure,
+    note_key_destroyed,
+    note_told,
+    unfinished_erasures,
+)
+from storage.erasure_records import ErasureOutcome, ErasureRequest, ErasureRow
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+Persist = Callable[[Callable[[], Awaitable[T]]], Awaitable[T]]
+
+# A device that was not told by then has not been here since; its name is let go all the same.
+_NAMES_KEPT = timedelta(days=30)
+_PURGE_PAUSE_S = 10.0
+
+
+def signed_by(key: SigningKey | None) -> Callable[[ErasureRow, ErasureOutcome, AuditEntry], str | None]:
+    """What makes the receipt of an erasure; one that makes none where the federator signs nothing."""
+
+    def sign(row: ErasureRow, outcome: ErasureOutcome, entry: AuditEntry) -> str | None:
+        if key is None:
+            return None
+        receipt = ErasureReceipt(
+            federation=row.federation,
+            pseudonym=row.pseudonym,
+            requested_at=utc_text(row.requested_at),
+            erased_at=utc_text(row.erased_at),
+            completed_at=utc_text(outcome.completed_at),
+            requested_by=row.requested_by,
+            n_rounds=row.n_rounds,
+            n_updates=row.n_updates,
+            n_events=row.n_events,
+            erased_digest=row.erased_digest,
+            key_destroyed=row.key_destroyed,
+            strategy=outcome.strategy,
+            rounds_replayed=outcome.rounds_replayed,
+            model_before=outcome.model_before,
+            model_after=outcome.model_after,
+            models_withdrawn=outcome.models_withdrawn,
+            coverage=outcome.coverage,
+            figures=dict(outcome.figures),
+            audit_seq=entry.seq,
+            audit_hash=entry.hash,
+        )
+        return sign_receipt(receipt, key)
+
+    return sign
+
+
+class Eraser:
+    """The erasures of one federation. Only its single writer calls it.
+
+    Args:
+        key: what receipts are signed with; None signs none.
+        persist: runs a transaction, again while the database is away.
+    """
+
+    def __init__(
+        self,
+        federation: str,
+        db: Database,
+        clock: SteadyClock,
+        receipts: ReceiptSender,
+        retained: RetainedTopics,
+        key: SigningKey | None,
+        persist: Persist[ErasureRow],
+    ) -> None:
+        self._name = federation
+        self._db = db
+        self._clock = clock
+        self._receipts = receipts
+        self._retained = retained
+        self._topics = Topics(federation)
+        self._sign = signed_by(key)
+        self._persist = persist
+        self._epoch = 0
+        # Told by now, and to be noted so with the next occasion.
+        self._told: list[str] = []
+        # Rows were deleted whose bytes are still in the file.
+        self._purge_due = False
+        self._purge_at = 0.0
+
+    async def start(self, epoch: int) -> None:
+        """Go on with what the last federator did not finish."""
+        self._epoch = epoch
+        await drop_untold_names(self._db, self._name, epoch, to_datetime(self._clock.now()) - _NAMES_KEPT)
+        for row in await unfinished_erasures(self._db, self._name):
+            await self._finish(row)
+
+    async def erase(self, wanted: ErasureWanted) -> ErasureRow:
+        """Erase all that is stored of a client; what its updates have taught the model is left to a job."""
+        request = ErasureRequest(
+            wanted.client_id,
+            wanted.pseudonym,
+            to_datetime(wanted.at),
+            wanted.by,
+            erased_at=to_datetime(self._clock.now()),
+        )
+        row = await self._persist(lambda: erase_client(self._db, self._name, self._epoch, request))
+        failpoint(Failpoint.ERASED)
+        return await self._finish(row)
+
+    async def _finish(self, row: ErasureRow) -> ErasureRow:
+        client_id = row.client_id
+        if row.state == "erased":
+            keys = self._db.keys
+            if keys is not None and client_id is not None:
+                await asyncio.to_thread(keys.destroy, self._name, client_id)
+            failpoint(Failpoint.KEY_DESTROYED)
+            row = await self._persist(
+                lambda: note_key_destroyed(self._db, self._name, self._epoch, row.pseudonym, destroyed=keys is not None)
+            )
+        if row.state == "erased":
+            now = to_datetime(self._clock.now())
+            row = await self._persist(
+                lambda: complete_erasure(self._db, self._name, self._epoch, row.pseudonym, now, self._sign)
+            )
+        log.info("client_erased", pseudonym=row.pseudonym, n_updates=row.n_updates, n_rounds=row.n_rounds)
+        self._purge_due = True
+        if client_id is not None:
+            # Until it is done its device may have to be told more.
+            self.clear(client_id, row.pseudonym if row.state == "done" else None)
+            self.tell(client_id, row)
+        return row
+
+    def clear(self, client_id: str, pseudonym: str | None = None) -> None:
+        """Clear what the broker retains of a client; with a pseudonym its name is let go once that is done."""
+        topics = [self._topics.client(client_id, topic) for topic in (ClientTopic.STATUS, ClientTopic.FORGET)]
+        for topic in topics[:-1]:
+            self._retained.put(topic, None)
+        self._retained.put(topics[-1], None, None if pseudonym is None else lambda: self._told.append(pseudonym))
+
+    def wake_at(self) -> float:
+        """When `tidy` has something to do although no message arrived; epoch seconds."""
+        return self._purge_at if self._purge_due else math.inf
+
+    async def tidy(self) -> None:
+        """Let go of the names of those who were told, and leave no bytes of what was deleted.
+
+        That writes the whole file anew where it is SQLite, so it is not done for each of many.
+        """
+        while self._told:
+            pseudonym = self._told.pop()
+            await note_told(self._db, self._name, self._epoch, pseudonym)
+            self._purge_due = True
+        now = self._clock.now()
+        if self._purge_due and now >= self._purge_at:
+            self._purge_due = not await self._db.purge()
+            self._purge_at = self._clock.now() + _PURGE_PAUSE_S
+
+    def tell(self, client_id: str, row: ErasureRow) -> None:
+        """How far its erasure is; who misses it asks again."""
+        done = row.state == "done"
+        self._receipts.send(
+            [
+                ErasureNotice(
+                    federation=self._name,
+                    client_id=client_id,
+                    code=ReceiptCode.FORGOTTEN if done else ReceiptCode.FORGETTING,
+                    receipt=None if row.receipt is None else row.receipt.encode(),
+                    detail="this federator signs nothing" if done and row.receipt is None else "",
+                )
+            ]
+        )
+
+    async def tell_again(self, client_id: str, pseudonym: str) -> None:
+        """Answer a client that was forgotten before, and clear its request once more."""
+        row = await find_erasure(self._db, self._name, pseudonym)
+        if row is not None:
+            self.clear(client_id)
+            self.tell(client_id, row)
+
+    async def after_swap(self, done: Sequence[ErasureRow]) -> None:
+        """Weights were deleted; tell those who have not been told that it is over."""
+        self._purge_due = True
+        for row in done:
+            if row.client_id is not None:
+                self.clear(row.client_id, row.pseudonym)
+                self.tell(row.client_id, row)

@@ -1,0 +1,248 @@
+"""``foltr forget``: erase a client, as the operator or as the client itself."""
+
+import asyncio
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from foltr.cli import options
+from foltr.cli.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, opened, redirected
+from foltr.cli.output import console, errors, print_json
+from foltr.credentials import OPERATOR_USER, BrokerAccess, read_credentials
+from foltr.errors import DataError, SettingsError, UnavailableError
+from foltr.topics import ClientTopic, Topics, check_name
+
+if TYPE_CHECKING:
+    from broker.link import InboundMessage
+    from foltr.messages import ErasureNotice, UnlearningProgress
+
+_ASK_AGAIN_S = 3.0
+_CONNECT_S = 5.0
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A signed wish to forget a client, and how it gets to the broker.
+
+    Attributes:
+        session: the MQTT client id to connect with.
+        federator_key: whose notices are believed.
+        retained: the broker holds it until it is obeyed.
+    """
+
+    federation: str
+    client_id: str
+    topic: str
+    payload: bytes
+    access: BrokerAccess
+    session: str
+    federator_key: bytes
+    retained: bool
+
+
+def forget(
+    client: Annotated[str | None, typer.Argument(help="The client's name; not needed with --credentials")] = None,
+    credentials: Annotated[
+        Path | None, typer.Option("--credentials", help="The client's own credentials: it asks for itself")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Until the client is forgotten, and print its receipt")] = False,
+    timeout: Annotated[float, typer.Option("--timeout", help="With --wait: give up after so many seconds")] = 3600.0,
+    receipt: Annotated[Path | None, typer.Option("--receipt", help="With --wait: write the receipt here")] = None,
+    print_payload: Annotated[
+        bool, typer.Option("--print-payload", help="Send nothing; print what mosquitto_pub is to send")
+    ] = False,
+    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
+    broker: options.Broker = None,
+    json: options.Json = False,
+) -> None:
+    """Erase all that a federation has of a client, and unlearn what it has taught; its name is not used again."""
+    if receipt is not None and not wait:
+        raise SettingsError("receipt: there is one once the client is forgotten; add --wait")
+    if not 0 < timeout <= 30 * 86_400:
+        raise SettingsError(f"timeout: {timeout:g}; give more than 0 and at most {30 * 86_400} seconds")
+    request = _by_client(client, credentials, broker) if credentials else _by_operator(client, operator, broker)
+    if print_payload:
+        _print_payload(request, json=json)
+        return
+    with errors.status("waiting for the broker") as status:
+        notice = asyncio.run(_send(request, timeout if wait else None, status.update))
+    if notice is None:
+        _say(
+            f"Sent: forget {request.client_id} of {request.federation}. The federator obeys it at once if it runs, "
+            "else when it is started; --wait gets the receipt, now or later"
+        )
+        return
+    text = "" if notice.receipt is None else notice.receipt.decode()
+    if receipt is not None:
+        receipt.write_text(text + "\n", encoding="ascii")
+    if json:
+        print_json({"client": request.client_id, "state": str(notice.code), "receipt": text or None})
+    elif receipt is not None:
+        _say(f"Forgotten: {request.client_id} of {request.federation}; check it: foltr receipt verify {receipt}")
+    else:
+        _say(text or f"Forgotten: {request.client_id}; {notice.detail}")
+
+
+def _by_operator(client: str | None, folder: Path, broker: str | None) -> _Request:
+    if client is None:
+        raise SettingsError("client: name the client that is to be forgotten")
+    check_name("client", client)
+    with opened(folder) as authority:
+        topics = Topics(authority.federation)
+        return _Request(
+            authority.federation,
+            client,
+            topics.operator,
+            authority.forget(client),
+            redirected(authority.operator.broker, broker),
+            OPERATOR_USER,
+            authority.operator.federator_public_key,
+            retained=False,
+        )
+
+
+def _by_client(client: str | None, path: Path, broker: str | None) -> _Request:
+    from foltr.codec import encode
+    from foltr.messages import Forget
+
+    own = read_credentials(path, "device")
+    if client not in (None, own.name):
+        raise SettingsError(f"client: {path} is of {own.name}, not of {client}")
+    topic = Topics(own.federation).client(own.name, ClientTopic.FORGET)
+    payload = encode(Forget(federation=own.federation, client_id=own.name), topic, 0, own.key)
+    return _Request(
+        own.federation,
+        own.name,
+        topic,
+        payload,
+        redirected(own.broker, broker),
+        f"foltr-forget:{own.federation}:{own.name}",
+        own.federator_public_key,
+        retained=True,
+    )
+
+
+def _print_payload(request: _Request, *, json: bool) -> None:
+    text = base64.b64encode(request.payload).decode()
+    options_ = f"-t {request.topic} -q 1{' -r' if request.retained else ''} -s"
+    if json:
+        print_json({"topic": request.topic, "payload": text, "retain": request.retained})
+        return
+    _say(text)
+    errors.print(
+        f"The line above, base64, is for: base64 -d | mosquitto_pub {options_}  (and -h, -p, -u, -P, --cafile as the "
+        "broker needs them)",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+async def _send(
+    request: _Request, timeout_s: float | None, on_progress: Callable[[str], None]
+) -> "ErasureNotice | None":
+    """Publish the request; with a timeout, again and again until the client is forgotten.
+
+    Args:
+        on_progress: told how far it is, in words, whenever it asks again.
+
+    Raises:
+        UnavailableError: no broker, or not forgotten in time.
+        FoltrError: the federator refuses.
+    """
+    from broker.address import BrokerAddress
+    from broker.link import MqttLink
+
+    waiting = _Waiting(request)
+    topics = Topics(request.federation)
+    inbox = topics.client(request.client_id, ClientTopic.INBOX)
+    link = MqttLink(
+        BrokerAddress.of(request.access),
+        client_id=request.session,
+        subscriptions=[] if timeout_s is None else [inbox, f"{topics.root}/unlearning/+"],
+        on_message=waiting.received,
+        persistent=False,
+        timeout_s=_CONNECT_S,
+        give_up_after_s=0.0,
+    )
+    async with link:
+        await link.wait_connected(_CONNECT_S)
+        if timeout_s is None:
+            await link.publish(request.topic, request.payload, retain=request.retained)
+            return None
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    await link.publish(request.topic, request.payload, retain=request.retained)
+                    if (notice := await waiting.next_notice(_ASK_AGAIN_S)) is not None:
+                        return notice
+                    on_progress(waiting.state())
+        except TimeoutError as error:
+            raise UnavailableError(
+                f"{request.client_id} is not forgotten after {timeout_s:g} s: {waiting.state()}. The request stands; "
+                "ask again with --wait"
+            ) from error
+
+
+class _Waiting:
+    """What is heard while a request is under way."""
+
+    def __init__(self, request: _Request) -> None:
+        self._request = request
+        self._topics = Topics(request.federation)
+        self._notices: asyncio.Queue[ErasureNotice] = asyncio.Queue()
+        self._newest: ErasureNotice | None = None
+        self._progress: UnlearningProgress | None = None
+
+    def received(self, message: "InboundMessage") -> None:
+        """Only what the federator has signed is believed; the rest of what an inbox or a topic has is passed over."""
+        from foltr.codec import open_envelope
+        from foltr.errors import MessageError
+        from foltr.messages import ErasureNotice, UnlearningProgress
+
+        try:
+            envelope = open_envelope(message.payload)
+            if not envelope.is_signed_by(self._request.federator_key, message.topic):
+                return
+            if envelope.kind == ErasureNotice.kind_name:
+                self._notices.put_nowait(envelope.read(ErasureNotice))
+            elif envelope.kind == UnlearningProgress.kind_name:
+                self._progress = envelope.read(UnlearningProgress)
+        except MessageError:
+            return
+
+    async def next_notice(self, timeout_s: float) -> "ErasureNotice | None":
+        """The notice that it is done; None if it did not come within ``timeout_s``. FoltrError where it is refused."""
+        from foltr.messages import ReceiptCode
+
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout_s
+        while loop.time() < until:
+            try:
+                async with asyncio.timeout_at(until):
+                    notice = await self._notices.get()
+            except TimeoutError:
+                break
+            self._newest = notice
+            if notice.code is ReceiptCode.FORGOTTEN:
+                return notice
+            if notice.code is not ReceiptCode.FORGETTING:
+                raise DataError(f"{self._request.client_id} is not forgotten: {notice.code}, {notice.detail}")
+        return None
+
+    def state(self) -> str:
+        """How far it is, in words."""
+        if self._newest is None:
+            return "the federator has not answered; does it run?"
+        if self._progress is None or self._progress.state == "done":
+            return "its data is erased; the model without it is not made yet"
+        step = f"step {self._progress.step} of {self._progress.n_steps}"
+        return f"its data is erased; unlearning job {self._progress.job} is {self._progress.state}, {step}"
+
+
+def _say(text: str) -> None:
+    console.print(text, soft_wrap=True, highlight=False, markup=False)

@@ -1,0 +1,102 @@
+"""How well a client was forgotten, and what that cost the others.
+
+Under-unlearning leaves something of the client in the model; over-unlearning takes away what the retained clients
+taught it. Neither can be read from one model alone: the reference is a model retrained without the client, and two
+retrainings from different interactions tell how far apart such models are anyway.
+
+What a click list says about a ranker is its loss: the mean of log(1 + exp(s_q - s_p)) over the pairs in which PDGD sees
+document p preferred over q (`foltr.pdgd.score_gradient`). It needs no relevance grades, which no device has; the same
+number tells how well the ranker serves retained clients, and whether it knows the leaver's clicks.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.errors import DataError
+from foltr.interactions import Interaction
+from foltr.messages import LinearRankerSpec, NeuralRankerSpec
+from foltr.methods.base import checked_scores
+
+
+def relative_distance(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
+    """|a - b| / |b| of two models (d,): 0 for equal ones.
+
+    Raises:
+        DataError: b is all zeros and a is not, or the shapes differ.
+    """
+    first, second = _both(a, b)
+    distance, length = float(np.linalg.norm(first - second)), float(np.linalg.norm(second))
+    if length == 0.0 and distance > 0.0:
+        raise DataError("the distance relative to a model of zeros is undefined")
+    return distance / length if distance else 0.0
+
+
+def cosine(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
+    """Cosine of the angle between two models (d,): 1 for linear rankers that rank alike.
+
+    Raises:
+        DataError: one of them is all zeros, or the shapes differ.
+    """
+    first, second = _both(a, b)
+    lengths = float(np.linalg.norm(first)) * float(np.linalg.norm(second))
+    if lengths == 0.0:
+        raise DataError("a model of zeros has no direction")
+    return float(np.clip(first @ second / lengths, -1.0, 1.0))
+
+
+def click_losses(
+    ranker: LinearRankerSpec | NeuralRankerSpec, weights: NDArray[np.floating], interactions: Sequence[Interaction]
+) -> NDArray[np.float64]:
+    """(interactions,) the pairwise loss of each list's clicks under a ranker, in nats; NaN where they prefer nothing.
+
+    Every clicked document is preferred over every unclicked one above the last click, and over the first one after it.
+
+    Args:
+        weights: (n_weights,) of the ranker.
+
+    Raises:
+        DataError: scores are not finite.
+    """
+    losses = np.full(len(interactions), np.nan)
+    for i, one in enumerate(interactions):
+        clicked = np.flatnonzero(one.clicks)
+        if not len(clicked):
+            continue
+        seen = np.arange(min(int(clicked[-1]) + 2, len(one.clicks)))
+        skipped = seen[~one.clicks[seen]]
+        if len(skipped):
+            scores = checked_scores(ranker, weights, one.features).astype(np.float64)[one.ranking]
+            losses[i] = np.logaddexp(0.0, scores[skipped][None, :] - scores[clicked][:, None]).mean()
+    return losses
+
+
+def membership_score(leaver_losses: NDArray[np.floating], other_losses: NDArray[np.floating]) -> float:
+    """How well the click loss tells a leaver's interactions from other clients': the area under the ROC curve.
+
+    The probability that an interaction of the leaver's has the lower loss, ties counting half. Where the leaver's
+    interactions are like everybody's, 0.5 says that the ranker knows nothing of them. Where they are not, the score of
+    a retrained ranker takes the place of 0.5.
+
+    Args:
+        leaver_losses: (n,) by `click_losses`; NaN is left out.
+        other_losses: (m,) likewise.
+
+    Raises:
+        DataError: nothing is left of one of them.
+    """
+    leaver, others = leaver_losses[~np.isnan(leaver_losses)], other_losses[~np.isnan(other_losses)]
+    if not (len(leaver) and len(others)):
+        raise DataError(f"{len(leaver)} and {len(others)} interactions with a preference; each side needs at least 1")
+    ordered = np.sort(others)
+    # Midranks: those of the others above an interaction, and half of its equals.
+    above = len(others) - np.searchsorted(ordered, leaver, side="right")
+    equal = np.searchsorted(ordered, leaver, side="right") - np.searchsorted(ordered, leaver, side="left")
+    return float((above + 0.5 * equal).mean()) / len(others)
+
+
+def _both(a: NDArray[np.floating], b: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    if a.ndim != 1 or a.shape != b.shape:
+        raise DataError(f"models have shapes {a.shape} and {b.shape}, expected one length")
+    return a.astype(np.float64), b.astype(np.float64)

@@ -1,0 +1,177 @@
+"""The plain values of erasure and unlearning; a ``...Row`` mirrors its table (see `storage.records`)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from foltr.erasure.audit import AuditEntry
+from storage.records import NewEvent, RoundOpening
+
+ErasureState = Literal["erased", "waiting", "unlearning", "done"]
+"""erased: its rows are gone, its data key may not be. waiting: for a job. unlearning: in one. done: see its receipt."""
+JobState = Literal["running", "paused", "done", "failed"]
+Strategy = Literal["fed_eraser", "rollback", "retrain"]
+RequestedBy = Literal["device", "operator"]
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureRequest:
+    """A client to be forgotten.
+
+    Attributes:
+        events: stored in the same transaction. They name the pseudonym, never the client.
+        operator_nonce: of the order, where one asked for it.
+    """
+
+    client_id: str
+    pseudonym: str
+    requested_at: datetime
+    requested_by: RequestedBy
+    erased_at: datetime
+    events: Sequence[NewEvent] = ()
+    operator_nonce: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureRow:
+    """A stored erasure.
+
+    Attributes:
+        client_id: None once its device was told.
+        n_rounds: completed rounds that its updates were in; with 0 there is nothing to unlearn.
+        n_updates: deleted ones, those of rounds without a model, too.
+    """
+
+    federation: str
+    pseudonym: str
+    client_id: str | None
+    state: ErasureState
+    requested_at: datetime
+    requested_by: RequestedBy
+    erased_at: datetime
+    completed_at: datetime | None
+    n_rounds: int
+    n_updates: int
+    n_events: int
+    erased_digest: str
+    first_round: int | None
+    key_destroyed: bool
+    told: bool
+    job: int | None
+    receipt: str | None
+    audit_seq: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """An unlearning job about to start: from a model, over rounds."""
+
+    number: int
+    strategy: Strategy
+    interval: int
+    n_local: int
+    created_at: datetime
+    start_version: int
+    start_round: int
+    n_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobStep:
+    """A calibration round that is done.
+
+    Attributes:
+        step: 1 for the first one.
+        round: the stored round that it stood for.
+        n_steps: how many there are to do, as known now: live rounds go on meanwhile.
+        weights: the model after it, little-endian float32.
+        coverage: retained clients that took part, of those that had an update in the stored round; 0 to 1.
+    """
+
+    step: int
+    round: int
+    n_steps: int
+    weights: bytes
+    coverage: float
+    optimizer_state: bytes | None = None
+    defence_state: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnlearningJobRow:
+    """A stored unlearning job; ``figures`` are JSON, ``weights`` None once it is closed."""
+
+    federation: str
+    number: int
+    state: JobState
+    strategy: Strategy
+    interval: int
+    n_local: int
+    created_at: datetime
+    start_version: int
+    start_round: int
+    step: int
+    n_steps: int
+    last_round: int | None
+    weights: bytes | None
+    coverage_sum: float
+    optimizer_state: bytes | None
+    defence_state: bytes | None
+    reason: str | None
+    closed_at: datetime | None
+    model_version: int | None
+    figures: str
+
+    @property
+    def coverage(self) -> float | None:
+        """Mean of the steps that are done; None before the first."""
+        return self.coverage_sum / self.step if self.step else None
+
+
+@dataclass(frozen=True, slots=True)
+class JobCompletion:
+    """The swap: a job's model becomes the federation's newest.
+
+    Attributes:
+        version: of that model.
+        figures: what was measured of it.
+        abandons: the open round, whose updates are for a model that goes.
+        events: stored in the same transaction.
+        optimizer_state: that live rounds go on from.
+        defence_state: the same of the rule of aggregation.
+    """
+
+    version: int
+    completed_at: datetime
+    figures: Mapping[str, float] = field(default_factory=dict)
+    abandons: int | None = None
+    next_opening: RoundOpening | None = None
+    events: Sequence[NewEvent] = ()
+    optimizer_state: bytes | None = None
+    defence_state: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureOutcome:
+    """How an erasure ended, for its receipt.
+
+    Attributes:
+        coverage: mean over the steps; None where nothing was to unlearn.
+    """
+
+    strategy: Strategy | Literal["none"]
+    completed_at: datetime
+    rounds_replayed: int = 0
+    model_before: int | None = None
+    model_after: int | None = None
+    models_withdrawn: int = 0
+    coverage: float | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+Sign = Callable[[ErasureRow, ErasureOutcome, AuditEntry], str | None]
+"""Makes the receipt of an erasure that is done, its row complete but for the receipt; None where nothing is signed.
+
+It may be called again for the same erasure, as a transaction may be repeated.
+"""

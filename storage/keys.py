@@ -1,0 +1,177 @@
+"""The data keys of clients, one file for each, apart from the database: whoever destroys a key erases every copy.
+
+What a client sent is stored sealed with its key (`storage.cipher`). A backup of the database is unreadable for an
+erased client, as long as it does not hold the keys too: keep the two apart.
+
+A file's name is a hash, but whoever knows a client's name can tell whether it has a key. A file system that keeps old
+blocks (copy on write, snapshots, a worn flash cell) may keep an overwritten key; encrypt the disk below it.
+"""
+
+import hashlib
+import os
+import secrets
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from foltr.errors import DataError, SettingsError
+
+KEY_BYTES: Final = 32
+_FLUSHED_AT_ONCE: Final = 8
+
+
+class KeyStore:
+    """The keys in one folder. Its methods wait for the disk: many keys are made in a thread (`ensure`)."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take up the folder, which is made with the first key.
+
+        Raises:
+            SettingsError: it is no folder, or others than its owner may read it.
+        """
+        self.folder = folder
+        self._cache: dict[tuple[str, str], bytes] = {}
+        if folder.exists():
+            _require_private(folder)
+
+    def key(self, federation: str, client_id: str) -> bytes:
+        """The client's key, 32 bytes; made, and on the disk, when it has none."""
+        known = self._cache.get((federation, client_id))
+        if known is None:
+            self.ensure(federation, (client_id,))
+            known = self._cache[federation, client_id]
+        return known
+
+    def missing(self, federation: str, client_ids: Collection[str]) -> list[str]:
+        """Those whose key was not yet looked for: `ensure` waits for the disk for them, and for no others."""
+        return [client_id for client_id in client_ids if (federation, client_id) not in self._cache]
+
+    def ensure(self, federation: str, client_ids: Collection[str]) -> None:
+        """Make the keys that there are none of; all are on the disk, and found by `key` at once, after it."""
+        made: list[tuple[str, Path, bytes]] = []
+        for client_id in self.missing(federation, client_ids):
+            path = self._path(federation, client_id)
+            if (found := _read(path)) is None:
+                made.append((client_id, path, secrets.token_bytes(KEY_BYTES)))
+            else:
+                self._cache[federation, client_id] = found
+        if not made:
+            return
+        self._make_folders({path.parent for _, path, _ in made})
+        for _, path, key in made:
+            _write(_temporary(path), key)
+        _flush_all([_temporary(path) for _, path, _ in made])
+        for _, path, _ in made:
+            _temporary(path).rename(path)
+        _flush_all({path.parent for _, path, _ in made})
+        for client_id, _, key in made:
+            self._cache[federation, client_id] = key
+
+    def find(self, federation: str, client_id: str) -> bytes | None:
+        """The client's key; None if it was destroyed or never made."""
+        known = self._cache.get((federation, client_id))
+        if known is None and (known := _read(self._path(federation, client_id))) is not None:
+            self._cache[federation, client_id] = known
+        return known
+
+    def destroy(self, federation: str, client_id: str) -> bool:
+        """Overwrite the key and remove it, on the disk when this returns. False if there was none."""
+        self._cache.pop((federation, client_id), None)
+        path = self._path(federation, client_id)
+        # Of a process that died while it made one: never used, and as secret.
+        unfinished = [_temporary(path)] if _temporary(path).exists() else []
+        there = path.exists()
+        for file in [*unfinished, *([path] if there else [])]:
+            with file.open("r+b") as opened:
+                opened.write(bytes(KEY_BYTES))
+                opened.flush()
+                os.fsync(opened.fileno())
+            file.unlink()
+        if path.parent.is_dir():
+            # Whether or not there was one: a removal of before may not have reached the disk.
+            _flush(path.parent)
+        return there
+
+    def _path(self, federation: str, client_id: str) -> Path:
+        name = hashlib.sha256(f"{federation}\n{client_id}".encode()).hexdigest()
+        return self.folder / name[:2] / name
+
+    def _make_folders(self, folders: Collection[Path]) -> None:
+        new = [folder for folder in folders if not folder.is_dir()]
+        if not new:
+            return
+        try:
+            if not self.folder.is_dir():
+                self.folder.mkdir(mode=0o700, parents=True)
+                _flush(self.folder.parent)
+            for folder in new:
+                folder.mkdir(mode=0o700)
+        except OSError as error:
+            raise SettingsError(f"keys = {str(self.folder)!r}: cannot be made: {error.strerror or error}") from error
+        _flush(self.folder)
+
+
+def keys_folder(db_url: str, keys: str | None) -> Path:
+    """Where the data keys of a database are: the setting, else beside SQLite's file, else in the working directory."""
+    if keys is not None:
+        return Path(keys)
+    try:
+        parsed = make_url(db_url)
+    except (ArgumentError, ValueError):
+        return Path("foltr-keys")  # connecting says what is wrong with it
+    if parsed.get_backend_name() == "sqlite" and parsed.database:
+        return Path(f"{parsed.database}.keys")
+    return Path("foltr-keys")
+
+
+def _require_private(folder: Path) -> None:
+    try:
+        mode = folder.stat().st_mode
+        if not folder.is_dir():
+            raise SettingsError(f"keys = {str(folder)!r}: not a folder; name another with --keys")
+    except OSError as error:
+        raise SettingsError(f"keys = {str(folder)!r}: {error.strerror or error}") from error
+    if mode & 0o077:
+        raise SettingsError(f"keys = {str(folder)!r}: others may read it; run: chmod 700 {folder}")
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        key = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SettingsError(f"the data key {path} cannot be read: {error.strerror or error}") from error
+    if len(key) != KEY_BYTES:
+        raise DataError(f"the data key {path} has {len(key)} bytes, not {KEY_BYTES}; restore it from its own backup")
+    return key
+
+
+def _write(path: Path, key: bytes) -> None:
+    # Opened with its mode, so that nobody can read it in between; what a process that died left is replaced.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(key)
+
+
+def _flush_all(paths: Collection[Path]) -> None:
+    # A journal commits what many wait for at once: 0.1 ms each in place of 3.
+    with ThreadPoolExecutor(min(_FLUSHED_AT_ONCE, len(paths))) as pool:
+        list(pool.map(_flush, paths))
+
+
+def _flush(path: Path) -> None:
+    """Put a file's bytes, or a folder's names, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,91 @@
+"""How long updates are kept: their bodies are deleted, all but those that unlearning replays."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import and_, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from storage.database import Database
+from storage.federations import fenced_transaction
+from storage.tables import rounds, updates
+
+# A call in which nothing is left to delete is short, too: it passes over so many rounds, and looks into so many.
+_ROUNDS_PASSED = 1000
+_ROUNDS_AT_ONCE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Thinned:
+    """What one call has done.
+
+    Attributes:
+        n_deleted: bodies that it deleted.
+        next_round: where the next call is to begin; the one it was to end before, once nothing is left to do.
+    """
+
+    n_deleted: int
+    next_round: int
+
+
+async def thin_updates(
+    db: Database, name: str, epoch: int, before_round: int, interval: int, *, first_round: int = 1, limit: int = 500
+) -> Thinned:
+    """Delete bodies of the updates of closed rounds from ``first_round`` to the one before ``before_round``.
+
+    Those of every ``interval``-th round stay (1, 1 + interval, ...), if it made a model: unlearning replays them. What
+    is said of each update stays for all rounds: its row without the body, its fate, the counts. One call is one short
+    transaction, or none where there is nothing to delete; call it until ``next_round`` is ``before_round``.
+
+    Args:
+        limit: at most so many bodies are deleted, and no more rows than that are looked at but those of one round.
+
+    Raises:
+        WriterFencedError: another federator has taken over.
+        ValueError: ``interval`` or ``limit`` is below 1.
+    """
+    if interval < 1 or limit < 1:
+        raise ValueError(f"interval {interval}, limit {limit}: both are at least 1")
+    end = min(before_round, first_round + _ROUNDS_PASSED)
+    if first_round >= end:
+        return Thinned(0, before_round)
+    async with db.reading() as connection:
+        numbers, following = await _rounds_to_thin(connection, name, first_round, end, interval, limit)
+        these = (updates.c.federation == name, updates.c.round.in_(numbers), updates.c.body.is_not(None))
+        found = await connection.execute(
+            select(updates.c.round, updates.c.client_id)
+            .where(*these)
+            .order_by(updates.c.round, updates.c.client_id)
+            .limit(limit)
+        )
+        there = found.all()
+    if not there:
+        return Thinned(0, following)
+    last, client_id = there[-1]
+    until = or_(updates.c.round < last, and_(updates.c.round == last, updates.c.client_id <= client_id))
+    async with fenced_transaction(db, name, epoch) as connection:
+        deleted = await connection.execute(update(updates).where(*these, until).values(body=None))
+    return Thinned(int(deleted.rowcount), last if len(there) == limit else following)
+
+
+async def _rounds_to_thin(
+    connection: AsyncConnection, name: str, first: int, end: int, interval: int, limit: int
+) -> tuple[Sequence[int], int]:
+    """The first rounds from ``first`` on that are to be thinned, with ``limit`` updates or one round of them; and the
+    round after them that was not looked at."""
+    kept = ((rounds.c.number - 1) % interval == 0) & (rounds.c.state == "completed")
+    found = await connection.execute(
+        select(rounds.c.number, rounds.c.n_updates)
+        .where(rounds.c.federation == name, rounds.c.number >= first, rounds.c.number < end)
+        .where(rounds.c.closed_at.is_not(None), ~kept)
+        .order_by(rounds.c.number)
+        .limit(_ROUNDS_AT_ONCE)
+    )
+    numbers: list[int] = []
+    n_updates = 0
+    for number, n in found:
+        n_updates += n
+        if numbers and n_updates > limit:
+            return numbers, number
+        numbers.append(number)
+    return numbers, end if len(numbers) < _ROUNDS_AT_ONCE else numbers[-1] + 1

@@ -1,0 +1,393 @@
+"""Forget me, from the device's side: asking, hearing, deleting, and being nobody afterwards."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, model, see, until
+from structlog.testing import capture_logs
+
+from broker.address import BrokerAddress
+from broker.link import MqttLink
+from edge_client.client import EdgeClient, ForgetResult
+from foltr.codec import decode, open_envelope
+from foltr.credentials import BrokerAccess, device_identity
+from foltr.errors import DataError, FoltrError, UnavailableError
+from foltr.identity import SigningKey
+from foltr.messages import ErasureNotice, Forget, ReceiptCode, Status
+from foltr.topics import ClientTopic
+
+OPERATOR, FEDERATOR, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
+INBOX, FORGET, STATUS = (
+    TOPICS.client("device-7", topic) for topic in (ClientTopic.INBOX, ClientTopic.FORGET, ClientTopic.STATUS)
+)
+RECEIPT = b"a signed receipt"
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _ask_again_fast(monkeypatch):
+    """Three seconds between two requests are too long for a test."""
+    monkeypatch.setattr("edge_client.forgetting._FORGET_AGAIN_S", 0.2)
+
+
+async def tell(federator, code, receipt=None, client_id="device-7", **more):
+    """Answer a request, or tell of the operator's."""
+    notice = ErasureNotice(federation="mail", client_id=client_id, code=code, receipt=receipt)
+    await federator.say(INBOX, notice, **more)
+
+
+async def forgotten(federator):
+    await tell(federator, ReceiptCode.FORGOTTEN, RECEIPT)
+
+
+async def retained(url):
+    """What the broker would show of this client to a newcomer, by topic."""
+    seen, done = {}, asyncio.Event()
+
+    def hear(message):
+        done.set() if message.topic == "end" else seen.update({message.topic: message.payload})
+
+    link = MqttLink(
+        BrokerAddress.parse(url),
+        client_id="newcomer",
+        subscriptions=[FORGET, STATUS, "end"],
+        on_message=hear,
+        persistent=False,
+    )
+    async with link, asyncio.timeout(WITHIN_S):
+        await link.wait_connected(WITHIN_S)
+        await link.publish("end", b"")
+        await done.wait()
+    return seen
+
+
+async def contributed(federator, client):
+    """The device has an update that counts, one on its way, and a click that waits."""
+    await federator.announce(1)
+    await client.next_round()
+    see(client, 1, 2)
+    await federator.receipt(await federator.update(), ReceiptCode.ACCEPTED)
+    await client.wait_settled(WITHIN_S)
+    await federator.announce(2, base=1)
+    await client.next_round(after=1)
+    see(client, 3, 4)
+    await federator.update()
+    see(client, 5)
+
+
+# --- asking ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_device_is_forgotten(mqtt_broker, path):
+    """It asks, goes on waiting while its updates are unlearned, and returns the receipt."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, path) as client:
+        await contributed(federator, client)
+        assert not client.forgotten
+        asking = asyncio.create_task(client.forget_me())
+        assert decode(await federator.next("forget"), Forget) == Forget(federation="mail", client_id="device-7")
+        await tell(federator, ReceiptCode.FORGETTING)
+        await until(lambda: client.forgotten)
+        assert not asking.done()
+        await forgotten(federator)
+        assert await asking == ForgetResult("forgotten", "a signed receipt")
+        assert await retained(mqtt_broker) == {}
+    assert await retained(mqtt_broker) == {}
+
+
+async def test_a_request_is_signed_and_waits_for_a_federator_that_is_away(mqtt_broker):
+    """The broker retains it; a device that has gone offline meanwhile says so."""
+    credentials = device_identity(
+        OPERATOR, FEDERATOR.public, "mail", "device-7", 1, BrokerAccess(broker_url=mqtt_broker)
+    )
+    async with EdgeClient(credentials=credentials, store=":memory:") as client:
+        await client.wait_connected(WITHIN_S)
+        assert await client.forget_me(timeout_s=0.1) == ForgetResult("sent")
+        assert not client.forgotten
+    left = await retained(mqtt_broker)
+    envelope = open_envelope(left[FORGET])
+    assert envelope.is_signed_by(credentials.key.public, FORGET)
+    assert envelope.read(Forget).client_id == "device-7"
+    assert not decode(left[STATUS], Status).online
+    async with Federator(mqtt_broker) as federator:
+        assert await federator.next("forget") == left[FORGET]
+
+
+async def test_a_request_is_repeated_until_it_is_answered(mqtt_broker):
+    """Either may be lost. Once the erasure is stored, the broker need not hold it any more."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.next("join")
+        asking = asyncio.create_task(client.forget_me())
+        for _ in range(3):
+            await federator.next("forget")
+        assert FORGET in await retained(mqtt_broker)
+        await tell(federator, ReceiptCode.FORGETTING)
+        await until(lambda: client.forgotten)
+        while not await federator.next("forget"):
+            pass  # cleared
+        await federator.next("forget")
+        assert FORGET not in await retained(mqtt_broker)
+        await forgotten(federator)
+        assert (await asking).receipt == "a signed receipt"
+
+
+async def test_what_is_known_is_returned_in_time(mqtt_broker):
+    """Unlearning may take longer than somebody waits; they may ask again, and again for the receipt."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.next("join")
+        await tell(federator, ReceiptCode.FORGETTING)
+        await until(lambda: client.forgotten)
+        assert await client.forget_me(timeout_s=0.1) == ForgetResult("forgetting")
+        asking = asyncio.create_task(client.forget_me())
+        await federator.next("forget")
+        await forgotten(federator)
+        assert await asking == await client.forget_me() == ForgetResult("forgotten", "a signed receipt")
+
+
+async def test_the_device_is_silent_from_the_request_on(mqtt_broker):
+    """No update follows it, whatever is clicked, and no join."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(1)
+        await client.next_round()
+        await federator.next("join")
+        await client.forget_me(timeout_s=0.01)
+        see(client, 1, 2)
+        await federator.nothing_on("updates")
+        await federator.nothing_on("join")
+
+
+async def test_asking_needs_the_broker(nowhere):
+    """The application is told that nothing was asked, and the device goes on."""
+    async with device(nowhere) as client:
+        with pytest.raises(UnavailableError):
+            await client.forget_me()
+        assert not client._participation.left
+
+
+async def test_a_broker_that_goes_while_the_device_waits(mosquitto_server):
+    """The request is sent again once it is back."""
+    async with device(mosquitto_server.url) as client:
+        async with Federator(mosquitto_server.url) as federator:
+            await federator.next("join")
+            asking = asyncio.create_task(client.forget_me())
+            await federator.next("forget")
+        mosquitto_server.kill()
+        await until(lambda: not client._link.connected)
+        mosquitto_server.start()
+        async with Federator(mosquitto_server.url) as federator:
+            await federator.next("forget")
+            await forgotten(federator)
+            assert (await asking).state == "forgotten"
+
+
+# --- refusals -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "next_step"),
+    [
+        (ReceiptCode.UNKNOWN_CLIENT, "delete its store"),
+        (ReceiptCode.BAD_SIGNATURE, "credentials of its newest enrolment"),
+        (ReceiptCode.MALFORMED, "foltr forget"),
+    ],
+)
+async def test_a_refusal_says_what_to_do(mqtt_broker, code, next_step):
+    """The broker does not go on holding the request, and the device is what it was."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(1)
+        await client.next_round()
+        asking = asyncio.create_task(client.forget_me())
+        await federator.next("forget")
+        await tell(federator, code)
+        with pytest.raises(FoltrError, match=rf"device-7.*{code}.*{next_step}"):
+            await asking
+        assert FORGET not in await retained(mqtt_broker)
+        assert not client.forgotten
+        see(client, 1, 2)
+        assert content(await federator.update()) == [1, 2]
+
+
+async def test_a_refusal_of_a_later_request_lets_the_device_go_on(mqtt_broker):
+    """The first was not answered in time, and kept it silent until then."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(1)
+        await client.next_round()
+        assert (await client.forget_me(timeout_s=0.01)).state == "sent"
+        asking = asyncio.create_task(client.forget_me())
+        for _ in range(2):
+            await federator.next("forget")
+        await tell(federator, ReceiptCode.BAD_SIGNATURE)
+        with pytest.raises(FoltrError, match="bad_signature"):
+            await asking
+        see(client, 1, 2)
+        assert content(await federator.update()) == [1, 2]
+
+
+async def test_a_refusal_of_another_ones_request_is_not_believed(mqtt_broker):
+    """A stranger's forgery is refused on the same topic: what answers the device's own counts, in whichever order."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.next("join")
+        asking = asyncio.create_task(client.forget_me())
+        await federator.next("forget")
+        await tell(federator, ReceiptCode.BAD_SIGNATURE)
+        await tell(federator, ReceiptCode.FORGETTING)
+        await tell(federator, ReceiptCode.BAD_SIGNATURE)
+        await forgotten(federator)
+        assert (await asking).state == "forgotten"
+
+
+async def test_notices_for_others_or_by_others_change_nothing(mqtt_broker):
+    """Nobody but the federator ends a client, each only its own, and with a receipt that is a text."""
+    credentials = device_identity(
+        OPERATOR, FEDERATOR.public, "mail", "device-7", 1, BrokerAccess(broker_url=mqtt_broker)
+    )
+    client = EdgeClient(credentials=credentials, store=":memory:")
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator, client:
+        await federator.next("join")
+        await tell(federator, ReceiptCode.FORGOTTEN, RECEIPT, key=STRANGER)
+        await tell(federator, ReceiptCode.FORGOTTEN, RECEIPT, client_id="device-8")
+        await tell(federator, ReceiptCode.FORGOTTEN, b"\xff")
+        federator._key = None
+        await tell(federator, ReceiptCode.FORGOTTEN, RECEIPT)
+        federator._key = FEDERATOR
+        await federator.announce(1, newest=model(3))
+        await client.next_round()  # the inbox was heard before
+        assert not client.forgotten
+
+
+# --- being forgotten ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "hears",
+    [
+        lambda federator, _: tell(federator, ReceiptCode.FORGETTING),
+        lambda federator, _: tell(federator, ReceiptCode.FORGOTTEN, RECEIPT),
+        lambda federator, update: federator.receipt(update, ReceiptCode.FORGOTTEN),
+        lambda federator, _: federator.membership("device-7", ReceiptCode.FORGOTTEN),
+    ],
+    ids=["forgetting", "forgotten", "receipt of an update", "receipt of a join"],
+)
+async def test_the_device_deletes_what_it_kept(mqtt_broker, path, hears):
+    """However it hears of it, also unasked: everything on disk and in memory goes; it says so once."""
+    with capture_logs() as logs:
+        async with Federator(mqtt_broker) as federator, device(mqtt_broker, path, guard=0.5) as client:
+            await federator.announce(1)
+            await client.next_round()
+            see(client, *range(8))
+            update = await federator.update()
+            assert (client.n_held_back, client.n_waiting) == (4, 2)
+            await hears(federator, update)
+            await until(lambda: client.forgotten)
+            assert (client.n_waiting, client.n_held_back, client.model_version) == (0, 0, None)
+            assert client._store.pending_update() is None
+            assert client._store.model() is None
+            assert client._store.rows("SELECT count(*) FROM held_back") == [(0,)]
+            with pytest.raises(UnavailableError, match="forgotten: the name is not used again"):
+                await client.next_round()
+            assert await client.wait_settled(WITHIN_S)
+            await tell(federator, ReceiptCode.FORGOTTEN, RECEIPT)
+            await until(client._forgetting._done.is_set)
+        data = b"".join(file.read_bytes() for file in path.parent.iterdir())
+        assert b"device-7" not in data
+        assert np.eye(1, N_FEATURES, 3, dtype="<f4").tobytes() not in data
+    assert [line["log_level"] for line in logs if line["event"] == "forgotten"] == ["warning"]
+    assert await retained(mqtt_broker) == {}
+
+
+async def test_ranking_and_recording_go_on_and_leave_nothing(mqtt_broker, path):
+    """The application need not know: documents come in the order they were given, and no click is stored."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, path) as client:
+        await contributed(federator, client)
+        before = client.rank(np.eye(5, N_FEATURES))
+        await forgotten(federator)
+        await until(lambda: client.forgotten)
+        serp = client.rank(np.eye(5, N_FEATURES), k=3)
+        assert serp.ranking.tolist() == [0, 1, 2]
+        assert serp.model_version is None
+        for shown in (serp, before):
+            client.record_clicks(shown, [1])
+        with pytest.raises(DataError, match="position 3"):
+            client.record_clicks(serp, [3])
+        await federator.announce(3, base=2)
+        await federator.nothing_on("updates")
+        assert (client.n_waiting, client.model_version, client._store.model()) == (0, None, None)
+
+
+async def test_a_client_constructed_later_knows_it(mqtt_broker, path):
+    """It says so once, contributes and joins no more, keeps nothing, and may ask for its receipt again."""
+    async with Federator(mqtt_broker) as federator:
+        async with device(mqtt_broker, path) as client:
+            await contributed(federator, client)
+            await forgotten(federator)
+            await until(lambda: client.forgotten)
+        with capture_logs() as logs:
+            client = device(mqtt_broker, path)
+        assert [line["event"] for line in logs] == ["forgotten"]
+        await federator.next("join")
+        async with client:
+            assert client.forgotten
+            see(client, 1, 2)
+            await federator.announce(3, base=2)
+            await federator.nothing_on("join")
+            await federator.nothing_on("updates")
+            assert (client.n_waiting, client.model_version, client._store.newest_session()) == (0, None, 0)
+            asking = asyncio.create_task(client.forget_me())
+            while not await federator.next("forget"):
+                pass  # what the run before has cleared
+            await forgotten(federator)
+            assert await asking == ForgetResult("forgotten", "a signed receipt")
+        assert await retained(mqtt_broker) == {}
+
+
+WAITING = """
+import asyncio, sys
+from edge_client.client import EdgeClient
+
+async def main():
+    async with EdgeClient(sys.argv[1], federation="mail", client_id="device-7", store=sys.argv[2]):
+        await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_forgotten_device_that_is_killed_leaves_no_status(mqtt_broker, path):
+    """The last will of its later connections clears the status instead of setting one."""
+    async with Federator(mqtt_broker) as federator:
+        async with device(mqtt_broker, path) as client:
+            await federator.next("join")
+            await forgotten(federator)
+            await until(lambda: client.forgotten)
+        while await federator.next("status"):
+            pass  # the device has said hello, and then cleared it
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", WAITING, mqtt_broker, str(path), cwd=REPOSITORY, stdout=subprocess.DEVNULL
+        )
+        assert await federator.next("status") == b""  # whatever the run before may have left
+        process.kill()
+        await process.wait()
+        assert await federator.next("status") == b""  # the last will
+    assert await retained(mqtt_broker) == {}
+
+
+async def test_a_full_disk_is_no_reason_to_remember(mqtt_broker, path, monkeypatch):
+    """What could not be deleted at once is deleted later; meanwhile nothing is used or stored."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, path) as client:
+        await contributed(federator, client)
+        with monkeypatch.context() as full_disk:
+
+            def fail():
+                raise DataError("device store: database or disk is full")
+
+            full_disk.setattr(client._store, "forget", fail)
+            await forgotten(federator)
+            await until(lambda: client.forgotten)
+            client.record_clicks(client.rank(np.eye(3, N_FEATURES)), [1])
+            assert client.n_waiting == 1
+        await forgotten(federator)
+        await until(lambda: client._store.forgotten)
+        assert client.n_waiting == 0

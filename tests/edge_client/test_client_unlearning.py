@@ -1,0 +1,142 @@
+"""A device in unlearning rounds over a real broker: it answers each of them, and its own rounds go on."""
+
+import pytest
+from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, see
+
+from edge_client.client import EdgeClient
+from foltr.codec import decode, open_envelope
+from foltr.credentials import BrokerAccess, device_identity
+from foltr.errors import SettingsError
+from foltr.identity import SigningKey
+from foltr.messages import (
+    LinearRankerSpec,
+    PdgdTraining,
+    ReceiptCode,
+    UnlearningRound,
+    UnlearningUpdate,
+    pack_vector,
+)
+from foltr.topics import ClientTopic
+
+OPERATOR, FEDERATOR, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
+UNLEARNING = TOPICS.client("device-7", ClientTopic.UNLEARNING)
+
+
+async def announce(federator, *, job=1, step=0, is_open=True, n_local=2, federation="mail", **more):
+    """Announce a step of a job; its model is all zeros."""
+    step = UnlearningRound(
+        federation=federation,
+        job=job,
+        step=step,
+        open=is_open,
+        ranker=LinearRankerSpec(n_features=N_FEATURES),
+        weights=pack_vector([0.0] * N_FEATURES),
+        n_local=n_local,
+        closes_at=1.0,
+        training=PdgdTraining(),
+    )
+    await federator.say(TOPICS.unlearning_round, step, retain=True, **more)
+
+
+async def answer(federator):
+    return decode(await federator.next("unlearning"), UnlearningUpdate)
+
+
+async def contribute(federator, client, number, *interactions):
+    """A round whose update counts."""
+    await federator.announce(number, base=number - 1, min_interactions=len(interactions))
+    await client.next_round(after=number - 1)
+    see(client, *interactions)
+    await federator.receipt(await federator.update(), ReceiptCode.ACCEPTED)
+    assert await client.wait_settled(WITHIN_S)
+
+
+async def test_a_step_is_answered_while_rounds_go_on(mqtt_broker):
+    """From what has counted, not from what waits; the update of the open round is what it would have been."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await contribute(federator, client, 1, 1, 2, 3)
+        await federator.announce(2, base=1)
+        await client.next_round(after=1)
+        see(client, 8)
+        await announce(federator, n_local=5)
+        answered = await answer(federator)
+        assert (answered.job, answered.step) == (1, 0)
+        assert content(answered) == [1, 2, 3]
+        see(client, 9)
+        assert content(await federator.update()) == [8, 9]
+
+
+async def test_each_step_is_answered_and_again_if_it_is_announced_again(mqtt_broker):
+    """The same body; the next step has another."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await contribute(federator, client, 1, *range(10))
+        bodies = []
+        for step in (0, 0, 1, 2):
+            await announce(federator, step=step)
+            answered = await answer(federator)
+            assert (answered.step, answered.n_interactions) == (step, 2)
+            bodies.append(answered.body)
+        assert bodies[0] == bodies[1]
+        assert len({body.values for body in bodies}) == 3
+        await announce(federator, step=3, is_open=False)
+        await federator.nothing_on("unlearning")
+
+
+async def test_a_device_that_comes_back_answers_the_step_that_is_open(mqtt_broker, path):
+    """The announcement is retained; what was kept is on disk, and drawn as before."""
+    async with Federator(mqtt_broker) as federator:
+        async with device(mqtt_broker, path) as client:
+            await contribute(federator, client, 1, *range(10))
+            await announce(federator)
+            before = await answer(federator)
+        async with device(mqtt_broker, path):
+            assert await answer(federator) == before
+
+
+async def test_without_kept_interactions_nothing_is_answered(mqtt_broker):
+    """Switched off, or nothing has counted yet."""
+    async with Federator(mqtt_broker) as federator:
+        async with device(mqtt_broker, keep_interactions=0) as client:
+            await contribute(federator, client, 1, 1, 2)
+            await announce(federator)
+            await federator.nothing_on("unlearning")
+        async with device(mqtt_broker) as client:
+            await federator.announce(2, base=1)
+            await client.next_round()
+            see(client, 1)
+            await federator.nothing_on("unlearning")
+
+
+async def test_a_device_that_left_answers_nothing(mqtt_broker):
+    """It is not of the federation any more."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await contribute(federator, client, 1, 1, 2)
+        await client.leave()
+        await announce(federator)
+        await federator.nothing_on("unlearning")
+
+
+async def test_only_its_own_federator_is_answered_and_signed(mqtt_broker):
+    """Not a forgery, nor another federation's step, nor one older than was seen; the answer is signed."""
+    credentials = device_identity(
+        OPERATOR, FEDERATOR.public, "mail", "device-7", 1, BrokerAccess(broker_url=mqtt_broker)
+    )
+    client = EdgeClient(credentials=credentials, store=":memory:", seed=1)
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator, client:
+        await contribute(federator, client, 1, 1, 2)
+        await announce(federator, key=STRANGER)
+        await announce(federator, federation="photos")
+        await federator.nothing_on("unlearning")
+        await announce(federator, step=5, nonce=50)
+        envelope = open_envelope(await federator.next("unlearning"))
+        assert envelope.is_signed_by(credentials.key.public, UNLEARNING)
+        assert envelope.read(UnlearningUpdate).step == 5
+        await announce(federator, step=4, nonce=40)
+        await federator.nothing_on("unlearning")
+
+
+def test_a_negative_number_to_keep_is_refused(nowhere, path):
+    """Before anything is opened."""
+    with pytest.raises(SettingsError, match="keep_interactions: -1"):
+        device(nowhere, path, keep_interactions=-1)
+    assert not path.exists()

@@ -1,0 +1,419 @@
+"""A client is forgotten: what is erased, who is told what, and how the model is made without it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from broker.link import InboundMessage
+from federator.round import RoundPolicy
+from federator.unlearning import UnlearningPolicy
+from foltr.erasure.receipt import verify_receipt
+from foltr.identity import SigningKey
+from foltr.messages import (
+    DenseDelta,
+    ErasureNotice,
+    Forget,
+    Join,
+    Leave,
+    ReceiptCode,
+    UnlearningRound,
+    UnlearningUpdate,
+    pack_vector,
+    unpack_vector,
+)
+from foltr.topics import ClientTopic
+from storage.erasure import find_erasure
+from storage.models import get_model, latest_model, list_models
+from storage.queries import get_round, list_contributions, list_events, list_rounds
+
+N_FEATURES = 4
+THREE = RoundPolicy(3, 3, 0.0, 60.0)
+NAMES = ("alice", "bob", "carol")
+KEY = SigningKey(b"federator" + bytes(23))
+EAGER = UnlearningPolicy("fed_eraser", interval=1, delay_s=0.0, step_s=10.0, patience_s=30.0)
+ROUND = "foltr/v1/mail/unlearning/round"
+
+
+@pytest.fixture
+async def joined(serve, unsigned):
+    """Starts an actor and has three devices join."""
+
+    async def start(policy=THREE, **plan):
+        served = await serve(policy, n_features=N_FEATURES, key=KEY, **({"unlearning": EAGER} | plan))
+        devices = [unsigned(name) for name in NAMES]
+        await served.join(devices)
+        return served, devices
+
+    return start
+
+
+def delta(values):
+    return DenseDelta(dim=N_FEATURES, values=pack_vector(values))
+
+
+async def play(served, devices, number, base, values):
+    """A round in which each device sends one of the rows."""
+    for device, row in zip(devices, values, strict=True):
+        served.update(device, number, base, body=delta(row))
+    await served.turn()
+    served.receipts.sent.clear()
+
+
+def ask(served, device):
+    served.receive(device, ClientTopic.FORGET, Forget(federation="mail", client_id=device.client_id))
+
+
+def notices(served):
+    return [one for one in served.receipts.sent if isinstance(one, ErasureNotice)]
+
+
+def step_of(served) -> UnlearningRound:
+    step = served.retained.topics[ROUND]
+    assert isinstance(step, UnlearningRound)
+    return step
+
+
+def answer(served, device, step, values, n_interactions=1):
+    update = UnlearningUpdate(
+        federation="mail",
+        client_id=device.client_id,
+        job=step.job,
+        step=step.step,
+        n_interactions=n_interactions,
+        body=delta(values),
+    )
+    served.receive(device, ClientTopic.UNLEARNING, update)
+
+
+def contents(folder: Path) -> list[bytes]:
+    return [file.read_bytes() for file in folder.glob("foltr.sqlite*")]
+
+
+ROWS = np.array([[3.0, 0, 0, 0], [0, 4.0, 0, 0], [0, 0, -50.0, 0]])
+
+
+async def test_who_never_contributed_is_forgotten_at_once(joined):
+    """With a receipt of zero rounds that anybody can check, and nothing of its name left."""
+    served, devices = await joined()
+    ask(served, devices[2])
+    await served.turn()
+    (notice,) = notices(served)
+    assert notice.code is ReceiptCode.FORGOTTEN
+    receipt = verify_receipt(notice.receipt.decode(), KEY.public)
+    assert (receipt.strategy, receipt.n_rounds, receipt.n_updates) == ("none", 0, 0)
+    assert receipt.requested_by == "device"
+    assert not [event for event in await list_events(served.db, "mail") if event.client_id == "carol"]
+    assert served.retained.topics["foltr/v1/mail/clients/carol/status"] is None
+    assert served.retained.topics["foltr/v1/mail/clients/carol/forget"] is None
+
+
+async def test_a_name_that_was_forgotten_is_not_used_again(joined):
+    """Not by a join nor by an update; and whoever asks again gets the same receipt."""
+    served, devices = await joined()
+    ask(served, devices[2])
+    await served.turn()
+    first = notices(served)[0].receipt
+    served.receipts.sent.clear()
+    served.receive(devices[2], ClientTopic.JOIN, Join(federation="mail", client_id="carol", sdk_version="1"))
+    served.update(devices[2], 1, 0, body=delta(ROWS[2]))
+    ask(served, devices[2])
+    await served.turn()
+    assert [one.code for one in served.receipts.sent] == ["forgotten"] * 3
+    assert notices(served)[0].receipt == first
+
+
+async def test_its_update_in_the_open_round_counts_no_more(joined):
+    """The round goes on with the others, and nothing of it is unlearned, for no model has it."""
+    served, devices = await joined()
+    served.update(devices[2], 1, 0, body=delta(ROWS[2]))
+    await served.turn()
+    ask(served, devices[2])
+    served.update(devices[0], 1, 0, body=delta(ROWS[0]))
+    await served.turn()
+    assert notices(served)[0].code is ReceiptCode.FORGOTTEN
+    lines = await list_contributions(served.db, "mail", round_number=1)
+    assert [line.client_id for line in lines] == ["alice"]
+
+
+async def test_what_it_taught_is_unlearned_by_calibrated_steps(joined):
+    """New directions, old lengths: the model is what the others would have made; the old ones lose their weights."""
+    served, devices = await joined()
+    await play(served, devices, 1, 0, ROWS)
+    await play(served, devices, 2, 1, 2 * ROWS)
+    assert (await latest_model(served.db, "mail")).version == 2
+    ask(served, devices[2])
+    await served.turn()
+    assert [one.code for one in notices(served)] == ["forgetting"]
+    for number in (1, 2):
+        step = step_of(served)
+        assert (step.step, step.n_local) == (number, 3)
+        answer(served, devices[0], step, [0.5, 0, 0, 0])
+        answer(served, devices[1], step, [0, 0, 0, 7.0])
+        served.receipts.sent.clear()
+        await served.turn()
+        await served.turn()
+    (notice,) = notices(served)
+    assert notice.code is ReceiptCode.FORGOTTEN
+    newest = await latest_model(served.db, "mail")
+    assert newest.version == 3
+    # Steps of 3 and 4, then of 6 and 8, each halved by the mean of two.
+    assert unpack_vector(newest.weights).tolist() == [4.5, 0.0, 0.0, 6.0]
+    assert [row.weights for row in await list_models(served.db, "mail")][1:3] == [b"", b""]
+    receipt = verify_receipt(notice.receipt.decode(), KEY.public)
+    assert (receipt.strategy, receipt.rounds_replayed, receipt.coverage) == ("fed_eraser", 2, 1.0)
+    assert (receipt.model_before, receipt.model_after, receipt.models_withdrawn) == (2, 3, 2)
+    assert (receipt.n_rounds, receipt.n_updates, receipt.key_destroyed) == (2, 2, True)
+    assert served.retained.topics[ROUND] is None
+
+
+async def test_the_swap_is_between_two_rounds(joined):
+    """What was accepted counts in its round first; who trained on the old model trains again, and learning goes on."""
+    served, devices = await joined(RoundPolicy(2, 3, 50.0, 60.0))
+    await play(served, devices, 1, 0, ROWS)
+    served.update(devices[0], 2, 1, body=delta(ROWS[0]))
+    ask(served, devices[2])
+    await served.turn()
+    step = step_of(served)
+    for device in devices[:2]:
+        answer(served, device, step, [1.0, 0, 0, 0])
+    await served.turn()
+    await served.turn()
+    assert (await latest_model(served.db, "mail")).version == 1
+    served.update(devices[1], 2, 1, body=delta(ROWS[1]))
+    await served.turn()
+    served.clock.at += 51.0
+    await served.turn()
+    assert (await get_round(served.db, "mail", 2)).state == "completed"
+    row = await get_round(served.db, "mail", 3)
+    assert (row.state, row.reason, row.n_updates) == ("abandoned", "unlearned", 0)
+    assert (await latest_model(served.db, "mail")).version == 3
+    served.receipts.sent.clear()
+    served.update(devices[0], 3, 2, body=delta(ROWS[0]))
+    served.update(devices[1], 4, 3, body=delta(ROWS[1]))
+    await served.turn()
+    assert [one.code for one in served.receipts.sent] == ["late", "accepted"]
+
+
+async def test_several_share_one_job(joined):
+    """Those who ask before it begins; each has a receipt of its own."""
+    policy = UnlearningPolicy(delay_s=5.0)
+    served, devices = await joined(unlearning=policy)
+    await play(served, devices, 1, 0, ROWS)
+    ask(served, devices[1])
+    await served.turn()
+    served.clock.at += 2.0
+    ask(served, devices[2])
+    await served.turn()
+    assert ROUND not in served.retained.topics
+    served.clock.at += 4.0
+    await served.turn()
+    served.receipts.sent.clear()
+    answer(served, devices[0], step_of(served), [0, 1.0, 0, 0])
+    await served.turn()
+    await served.turn()
+    assert {one.client_id for one in notices(served)} <= {"bob", "carol"}
+    pseudonym = served.actor._engine.members.pseudonym
+    jobs = {(await find_erasure(served.db, "mail", pseudonym(name))).job for name in NAMES[1:]}
+    assert jobs == {1}
+    assert unpack_vector((await latest_model(served.db, "mail")).weights).tolist() == [0.0, 3.0, 0.0, 0.0]
+
+
+async def test_who_asks_during_a_job_waits_for_the_next(joined):
+    """The first model has learned from it, so it does not stay."""
+    served, devices = await joined()
+    await play(served, devices, 1, 0, ROWS)
+    ask(served, devices[2])
+    await served.turn()
+    answer(served, devices[1], step_of(served), [0, 0, 0, 1.0])
+    ask(served, devices[1])
+    served.clock.at += 11.0
+    await served.turn()
+    await served.turn()
+    await served.turn()
+    step = step_of(served)
+    assert step.job == 2
+    answer(served, devices[0], step, [1.0, 0, 0, 0])
+    await served.turn()
+    await served.turn()
+    assert unpack_vector((await latest_model(served.db, "mail")).weights).tolist() == [3.0, 0.0, 0.0, 0.0]
+    assert (await get_model(served.db, "mail", 2)).weights == b""
+
+
+async def test_who_does_not_answer_is_not_waited_for_twice(joined):
+    """A step ends with those who did; its coverage is in the receipt; below the least the job begins as retrain."""
+    served, devices = await joined(unlearning=UnlearningPolicy(delay_s=0.0, step_s=10.0, min_coverage=0.4))
+    await play(served, devices, 1, 0, ROWS)
+    await play(served, devices, 2, 1, ROWS)
+    ask(served, devices[2])
+    await served.turn()
+    answer(served, devices[0], step_of(served), [1.0, 0, 0, 0])
+    await served.turn()
+    assert step_of(served).step == 1
+    served.clock.at += 10.0
+    await served.turn()
+    assert step_of(served).step == 2
+    answer(served, devices[0], step_of(served), [1.0, 0, 0, 0])
+    served.receipts.sent.clear()
+    await served.turn()
+    await served.turn()
+    receipt = verify_receipt(notices(served)[0].receipt.decode(), KEY.public)
+    assert receipt.coverage == 0.5
+
+
+async def test_low_coverage_falls_back_to_retraining(joined):
+    """It begins again from the first model, without old lengths, and the receipt says so."""
+    served, devices = await joined(unlearning=UnlearningPolicy(delay_s=0.0, step_s=10.0, min_coverage=0.9))
+    await play(served, devices, 1, 0, ROWS)
+    ask(served, devices[2])
+    await served.turn()
+    for n_local in (3, 5):
+        step = step_of(served)
+        assert step.n_local == n_local
+        answer(served, devices[0], step, [1.0, 0, 0, 0])
+        served.clock.at += 11.0
+        served.receipts.sent.clear()
+        await served.turn()
+        await served.turn()
+    receipt = verify_receipt(notices(served)[0].receipt.decode(), KEY.public)
+    assert receipt.strategy == "retrain"
+    assert unpack_vector((await latest_model(served.db, "mail")).weights).tolist() == [1.0, 0.0, 0.0, 0.0]
+
+
+async def test_a_job_without_devices_pauses_and_goes_on_when_one_is_back(joined):
+    """With a deadline, a reason, and no step lost."""
+    served, devices = await joined()
+    await play(served, devices, 1, 0, ROWS)
+    ask(served, devices[2])
+    await served.turn()
+    for _ in range(4):
+        served.clock.at += 11.0
+        await served.turn()
+    kinds = [event.kind for event in await list_events(served.db, "mail")]
+    assert kinds.count("unlearning_step_missed") == 2
+    assert kinds.count("unlearning_paused") == 1
+    assert served.retained.topics["foltr/v1/mail/unlearning/1"].state == "paused"
+    served.receive(
+        devices[0],
+        ClientTopic.LEAVE,
+        Leave(federation="mail", client_id="alice"),
+    )
+    await served.turn()
+    served.receive(devices[0], ClientTopic.JOIN, Join(federation="mail", client_id="alice", sdk_version="1"))
+    await served.turn()
+    answer(served, devices[0], step_of(served), [1.0, 0, 0, 0])
+    served.clock.at += 11.0
+    await served.turn()
+    await served.turn()
+    assert unpack_vector((await latest_model(served.db, "mail")).weights).tolist() == [3.0, 0.0, 0.0, 0.0]
+
+
+async def test_the_last_client_leaves_the_first_model(joined):
+    """There is nobody to learn from: what is left is where the federation began."""
+    served, devices = await joined()
+    await play(served, devices, 1, 0, ROWS)
+    for device in devices:
+        ask(served, device)
+    await served.turn()
+    await served.turn()
+    assert {one.code for one in notices(served)} == {"forgetting", "forgotten"}
+    assert not unpack_vector((await latest_model(served.db, "mail")).weights).any()
+
+
+async def test_rollback_begins_before_the_client_came(joined):
+    """What the others had made until then stays as it is."""
+    policy = UnlearningPolicy("rollback", interval=1, delay_s=0.0, step_s=10.0)
+    served, devices = await joined(RoundPolicy(2, 3, 1e-3, 60.0), unlearning=policy)
+    for device, row in zip(devices[:2], ROWS, strict=False):
+        served.update(device, 1, 0, body=delta(row))
+    await served.turn()
+    served.clock.at += 1.0
+    await served.turn()
+    before = await latest_model(served.db, "mail")
+    assert before.version == 1
+    await play(served, devices, 2, 1, ROWS)
+    ask(served, devices[2])
+    await served.turn()
+    step = step_of(served)
+    assert step.weights == before.weights
+    for device in devices[:2]:
+        answer(served, device, step, [1.0, 0, 0, 0])
+    served.receipts.sent.clear()
+    await served.turn()
+    await served.turn()
+    receipt = verify_receipt(notices(served)[0].receipt.decode(), KEY.public)
+    assert (receipt.strategy, receipt.rounds_replayed, receipt.models_withdrawn) == ("rollback", 1, 1)
+    assert (await get_model(served.db, "mail", 1)).weights == before.weights
+
+
+async def test_a_forged_request_is_refused(serve, operator):
+    """Another client's signature, or none, erases nobody; an unknown client is told so."""
+    served = await serve(THREE, n_features=N_FEATURES, enrolment_key=operator.key.public, key=KEY)
+    devices = [operator.enrol(name) for name in NAMES]
+    await served.join(devices)
+    ask(served, devices[0].but(key=devices[1].key))
+    ask(served, devices[0].but(key=None))
+    ask(served, operator.enrol("stranger"))
+    await served.turn()
+    assert sorted(one.code for one in notices(served)) == ["bad_signature", "bad_signature", "unknown_client"]
+    assert served.actor._engine.members.joined("alice")
+
+
+async def test_the_operator_may_ask_and_again(serve, operator):
+    """The order is valid whenever it arrives, also older than others, and for those who are revoked."""
+    served = await serve(THREE, n_features=N_FEATURES, enrolment_key=operator.key.public, key=KEY)
+    await served.join([operator.enrol(name) for name in NAMES])
+    for payload in (
+        operator.quarantines("bob", nonce=9).payload,
+        operator.forgets("alice", nonce=3).payload,
+        operator.forgets("alice", nonce=3).payload,
+        operator.forgets("zoe", nonce=4).payload,
+    ):
+        served.actor.receive(InboundMessage("foltr/v1/mail/operator", payload, retained=False))
+    await served.turn()
+    assert [one.code for one in notices(served)] == ["unknown_client", "forgotten", "forgotten"]
+    receipt = verify_receipt(notices(served)[1].receipt.decode(), KEY.public)
+    assert receipt.requested_by == "operator"
+
+
+async def test_no_bytes_of_it_are_left(joined, tmp_path: Path):
+    """Neither its name nor its update is in the database's files, and its key is gone."""
+    served, devices = await joined()
+    await play(served, devices, 1, 0, ROWS)
+    ask(served, devices[2])
+    await served.turn()
+    for device in devices[:2]:
+        answer(served, device, step_of(served), [1.0, 0, 0, 0])
+    await served.turn()
+    await served.turn()
+    assert await served.db.purge()
+    for content in contents(tmp_path):
+        assert b"carol" not in content
+        assert pack_vector(ROWS[2]) not in content
+    assert served.db.keys.find("mail", "carol") is None
+    assert served.db.keys.find("mail", "alice") is not None
+    assert len(await list_rounds(served.db, "mail")) == 3
+
+
+async def test_a_job_ends_however_fast_live_rounds_are(joined):
+    """With five live rounds for each step it catches up all the same, going through fewer and fewer of them."""
+    served, devices = await joined(RoundPolicy(2, 2, 0.0, 60.0), unlearning=EAGER)
+    await play(served, devices[1:], 1, 0, ROWS[1:])
+    ask(served, devices[2])
+    await served.turn()
+    number, n_steps = 1, 0
+    for _ in range(40):
+        if served.retained.topics[ROUND] is None:
+            break
+        answer(served, devices[1], step_of(served), [1.0, 0, 0, 0])
+        n_steps += 1
+        await served.turn()
+        for _ in range(5):
+            row = (await list_rounds(served.db, "mail"))[-1]
+            number = row.round
+            for device in devices[:2]:
+                served.update(device, number, row.base_version, body=delta([0.1, 0.1, 0, 0]))
+            await served.turn()
+    assert served.retained.topics[ROUND] is None
+    assert n_steps < 12
+    assert number > 2 * n_steps

@@ -1,0 +1,152 @@
+"""The federator lets go of old updates: how many stay, a few at a time, and never under the feet of a job."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from federator import retention
+from federator.plan import FederationPlan
+from federator.round import RoundPolicy
+from federator.unlearning import UnlearningPolicy
+from foltr.errors import SettingsError
+from foltr.messages import DenseDelta, Forget, UnlearningUpdate, pack_vector
+from foltr.topics import ClientTopic
+from storage.models import latest_model
+from storage.queries import list_contributions
+
+TWO = RoundPolicy(2, 2, 0.0, 60.0)
+EVERY_FOURTH = UnlearningPolicy(interval=4, delay_s=0.0)
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch):
+    """After every second round, two updates at a time."""
+    monkeypatch.setattr(retention, "_ROUNDS_BETWEEN", 2)
+    monkeypatch.setattr(retention, "_UPDATES_AT_ONCE", 2)
+
+
+@pytest.fixture
+async def thinning(serve, unsigned):
+    """Starts an actor with two devices, which keeps the newest three rounds whole."""
+
+    async def start(**plan):
+        served = await serve(TWO, **({"history_rounds": 3, "unlearning": EVERY_FOURTH} | plan))
+        devices = [unsigned("alice"), unsigned("bob")]
+        await served.join(devices)
+        return served, devices
+
+    return start
+
+
+async def play(served, devices, first, last):
+    for number in range(first, last + 1):
+        for device in devices:
+            served.update(device, number, number - 1)
+        await served.turn()
+
+
+async def settle(served, turns=20):
+    """Time passes without messages."""
+    for _ in range(turns):
+        served.clock.at += 0.1
+        await served.turn()
+
+
+async def whole_rounds(served, n_updates=2):
+    """The rounds all of whose updates are there."""
+    lines = await list_contributions(served.db, "mail")
+    gone = {line.round for line in lines if line.body == "deleted"}
+    counts = Counter(line.round for line in lines)
+    assert set(counts.values()) == {n_updates}
+    return [number for number in sorted(counts) if number not in gone]
+
+
+async def test_old_rounds_keep_every_interval_th(thinning):
+    """Of rounds 1 to 12 the newest three and the odd one are whole; what is said of the others stays."""
+    served, devices = await thinning()
+    await play(served, devices, 1, 12)
+    await settle(served)
+    assert await whole_rounds(served) == [1, 5, 9, 10, 11, 12]
+    await play(served, devices, 13, 13)
+    await settle(served)
+    assert await whole_rounds(served) == [1, 5, 9, 10, 11, 12, 13]  # it looks after two rounds
+    await play(served, devices, 14, 14)
+    await settle(served)
+    assert await whole_rounds(served) == [1, 5, 9, 12, 13, 14]
+
+
+async def test_without_a_horizon_all_stays(thinning):
+    """As ever."""
+    served, devices = await thinning(history_rounds=None)
+    await play(served, devices, 1, 9)
+    await settle(served)
+    assert await whole_rounds(served) == list(range(1, 10))
+    assert served.actor._thinner.wake_at() == float("inf")
+
+
+async def test_a_federator_that_is_given_a_horizon_begins_with_the_first_round(thinning, serve):
+    """Also where the last one was killed in the middle; two updates a turn, with pauses in between."""
+    served, devices = await thinning(history_rounds=None)
+    await play(served, devices, 1, 9)
+    again = await serve(TWO, history_rounds=3, unlearning=EVERY_FOURTH)
+    await again.turn()
+    assert len(await whole_rounds(again)) == 8
+    await again.turn()
+    assert len(await whole_rounds(again)) == 8
+    third = await serve(TWO, history_rounds=3, unlearning=EVERY_FOURTH)
+    await settle(third)
+    assert await whole_rounds(third) == [1, 5, 7, 8, 9]
+    assert third.actor._thinner.wake_at() == float("inf")
+
+
+async def test_it_wakes_by_itself(thinning):
+    """No message has to come for it."""
+    served, devices = await thinning(history_rounds=None)
+    await play(served, devices, 1, 9)
+    served.actor._plan = served.actor._thinner._plan = FederationPlan(
+        "mail", 1, TWO, history_rounds=3, unlearning=EVERY_FOURTH
+    )
+    served.actor._thinner.start(served.actor.epoch)
+    served.actor._thinner._next_at = 0.0
+    running = asyncio.create_task(served.actor.run())
+    for _ in range(200):
+        served.clock.at += 0.06
+        await asyncio.sleep(0.01)
+        if await whole_rounds(served) == [1, 5, 7, 8, 9]:
+            break
+    served.actor.stop()
+    await running
+    assert await whole_rounds(served) == [1, 5, 7, 8, 9]
+
+
+async def test_while_a_job_runs_nothing_goes(thinning, serve):
+    """It goes through what is stored; once its model is in service the rest is let go."""
+    served, devices = await thinning(history_rounds=None)
+    await play(served, devices, 1, 9)
+    served.receive(devices[1], ClientTopic.FORGET, Forget(federation="mail", client_id="bob"))
+    await served.turn()
+    again = await serve(TWO, history_rounds=3, unlearning=EVERY_FOURTH)
+    await settle(again)
+    assert await whole_rounds(again, n_updates=1) == list(range(1, 10))
+    assert again.actor._thinner.wake_at() == 0.0
+    while (step := again.retained.topics["foltr/v1/mail/unlearning/round"]) is not None:
+        answer = UnlearningUpdate(
+            federation="mail",
+            client_id="alice",
+            job=step.job,
+            step=step.step,
+            n_interactions=1,
+            body=DenseDelta(dim=1, values=pack_vector([1.0])),
+        )
+        again.receive(devices[0], ClientTopic.UNLEARNING, answer)
+        await again.turn()
+    assert (await latest_model(again.db, "mail")).unlearning_job == 1
+    await settle(again)
+    assert await whole_rounds(again, n_updates=1) == [1, 5, 8, 9]
+
+
+def test_a_horizon_is_a_round_at_least():
+    """Zero is refused with the name of the setting."""
+    with pytest.raises(SettingsError, match="history_rounds: 0 is below 1"):
+        FederationPlan("mail", 1, TWO, history_rounds=0)

@@ -1,0 +1,104 @@
+"""docs/erasure.md does what it says: its commands, run as they stand there, and its fields are a receipt's."""
+
+import asyncio
+import json
+import re
+import shlex
+import subprocess
+import sys
+from typing import Literal, get_args, get_origin
+
+import pytest
+from cli.commands import FOLTR, PROJECT, environment
+from cli.test_readme import blocks
+from cli.test_receipts import make_log, write_credentials
+from receipts import KEY, RECEIPT
+
+from foltr.erasure.receipt import MAX_RECEIPT_BYTES, ErasureReceipt, sign_receipt
+from foltr.identity import key_to_text
+
+DOCUMENT = "docs/erasure.md"
+TEXT = (PROJECT / DOCUMENT).read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def desk(tmp_path):
+    """An officer's folder: a receipt, the key, an operator's and a device's file, and the database to look into."""
+    hashes = asyncio.run(make_log(tmp_path, 3))
+    receipt = RECEIPT.model_copy(update={"audit_seq": 2, "audit_hash": hashes[1]})
+    (tmp_path / "receipt.jws").write_text(sign_receipt(receipt, KEY))
+    (tmp_path / "federator.pub").write_text(key_to_text(KEY.public))
+    (tmp_path / "foltr-operator").mkdir()
+    write_credentials(tmp_path / "foltr-operator/operator.json", "operator")
+    write_credentials(tmp_path / "device-7.json", "device")
+    program = tmp_path / "bin/foltr"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(FOLTR)} "$@"\n')
+    program.chmod(0o755)
+    return tmp_path
+
+
+def test_the_commands_of_the_document_run(desk):
+    """In order, in a shell, pipes and all; the key that an operator hands out is the one that verifies."""
+    variables = environment()
+    variables["PATH"] = f"{desk / 'bin'}:{variables['PATH']}"
+    outputs = []
+    for block in blocks(DOCUMENT, "sh"):
+        done = subprocess.run(
+            ["bash", "-euc", block],
+            cwd=desk,
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+        outputs.append(done.stdout)
+    plain, as_json, of_a_device, log = outputs
+    assert RECEIPT.pseudonym in plain
+    assert json.loads(as_json)["receipt"]["n_updates"] == RECEIPT.n_updates
+    assert RECEIPT.pseudonym in of_a_device
+    assert "has 3 entries" in log
+    assert "is entry 2, as it says" in log
+
+
+def test_a_receipt_can_be_checked_without_foltr(desk):
+    """The document's few lines, with no more than two libraries, in a process that has no foltr; a forgery fails."""
+    (program,) = blocks(DOCUMENT, "python")
+    assert "foltr" not in re.sub(r'"foltr-erasure\+jws"', "", program)
+
+    def run():
+        return subprocess.run(
+            [sys.executable, "-I", "-c", program], cwd=desk, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    done = run()
+    assert done.returncode == 0, done.stderr
+    assert ErasureReceipt(**json.loads(done.stdout)).pseudonym == RECEIPT.pseudonym
+    text = (desk / "receipt.jws").read_text()
+    (desk / "receipt.jws").write_text(text.replace(".", ".A", 1))
+    assert run().returncode != 0
+
+
+def test_the_table_has_every_field_in_order():
+    """And no other; those that may be null say so, those of few words name them all."""
+    rows = dict(re.findall(r"^\| `([a-z_]+)` \| (.+) \|$", TEXT, flags=re.MULTILINE))
+    fields = ErasureReceipt.model_fields
+    assert list(rows) == list(fields)
+    for name, words in rows.items():
+        annotation = fields[name].annotation
+        assert ("null" in words) == (type(None) in get_args(annotation)), name
+        if get_origin(annotation) is Literal and name != "version":
+            assert all(f"`{choice}`" in words for choice in get_args(annotation)), name
+
+
+def test_the_limit_of_the_document_is_the_codes():
+    """64 kB."""
+    assert f"{MAX_RECEIPT_BYTES // 1024} kB" in TEXT
+
+
+def test_every_strategy_is_explained():
+    """Beside how near its model comes."""
+    for strategy in get_args(ErasureReceipt.model_fields["strategy"].annotation):
+        assert f"\n- `{strategy}`: " in TEXT

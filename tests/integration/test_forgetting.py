@@ -1,0 +1,166 @@
+"""Devices are forgotten while others go on: over Mosquitto, on both databases, and through kills at every step."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+from integration.deployment import DIM, FEDERATION, Deployment, client_name, until
+
+from edge_client.client import EdgeClient
+from foltr.erasure.receipt import ErasureReceipt, verify_receipt
+from foltr.errors import UnavailableError
+from foltr.failpoints import Failpoint
+from storage.erasure import list_erasures
+from storage.models import list_models
+from storage.queries import list_clients, list_contributions
+from storage.unlearning import list_jobs
+
+N_CLIENTS = 4
+# Three of four are a round, so that it goes on without one.
+OPTIONS = ("--min-clients", "2", "--max-clients", "3", "--min-time", "0.05", "--unlearning", "fed_eraser")
+VARIABLES = {"FOLTR_UNLEARNING_DELAY_S": "0.2", "FOLTR_UNLEARNING_STEP_S": "2"}
+STEPS = [
+    Failpoint.IN_ERASURE_TRANSACTION,
+    Failpoint.ERASED,
+    Failpoint.KEY_DESTROYED,
+    Failpoint.STEP_COMMITTED,
+    Failpoint.IN_SWAP_TRANSACTION,
+]
+
+
+async def click(client: EdgeClient, seed: int) -> None:
+    """A user who clicks the first result, once a round, until there are no more rounds for this device."""
+    rng, last = np.random.default_rng(seed), 0
+    while not client.forgotten:
+        with contextlib.suppress(UnavailableError):
+            round_ = await client.next_round(after=last, timeout_s=5.0)
+            last = round_.round
+            serp = client.rank(rng.random((6, DIM), dtype=np.float32))
+            client.record_clicks(serp, [0])
+            await client.wait_settled(5.0)
+
+
+@contextlib.asynccontextmanager
+async def devices_of(deployment: Deployment, tmp_path) -> AsyncIterator[list[EdgeClient]]:
+    """All of its devices, clicking."""
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(EdgeClient(credentials=one, store=tmp_path / f"{one.name}.sqlite", seed=i))
+            for i, one in enumerate(deployment.devices)
+        ]
+        clicking = [asyncio.create_task(click(client, i)) for i, client in enumerate(clients)]
+        try:
+            yield clients
+        finally:
+            for task in clicking:
+                task.cancel()
+            await asyncio.gather(*clicking, return_exceptions=True)
+
+
+def start(deployment: Deployment, failpoints: str = "") -> None:
+    deployment.start_federator(10_000, *OPTIONS, failpoints=failpoints, max_time_s=5.0, **VARIABLES)
+
+
+async def completed(deployment: Deployment, at_least: int) -> None:
+    async def enough() -> bool:
+        return await deployment.n_completed() >= at_least
+
+    await until(enough, 40.0, f"there are no {at_least} completed rounds")
+
+
+def checked(deployment: Deployment, receipt: str | None) -> ErasureReceipt:
+    assert receipt is not None
+    return verify_receipt(receipt, deployment.devices[0].federator_public_key)
+
+
+async def check_forgotten(deployment: Deployment, name: str) -> None:
+    """No row has its name, and no model in service was made with it."""
+    assert name not in {row.client_id for row in await list_clients(deployment.database, FEDERATION)}
+    assert name not in {row.client_id for row in await list_contributions(deployment.database, FEDERATION)}
+    models = await list_models(deployment.database, FEDERATION, limit=10_000)
+    assert not [row.version for row in models if row.tainted_at is not None and row.weights]
+
+
+async def test_a_device_asks_and_is_forgotten(mosquitto_server, database_url, tmp_path):
+    """Its wish goes over MQTT; the model is made anew by the others; learning goes on; its own store is empty."""
+    async with Deployment(tmp_path, mosquitto_server.url, database_url, N_CLIENTS) as deployment:
+        start(deployment)
+        async with devices_of(deployment, tmp_path) as clients:
+            await completed(deployment, 6)
+            result = await clients[0].forget_me(timeout_s=60.0)
+            assert result.state == "forgotten"
+            receipt = checked(deployment, result.receipt)
+            assert (receipt.strategy, receipt.requested_by, receipt.key_destroyed) == ("fed_eraser", "device", True)
+            assert receipt.n_updates >= 1
+            assert receipt.rounds_replayed >= 2
+            await check_forgotten(deployment, client_name(0))
+            await completed(deployment, await deployment.n_completed() + 3)
+            assert not any(client.forgotten for client in clients[1:])
+        assert client_name(0).encode() not in (tmp_path / f"{client_name(0)}.sqlite").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failpoint", STEPS)
+async def test_a_federator_killed_at_any_step_goes_on(mosquitto_server, database_url, tmp_path, failpoint):
+    """The next one finishes what it finds: the device is forgotten once, and has its receipt."""
+    async with Deployment(tmp_path, mosquitto_server.url, database_url, N_CLIENTS) as deployment:
+        start(deployment, f"{failpoint}=kill@1")
+        async with devices_of(deployment, tmp_path) as clients:
+            await completed(deployment, 6)
+            asking = asyncio.create_task(clients[0].forget_me(timeout_s=90.0))
+            assert await deployment.exit_code(60.0) == -9
+            start(deployment)
+            result = await asking
+            assert result.state == "forgotten"
+            checked(deployment, result.receipt)
+            await check_forgotten(deployment, client_name(0))
+            assert len(await list_erasures(deployment.database, FEDERATION)) == 1
+
+
+async def test_a_request_waits_for_a_federator_that_is_away(mosquitto_server, database_url, tmp_path):
+    """The broker holds it; and the device need not be there when it is obeyed."""
+    async with Deployment(tmp_path, mosquitto_server.url, database_url, N_CLIENTS) as deployment:
+        start(deployment)
+        async with devices_of(deployment, tmp_path) as clients:
+            await completed(deployment, 2)
+            deployment.federator.kill()
+            await deployment.exit_code(10.0)
+            result = await clients[0].forget_me(timeout_s=1.0)
+            assert result.state == "sent"
+            start(deployment)
+
+            async def done() -> bool:
+                rows = await list_erasures(deployment.database, FEDERATION)
+                return [row.state for row in rows] == ["done"]
+
+            await until(done, 60.0, "the request was lost")
+            await check_forgotten(deployment, client_name(0))
+
+
+@pytest.mark.slow
+async def test_fifty_ask_while_two_hundred_train(mosquitto_server, tmp_path):
+    """Every one is forgotten with a receipt, no round is stuck, and none of them is in any later round."""
+    n_clients, n_leaving = 200, 50
+    url = f"sqlite:///{tmp_path}/foltr.sqlite"
+    async with Deployment(tmp_path, mosquitto_server.url, url, n_clients) as deployment:
+        options = ("--min-clients", "20", "--max-clients", "100", "--min-time", "0.5", "--unlearning-interval", "5")
+        variables = {"FOLTR_UNLEARNING_DELAY_S": "1", "FOLTR_UNLEARNING_STEP_S": "5"}
+        deployment.start_federator(10_000, *options, max_time_s=20.0, **variables)
+        async with devices_of(deployment, tmp_path) as clients:
+            await completed(deployment, 6)
+            asking = []
+            for client in clients[:n_leaving]:
+                asking.append(asyncio.create_task(client.forget_me(timeout_s=150.0)))
+                await asyncio.sleep(0.1)  # while others are being erased and unlearned
+            results = await asyncio.gather(*asking)
+            assert {result.state for result in results} == {"forgotten"}
+            receipts = [checked(deployment, result.receipt) for result in results]
+            assert len({receipt.pseudonym for receipt in receipts}) == n_leaving
+            for client in clients[:n_leaving]:
+                await check_forgotten(deployment, client.client_id)
+            await completed(deployment, await deployment.n_completed() + 3)
+            jobs = await list_jobs(deployment.database, FEDERATION)
+            assert {job.state for job in jobs} == {"done"}
+            assert len(jobs) < n_leaving

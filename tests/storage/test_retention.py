@@ -1,0 +1,96 @@
+"""Thinning: bodies of older rounds go, all but those that unlearning replays; what is said of them stays."""
+
+import pytest
+
+from foltr.errors import DataError
+from storage import retention
+from storage.errors import WriterFencedError
+from storage.federations import claim_federation
+from storage.queries import get_aggregation, get_round, list_contributions
+from storage.records import Batch
+from storage.retention import thin_updates
+from storage.rounds import abandon_round, stream_updates
+
+
+async def thin_all(stored, before_round: int, interval: int, **options: int) -> int:
+    """As the federator does it, call after call; how many bodies went."""
+    n_deleted, first = 0, 1
+    while first < before_round:
+        thinned = await thin_updates(
+            stored.db, "web", stored.epoch, before_round, interval, first_round=first, **options
+        )
+        assert thinned.n_deleted or thinned.next_round > first
+        n_deleted, first = n_deleted + thinned.n_deleted, thinned.next_round
+    assert first == before_round
+    return n_deleted
+
+
+async def bodies(stored) -> dict[tuple[int, str], str]:
+    return {(row.round, row.client_id): row.body for row in await list_contributions(stored.db, "web")}
+
+
+async def test_every_interval_th_round_keeps_its_updates(learned) -> None:
+    """Rounds 1 and 4 of 1 to 4 with an interval of 3; 3 was abandoned, 5 is open."""
+    before = await learned.dump()
+    assert await thin_all(learned, before_round=6, interval=3) == 4
+    after = await bodies(learned)
+    assert {number for (number, _), body in after.items() if body == "deleted"} == {2, 3}
+    assert {number for (number, _), body in after.items() if body == "sealed"} == {1, 4, 5}
+    assert [row.body async for row in stream_updates(learned.db, "web", 4)] == [b"a in 4", b"b in 4", b"c in 4"]
+    dumped = await learned.dump()
+    assert dumped | {"updates": []} == before | {"updates": []}
+    assert [row[:9] for row in dumped["updates"]] == [row[:9] for row in before["updates"]]
+    thinned = await get_round(learned.db, "web", 2)
+    made = await get_aggregation(learned.db, "web", 2)
+    assert thinned is not None
+    assert made is not None
+    assert (thinned.n_updates, thinned.n_interactions, made.n_kept) == (3, 15, 3)
+    with pytest.raises(DataError, match=r"round 2 from 'a'.*was deleted when its round was thinned"):
+        [row async for row in stream_updates(learned.db, "web", 2)]
+
+
+async def test_newer_rounds_stay_whole(learned) -> None:
+    """And an interval of 1 keeps every round that made a model."""
+    assert await thin_all(learned, before_round=2, interval=10) == 0
+    assert await thin_all(learned, before_round=9, interval=1) == 1
+    assert {key for key, body in (await bodies(learned)).items() if body == "deleted"} == {(3, "b")}
+
+
+async def test_what_was_thinned_is_not_thinned_again(learned) -> None:
+    """Nothing is counted twice, and a coarser interval later takes more."""
+    thinned = [await thin_all(learned, before_round=5, interval=interval) for interval in (3, 3, 10, 10)]
+    assert thinned == [4, 0, 3, 0]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4])
+async def test_each_call_takes_a_few(learned, limit) -> None:
+    """Never more than it may, in the middle of a round if it must; together they take what one call would."""
+    whole = await thin_updates(learned.db, "web", learned.epoch, 6, 3, limit=limit)
+    assert whole.n_deleted <= limit
+    assert whole.n_deleted + await thin_all(learned, 6, 3, limit=limit) == 4
+    assert {number for (number, _), body in (await bodies(learned)).items() if body == "deleted"} == {2, 3}
+
+
+@pytest.mark.parametrize("bound", ["_ROUNDS_AT_ONCE", "_ROUNDS_PASSED"])
+async def test_many_rounds_are_looked_at_in_several_calls(stored, monkeypatch, bound) -> None:
+    """None of them reads all rounds."""
+    monkeypatch.setattr(retention, bound, 3)
+    await stored.join("a")
+    await stored.open(1)
+    for number in range(1, 9):
+        await stored.commit(Batch(updates=[stored.update("a", f"u{number}", number)]))
+        at = stored.opening(1).closes_at
+        await abandon_round(stored.db, "web", stored.epoch, number, "x", at, stored.opening(number + 1))
+    first = await thin_updates(stored.db, "web", stored.epoch, before_round=9, interval=1)
+    assert (first.n_deleted, first.next_round) == (3, 4)
+    assert await thin_all(stored, before_round=9, interval=1) == 5
+
+
+async def test_only_the_writer_thins(learned) -> None:
+    """A fenced federator deletes nothing; nobody keeps every zeroth round."""
+    with pytest.raises(ValueError, match="interval 0, limit 500"):
+        await thin_updates(learned.db, "web", learned.epoch, before_round=5, interval=0)
+    await claim_federation(learned.db, "web")
+    with pytest.raises(WriterFencedError):
+        await thin_updates(learned.db, "web", learned.epoch, before_round=5, interval=10)
+    assert "deleted" not in (await bodies(learned)).values()
