@@ -48,7 +48,7 @@ from foltr.methods.base import Aggregation, Memory, NextModel
 from foltr.methods.registry import body_spec, initial_weights, method_of, n_auxiliary
 from foltr.robust.round import TooFewUpdatesError
 from foltr.streams import first_model_rng
-from foltr.topics import Topics
+from foltr.topics import ClientTopic, Topics
 from storage.database import Database, is_transient
 from storage.erasure import forgotten_pseudonyms
 from storage.erasure_records import JobCompletion, UnlearningJobRow
@@ -268,6 +268,10 @@ class FederationActor:
         while arrivals := self._intake.take(BATCH_LIMIT, before=before):
             await self._serve(arrivals, self._clock.now())
 
+    async def close(self) -> None:
+        """End what runs beside the turns."""
+        await self._eraser.close()
+
     @property
     def epoch(self) -> int:
         """The claim this federator writes under; 0 before `start`."""
@@ -377,14 +381,17 @@ class FederationActor:
         """What follows from what is stored now for those who want to be forgotten, and for the job that unlearns."""
         for wanted in decided.erasures:
             self._assembler.forget(wanted.client_id)
-            self._unlearner.erased(await self._eraser.erase(wanted))
+            await self._unlearner.erased(wanted.client_id, await self._eraser.erase(wanted))
         if decided.erasures:
-            # What the rule remembers has changed with it.
+            # What the rule remembers has changed with it, here and in a job that waits for its swap.
             self._model = await self._persist(lambda: latest_model(self._db, self._plan.federation))
-        for client_id in decided.forgotten_again:
+            self._unlearned = None if self._unlearned is None else self._unlearner.job
+        for client_id in dict.fromkeys(decided.forgotten_again):
             await self._eraser.tell_again(client_id, self._engine.members.pseudonym(client_id))
-        for client_id in decided.leftovers:
+        for client_id in dict.fromkeys(decided.leftovers):
             self._eraser.clear(client_id)
+        for client_id in dict.fromkeys(decided.refused_forgets):
+            self._retained.put(self._topics.client(client_id, ClientTopic.FORGET), None)
         for update in decided.unlearned:
             self._unlearner.take(update)
         if decided.returned:
@@ -523,6 +530,8 @@ class FederationActor:
         is_between = current is None or (current.state is RoundState.COLLECTING and not current.contributions)
         if job is None or not is_between:
             return
+        if current is not None and self._engine.is_last(current.number):
+            return  # it is not abandoned for this: the swap follows it
         self._unlearned = None
         name, epoch, before = self._plan.federation, self._epoch, self._newest_model
         now = self._clock.now()

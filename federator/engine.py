@@ -82,6 +82,7 @@ class Decided:
         erasures: to be made once the rest is stored.
         forgotten_again: clients that ask what became of their erasure.
         unlearned: answers of members to a step of an unlearning job.
+        refused_forgets: clients whose request is not to stay at the broker: it would be obeyed some other day.
         leftovers: clients that were forgotten, and that the broker retains something of again.
         returned: whether a member is connected that was not.
     """
@@ -98,6 +99,7 @@ class Decided:
     forgotten_again: list[str] = field(default_factory=list)
     unlearned: list[UnlearningUpdate] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
+    refused_forgets: list[str] = field(default_factory=list)
     returned: bool = False
     _events: dict[tuple[str, ...], NewEvent] = field(default_factory=dict)
     _n_refusals: int = 0
@@ -108,6 +110,8 @@ class Decided:
 
     def note(self, event: NewEvent) -> None:
         """Add an event; equal ones become one row that says how often, or a flood would fill the disk."""
+        if event.code in (ReceiptCode.FORGOTTEN, ReceiptCode.FORGETTING):
+            event = replace(event, client_id=None)  # its name is not to be written again
         key = (event.kind, str(event.code), str(event.client_id), str(event.round))
         if event.code is not None and key not in self._events and self._n_refusals >= _MAX_REFUSALS:
             # Whoever sends under a thousand names gets no thousand rows.
@@ -309,6 +313,7 @@ class Engine:
         decided.note(NewEvent(to_datetime(at), "message_refused", f"forget: {detail}", code, client_id, number))
         notice = ErasureNotice(federation=self._plan.federation, client_id=client_id, code=code, detail=detail)
         decided.receipts.append(notice)
+        decided.refused_forgets.append(client_id)
 
     def _decide_unlearned(self, answered: UnlearningAnswered, at: float, decided: Decided) -> None:
         try:

@@ -7,7 +7,8 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import TypeVar
+from functools import partial
+from typing import Any
 
 import structlog
 
@@ -17,6 +18,7 @@ from federator.outgoing import ReceiptSender
 from federator.retained import RetainedTopics
 from foltr.erasure.audit import AuditEntry
 from foltr.erasure.receipt import ErasureReceipt, sign_receipt, utc_text
+from foltr.errors import UnavailableError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.identity import SigningKey
 from foltr.messages import ErasureNotice, ReceiptCode
@@ -34,12 +36,11 @@ from storage.erasure import (
 from storage.erasure_records import ErasureOutcome, ErasureRequest, ErasureRow
 
 log = structlog.get_logger(__name__)
-T = TypeVar("T")
-Persist = Callable[[Callable[[], Awaitable[T]]], Awaitable[T]]
 
 # A device that was not told by then has not been here since; its name is let go all the same.
 _NAMES_KEPT = timedelta(days=30)
 _PURGE_PAUSE_S = 10.0
+_NAMES_EVERY_S = 86_400.0
 
 
 def signed_by(key: SigningKey | None) -> Callable[[ErasureRow, ErasureOutcome, AuditEntry], str | None]:
@@ -91,7 +92,7 @@ class Eraser:
         receipts: ReceiptSender,
         retained: RetainedTopics,
         key: SigningKey | None,
-        persist: Persist[ErasureRow],
+        persist: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]],
     ) -> None:
         self._name = federation
         self._db = db
@@ -107,11 +108,12 @@ class Eraser:
         # Rows were deleted whose bytes are still in the file.
         self._purge_due = False
         self._purge_at = 0.0
+        self._purging: asyncio.Task[None] | None = None
+        self._names_at = 0.0
 
     async def start(self, epoch: int) -> None:
         """Go on with what the last federator did not finish."""
         self._epoch = epoch
-        await drop_untold_names(self._db, self._name, epoch, to_datetime(self._clock.now()) - _NAMES_KEPT)
         for row in await unfinished_erasures(self._db, self._name):
             await self._finish(row)
 
@@ -124,19 +126,20 @@ class Eraser:
             wanted.by,
             erased_at=to_datetime(self._clock.now()),
         )
-        row = await self._persist(lambda: erase_client(self._db, self._name, self._epoch, request))
+        row: ErasureRow = await self._persist(lambda: erase_client(self._db, self._name, self._epoch, request))
         failpoint(Failpoint.ERASED)
         return await self._finish(row)
 
     async def _finish(self, row: ErasureRow) -> ErasureRow:
         client_id = row.client_id
         if row.state == "erased":
-            keys = self._db.keys
+            keys, destroyed = self._db.keys, False
             if keys is not None and client_id is not None:
-                await asyncio.to_thread(keys.destroy, self._name, client_id)
+                # Only what was destroyed here is told: a key that was not found may be in another folder.
+                destroyed = await asyncio.to_thread(keys.destroy, self._name, client_id)
             failpoint(Failpoint.KEY_DESTROYED)
             row = await self._persist(
-                lambda: note_key_destroyed(self._db, self._name, self._epoch, row.pseudonym, destroyed=keys is not None)
+                lambda: note_key_destroyed(self._db, self._name, self._epoch, row.pseudonym, destroyed=destroyed)
             )
         if row.state == "erased":
             now = to_datetime(self._clock.now())
@@ -168,13 +171,35 @@ class Eraser:
         That writes the whole file anew where it is SQLite, so it is not done for each of many.
         """
         while self._told:
-            pseudonym = self._told.pop()
-            await note_told(self._db, self._name, self._epoch, pseudonym)
+            pseudonym = self._told[-1]
+            await self._persist(partial(note_told, self._db, self._name, self._epoch, pseudonym))
+            self._told.remove(pseudonym)
             self._purge_due = True
         now = self._clock.now()
-        if self._purge_due and now >= self._purge_at:
-            self._purge_due = not await self._db.purge()
-            self._purge_at = self._clock.now() + _PURGE_PAUSE_S
+        if now >= self._names_at:
+            self._names_at = now + _NAMES_EVERY_S
+            await self._persist(
+                lambda: drop_untold_names(self._db, self._name, self._epoch, to_datetime(now) - _NAMES_KEPT)
+            )
+        if self._purge_due and now >= self._purge_at and self._purging is None:
+            # Beside everything else: it takes long where much is stored, and must not end anything.
+            self._purge_due, self._purge_at = False, now + _PURGE_PAUSE_S
+            self._purging = asyncio.create_task(self._purge(), name="purge")
+
+    async def _purge(self) -> None:
+        try:
+            if not await self._db.purge():
+                self._purge_due = True
+        except UnavailableError as error:
+            log.warning("purge_delayed", cause=str(error))
+            self._purge_due = True
+        finally:
+            self._purging = None
+
+    async def close(self) -> None:
+        """Wait for a purge that is under way."""
+        if self._purging is not None:
+            await asyncio.gather(self._purging, return_exceptions=True)
 
     def tell(self, client_id: str, row: ErasureRow) -> None:
         """How far its erasure is; who misses it asks again."""
@@ -193,7 +218,7 @@ class Eraser:
 
     async def tell_again(self, client_id: str, pseudonym: str) -> None:
         """Answer a client that was forgotten before, and clear its request once more."""
-        row = await find_erasure(self._db, self._name, pseudonym)
+        row = await self._persist(lambda: find_erasure(self._db, self._name, pseudonym))
         if row is not None:
             self.clear(client_id)
             self.tell(client_id, row)

@@ -125,6 +125,11 @@ class Members:
         client = self._clients.get(client_id)
         return client is not None and client.joined
 
+    def takes_part(self, client_id: str) -> bool:
+        """Whether it is a member whose updates would be taken, connected or not."""
+        client = self._clients.get(client_id)
+        return client is not None and client.joined and not client.quarantined
+
     def online(self) -> Iterator[str]:
         """The members that are connected, as far as was last heard, and whose updates would be taken."""
         return (

@@ -84,6 +84,7 @@ class FederatorService:
                     on_started()
                 await self._actor.run()
                 await self._say_last_words()
+                await self._actor.close()
                 for helper in helpers:
                     helper.cancel()
         except BaseExceptionGroup as group_error:

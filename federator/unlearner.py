@@ -49,7 +49,7 @@ from storage.database import Database
 from storage.erasure import waiting_erasures
 from storage.erasure_records import ErasureRow, JobStep, NewJob, UnlearningJobRow
 from storage.records import NewEvent
-from storage.rounds import stream_updates
+from storage.rounds import first_round_on, stream_updates
 from storage.unlearning import (
     commit_step,
     create_job,
@@ -67,6 +67,8 @@ log = structlog.get_logger(__name__)
 
 # Beside the weights an announced step has names, numbers, settings and a signature.
 _OVERHEAD_BYTES = 4096
+# So often a step is asked again while members are online; then it is passed over.
+_MOST_MISSES = 3
 
 
 class Unlearner:
@@ -105,13 +107,19 @@ class Unlearner:
         # The stored round of the last step, the newest to go through before the interval grows, and the interval.
         self._after: int | None = None
         self._horizon, self._interval = 0, 1
-        self._asked_since = math.inf
         # The job has gone through all stored rounds, and waits for a moment between two live ones.
         self._caught_up = False
+        # Since when a step has been asked with no member online.
+        self._alone_since = math.inf
         # Clients that the job is for.
         self._n_leaving = 0
         # Members that were online and let a step's deadline pass: they have nothing to learn from.
         self._silent: set[str] = set()
+
+    @property
+    def job(self) -> UnlearningJobRow | None:
+        """The open one."""
+        return self._job
 
     @property
     def busy(self) -> bool:
@@ -131,11 +139,21 @@ class Unlearner:
         self._caught_up = False
         if self._job is not None:
             await self._resume()
-        elif await waiting_erasures(self._db, self._plan.federation):
+            return
+        # The last federator may have died between a swap and telling it.
+        self._retained.put(self._topics.unlearning_round, None)
+        for job in (await list_jobs(self._db, self._plan.federation))[-1:]:
+            self._tell(job, version=job.model_version)
+        if await waiting_erasures(self._db, self._plan.federation):
             self._begin_at = self._clock.now()
 
-    def erased(self, row: ErasureRow) -> None:
+    async def erased(self, client_id: str, row: ErasureRow) -> None:
         """A client was erased. Those who come together share one job, and who comes during one waits for the next."""
+        self._silent.discard(client_id)
+        if self._step is not None:
+            self._step.forget(client_id)
+        if self._job is not None:
+            self._job = await self._reloaded(self._job)  # what its rule remembers was changed, too
         if row.state == "waiting" and self._job is None and not math.isfinite(self._begin_at):
             self._begin_at = self._clock.now() + self._policy.delay_s
 
@@ -181,7 +199,7 @@ class Unlearner:
         self._tell(job, version=version)
         self._retained.put(self._topics.unlearning_round, None)
         self._job, self._step, self._caught_up = None, None, False
-        if await waiting_erasures(self._db, self._plan.federation):
+        if await self._persist(lambda: waiting_erasures(self._db, self._plan.federation)):
             self._begin_at = self._clock.now() + self._policy.delay_s
 
     # --- a job ----------------------------------------------------------------------------------------------
@@ -197,7 +215,7 @@ class Unlearner:
 
     async def _begin(self, strategy: Strategy) -> None:
         name = self._plan.federation
-        waiting = await waiting_erasures(self._db, name)
+        waiting = await self._persist(lambda: waiting_erasures(self._db, name))
         if not waiting:
             return
         by_steps = self._learns_by_steps()
@@ -205,12 +223,14 @@ class Unlearner:
         version, first = 0, 1
         if strategy == "rollback":
             left_at = min(row.first_round for row in waiting if row.first_round is not None)
-            model = await last_clean_model(self._db, name, left_at)
-            if model is not None:
-                version, first = model.version, left_at if model.round is None else model.round + 1
-        stored = await stored_rounds(self._db, name, first) if by_steps else []
+            model = await self._persist(lambda: last_clean_model(self._db, name, left_at))
+            if model is not None and model.version > 0:
+                version = model.version
+                since = await self._persist(lambda: first_round_on(self._db, name, version))
+                first = left_at if since is None else since
+        stored = await self._stored(first) if by_steps else []
         interval = self._policy.interval_of(strategy, len(stored))
-        newest = max((job.number for job in await list_jobs(self._db, name)), default=0)
+        newest = max((job.number for job in await self._persist(lambda: list_jobs(self._db, name))), default=0)
         new = NewJob(
             newest + 1,
             strategy,
@@ -236,13 +256,15 @@ class Unlearner:
             await self._persist(lambda: resume_job(self._db, self._plan.federation, self._epoch, job.number))
             self._job = await self._reloaded(job)
         self._after, self._step = job.last_round, None
-        self._n_leaving = len(await job_erasures(self._db, self._plan.federation, job.number))
-        stored = await stored_rounds(self._db, self._plan.federation, job.start_round)
+        self._n_leaving = len(await self._persist(lambda: job_erasures(self._db, self._plan.federation, job.number)))
+        stored = await self._stored(job.start_round)
         self._horizon, self._interval = stored[-1] if stored else 0, job.interval
         log.info("unlearning_resumed", job=job.number, step=job.step)
 
     async def _reloaded(self, job: UnlearningJobRow) -> UnlearningJobRow:
-        found = await load_job(self._db, self._plan.federation, job.number)
+        found: UnlearningJobRow | None = await self._persist(
+            lambda: load_job(self._db, self._plan.federation, job.number)
+        )
         if found is None:
             raise RuntimeError(f"unlearning job {job.number} is gone")
         return found
@@ -257,19 +279,21 @@ class Unlearner:
             self._step = None
             return await self._finished(job)
         number = ahead[0]
-        asked = await self._contributions(number)
-        now = self._clock.now()
-        online = set(self._members.online())
+        stored = await self._persist(lambda: self._contributions(number))
+        asked = {name: sent for name, sent in stored.items() if self._members.takes_part(name)}
+        now, online = self._clock.now(), set(self._members.online())
         self._step = UnlearningStep(
             job.number,
             job.step + 1,
             number,
+            len(stored),
             asked,
-            frozenset(asked.keys() & online - self._silent),
+            asked.keys() & online - self._silent,
+            self._plan.policy.min_clients,
             now,
             now + self._policy.step_s,
         )
-        self._asked_since = now
+        self._alone_since = math.inf
         if asked:
             self._announce(job, self._step)
         self._tell(job)
@@ -283,13 +307,17 @@ class Unlearner:
         """
         while self._learns_by_steps():
             first = job.start_round if self._after is None else self._after + self._interval
-            stored = await stored_rounds(self._db, self._plan.federation, first)
+            stored = await self._stored(first)
             if not stored:
                 return []
             if stored[0] <= self._horizon:
                 return [number for number in stored if number <= self._horizon]
             self._horizon, self._interval = stored[-1], 2 * self._interval
         return []
+
+    async def _stored(self, first: int) -> list[int]:
+        found: list[int] = await self._persist(lambda: stored_rounds(self._db, self._plan.federation, first))
+        return found
 
     async def _finished(self, job: UnlearningJobRow) -> UnlearningJobRow | None:
         coverage = job.coverage_sum / job.step if job.step else 1.0
@@ -301,15 +329,16 @@ class Unlearner:
         await self._persist(lambda: fail_job(self._db, self._plan.federation, self._epoch, job.number, reason, at))
         log.warning("unlearning_fell_back", job=job.number, cause=reason)
         self._job = self._step = None
+        self._retained.put(self._topics.unlearning_round, None)
         await self._begin("retrain")
         return None
 
     # --- a step ---------------------------------------------------------------------------------------------
 
     async def _contributions(self, number: int) -> dict[str, Contribution]:
-        """What those who are still here had sent in a round; those who left have no rows any more."""
+        """What was sent in a round, but for what cannot be read: a key was lost, or destroyed since a backup."""
         found = {}
-        async for row in stream_updates(self._db, self._plan.federation, number):
+        async for row in stream_updates(self._db, self._plan.federation, number, readable_only=True):
             values = _values(unpack_body(row.encoding, row.body, self._plan.n_values))
             found[row.client_id] = Contribution(float(np.linalg.norm(values.astype(np.float64))), row.n_interactions)
         return found
@@ -358,7 +387,8 @@ class Unlearner:
         self._silent = (self._silent | step.awaited) - step.answers.keys()
         weights, memory = unpack_vector(_weights(job)), Memory(job.optimizer_state, job.defence_state)
         made_weights = weights
-        if step.answers:
+        learned = False
+        if step.answers and step.has_enough:
             aggregation = make_aggregation(
                 plan.training,
                 plan.ranker,
@@ -369,16 +399,16 @@ class Unlearner:
             for client_id in sorted(step.answers):
                 update, before = step.answers[client_id], step.asked[client_id]
                 body = update.body if job.strategy == "retrain" else _calibrated(update.body, before.length)
-                n_interactions = update.n_interactions if job.strategy == "retrain" else before.n_interactions
-                aggregation.add(body, n_interactions, 1.0, client_id)
+                # Never more than it was asked for: that is its weight.
+                now = min(update.n_interactions, job.n_local)
+                aggregation.add(body, now if job.strategy == "retrain" else before.n_interactions, 1.0, client_id)
             try:
                 made = await asyncio.to_thread(aggregation.finish, weights, memory)
             except DataError as error:
                 # As in a live round no model comes of it; the step is passed over.
                 log.warning("unlearning_step_without_model", job=job.number, step=step.number, cause=str(error))
             else:
-                made_weights, memory = made.weights, made.memory
-        coverage = step.coverage if step.asked else 1.0
+                made_weights, memory, learned = made.weights, made.memory, True
         self._after = step.round
         ahead = await self._ahead(job)
         committed = JobStep(
@@ -386,7 +416,7 @@ class Unlearner:
             step.round,
             step.number + n_rounds_ahead(ahead, step.round, self._interval),
             pack_vector(made_weights),
-            coverage,
+            step.coverage if learned else 0.0,
             memory.optimiser,
             memory.defence,
         )
@@ -395,23 +425,34 @@ class Unlearner:
         self._job, self._step = await self._reloaded(job), None
 
     async def _missed(self, step: UnlearningStep) -> None:
-        """Ask again; or, when that has gone on for long, wait until somebody is back."""
+        """Ask again, a few times; or, while nobody at all is online, wait until somebody is back."""
         now, job = self._clock.now(), self._job
         if job is None:
             return
-        self._silent |= step.awaited
-        if now - self._asked_since >= self._policy.patience_s:
-            reason = f"no device has answered step {step.number} for {self._policy.patience_s:g} s"
-            await self._persist(lambda: pause_job(self._db, self._plan.federation, self._epoch, job.number, reason))
-            self._job, self._step = await self._reloaded(job), None
-            self._tell(self._job)
-            await self._note(NewEvent(to_datetime(now), "unlearning_paused", f"job {job.number}: {reason}"))
-            log.warning("unlearning_paused", job=job.number, cause=reason)
-            return
-        detail = f"job {job.number}, step {step.number}: nobody answered"
+        self._silent |= step.awaited - step.answers.keys()
+        step.n_missed += 1
+        detail = f"job {job.number}, step {step.number}: {len(step.answers)} of {len(step.asked)} answered"
         await self._note(NewEvent(to_datetime(now), "unlearning_step_missed", detail))
+        if any(self._members.online()):
+            self._alone_since = math.inf
+            if step.n_missed >= _MOST_MISSES:
+                # Others have more to say to other rounds; this one counts as not covered.
+                await self._end_step(step)
+                return
+        else:
+            self._alone_since = min(self._alone_since, now - self._policy.step_s)
+            if now - self._alone_since >= self._policy.patience_s:
+                await self._pause(job, f"no device is online at step {step.number}", now)
+                return
         step.closes_at = now + self._policy.step_s
         self._announce(job, step)
+
+    async def _pause(self, job: UnlearningJobRow, reason: str, now: float) -> None:
+        await self._persist(lambda: pause_job(self._db, self._plan.federation, self._epoch, job.number, reason))
+        self._job, self._step = await self._reloaded(job), None
+        self._tell(self._job)
+        await self._note(NewEvent(to_datetime(now), "unlearning_paused", f"job {job.number}: {reason}"))
+        log.warning("unlearning_paused", job=job.number, cause=reason)
 
 
 def figures_of_swap(before: NDArray[np.float32], after: NDArray[np.float32]) -> dict[str, float]:

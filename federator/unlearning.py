@@ -5,8 +5,7 @@ a step has been answered is kept in memory only: a federator that starts again a
 answer once more with what they made then.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -51,6 +50,8 @@ class UnlearningPolicy:
             raise SettingsError(f"unlearning_interval: {self.interval} is below 1")
         if self.n_local is not None and not 1 <= self.n_local <= 100_000:
             raise SettingsError(f"unlearning_interactions: {self.n_local} is not between 1 and 100000")
+        if not self.step_s > 0:
+            raise SettingsError(f"unlearning_step_s: {self.step_s:g} is not above 0")
         if not 0 <= self.min_coverage <= 1:
             raise SettingsError(f"unlearning_min_coverage: {self.min_coverage:g} is not between 0 and 1")
         for name in ("delay_s", "step_s", "patience_s"):
@@ -99,19 +100,25 @@ class UnlearningStep:
 
     Attributes:
         round: the stored round that it stands for.
-        asked: by client.
+        n_stored: how many updates the round has, of members and of those who have left.
+        asked: the members among them, by client.
         awaited: those of them without whom the step is not over before its deadline: who is away need not be.
+        least: fewer answers make no model, as in a live round.
         answers: by client, the first of each.
+        n_missed: how often its deadline has passed without enough of them.
     """
 
     job: int
     number: int
     round: int
-    asked: Mapping[str, Contribution]
-    awaited: frozenset[str]
+    n_stored: int
+    asked: dict[str, Contribution]
+    awaited: set[str]
+    least: int
     opened_at: float
     closes_at: float
     answers: dict[str, UnlearningUpdate] = field(default_factory=dict)
+    n_missed: int = 0
 
     def take(self, update: UnlearningUpdate) -> bool:
         """Whether this answer counts. A late one does, as long as the step is not over: it may be the only one."""
@@ -121,23 +128,29 @@ class UnlearningStep:
         self.answers[update.client_id] = update
         return True
 
+    def forget(self, client_id: str) -> None:
+        """It was erased: it is asked no more, and what it has answered is nobody's."""
+        for known in (self.answers, self.asked):
+            known.pop(client_id, None)
+        self.awaited.discard(client_id)
+
+    @property
+    def has_enough(self) -> bool:
+        return len(self.answers) >= min(self.least, len(self.asked))
+
     def is_over(self, now: float) -> bool:
         if not self.asked:
             return True
-        return bool(self.answers) and (self.all_there or now >= self.closes_at)
-
-    @property
-    def all_there(self) -> bool:
-        return self.awaited <= self.answers.keys() and bool(self.answers)
+        return self.has_enough and (self.awaited <= self.answers.keys() or now >= self.closes_at)
 
     def is_missed(self, now: float) -> bool:
-        """Nobody has answered in time: it is to be asked again."""
-        return bool(self.asked) and not self.answers and now >= self.closes_at
+        """Too few have answered in time: it is to be asked again."""
+        return not self.is_over(now) and now >= self.closes_at
 
     def wake_at(self) -> float:
-        return self.opened_at if not self.asked or self.all_there else self.closes_at
+        return self.opened_at if self.is_over(self.opened_at) else self.closes_at
 
     @property
     def coverage(self) -> float:
-        """The part of those asked that have answered."""
-        return len(self.answers) / len(self.asked) if self.asked else math.nan
+        """The part of the round's updates that were learned anew."""
+        return len(self.answers) / self.n_stored if self.n_stored else 1.0

@@ -27,6 +27,8 @@ BUSY_TIMEOUT_S: Final = 5
 STATEMENT_TIMEOUT_S: Final = 30
 # The server gives up first and says why; the client gives up when the server cannot even say that.
 COMMAND_TIMEOUT_S: Final = STATEMENT_TIMEOUT_S + 5
+# A whole database is written anew.
+PURGE_TIMEOUT_S: Final = 3600
 
 _FORMS = "sqlite:///folder/file.sqlite, postgresql://user:password@host:5432/name, postgresql://user@/name?host=/socket/folder"
 _QUERY_KEYS = {"host", "port", "ssl", "sslmode"}
@@ -131,7 +133,10 @@ class Database:
         async with self.engine.connect() as connection:
             driver: Any = (await connection.get_raw_connection()).driver_connection
             if self.dialect == "postgresql":
-                await driver.execute("VACUUM", timeout=None)
+                try:
+                    await driver.execute("VACUUM", timeout=PURGE_TIMEOUT_S)
+                except Exception as error:
+                    raise self.unavailable(error) from error
                 return True
             try:
                 await driver.execute("VACUUM")

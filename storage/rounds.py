@@ -12,7 +12,7 @@ from datetime import datetime
 from sqlalchemy import case, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.errors import ProtocolViolationError
+from foltr.errors import DataError, ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from storage.cipher import unsealed
 from storage.database import Database, insert_into
@@ -143,11 +143,16 @@ async def change_deadline(connection: AsyncConnection, name: str, change: Deadli
     )
 
 
-async def stream_updates(db: Database, name: str, number: int, batch: int = 256) -> AsyncIterator[UpdateRow]:
+async def stream_updates(
+    db: Database, name: str, number: int, batch: int = 256, *, readable_only: bool = False
+) -> AsyncIterator[UpdateRow]:
     """The updates of a round by client_id in byte order, so that summing them again gives the same bits.
 
     Reads ``batch`` rows at a time, each in a short transaction of its own: the updates of a round that is no
     longer collecting do not change, and a slow aggregation must not hold a snapshot open.
+
+    Args:
+        readable_only: pass over updates that cannot be read.
 
     Raises:
         DataError: an update cannot be read: it was thinned away, its data key is destroyed or not at hand, or it does
@@ -164,10 +169,25 @@ async def stream_updates(db: Database, name: str, number: int, batch: int = 256)
         async with db.reading() as connection:
             page = (await connection.execute(statement.where(updates.c.client_id > last))).all()
         for row in page:
-            yield unsealed(db.keys, UpdateRow(*row))
+            try:
+                opened = unsealed(db.keys, UpdateRow(*row))
+            except DataError:
+                if readable_only:
+                    continue
+                raise
+            yield opened
         if len(page) < batch:
             return
         last = page[-1].client_id
+
+
+async def first_round_on(db: Database, name: str, version: int) -> int | None:
+    """The first round that trained from a model of this version or a newer one; None if there is none yet."""
+    async with db.reading() as connection:
+        found: int | None = await connection.scalar(
+            select(func.min(rounds.c.number)).where(rounds.c.federation == name, rounds.c.base_version >= version)
+        )
+        return found
 
 
 async def complete_round(

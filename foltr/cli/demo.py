@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +21,7 @@ from foltr.cli import options
 from foltr.cli.method import chosen_method, read_parameters
 from foltr.cli.output import configure_logging, console, print_rows, to_plain
 from foltr.cli.simulation_options import check_writable
-from foltr.credentials import BrokerAccess, device_identity
+from foltr.credentials import BrokerAccess, Credentials, device_identity
 from foltr.errors import SettingsError, first_cause
 from foltr.identity import SigningKey
 from foltr.settings import Settings, load_settings
@@ -38,8 +39,13 @@ _MIN_TIME_S, _MAX_TIME_S = 2.0, 20.0
 
 
 def demo(
-    clients: Annotated[int, typer.Option(min=1, max=2000, help="Simulated devices")] = 20,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds")] = 50,
+    clients: Annotated[
+        int | None, typer.Option(min=1, max=2000, help="Simulated devices", show_default="20, with --forget 10")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds", show_default="50, with --forget 40")] = None,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="One device harms the model and then asks to be forgotten")
+    ] = False,
     interactions: options.Interactions = None,
     method: options.Method = None,
     parameters: options.Parameters = None,
@@ -56,7 +62,7 @@ def demo(
 ) -> None:
     """Run a federation on this machine: broker, federator and devices as real MQTT peers, on real data."""
     settings = load_settings(
-        db_url=db or "sqlite:///foltr-demo.sqlite",
+        db_url=db or f"sqlite:///foltr-demo{'-forget' if forget else ''}.sqlite",
         dataset=data,
         clicks=clicks,
         interactions=interactions,
@@ -72,7 +78,13 @@ def demo(
     configure_logging(settings.log_level, settings.log_format)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     check_writable(json, "--json", replaced=False)
-    results = asyncio.run(_Demo(settings, clients, rounds, broker).run())
+    kind: type[Demo] = Demo
+    if forget:
+        from foltr.cli.demo_forget import ForgetDemo
+
+        kind = ForgetDemo
+    n_clients, n_rounds = (10, 40) if forget else (20, 50)
+    results = asyncio.run(kind(settings, clients or n_clients, rounds or n_rounds, broker).run())
     if json is not None:
         text = json_text.dumps(to_plain(results), indent=2)
         try:
@@ -81,9 +93,15 @@ def demo(
             typer.echo(text)
             raise SettingsError(f"--json: {json} cannot be written: {error.strerror or error}") from error
         console.print(f"Results: {json}", soft_wrap=True, highlight=False)
+    if forget:
+        from foltr.cli.demo_forget import check_promise
+
+        check_promise(results["forget"])
 
 
-class _Demo:
+class Demo:
+    """A federation on this machine, and what it has to show for itself."""
+
     def __init__(self, settings: Settings, n_clients: int, n_rounds: int, broker_url: str | None) -> None:
         self._settings = settings
         self._n_clients = n_clients
@@ -162,8 +180,7 @@ class _Demo:
 
         settings = self._settings
         names = [f"device-{i:03d}" for i in range(1, self._n_clients + 1)]
-        access = BrokerAccess(broker_url=str(address), username=address.username, password=address.password)
-        enrolment_key, federator_key = SigningKey.generate(), SigningKey.generate()
+        federator_key, enrolment_key, credentials = self._enrolled(names, address)
         plan = FederationPlan(
             settings.federation,
             data.train.n_features,
@@ -172,15 +189,12 @@ class _Demo:
             chosen_ranker=ranker,
             seed=settings.seed,
             stop_after_round=self._n_rounds,
-            enrolment_key=enrolment_key.public,
+            enrolment_key=enrolment_key,
         )
         service = FederatorService(plan, database, address, key=federator_key, give_up_after_s=30.0)
         fleet = Fleet(
             broker_url=None,
-            credentials={
-                name: device_identity(enrolment_key, federator_key.public, settings.federation, name, serial, access)
-                for serial, name in enumerate(names, start=1)
-            },
+            credentials=credentials,
             federation=settings.federation,
             data=data,
             clicks=settings.clicks,
@@ -193,6 +207,18 @@ class _Demo:
             federating = group.create_task(service.run())
             group.create_task(fleet.run())
             await self._show_progress(federating, data, ranker, database)
+
+    def _enrolled(
+        self, names: Sequence[str], address: "BrokerAddress"
+    ) -> tuple[SigningKey, bytes, dict[str, Credentials]]:
+        """The federator's key, the operator's public one, and the credentials of each device."""
+        access = BrokerAccess(broker_url=str(address), username=address.username, password=address.password)
+        operator, federator = SigningKey.generate(), SigningKey.generate()
+        credentials = {
+            name: device_identity(operator, federator.public, self._settings.federation, name, serial, access)
+            for serial, name in enumerate(names, start=1)
+        }
+        return federator, operator.public, credentials
 
     async def _show_progress(
         self, federating: "asyncio.Task[None]", data: "LoadedData", ranker: "Ranker", database: "Database"
@@ -215,7 +241,7 @@ class _Demo:
                 model = await latest_model(database, self._settings.federation)
                 if newest is None or model is None:
                     continue
-                ndcg = await asyncio.to_thread(_ndcg, model, ranker, data)
+                ndcg = await asyncio.to_thread(ndcg_of, model, ranker, data)
                 done = newest.number if newest.closed_at is not None else newest.number - 1
                 progress.update(shown, completed=done, ndcg=f"{ndcg:.4f}")
                 if not console.is_terminal and (done % 10 == 0 or done < 4) and done != printed:
@@ -231,7 +257,7 @@ class _Demo:
         name = self._settings.federation
         rounds = await list_rounds(database, name, limit=self._n_rounds)
         models = await list_models(database, name, limit=self._n_rounds + 1)
-        by_version = {model.version: _ndcg(model, ranker, data) for model in models}
+        by_version = {model.version: ndcg_of(model, ranker, data) for model in models}
         # A round without a model leaves the ranker as it was.
         per_round = [by_version[row.base_version if row.model_version is None else row.model_version] for row in rounds]
         states: dict[str, int] = {}
@@ -244,18 +270,7 @@ class _Demo:
                 "rejected": await count_rejections(database, name),
             },
             "rounds": states,
-            "db": self._settings.db_url,
-            "federation": name,
-            "data": data.description,
-            "seconds": round(seconds, 3),
-            "config": {
-                "clients": self._n_clients,
-                "rounds": self._n_rounds,
-                "interactions": self._settings.interactions,
-                "clicks": self._settings.clicks,
-                "method": self._settings.method,
-                "seed": self._settings.seed,
-            },
+            **self._circumstances(data, seconds),
         }
         columns = (
             "round",
@@ -273,17 +288,7 @@ class _Demo:
             soft_wrap=True,
             highlight=False,
         )
-        console.print("Look further:", highlight=False)
-        # `make demo` runs the command where it is installed, which need not be on the PATH.
-        command_name = "foltr" if shutil.which("foltr") else sys.argv[0]
-        where = f"--db {self._settings.db_url} --federation {name}"
-        for command in (
-            "rounds list",
-            f"rounds show {rounds[-1].round}",
-            "clients show device-001",
-            "models list",
-        ):
-            console.print(f"  {command_name} {command} {where}", soft_wrap=True, highlight=False)
+        self._look_further("rounds list", f"rounds show {rounds[-1].round}", "clients show device-001", "models list")
         if self._settings.db_url.startswith("sqlite:///"):
             path = Path(self._settings.db_url.removeprefix("sqlite:///"))
             console.print(
@@ -293,8 +298,33 @@ class _Demo:
             )
         return results
 
+    def _circumstances(self, data: "LoadedData", seconds: float) -> dict[str, Any]:
+        """The part of the results that says how they came about."""
+        return {
+            "db": self._settings.db_url,
+            "federation": self._settings.federation,
+            "data": data.description,
+            "seconds": round(seconds, 3),
+            "config": {
+                "clients": self._n_clients,
+                "rounds": self._n_rounds,
+                "interactions": self._settings.interactions,
+                "clicks": self._settings.clicks,
+                "method": self._settings.method,
+                "seed": self._settings.seed,
+            },
+        }
 
-def _ndcg(model: "ModelRow", ranker: "Ranker", data: "LoadedData") -> float:
+    def _look_further(self, *commands: str) -> None:
+        console.print("Look further:", highlight=False)
+        # `make demo` runs the command where it is installed, which need not be on the PATH.
+        command_name = "foltr" if shutil.which("foltr") else sys.argv[0]
+        where = f"--db {self._settings.db_url} --federation {self._settings.federation}"
+        for command in commands:
+            console.print(f"  {command_name} {command} {where}", soft_wrap=True, highlight=False)
+
+
+def ndcg_of(model: "ModelRow", ranker: "Ranker", data: "LoadedData") -> float:
     """Of the model that all share: what devices keep to themselves is not in it."""
     from foltr.messages import unpack_vector
     from foltr.methods.base import scores_of

@@ -67,7 +67,7 @@ class ErasureReceipt(BaseModel):
         requested_at, erased_at, completed_at: ISO 8601 in UTC; see `utc_text`.
         n_rounds, n_updates, n_events: completed rounds its updates were in; its updates and events that were deleted.
         erased_digest: SHA-256 over the stored bytes of its updates in order of (round, client).
-        key_destroyed: whether no key exists any more that its updates were encrypted with.
+        key_destroyed: whether a key that its updates were encrypted with was found and destroyed.
         strategy: how the model was unlearned; ``none`` where the client had taught none.
         rounds_replayed: calibration rounds of the unlearning job.
         model_before, model_after: the version in service before, and the first without the client; None for ``none``.

@@ -88,7 +88,7 @@ def query(database: str, sql: str) -> list[tuple]:
 
 
 # The other commands have two words.
-SINGLE_WORDS = ("demo", "doctor", "enrol", "methods", "reproduce", "revoke", "simulate", "sweep")
+SINGLE_WORDS = ("demo", "doctor", "enrol", "forget", "methods", "replay", "reproduce", "revoke", "simulate", "sweep")
 
 
 def test_every_foltr_command_in_the_documents_exists():

@@ -127,13 +127,17 @@ async def serve(tmp_path):
     keys = KeyStore(tmp_path / "keys")
     async with await Database.connect(f"sqlite:///{tmp_path}/foltr.sqlite", keys=keys) as db:
         await upgrade(db)
+        started = []
 
         async def start(policy, *, n_features=1, limits=GENEROUS, key=None, **plan) -> Served:
             served = Served(db, FederationPlan("mail", n_features, policy, **plan), limits, key)
+            started.append(served)
             await served.actor.start()
             return served
 
         yield start
+        for served in started:
+            await served.actor.close()
 
 
 @pytest.fixture

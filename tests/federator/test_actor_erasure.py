@@ -17,6 +17,7 @@ from foltr.messages import (
     Join,
     Leave,
     ReceiptCode,
+    Status,
     UnlearningRound,
     UnlearningUpdate,
     pack_vector,
@@ -29,6 +30,8 @@ from storage.queries import get_round, list_contributions, list_events, list_rou
 
 N_FEATURES = 4
 THREE = RoundPolicy(3, 3, 0.0, 60.0)
+# One answer is enough for a step; a round waits for three all the same.
+ONE = RoundPolicy(1, 3, 60.0, 60.0)
 NAMES = ("alice", "bob", "carol")
 KEY = SigningKey(b"federator" + bytes(23))
 EAGER = UnlearningPolicy("fed_eraser", interval=1, delay_s=0.0, step_s=10.0, patience_s=30.0)
@@ -205,7 +208,7 @@ async def test_several_share_one_job(joined):
     served.clock.at += 2.0
     ask(served, devices[2])
     await served.turn()
-    assert ROUND not in served.retained.topics
+    assert served.retained.topics[ROUND] is None
     served.clock.at += 4.0
     await served.turn()
     served.receipts.sent.clear()
@@ -219,17 +222,21 @@ async def test_several_share_one_job(joined):
     assert unpack_vector((await latest_model(served.db, "mail")).weights).tolist() == [0.0, 3.0, 0.0, 0.0]
 
 
-async def test_who_asks_during_a_job_waits_for_the_next(joined):
-    """The first model has learned from it, so it does not stay."""
+async def test_who_asks_during_a_job_is_in_it_no_more_and_waits_for_the_next(joined):
+    """What it has answered is nobody's from then on; the first model may hold something of it, so it does not stay."""
     served, devices = await joined()
     await play(served, devices, 1, 0, ROWS)
     ask(served, devices[2])
     await served.turn()
-    answer(served, devices[1], step_of(served), [0, 0, 0, 1.0])
+    first = step_of(served)
+    answer(served, devices[1], first, [0, 0, 0, 1.0])
+    await served.turn()
     ask(served, devices[1])
-    served.clock.at += 11.0
+    await served.turn()
+    answer(served, devices[0], first, [1.0, 0, 0, 0])
     await served.turn()
     await served.turn()
+    assert unpack_vector((await get_model(served.db, "mail", 2)).weights).tolist() == [3.0, 0.0, 0.0, 0.0]
     await served.turn()
     step = step_of(served)
     assert step.job == 2
@@ -240,9 +247,92 @@ async def test_who_asks_during_a_job_waits_for_the_next(joined):
     assert (await get_model(served.db, "mail", 2)).weights == b""
 
 
+async def test_a_round_whose_members_are_gone_is_passed_over(joined):
+    """Who left is not asked; the step counts as not covered, and the job goes on to what others can say."""
+    served, devices = await joined(RoundPolicy(1, 2, 0.0, 60.0))
+    served.update(devices[0], 1, 0, body=delta(ROWS[0]))
+    served.update(devices[2], 1, 0, body=delta(ROWS[2]))
+    await served.turn()
+    served.update(devices[1], 2, 1, body=delta(ROWS[1]))
+    await served.turn()
+    served.clock.at += 1.0
+    await served.turn()
+    served.receive(devices[0], ClientTopic.LEAVE, Leave(federation="mail", client_id="alice"))
+    ask(served, devices[2])
+    for _ in range(4):
+        await served.turn()
+    step = step_of(served)
+    assert step.step == 2
+    answer(served, devices[1], step, [0, 1.0, 0, 0])
+    served.receipts.sent.clear()
+    for _ in range(3):
+        await served.turn()
+    receipt = verify_receipt(notices(served)[0].receipt.decode(), KEY.public)
+    assert (receipt.rounds_replayed, receipt.coverage) == (2, 0.5)
+
+
+async def test_nobody_is_asked_for_ever(joined):
+    """A step that is not answered while others are online is passed over after three deadlines."""
+    served, devices = await joined(ONE, unlearning=UnlearningPolicy(delay_s=0.0, step_s=10.0, min_coverage=0.0))
+    await play(served, devices, 1, 0, ROWS)
+    ask(served, devices[2])
+    await served.turn()
+    for _ in range(4):
+        served.clock.at += 11.0
+        await served.turn()
+    assert served.retained.topics[ROUND] is None
+    assert (await latest_model(served.db, "mail")).unlearning_job == 1
+
+
+async def test_lost_keys_stop_nobody(joined):
+    """What cannot be read is not replayed; the federator goes on, and erases."""
+    served, devices = await joined()
+    await play(served, devices, 1, 0, ROWS)
+    for name in NAMES:
+        served.db.keys.destroy("mail", name)
+    ask(served, devices[2])
+    for _ in range(4):
+        await served.turn()
+    row = await find_erasure(served.db, "mail", served.actor._engine.members.pseudonym("carol"))
+    assert (row.state, row.key_destroyed) == ("done", False)
+
+
+async def test_its_name_is_not_written_again(joined):
+    """A device that was away and asks to join is told, and no row says who it was."""
+    served, devices = await joined()
+    ask(served, devices[2])
+    await served.turn()
+    served.receive(devices[2], ClientTopic.JOIN, Join(federation="mail", client_id="carol", sdk_version="1"))
+    await served.turn()
+    events = await list_events(served.db, "mail")
+    assert [event.code for event in events if event.code] == ["forgotten"]
+    assert not [event for event in events if event.client_id == "carol" or "carol" in event.detail]
+
+
+async def test_the_last_round_is_not_given_up_for_the_swap(joined):
+    """A federation that was told to make two rounds makes two, and then the unlearned model."""
+    served, devices = await joined(RoundPolicy(2, 3, 50.0, 60.0), stop_after_round=2)
+    await play(served, devices, 1, 0, ROWS)
+    ask(served, devices[2])
+    await served.turn()
+    for device in devices[:2]:
+        answer(served, device, step_of(served), [1.0, 0, 0, 0])
+    for _ in range(3):
+        await served.turn()
+    assert (await get_round(served.db, "mail", 2)).state == "collecting"
+    for device in devices[:2]:
+        served.update(device, 2, 1, body=delta(ROWS[0]))
+    await served.turn()
+    served.clock.at += 51.0
+    await served.turn()
+    assert (await get_round(served.db, "mail", 2)).state == "completed"
+    assert (await latest_model(served.db, "mail")).unlearning_job == 1
+    assert served.actor.finished
+
+
 async def test_who_does_not_answer_is_not_waited_for_twice(joined):
     """A step ends with those who did; its coverage is in the receipt; below the least the job begins as retrain."""
-    served, devices = await joined(unlearning=UnlearningPolicy(delay_s=0.0, step_s=10.0, min_coverage=0.4))
+    served, devices = await joined(ONE, unlearning=UnlearningPolicy(delay_s=0.0, step_s=10.0, min_coverage=0.4))
     await play(served, devices, 1, 0, ROWS)
     await play(served, devices, 2, 1, ROWS)
     ask(served, devices[2])
@@ -263,7 +353,7 @@ async def test_who_does_not_answer_is_not_waited_for_twice(joined):
 
 async def test_low_coverage_falls_back_to_retraining(joined):
     """It begins again from the first model, without old lengths, and the receipt says so."""
-    served, devices = await joined(unlearning=UnlearningPolicy(delay_s=0.0, step_s=10.0, min_coverage=0.9))
+    served, devices = await joined(ONE, unlearning=UnlearningPolicy(delay_s=0.0, step_s=10.0, min_coverage=0.9))
     await play(served, devices, 1, 0, ROWS)
     ask(served, devices[2])
     await served.turn()
@@ -282,23 +372,20 @@ async def test_low_coverage_falls_back_to_retraining(joined):
 
 async def test_a_job_without_devices_pauses_and_goes_on_when_one_is_back(joined):
     """With a deadline, a reason, and no step lost."""
-    served, devices = await joined()
+    served, devices = await joined(ONE)
     await play(served, devices, 1, 0, ROWS)
+    for device in devices[:2]:
+        offline = Status(federation="mail", client_id=device.client_id, online=False)
+        served.receive(device, ClientTopic.STATUS, offline)
     ask(served, devices[2])
     await served.turn()
     for _ in range(4):
         served.clock.at += 11.0
         await served.turn()
     kinds = [event.kind for event in await list_events(served.db, "mail")]
-    assert kinds.count("unlearning_step_missed") == 2
+    assert kinds.count("unlearning_step_missed") == 3
     assert kinds.count("unlearning_paused") == 1
     assert served.retained.topics["foltr/v1/mail/unlearning/1"].state == "paused"
-    served.receive(
-        devices[0],
-        ClientTopic.LEAVE,
-        Leave(federation="mail", client_id="alice"),
-    )
-    await served.turn()
     served.receive(devices[0], ClientTopic.JOIN, Join(federation="mail", client_id="alice", sdk_version="1"))
     await served.turn()
     answer(served, devices[0], step_of(served), [1.0, 0, 0, 0])
@@ -386,6 +473,7 @@ async def test_no_bytes_of_it_are_left(joined, tmp_path: Path):
         answer(served, device, step_of(served), [1.0, 0, 0, 0])
     await served.turn()
     await served.turn()
+    await served.actor.close()
     assert await served.db.purge()
     for content in contents(tmp_path):
         assert b"carol" not in content

@@ -58,7 +58,7 @@ def test_devices_are_asked_for_three_fifths():
         ({"interval": 0}, "unlearning_interval"),
         ({"n_local": 0}, "unlearning_interactions"),
         ({"min_coverage": 1.5}, "unlearning_min_coverage"),
-        ({"step_s": -1.0}, "unlearning_step_s"),
+        ({"step_s": 0.0}, "unlearning_step_s"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(values, said):
@@ -67,9 +67,9 @@ def test_what_makes_no_sense_is_refused_by_name(values, said):
         UnlearningPolicy(**values)
 
 
-def step(awaited=("a", "b")) -> UnlearningStep:
+def step(awaited=("a", "b"), least=1) -> UnlearningStep:
     asked = {name: Contribution(1.0, 5) for name in ("a", "b", "c")}
-    return UnlearningStep(1, 2, 7, asked, frozenset(awaited), 100.0, 110.0)
+    return UnlearningStep(1, 2, 7, 4, asked, set(awaited), least, 100.0, 110.0)
 
 
 def answer(client_id, job=1, number=2) -> UnlearningUpdate:
@@ -91,7 +91,7 @@ def test_only_the_first_answer_of_those_who_were_asked_counts():
     assert not one.take(answer("d"))
     assert not one.take(answer("b", job=2))
     assert not one.take(answer("b", number=1))
-    assert one.coverage == pytest.approx(1 / 3)
+    assert one.coverage == 1 / 4  # the fourth has left
 
 
 def test_a_step_is_over_when_those_who_are_there_have_answered():
@@ -113,3 +113,29 @@ def test_who_is_away_is_not_waited_for_but_may_answer():
     assert not one.is_over(105.0)
     one.take(answer("c"))
     assert one.is_over(105.0)
+
+
+def test_too_few_answers_make_no_model():
+    """As few as a live round would not take; where fewer are asked, all of them."""
+    one = step(least=2)
+    one.take(answer("a"))
+    assert not one.is_over(110.0)
+    assert one.is_missed(110.0)
+    one.take(answer("c"))
+    assert one.is_over(110.0)
+    few = step(awaited=("a",), least=9)
+    few.take(answer("a"))
+    few.forget("b")
+    few.forget("c")
+    assert few.is_over(101.0)
+
+
+def test_who_was_erased_has_said_nothing():
+    """Its answer goes with it, and it is not waited for."""
+    one = step()
+    one.take(answer("a"))
+    one.forget("a")
+    assert one.answers == {}
+    assert not one.take(answer("a"))
+    one.take(answer("b"))
+    assert one.is_over(101.0)
