@@ -49,7 +49,9 @@ def forget(
     credentials: Annotated[
         Path | None, typer.Option("--credentials", help="The client's own credentials: it asks for itself")
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Until the client is forgotten, and print its receipt")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the client is forgotten, and print its receipt")
+    ] = False,
     timeout: Annotated[float, typer.Option("--timeout", help="With --wait: give up after so many seconds")] = 3600.0,
     receipt: Annotated[Path | None, typer.Option("--receipt", help="With --wait: write the receipt here")] = None,
     print_payload: Annotated[
@@ -59,7 +61,10 @@ def forget(
     broker: options.Broker = None,
     json: options.Json = False,
 ) -> None:
-    """Erase all that a federation has of a client, and unlearn what it has taught; its name is not used again."""
+    """Erase what a federation has of a client and unlearn what it has taught. It cannot be undone.
+
+    Without --wait success means that the request was sent. The name is not used again.
+    """
     if receipt is not None and not wait:
         raise SettingsError("receipt: there is one once the client is forgotten; add --wait")
     if not 0 < timeout <= 30 * 86_400:
@@ -89,7 +94,7 @@ def forget(
 
 def _by_operator(client: str | None, folder: Path, broker: str | None) -> _Request:
     if client is None:
-        raise SettingsError("client: name the client that is to be forgotten")
+        raise SettingsError("client: name the client that is to be forgotten, or give its --credentials")
     check_name("client", client)
     with opened(folder) as authority:
         topics = Topics(authority.federation)

@@ -35,7 +35,7 @@ _CLIENT_COLUMNS = ("client_id", "membership", "online", "joined_at", "last_seen_
 _HISTORY_COLUMNS = ("round", "round_state", "n_interactions", "n_bytes", "received_at", "model_version")
 _FATE_COLUMNS = ("client_id", "n_interactions", "fate", "share", "score", "reason")
 _EVENT_COLUMNS = ("at", "kind", "code", "client_id", "detail")
-_MODEL_COLUMNS = ("version", "base_version", "round", "n_features", "created_at", "published_at")
+_MODEL_COLUMNS = ("version", "base_version", "round", "created_at", "published_at", "withdrawn_at")
 
 
 @rounds_app.command("list")
@@ -240,6 +240,11 @@ def models_export(
         model = await (latest_model(database, name) if version is None else get_model(database, name, version))
         if model is None:
             raise SettingsError(f"federation {name!r} has no model {version}; see: foltr models list")
+        if model.withdrawn_at is not None:
+            raise SettingsError(
+                f"version: {model.version} was withdrawn on {model.withdrawn_at:%Y-%m-%d}: a client that was forgotten "
+                "was in it, and its weights are deleted; see: foltr models list"
+            )
         np.save(out, unpack_vector(model.weights))
         console.print(f"wrote version {model.version} ({model.n_features} weights) to {out}", soft_wrap=True)
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 from cli.commands import foltr
+from made_history import made_history
 
 from storage.database import Database
 from storage.federations import claim_federation, create_federation
@@ -150,3 +151,17 @@ async def _leave_open(db: str) -> None:
     async with await Database.connect(db) as database:
         await create_federation(database, "mail", 3, "linear", bytes(12), hour_ago)
         await open_round(database, "mail", await claim_federation(database, "mail"), opening)
+
+
+def test_a_withdrawn_model_is_not_exported(tmp_path):
+    """Its weights are deleted: that is said, and no empty file is written."""
+    url = f"sqlite:///{tmp_path}/withdrawn.sqlite"
+    asyncio.run(made_history(url, "default"))
+    connection = sqlite3.connect(tmp_path / "withdrawn.sqlite")
+    connection.execute("UPDATE models SET weights = NULL, tainted_at = created_at, withdrawn_at = created_at")
+    connection.commit()
+    connection.close()
+    done = foltr("models", "export", "--db", url, "--out", tmp_path / "m.npy", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "was withdrawn on" in done.stderr
+    assert not (tmp_path / "m.npy").exists()
