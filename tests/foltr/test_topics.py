@@ -10,6 +10,7 @@ from foltr.topics import ClientTopic, Topics, check_name
 
 TOPICS = Topics("mail")
 names = st.from_regex(NAME_PATTERN, fullmatch=True)
+SAID = ("join", "leave", "status", "updates", "chunks", "forget", "unlearning")
 
 
 def test_the_topics_are_spelled_as_documented():
@@ -22,15 +23,13 @@ def test_the_topics_are_spelled_as_documented():
     assert TOPICS.operator == "foltr/v1/mail/operator"
     assert TOPICS.enrolment("device-7") == "foltr/v1/mail/enrolment/device-7"
     assert [TOPICS.client("device-7", topic) for topic in ClientTopic] == [
-        f"foltr/v1/mail/clients/device-7/{name}" for name in ("join", "leave", "status", "updates", "chunks", "inbox")
+        f"foltr/v1/mail/clients/device-7/{name}" for name in (*SAID, "inbox")
     ]
 
 
 def test_a_federator_hears_all_clients_but_no_inbox():
     """The filters cover what clients write, and the federator does not read its own receipts."""
-    assert TOPICS.from_all_clients() == tuple(
-        f"foltr/v1/mail/clients/+/{name}" for name in ("join", "leave", "status", "updates", "chunks")
-    )
+    assert TOPICS.from_all_clients() == tuple(f"foltr/v1/mail/clients/+/{name}" for name in SAID)
 
 
 @settings(derandomize=True)

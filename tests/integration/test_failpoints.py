@@ -83,7 +83,8 @@ async def run_and_kill(deployment: Deployment, failpoint: Failpoint, deaths: lis
     return resumed_s
 
 
-@pytest.mark.parametrize("failpoint", Failpoint)
+# Those of erasures are in test_forgetting.
+@pytest.mark.parametrize("failpoint", DIES_AT)
 async def test_kill_9_loses_nothing_and_counts_nothing_twice(deployment, failpoint, seconds):
     """Killed there by the kernel, started again: within 5 s the open round is completed, and every sum is exact."""
     resumed_s = await run_and_kill(deployment, failpoint, [DIES_AT[failpoint]])
