@@ -19,6 +19,7 @@ from foltr.credentials import BrokerAccess, Credentials, read_credentials
 from foltr.failpoints import VARIABLE
 from foltr.messages import PdgdTraining
 from storage.database import Database
+from storage.keys import KeyStore
 from storage.migrate import upgrade
 from storage.queries import list_rounds
 
@@ -53,7 +54,8 @@ class Deployment:
         self.database_url = database_url
         self.n_clients = n_clients
         self.devices = enrol(folder / "operator", broker_url, n_clients)
-        self.database = Database(database_url)
+        self._key_store = KeyStore(folder / "keys")
+        self.database = Database(database_url, self._key_store)
         self.federator: subprocess.Popen[bytes] | None = None
         self._credentials = folder / "operator" / "federator.json"
         self._log = folder / "federator.log"
@@ -72,7 +74,7 @@ class Deployment:
     async def reopen_database(self) -> None:
         """Connect anew: the server that the old connections were to is gone."""
         await self.database.close()
-        self.database = await Database.connect(self.database_url, retry_for_s=10)
+        self.database = await Database.connect(self.database_url, retry_for_s=10, keys=self._key_store)
 
     def start_federator(
         self,
