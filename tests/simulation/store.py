@@ -421,6 +421,7 @@ ERASURE_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "unfinished_erasures": _nobody,
     "waiting_erasures": _nobody,
     "load_job": _nothing,
+    "list_jobs": _nobody,
 }
 # What takes the place of the functions of the same names in the actor.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
