@@ -5,7 +5,7 @@ They take part like everybody: they issue queries, learn, and have random stream
 something else. What they send is the same with every runner, because it is made of the updates alone.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from foltr.attacks.registry import AttackSpec, craft
 from foltr.click_models import click_model
-from foltr.messages import MAX_ABS_DELTA, UpdateBody
-from foltr.methods.aggregations import DeltaAggregation, UpdateRows
+from foltr.messages import MAX_ABS_DELTA
+from foltr.methods.aggregations import DeltaAggregation
 from foltr.methods.base import NO_MEMORY, Memory, NextModel
 from foltr.robust.spec import RuleSpec
+from foltr.simulation.kept_updates import KeptUpdates
 from foltr.simulation.population import Population
 
 
@@ -29,7 +30,7 @@ def with_poisoned_clicks(population: Population, n_attackers: int) -> Population
     return replace(population, clients=tuple(clients))
 
 
-class AttackedAggregation:
+class AttackedAggregation(KeptUpdates):
     """An aggregation whose updates attackers replace before it has any of them.
 
     Attackers who collude need all their honest updates first, so everything is kept until the round ends.
@@ -51,28 +52,13 @@ class AttackedAggregation:
         rule: RuleSpec,
         rng: np.random.Generator,
     ) -> None:
-        self._aggregation = aggregation
+        super().__init__(aggregation, n_expected)
         self._spec = spec
         self._hostile = hostile
         self._rule = rule
         self._rng = rng
-        self._updates = UpdateRows(aggregation.n_values, n_expected)
         self.refused: tuple[str, ...] = ()
         """After `finish`: whose update is one that no message may hold, so that a federator's intake refuses it."""
-
-    def add(
-        self,
-        body: UpdateBody,
-        n_interactions: int,
-        discount: float = 1.0,  # noqa: ARG002 (no simulated update is late)
-        client_id: str = "",
-    ) -> None:
-        self._updates.add(self._aggregation.values_of(body), n_interactions, client_id)
-
-    def add_rows(
-        self, values: NDArray[np.float32], n_interactions: NDArray[np.int64], client_ids: Sequence[str]
-    ) -> None:
-        self._updates.add_rows(values, n_interactions, client_ids)
 
     def finish(self, base: NDArray[np.float32], memory: Memory = NO_MEMORY) -> NextModel:
         rows, n_interactions, names = self._updates.all()

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from foltr.datasets import RankingDataset
 from foltr.errors import SettingsError
-from foltr.messages import UpdateBody
-from foltr.methods.aggregations import DeltaAggregation, UpdateRows, is_plain_mean
+from foltr.methods.aggregations import DeltaAggregation, is_plain_mean
 from foltr.methods.base import NO_MEMORY, Memory, NextModel, scores_of
 from foltr.methods.registry import Ranker, initial_weights, make_aggregation
 from foltr.metrics import mean_ndcg_of_scores
@@ -26,6 +25,7 @@ from foltr.simulation.assembly import RunnerKind, compile_kernels
 from foltr.simulation.block_runners import block_runner
 from foltr.simulation.config import PERSONAL_METHODS, SimulationConfig, resolve, rule_of
 from foltr.simulation.crowd import Crowd
+from foltr.simulation.kept_updates import KeptUpdates
 from foltr.simulation.learners import participants_of
 from foltr.simulation.population import Population
 from foltr.simulation.runners import ReferenceRunner, Runner, State
@@ -313,27 +313,12 @@ class _Progress:
         return Trained(weights, tuple(self._curve), self._interactions, self._seconds)
 
 
-class _ChangedAggregation:
+class _ChangedAggregation(KeptUpdates):
     """Keeps the updates of a round until it ends, and aggregates what they are changed to."""
 
     def __init__(self, aggregation: DeltaAggregation, n_expected: int, change: Change) -> None:
-        self._aggregation = aggregation
+        super().__init__(aggregation, n_expected)
         self._change = change
-        self._updates = UpdateRows(aggregation.n_values, n_expected)
-
-    def add(
-        self,
-        body: UpdateBody,
-        n_interactions: int,
-        discount: float = 1.0,  # noqa: ARG002 (no simulated update is late)
-        client_id: str = "",
-    ) -> None:
-        self._updates.add(self._aggregation.values_of(body), n_interactions, client_id)
-
-    def add_rows(
-        self, values: NDArray[np.float32], n_interactions: NDArray[np.int64], client_ids: Sequence[str]
-    ) -> None:
-        self._updates.add_rows(values, n_interactions, client_ids)
 
     def finish(self, base: NDArray[np.float32], memory: Memory = NO_MEMORY) -> NextModel:
         rows, n_interactions, names = self._updates.all()

@@ -1,0 +1,35 @@
+"""An aggregation that keeps a round's updates until all are there, for simulations that change some of them first."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.messages import UpdateBody
+from foltr.methods.aggregations import DeltaAggregation, UpdateRows
+
+
+class KeptUpdates:
+    """The part of an `Aggregation` that takes updates; what becomes of them is said in ``finish`` of who inherits it.
+
+    Args:
+        n_expected: for how many updates there is room at once.
+    """
+
+    def __init__(self, aggregation: DeltaAggregation, n_expected: int) -> None:
+        self._aggregation = aggregation
+        self._updates = UpdateRows(aggregation.n_values, n_expected)
+
+    def add(
+        self,
+        body: UpdateBody,
+        n_interactions: int,
+        discount: float = 1.0,  # noqa: ARG002 (no simulated update is late)
+        client_id: str = "",
+    ) -> None:
+        self._updates.add(self._aggregation.values_of(body), n_interactions, client_id)
+
+    def add_rows(
+        self, values: NDArray[np.float32], n_interactions: NDArray[np.int64], client_ids: Sequence[str]
+    ) -> None:
+        self._updates.add_rows(values, n_interactions, client_ids)
