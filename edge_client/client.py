@@ -278,7 +278,6 @@ class EdgeClient:
             self._trainer.copy,
             # Nothing is learned from a client that was forgotten: nothing is explored, and the order given is kept.
             self._rng if self._explore and not self.forgotten else None,
-            with_scores=self._guard is not None,
         )
 
     def record_clicks(self, serp: Serp, clicked: Sequence[int]) -> None:
@@ -298,7 +297,7 @@ class EdgeClient:
             return
         n_dropped = self._store.n_dropped
         interaction = self._store.add_interaction(
-            serp.serp_id, serp.features, serp.ranking, clicks, serp.variant, serp.model_version
+            serp.serp_id, serp.features, serp.ranking, clicks, serp.variant, serp.model_version, serp.scores
         )
         self._recorded.add(serp)
         if interaction is not None:

@@ -20,7 +20,7 @@ class Serp:
         ranking: (shown,) int64, indices into the candidates given to `EdgeClient.rank`, best first.
         model_version: the global model behind it; None before the first one arrived.
         variant: which of the method's rankers made it (see `Interaction`).
-        scores: (documents,) by which it was drawn, where a guard may want to know.
+        scores: (documents,) by which it was drawn, or ordered where nothing is explored; None where by something else.
     """
 
     serp_id: str
@@ -36,8 +36,6 @@ def make_serp(
     k: int,
     copy: WorkingCopy | None,
     rng: np.random.Generator | None,
-    *,
-    with_scores: bool = False,
 ) -> Serp:
     """A list of ``k`` of the candidates, or of all if they are fewer.
 
@@ -45,7 +43,6 @@ def make_serp(
         features: (documents, features), finite.
         copy: what ranks; None before the first model: then all documents score alike.
         rng: of what the method explores by; None shows the best list it knows.
-        with_scores: keep the scores by which the list is drawn, if it is drawn by scores.
 
     Raises:
         DataError: ``k`` is below 1, or ``features`` cannot be ranked.
@@ -57,12 +54,11 @@ def make_serp(
     if copy is None:
         alike = np.zeros(len(matrix), np.float32)
         ranking = rank_by_score(alike, shown) if rng is None else sample_plackett_luce(alike, shown, rng)
-        return Serp(uuid.uuid4().hex, ranking, None, matrix)
+        return Serp(uuid.uuid4().hex, ranking, None, matrix, scores=alike)
     if matrix.shape[1] != copy.n_features:
         raise DataError(f"features: {matrix.shape[1]} columns, but the federation's ranker has {copy.n_features}")
     ranking, variant = copy.ranker.rank(matrix, shown, rng)
-    scores = copy.scores_drawn_by(matrix) if with_scores else None
-    return Serp(uuid.uuid4().hex, ranking, copy.base_version, matrix, variant, scores)
+    return Serp(uuid.uuid4().hex, ranking, copy.base_version, matrix, variant, copy.scores_drawn_by(matrix))
 
 
 def clicks_on(serp: Serp, clicked: Sequence[int]) -> npt.NDArray[np.bool_]:

@@ -83,6 +83,7 @@ class DeviceStore(StoreFile):
         clicks: npt.NDArray[np.bool_],
         variant: int = 0,
         base_version: int | None = None,
+        scores: npt.NDArray[np.float32] | None = None,
     ) -> Interaction | None:
         """Store an interaction; None if this result list is stored already. The arguments are `Interaction`'s."""
         values = (
@@ -93,23 +94,25 @@ class DeviceStore(StoreFile):
             clicks.astype("u1").tobytes(),
             variant,
             base_version,
+            None if scores is None else scores.astype("<f4", copy=False).tobytes(),
         )
         with self.transaction() as cursor:
             cursor.execute(
                 "INSERT OR IGNORE INTO interactions "
-                "(serp_id, n_documents, features, ranking, clicks, variant, base_version) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "(serp_id, n_documents, features, ranking, clicks, variant, base_version, scores) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 values,
             )
             row_id = cursor.lastrowid
             if cursor.rowcount != 1 or row_id is None:
                 return None
             self._make_room(cursor)
-            return Interaction(row_id, features, ranking, clicks, variant, base_version)
+            return Interaction(row_id, features, ranking, clicks, variant, base_version, scores)
 
     def waiting_interactions(self, limit: int) -> list[Interaction]:
         """The oldest interactions that no update holds."""
         rows = self._db.execute(
-            "SELECT id, n_documents, features, ranking, clicks, variant, base_version FROM interactions "
+            "SELECT id, n_documents, features, ranking, clicks, scores, variant, base_version FROM interactions "
             "WHERE update_id IS NULL ORDER BY id LIMIT ?",
             (limit,),
         )
@@ -162,8 +165,8 @@ class DeviceStore(StoreFile):
         with self.transaction() as cursor:
             if counted and not keep_interactions:
                 cursor.execute(
-                    "INSERT INTO kept_interactions (id, n_documents, features, ranking, clicks) "
-                    "SELECT id, n_documents, features, ranking, clicks FROM interactions "
+                    "INSERT INTO kept_interactions (id, n_documents, features, ranking, clicks, scores) "
+                    "SELECT id, n_documents, features, ranking, clicks, scores FROM interactions "
                     "WHERE update_id = ? AND variant = 0 ORDER BY id DESC LIMIT ?",
                     (update_id, self._max_kept),
                 )
@@ -202,7 +205,7 @@ class DeviceStore(StoreFile):
     def kept_interaction(self, kept_id: int) -> Interaction:
         """One of those that `kept_ids` names."""
         row = self._db.execute(
-            "SELECT id, n_documents, features, ranking, clicks FROM kept_interactions WHERE id = ?", (kept_id,)
+            "SELECT id, n_documents, features, ranking, clicks, scores FROM kept_interactions WHERE id = ?", (kept_id,)
         ).fetchone()
         return _interaction(*row)
 
@@ -260,6 +263,7 @@ def _interaction(
     features: bytes,
     ranking: bytes,
     clicks: bytes,
+    scores: bytes | None,
     variant: int = 0,
     base_version: int | None = None,
 ) -> Interaction:
@@ -270,4 +274,5 @@ def _interaction(
         np.frombuffer(clicks, "u1").astype(np.bool_),
         variant,
         base_version,
+        None if scores is None else np.frombuffer(scores, "<f4"),
     )

@@ -75,6 +75,11 @@ CREATE TABLE kept_interactions (
     clicks BLOB NOT NULL
 ) STRICT;
 """,
+    # By which the list was drawn: little-endian float32, (n_documents,). NULL where it was not drawn by scores.
+    """
+ALTER TABLE interactions ADD COLUMN scores BLOB NULL;
+ALTER TABLE kept_interactions ADD COLUMN scores BLOB NULL;
+""",
 )
 _SCHEMA_VERSION = len(_UPGRADES)
 _SALT_BYTES = 16

@@ -84,8 +84,8 @@ class WorkingCopy:
         return self.model.ranker.n_features
 
     def scores_drawn_by(self, features: NDArray[np.float32]) -> NDArray[np.float32] | None:
-        """(documents,) by which lists are drawn; None where the method is not known, or draws none by scores."""
-        if self.training is None or not draws_lists(self.training):
+        """(documents,) by which lists are drawn; None where the method draws none by scores."""
+        if self.training is not None and not draws_lists(self.training):
             return None
         return checked_scores(self.model.ranker, self.weights, features)
 

@@ -17,6 +17,8 @@ class Interaction:
         clicks: (shown,) bool.
         variant: which of a method's rankers showed it, e.g. +1 or -1 for a perturbation and its negative.
         base_version: the global model it was shown under; None before the first one.
+        scores: (documents,) float32 by which it was drawn; None where by something else, or where the weights that
+            are to learn it drew it.
     """
 
     id: int
@@ -25,3 +27,4 @@ class Interaction:
     clicks: NDArray[np.bool_]
     variant: int = 0
     base_version: int | None = None
+    scores: NDArray[np.float32] | None = None

@@ -26,6 +26,7 @@ def neural_pdgd_step(
     forward: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None,
     proximal: float = 0.0,
     base: NDArray[np.floating] | None = None,
+    drawn_by: NDArray[np.floating] | None = None,
 ) -> NDArray[np.floating]:
     """Return the neural ranker's weights after one interaction; as `foltr.pdgd.pdgd_step`.
 
@@ -40,6 +41,7 @@ def neural_pdgd_step(
             ranking.
         proximal: FedProx' mu, >= 0; 0 is plain FedAvg.
         base: (hidden * (d + 2),) the global weights; needed where proximal is not 0.
+        drawn_by: (docs,) the scores the list was drawn by; None where these weights drew it.
 
     Returns:
         a new array of the weights' shape and type.
@@ -50,7 +52,8 @@ def neural_pdgd_step(
     tanhs, scores = neural_forward(weights, features, hidden) if forward is None else forward
     stepped = weights.copy()
     anchor = stepped if base is None else base.astype(weights.dtype, copy=False)
-    neural_step(stepped, features, tanhs, scores, ranking, clicks, learning_rate, proximal, anchor)
+    drawn_by = scores if drawn_by is None else drawn_by
+    neural_step(stepped, features, tanhs, scores, drawn_by, ranking, clicks, learning_rate, proximal, anchor)
     return stepped
 
 
@@ -60,6 +63,7 @@ def neural_step(
     features: NDArray[np.float32],
     tanhs: NDArray[np.float32],
     scores: NDArray[np.float32],
+    drawn_by: NDArray[np.floating],
     ranking: NDArray[np.int64],
     clicks: NDArray[np.bool_],
     learning_rate: float,
@@ -73,6 +77,7 @@ def neural_step(
         features: (docs, d) float32.
         tanhs: (docs, hidden) float32 of `neural_forward`.
         scores: (docs,) float32.
+        drawn_by: (docs,) the scores the list was drawn by.
         ranking: (k,) int64.
         clicks: (k,) bool.
         learning_rate: the step.
@@ -84,7 +89,7 @@ def neural_step(
         raise DataError("features must be documents by features, and weights hidden by features + 2")
     if base.shape[0] != weights.shape[0]:
         raise DataError("the base weights must be as many as the weights")
-    gradient = score_gradient(scores, ranking, clicks)
+    gradient = score_gradient(scores, ranking, clicks, drawn_by)
     n_first = n_features * hidden
     # A copy from before the pull: the gradient is that of the weights that were shown.
     output = weights[n_first + hidden :].astype(np.float32)

@@ -9,6 +9,9 @@ The pair weight needs the probability of the shown ranking and of the same ranki
 Their ratio depends only on the Plackett-Luce denominators between the two positions, so no ranking's
 probability is ever computed. Denominators are kept as logarithms and built by adding from the bottom of the
 list upwards: nothing is subtracted, so scores of any size neither overflow nor cancel.
+
+It is the probability by the ranker that drew the list. Where other weights learn from it later, they need the
+scores it was drawn by: with their own, they would take out a bias that the list does not have.
 """
 
 import math
@@ -33,6 +36,7 @@ def pdgd_step(
     scores: NDArray[np.floating] | None = None,
     proximal: float = 0.0,
     base: NDArray[np.floating] | None = None,
+    drawn_by: NDArray[np.floating] | None = None,
 ) -> NDArray[np.floating]:
     """Return the linear ranker's weights after one interaction: w + learning_rate * gradient.
 
@@ -49,6 +53,7 @@ def pdgd_step(
             ranking.
         proximal: FedProx' mu, >= 0; 0 is plain FedAvg.
         base: (d,) the global weights that local training started from; needed where proximal is not 0.
+        drawn_by: (docs,) the scores the list was drawn by; None where these weights drew it.
 
     Returns:
         (d,) a new array of the weights' type.
@@ -59,7 +64,8 @@ def pdgd_step(
     if scores is None:
         scores = score(weights, features)
     anchor = weights if base is None else base.astype(weights.dtype, copy=False)
-    return linear_step(weights, features, ranking, clicks, scores, learning_rate, proximal, anchor)
+    drawn_by = scores if drawn_by is None else drawn_by
+    return linear_step(weights, features, ranking, clicks, scores, drawn_by, learning_rate, proximal, anchor)
 
 
 def pdgd_gradient(
@@ -84,12 +90,16 @@ def pdgd_gradient(
         DataError: the ranking and the clicks differ in length, a document index is repeated or outside the
             candidates, or a score is not finite.
     """
-    return _weighted_rows(features, ranking, score_gradient(score(weights, features), ranking, clicks))
+    scores = score(weights, features)
+    return _weighted_rows(features, ranking, score_gradient(scores, ranking, clicks, scores))
 
 
 @compiled
 def score_gradient(
-    scores: NDArray[np.floating], ranking: NDArray[np.int64], clicks: NDArray[np.bool_]
+    scores: NDArray[np.floating],
+    ranking: NDArray[np.int64],
+    clicks: NDArray[np.bool_],
+    drawn_by: NDArray[np.floating],
 ) -> NDArray[np.float64]:
     """Return the PDGD gradient with respect to the scores of the shown documents.
 
@@ -102,14 +112,22 @@ def score_gradient(
         scores: (docs,) finite scores of all candidates.
         ranking: (k,) int64 distinct indices of the documents shown, best first.
         clicks: (k,) bool.
+        drawn_by: (docs,) finite scores that the list was drawn by; rho is theirs. ``scores`` itself where they drew it.
 
     Returns:
         (k,) float64, in the order shown; it sums to zero.
     """
-    shown_scores, log_denominators = plackett_luce_denominators(scores, ranking)
+    if drawn_by.shape[0] != scores.shape[0]:
+        raise DataError("the scores that a list was drawn by must be as many as the candidates")
+    drawn_scores, log_denominators = plackett_luce_denominators(drawn_by, ranking)
     length = ranking.shape[0]
     if clicks.shape[0] != length:
         raise DataError("clicks must have one entry for each document shown")
+    shown_scores = np.empty(length, np.float64)
+    for i in range(length):
+        shown_scores[i] = scores[ranking[i]]
+        if not math.isfinite(shown_scores[i]):
+            raise DataError("scores must be finite numbers to learn from")
     gradient = np.zeros(length, np.float64)
     last_click = -1
     for i in range(length):
@@ -122,7 +140,7 @@ def score_gradient(
         for other in range(seen):
             if clicks[other]:
                 continue
-            rho = reversal_weight(shown_scores, log_denominators, min(preferred, other), max(preferred, other))
+            rho = reversal_weight(drawn_scores, log_denominators, min(preferred, other), max(preferred, other))
             decay = math.exp(-abs(shown_scores[preferred] - shown_scores[other]))
             weight = rho * decay / (1.0 + decay) ** 2
             gradient[preferred] += weight
@@ -223,6 +241,7 @@ def linear_step(
     ranking: NDArray[np.int64],
     clicks: NDArray[np.bool_],
     scores: NDArray[np.floating],
+    drawn_by: NDArray[np.floating],
     learning_rate: float,
     proximal: float,
     base: NDArray[np.floating],
@@ -232,5 +251,5 @@ def linear_step(
         raise DataError("features must be documents by weights")
     if base.shape[0] != weights.shape[0]:
         raise DataError("the base weights must be as many as the weights")
-    gradient = _weighted_rows(features, ranking, score_gradient(scores, ranking, clicks))
+    gradient = _weighted_rows(features, ranking, score_gradient(scores, ranking, clicks, drawn_by))
     return (weights + learning_rate * (gradient - proximal * (weights - base))).astype(weights.dtype)

@@ -55,9 +55,11 @@ class FpdgdDevice:
 
     def _step(self, interaction: Interaction) -> NDArray[np.floating]:
         seen = (interaction.features, interaction.ranking, interaction.clicks, self._learning_rate)
+        proximal, base, drawn_by = self._proximal, self._base, interaction.scores
         if isinstance(self._ranker, LinearRankerSpec):
-            return pdgd_step(self._weights, *seen, proximal=self._proximal, base=self._base)
-        return neural_pdgd_step(self._weights, *seen, self._ranker.hidden, proximal=self._proximal, base=self._base)
+            return pdgd_step(self._weights, *seen, proximal=proximal, base=base, drawn_by=drawn_by)
+        hidden = self._ranker.hidden
+        return neural_pdgd_step(self._weights, *seen, hidden, proximal=proximal, base=base, drawn_by=drawn_by)
 
     def body(self, rng: np.random.Generator) -> UpdateBody:  # noqa: ARG002 (nothing is drawn)
         return dense_delta(self._weights, self._base)

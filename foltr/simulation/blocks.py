@@ -295,7 +295,7 @@ def _interact_neural(
     scores = output_scores(weights, tanhs)
     ranking = exponential_race(scores, log_times, min(serp_length, scores.shape[0]))
     clicks, ndcg, max_rr = see_serp(relevance, ranking, ideal_dcg, model, draws, click, stop, examination)
-    neural_step(weights, features, tanhs, scores, ranking, clicks, learning_rate, proximal, base)
+    neural_step(weights, features, tanhs, scores, scores, ranking, clicks, learning_rate, proximal, base)
     return ndcg, max_rr
 
 
@@ -367,5 +367,5 @@ def _pdgd_clients(
                 stop,
                 examination,
             )
-            mine = linear_step(mine, x, ranking, clicks, scores, learning_rate, proximal, base)
+            mine = linear_step(mine, x, ranking, clicks, scores, scores, learning_rate, proximal, base)
         weights[client] = mine

@@ -1,13 +1,14 @@
 """Interactions that clients of a simulation keep, and learning from them again, as devices of the service do."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foltr.interactions import Interaction
 from foltr.messages import UpdateBody
-from foltr.methods.base import Aggregation, Device, DeviceContext
+from foltr.methods.base import Aggregation, Device, DeviceContext, scores_of
 from foltr.methods.registry import AnyTraining, Ranker, make_device
 from foltr.simulation.crowd import Crowd
 from foltr.simulation.population import Population
@@ -30,7 +31,7 @@ class Recorder(ReferenceRunner):
         return kept
 
     def _device(self, client: int, base: NDArray[np.float32], version: int) -> Device:
-        return _Listened(super()._device(client, base, version), self._kept.setdefault(client, []))
+        return _Listened(super()._device(client, base, version), self._ranker, self._kept.setdefault(client, []))
 
 
 class Replay:
@@ -77,10 +78,11 @@ class Replay:
 
 
 class _Listened:
-    """A device that notes what it learns from."""
+    """A device that notes what it learns from, with the scores that each list was drawn by."""
 
-    def __init__(self, device: Device, kept: list[Interaction]) -> None:
+    def __init__(self, device: Device, ranker: Ranker, kept: list[Interaction]) -> None:
         self._device = device
+        self._ranker = ranker
         self._kept = kept
 
     @property
@@ -93,8 +95,9 @@ class _Listened:
         return self._device.rank(features, k, rng)
 
     def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:
+        drawn_by = scores_of(self._ranker, self._device.weights, interaction.features)
         self._device.learn(interaction, rng)
-        self._kept.append(interaction)
+        self._kept.append(replace(interaction, scores=drawn_by))
 
     def body(self, rng: np.random.Generator) -> UpdateBody:
         return self._device.body(rng)

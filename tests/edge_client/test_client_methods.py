@@ -14,9 +14,11 @@ from foltr.click_models import click_model, clicks_from_draws
 from foltr.codec import encode
 from foltr.errors import DataError, SettingsError
 from foltr.interactions import Interaction
-from foltr.messages import FedPerTraining, ModelAnnouncement, PersonalTraining, ReceiptCode, pack_vector
+from foltr.messages import FedPerTraining, ModelAnnouncement, PersonalTraining, ReceiptCode, pack_vector, unpack_vector
 from foltr.methods.base import DeviceContext
 from foltr.methods.registry import initial_weights, make_device, n_auxiliary
+from foltr.pdgd import pdgd_step
+from foltr.rankers import score
 from foltr.streams import client_streams
 from foltr.synthetic import synthetic_dataset
 
@@ -154,6 +156,27 @@ async def test_a_device_without_a_seed_keeps_its_perturbation(mqtt_broker, path,
     plus, minus = sent[::2], sent[1::2]
     assert (len(set(plus)), len(set(minus))) == (1, 1)
     assert plus[0] != minus[0]
+
+
+async def test_a_list_is_learned_later_by_what_drew_it(mqtt_broker, path, dataset, rng):
+    """Shown under one model and learned under the next: the update is PDGD's with the scores of the first."""
+    first, second = rng.standard_normal((2, LINEAR.n_weights)).astype(np.float32)
+    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)) as store:
+        store.put_model(encode(model_for("fpdgd", 0, first)))
+    async with Federator(mqtt_broker) as federator:
+        training = training_of("fpdgd").model_copy(update={"min_interactions": 1})
+        async with device(mqtt_broker, path, learner=None) as client:
+            serp = client.rank(dataset.query(0).features)  # its method is not known yet
+            client.record_clicks(serp, [2])
+            await federator.announce(1, training=training, newest=model_for("fpdgd", 1, second))
+            update = await federator.update()
+    features = dataset.query(0).features
+    np.testing.assert_array_equal(serp.scores, score(first.astype(np.float64), features))
+    clicks = np.arange(len(serp.ranking)) == 2
+    seen = (second.astype(np.float64), features, serp.ranking, clicks, training.learning_rate)
+    by_first, by_second = (pdgd_step(*seen, drawn_by=drawn_by) - second for drawn_by in (serp.scores, None))
+    np.testing.assert_array_equal(unpack_vector(update.body.values), by_first.astype(np.float32))
+    assert (by_first != by_second).any()
 
 
 async def test_a_neural_model_ranks_before_its_method_is_known(nowhere, path, dataset, rng):

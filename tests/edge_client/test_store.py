@@ -91,6 +91,26 @@ def test_who_showed_a_list_is_kept(path):
     assert shown_by == [(-1, 7), (0, None)]
 
 
+def test_what_a_list_was_drawn_by_is_kept(path):
+    """To the bit, while it waits and once it counted; and so is that it is not known."""
+    scores = np.array([0.1, -3e-9, 7.0], np.float32)
+    with opened(path) as store:
+        drawn = store.add_interaction("a", FEATURES, RANKING, CLICKS, scores=scores)
+        (other,) = add(store, "b")
+        assert drawn.scores is scores
+    for spent in (False, True):
+        with opened(path) as store:
+            if spent:
+                store.put_update(PendingUpdate("u", 1, b"bytes"), [drawn.id, other.id])
+                store.remove_update("u", keep_interactions=False)
+                back = [store.kept_interaction(i) for i in store.kept_ids()]
+            else:
+                back = store.waiting_interactions(10)
+        np.testing.assert_array_equal(back[0].scores, scores)
+        assert back[0].scores.dtype == np.float32
+        assert back[1].scores is None
+
+
 def test_what_was_refused_for_good_leaves_no_trace(store):
     """The local state of a discarded update does not become the device's own."""
     (first,) = add(store, "a")

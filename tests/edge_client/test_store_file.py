@@ -120,7 +120,23 @@ PRAGMA user_version = 3;
 """
 
 
-@pytest.fixture(params=[VERSION_1, VERSION_3], ids=["version 1", "version 3"])
+VERSION_4 = VERSION_3.replace(
+    "PRAGMA user_version = 3;",
+    """
+CREATE TABLE kept_interactions (
+    id INTEGER PRIMARY KEY,
+    n_documents INTEGER NOT NULL CHECK (n_documents > 0),
+    features BLOB NOT NULL,
+    ranking BLOB NOT NULL,
+    clicks BLOB NOT NULL
+) STRICT;
+INSERT INTO kept_interactions VALUES (1, 1, x'0000803f00000040', x'0000000000000000', x'01');
+PRAGMA user_version = 4;
+""",
+)
+
+
+@pytest.fixture(params=[VERSION_1, VERSION_3, VERSION_4], ids=["version 1", "version 3", "version 4"])
 def old_path(path, request):
     """A file as released software left it, when it lost power while an update was pending."""
     with contextlib.closing(sqlite3.connect(path)) as db:
@@ -135,7 +151,8 @@ def test_a_store_of_older_software_is_upgraded(old_path):
         assert (store.newest_session(), store.model(), store.local_state()) == (7, b"\xab\xcd", None)
         (waiting,) = store.waiting_interactions(10)
         assert (waiting.id, waiting.features.tolist(), waiting.clicks.tolist()) == (5, [[1.0, 2.0]], [False])
-        assert (waiting.variant, waiting.base_version) == (0, None)
+        assert (waiting.variant, waiting.base_version, waiting.scores) == (0, None, None)
+        assert all(store.kept_interaction(i).scores is None for i in store.kept_ids())
         seed = store.device_seed()
         assert seed > 0
         store.remove_update("u", keep_interactions=True)
@@ -143,7 +160,7 @@ def test_a_store_of_older_software_is_upgraded(old_path):
         store.put_update(PendingUpdate("v", 5, b"bytes", b"personal"), [5])
     with opened(old_path) as store:
         assert (store.local_state(), store.device_seed()) == (b"personal", seed)
-        assert store._db.execute("PRAGMA user_version").fetchone() == (4,)
+        assert store._db.execute("PRAGMA user_version").fetchone() == (5,)
 
 
 def test_an_upgraded_store_is_like_a_new_one(old_path, tmp_path):

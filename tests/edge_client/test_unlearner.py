@@ -73,7 +73,8 @@ class Machine:
         if isinstance(features, int):
             features = np.tile(np.eye(1, N, features, dtype=np.float32), (3, 1))
         clicks = np.array([False, True])
-        return self.store.add_interaction(serp_id, features, np.array([0, 1], np.int64), clicks)
+        drawn_by = np.arange(len(features), dtype=np.float32)
+        return self.store.add_interaction(serp_id, features, np.array([0, 1], np.int64), clicks, scores=drawn_by)
 
     def keep(self, serp_id, features):
         interaction = self.record(serp_id, features)
@@ -151,14 +152,15 @@ def test_the_draw_follows_from_device_job_and_step():
     ids=lambda part: part.kind,
 )
 def test_the_announced_method_learns_from_the_announced_weights(rng, training, ranker):
-    """The body is the method's own, of the drawn interactions."""
+    """The body is the method's own, of the drawn interactions, as lists that other weights drew."""
     weights = rng.standard_normal(ranker.n_weights + n_auxiliary(training, ranker)).astype(np.float32)
     features = rng.random((1, 4, N_FEATURES)).astype(np.float32)
     machine = Machine(features, learner=None)
     answer = machine.answer(training=training, ranker=ranker, weights=weights)
     device = make_device(training, ranker, weights, 0, DeviceContext(5))
     kept = machine.store.kept_interaction(machine.store.kept_ids()[0])
-    device.learn(Interaction(1, features[0], kept.ranking, kept.clicks), rng)
+    drawn_by = np.arange(4, dtype=np.float32)
+    device.learn(Interaction(1, features[0], kept.ranking, kept.clicks, scores=drawn_by), rng)
     assert answer.body == device.body(rng)
     assert answer.n_interactions == 1
     assert any(answer.body.values)

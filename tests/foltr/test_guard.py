@@ -55,7 +55,7 @@ def test_the_pairs_and_weights_are_those_pdgd_learns_from(seed):
         slope = decay / (1 + decay) ** 2
         gradient[high] += weight * slope
         gradient[low] -= weight * slope
-    np.testing.assert_allclose(gradient, score_gradient(scores, ranking, clicks), atol=1e-12)
+    np.testing.assert_allclose(gradient, score_gradient(scores, ranking, clicks, scores), atol=1e-12)
 
 
 @pytest.mark.parametrize("clicks", [clicks_at(), np.ones(K, np.bool_)])

@@ -6,7 +6,7 @@ import pytest
 import transcriptions
 
 from foltr.aggregation import RunningMean
-from foltr.click_models import click_model, simulate_clicks
+from foltr.click_models import ClickModel, click_model, simulate_clicks
 from foltr.errors import DataError
 from foltr.letor import load_split
 from foltr.metrics import mean_ndcg_at_k
@@ -43,7 +43,7 @@ def test_gradient_is_the_published_algorithm(rng: np.random.Generator, docs: int
 def test_one_click_prefers_over_those_above_and_the_next_below() -> None:
     """A click at rank 2 of 5 involves ranks 1, 2 and 3 only."""
     clicks = np.array([False, True, False, False, False])
-    gradient = score_gradient(np.zeros(8), np.arange(5), clicks)
+    gradient = score_gradient(np.zeros(8), np.arange(5), clicks, np.zeros(8))
     assert gradient[1] > 0 > gradient[0]
     assert gradient[2] < 0
     assert gradient[3:].tolist() == [0.0, 0.0]
@@ -62,9 +62,11 @@ def test_scores_far_apart_neither_overflow_nor_cancel(rng: np.random.Generator) 
     """Scores in the thousands give finite weights that do not change when all scores are shifted."""
     scores = rng.normal(scale=3.0, size=20)
     ranking, clicks = np.arange(10), rng.random(10) < 0.5
-    reference = score_gradient(scores, ranking, clicks)
-    np.testing.assert_allclose(score_gradient(scores + 4096.0, ranking, clicks), reference, rtol=1e-8, atol=1e-12)
-    wild = score_gradient(scores * 1000.0, ranking, clicks)
+    reference = score_gradient(scores, ranking, clicks, scores)
+    np.testing.assert_allclose(
+        score_gradient(scores + 4096.0, ranking, clicks, scores + 4096.0), reference, rtol=1e-8, atol=1e-12
+    )
+    wild = score_gradient(scores * 1000.0, ranking, clicks, scores * 1000.0)
     assert np.isfinite(wild).all()
     assert np.abs(wild).max() <= 25 * 0.25
 
@@ -113,6 +115,59 @@ def test_fedprox_pulls_towards_the_base(rng: np.random.Generator) -> None:
         pdgd_step(weights, features, ranking, clicks, 0.1, None, 0.5, base[:3])
 
 
+@pytest.mark.parametrize("k", [4, 3])
+@pytest.mark.parametrize("model", ["perfect", "informational"])
+def test_lists_that_others_drew_are_freed_of_their_bias(rng: np.random.Generator, k: int, model: str) -> None:
+    """Of documents alike to the user nobody gains, over all lists and clicks; by the learner's own scores some do."""
+    drawn_by, scores = rng.normal(size=4), rng.normal(size=4)
+    user = click_model(model, 3)
+    expected = {"drawn": np.zeros(4), "own": np.zeros(4)}
+    for ranking in itertools.permutations(range(4), k):
+        probability = transcriptions.probability(drawn_by, list(ranking))
+        for clicks in itertools.product([False, True], repeat=k):
+            chance = probability * chance_of_clicks(user, list(clicks))
+            for which, by in (("drawn", drawn_by), ("own", scores)):
+                gradient = score_gradient(scores, np.array(ranking), np.array(clicks), by)
+                expected[which][list(ranking)] += chance * gradient
+    np.testing.assert_allclose(expected["drawn"], 0.0, atol=1e-15)
+    assert np.abs(expected["own"]).max() > 1e-3
+
+
+def chance_of_clicks(user: ClickModel, clicks: list[bool]) -> float:
+    """Of these clicks exactly, on a list of documents of grade 1."""
+    click, stop = user.click_probability[1], user.stop_probability[1]
+    chance = 0.0
+    for last in range(len(clicks)):  # the last position examined
+        if any(clicks[last + 1 :]):
+            continue
+        examined = 1.0
+        for i in range(last + 1):
+            examined *= click if clicks[i] else 1.0 - click
+            if i < last and clicks[i]:
+                examined *= 1.0 - stop
+        if last < len(clicks) - 1:
+            examined *= stop if clicks[last] else 0.0
+        chance += examined
+    return chance
+
+
+def test_the_ranker_that_drew_a_list_may_be_the_learner(rng: np.random.Generator) -> None:
+    """Its scores given are as good as none given, to the bit."""
+    weights, features = rng.standard_normal(6), rng.standard_normal((8, 6)).astype(np.float32)
+    seen = (features, rng.permutation(8)[:5], np.array([False, True, False, True, False]), 0.1)
+    given = pdgd_step(weights, *seen, drawn_by=score(weights, features))
+    np.testing.assert_array_equal(given, pdgd_step(weights, *seen))
+    assert (pdgd_step(weights, *seen, drawn_by=np.zeros(8, np.float32)) != given).any()
+
+
+def test_the_scores_that_drew_a_list_are_those_of_its_candidates() -> None:
+    """Any other number of them is refused, and so are scores that are not finite."""
+    seen = (np.arange(2), np.array([True, False]))
+    for drawn_by in (np.zeros(3), np.zeros(5), np.array([0.0, np.nan, 0.0, 0.0])):
+        with pytest.raises(DataError, match=r"as many as|finite"):
+            score_gradient(np.zeros(4), *seen, drawn_by)
+
+
 @pytest.mark.parametrize(
     ("ranking", "clicks", "score_of_first", "complaint"),
     [
@@ -132,7 +187,7 @@ def test_wrong_interactions_are_refused(
     scores = np.zeros(4)
     scores[0] = score_of_first
     with pytest.raises(DataError, match=complaint):
-        score_gradient(scores, np.array(ranking), np.array(clicks))
+        score_gradient(scores, np.array(ranking), np.array(clicks), scores)
 
 
 def test_features_must_fit_the_weights() -> None:

@@ -1,5 +1,8 @@
 """The PDGD family on the device: FPDGD, FedProx, FedPer, and the paper's noise."""
 
+import functools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from methods_of import LINEAR, NEURAL, RANKERS, see
@@ -50,6 +53,22 @@ def test_each_interaction_is_one_step(rng, interactions, ranker):
     assert isinstance(body, DenseDelta)
     np.testing.assert_array_equal(unpack_vector(body.values), (weights - model).astype(np.float32))
     assert (device.weights != model).any()
+
+
+@pytest.mark.parametrize("ranker", RANKERS, ids=["linear", "neural"])
+def test_a_list_is_learned_as_one_that_its_scores_drew(rng, interactions, ranker):
+    """The step is PDGD's with those scores; a list without any is taken as drawn by the weights that learn it."""
+    model = model_of(ranker, rng)
+    learned = []
+    for drawn_by in (None, rng.standard_normal(12).astype(np.float32)):
+        _, device = device_of("fpdgd", ranker, model)
+        item = replace(interactions[0], scores=drawn_by)
+        seen = (model.astype(np.float64), item.features, item.ranking, item.clicks, 0.1)
+        step = pdgd_step if ranker is LINEAR else functools.partial(neural_pdgd_step, hidden=ranker.hidden)
+        device.learn(item, rng)
+        np.testing.assert_array_equal(device.weights, step(*seen, drawn_by=drawn_by))
+        learned.append(device.weights)
+    assert (learned[0] != learned[1]).any()
 
 
 @pytest.mark.parametrize("ranker", RANKERS, ids=["linear", "neural"])

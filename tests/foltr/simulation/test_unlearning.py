@@ -125,6 +125,15 @@ def test_retraining_from_the_kept_log_is_on_the_retained_clients_lists():
     assert found.interactions == ROUNDS * 4 * 4
 
 
+def test_retraining_from_the_kept_log_is_learning_what_was_learned():
+    """In the first round, whose lists were drawn by the model it began with: the same bits."""
+    of = simulation(Leaver(LAST, z=None), rounds=1)
+    history = of.federate(record_every=1)
+    found = of.unlearn(history, "retrain", interactions="kept")
+    np.testing.assert_array_equal(found.weights, of.federate(with_leaver=False).trained.weights)
+    assert all(one.scores is not None for kept in history.interactions[1].values() for one in kept)
+
+
 def test_the_same_seed_the_same_model():
     """Deterministic, whatever else was unlearned from the same history."""
     of = simulation()
