@@ -26,11 +26,16 @@ $(INSTALLED): constraints.txt pyproject.toml
 demo: $(INSTALLED)
 	@$(BIN)/foltr demo
 
+# Most tests wait for servers, processes and deadlines, so one for each processor runs at a time, on servers of its
+# own. `make test WORKERS=0` runs them one after the other.
+WORKERS ?= auto
+PARALLEL = --numprocesses $(WORKERS) --maxprocesses 4 --dist worksteal
 test: $(INSTALLED) servers
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest $(PARALLEL) -m "not undisturbed"
+	@$(BIN)/python -m pytest -m undisturbed
 
 test-quick: $(INSTALLED)
-	@$(BIN)/python -m pytest -m "not slow"
+	@$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not undisturbed"
 
 test-slow: $(INSTALLED) servers
 	@$(BIN)/python -m pytest -m slow

@@ -5,7 +5,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -19,12 +19,26 @@ Server = TypeVar("Server", PostgresServer, MosquittoServer, IotcoreServer)
 
 _USED: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 _SKIPPED: pytest.StashKey[dict[str, str]] = pytest.StashKey()
+_NAMES = {_USED: "servers_used", _SKIPPED: "servers_skipped"}
 _SEED: pytest.StashKey[int] = pytest.StashKey()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_USED] = {}
     config.stash[_SKIPPED] = {}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """What a worker used and skipped is said by who started it. A worker that died says nothing."""
+    for key in (_USED, _SKIPPED):
+        node.config.stash[key].update(getattr(node, "workeroutput", {}).get(_NAMES[key], {}))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output.update({name: session.config.stash[key] for key, name in _NAMES.items()})
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

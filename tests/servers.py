@@ -7,6 +7,7 @@ the summary at the end of the run repeats it, so that a green run says what it d
 import contextlib
 import importlib.util
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -28,11 +29,21 @@ class MissingError(Exception):
     """This machine lacks what the server needs."""
 
 
+_ports = random.SystemRandom()
+
+
 def free_port() -> int:
-    """A loopback TCP port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A loopback TCP port nobody listens on now.
+
+    Below those that systems give to connections: tests beside this one open many, and a server that is stopped would
+    find one of them on its port when it starts again.
+    """
+    for _ in range(1000):
+        port = _ports.randrange(12_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no free loopback port between 12,000 and 32,000")
 
 
 def accepts(port: int) -> bool:

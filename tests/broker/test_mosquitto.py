@@ -119,7 +119,7 @@ PASSWORDS = {"password_file /etc/foltr/passwords"}
         (Passwords(FOLDER), PASSWORDS | TLS),
         (ClientCertificates(FOLDER), TLS | IDENTITY),
     ],
-    ids=str,
+    ids=["anonymous", "passwords", "passwords and TLS", "certificates"],
 )
 def test_each_way_in_has_its_options(access: Access, there: set[str]) -> None:
     """All that it needs, and none that is another's."""

@@ -121,6 +121,7 @@ def test_the_generated_parts_of_the_documents_are_up_to_date():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.undisturbed
 def test_a_device_starts_fast_and_imports_no_more_than_it_needs():
     """The device SDK brings no SQLAlchemy, numba, SciPy or web framework along, and imports in well under a second."""
     code = (

@@ -338,6 +338,7 @@ async def test_what_a_rule_finds_out_is_stored_with_the_round(joined):
     assert served.receipts.codes()["accepted"] == 10
 
 
+@pytest.mark.undisturbed
 async def test_a_rule_that_takes_long_does_not_hold_up_the_network(joined, watchful):
     """It computes in a thread of its own; what arrives meanwhile waits in the intake and is then told late."""
     watchful.takes_s = 0.3

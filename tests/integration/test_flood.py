@@ -31,6 +31,7 @@ def flood_of_strangers(i):
     return f"nobody-{i % 1000}"
 
 
+@pytest.mark.undisturbed
 @pytest.mark.parametrize("name_of", [flood_of_a_member, flood_of_strangers])
 async def test_a_flood_of_one_does_not_keep_anothers_update_from_its_receipt(broker, database, name_of):
     """The quiet one is answered within seconds; the loud one is told to wait; the disk holds little of it."""

@@ -139,6 +139,7 @@ async def test_a_request_waits_for_a_federator_that_is_away(mosquitto_server, da
             await check_forgotten(deployment, client_name(0))
 
 
+@pytest.mark.undisturbed
 @pytest.mark.slow
 async def test_fifty_ask_while_two_hundred_train(mosquitto_server, tmp_path):
     """Every one is forgotten with a receipt, no round is stuck, and none of them is in any later round."""

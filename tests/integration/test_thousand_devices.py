@@ -8,6 +8,7 @@ from cli.commands import foltr, start, stop
 N_CLIENTS, N_ROUNDS = 1000, 20
 
 
+@pytest.mark.undisturbed
 @pytest.mark.slow
 def test_a_thousand_devices_complete_twenty_rounds(mosquitto_server, tmp_path):
     """Signed, every device contributes to every round, and each of the 20,000 updates is receipted accepted once."""

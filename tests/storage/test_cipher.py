@@ -49,6 +49,7 @@ def test_what_an_older_foltr_sealed_opens() -> None:
     assert unseal(KEY, sealed, associated_data("web", 3, "device-7", "u1")) == bytes([1, 2, 3, 4])
 
 
+@pytest.mark.undisturbed
 def test_sealing_costs_less_than_ten_microseconds() -> None:
     """For an update of 136 features; the limit here is loose enough for a busy machine."""
     body, associated = bytes(544), associated_data("web", 3, "device-7", "0" * 32)

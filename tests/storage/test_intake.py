@@ -130,6 +130,7 @@ async def test_find_updates_tells_which_are_stored_and_where(stored) -> None:
     assert await find_updates(stored.db, "elsewhere", asked) == {}
 
 
+@pytest.mark.undisturbed
 async def test_batches_are_fast_enough(stored) -> None:
     """A tenth of the rate measured on two shared cores, so that only a wrong plan or a lost bulk insert fails it."""
     n_rows, n_batch = 10_000, 500
