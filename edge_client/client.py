@@ -35,6 +35,8 @@ from edge_client.correspondence import Correspondence
 from edge_client.forgetting import ENROL_AGAIN, ERASED, ForgetResult, Forgetting
 from edge_client.guard import Guard
 from edge_client.held_back import RefusedModel
+from edge_client.membership import Membership
+from edge_client.models import Models
 from edge_client.options import (
     agreed_name,
     broker_address,
@@ -51,21 +53,17 @@ from edge_client.trainer import Trainer
 from edge_client.training import Learner
 from edge_client.transfer import ModelInParts
 from edge_client.unlearner import Unlearner
-from foltr.codec import open_envelope
+from edge_client.waiting import is_set_within
 from foltr.credentials import Credentials, read_credentials
-from foltr.errors import DataError, MessageError, UnavailableError
+from foltr.errors import MessageError, UnavailableError
 from foltr.logs import get_logger
 from foltr.messages import (
-    MAX_CHUNKED_BYTES,
     Chunk,
-    DeviceReaction,
     ErasureNotice,
-    Leave,
     Manifest,
     MembershipReceipt,
     ModelAnnouncement,
     PdgdTraining,
-    ReceiptCode,
     RoundAnnouncement,
     UnlearningRound,
     UpdateReceipt,
@@ -77,8 +75,6 @@ __all__ = ["EdgeClient", "ForgetResult", "Serp"]
 log = get_logger(__name__)
 
 _GOODBYE_S = 2.0
-# The receipt of a leave may be lost; the leave may be repeated.
-_LEAVE_AGAIN_S = 3.0
 
 
 class EdgeClient:
@@ -169,7 +165,6 @@ class EdgeClient:
             max_interactions=max_interactions,
             max_kept=keep_interactions,
         )
-        self._guard = None if guard is None else Guard(guard, self._store, client_id, seed)
         self._letters = letters = Correspondence(federation, client_id, credentials, self._store)
         self._participation = Participation(client_id, letters.signed_pending_update(), random.Random(seed))  # noqa: S311
         self._model_in_parts = ModelInParts()
@@ -186,21 +181,27 @@ class EdgeClient:
         self._contributor = Contributor(
             letters, self._store, self._participation, self._trainer, alter_update, self._wake.set
         )
+        self._models = Models(
+            letters,
+            self._store,
+            self._participation,
+            self._model_in_parts,
+            self._trainer,
+            self._contributor,
+            None if guard is None else Guard(guard, self._store, client_id, seed),
+        )
         enrolment = None if credentials is None else credentials.enrolment_bytes
         self._outbox = Outbox(self._link, letters, self._participation, self._model_in_parts, enrolment)
         self._forgetting = Forgetting(self._outbox, letters, self._participation, self._store)
-        self._left = asyncio.Event()
-        # How often each receipt code came, and how many distinct updates are known to count.
+        self._membership = Membership(self._outbox, letters, self._participation)
+        # How often each receipt code came.
         self.receipts: dict[str, int] = {}
-        self.n_updates_counted = 0
-        # The federator's operator has excluded this client's updates; what its user clicks waits on the device.
-        self.quarantined = False
         self._recorded: weakref.WeakSet[Serp] = weakref.WeakSet()
         if self.forgotten:
             self._drop_everything()
             log.warning("forgotten", client_id=client_id, federation=federation, hint=ENROL_AGAIN)
         else:
-            self._restore_model()
+            self._models.restore()
 
     # --- what an application calls --------------------------------------------------------------------------
 
@@ -243,14 +244,24 @@ class EdgeClient:
         return self._store.n_waiting()
 
     @property
+    def n_updates_counted(self) -> int:
+        """Distinct updates that are known to count, since this client was made."""
+        return self._contributor.n_counted
+
+    @property
+    def quarantined(self) -> bool:
+        """The federator's operator has excluded this client's updates; what its user clicks waits on the device."""
+        return self._contributor.quarantined
+
+    @property
     def n_held_back(self) -> int:
         """Lists that the guard held back since this client was made, and that are not learned from."""
-        return 0 if self._guard is None else self._guard.n_held_back
+        return 0 if self._models.guard is None else self._models.guard.n_held_back
 
     @property
     def refused_models(self) -> tuple[RefusedModel, ...]:
         """The models that this device's guard refused, also before a restart; the lowest version first."""
-        return () if self._guard is None else self._guard.refused_models
+        return () if self._models.guard is None else self._models.guard.refused_models
 
     @property
     def forgotten(self) -> bool:
@@ -291,9 +302,11 @@ class EdgeClient:
         clicks = clicks_on(serp, clicked)
         if self.forgotten or serp in self._recorded:  # the store forgets a list once its update counts
             return
-        if self._guard is not None and self._guard.hold_back(serp, clicks):
+        guard = self._models.guard
+        if guard is not None and guard.hold_back(serp, clicks):
             self._recorded.add(serp)
-            self._judge_again()
+            if self._models.judge_again():
+                self._wake.set()
             return
         n_dropped = self._store.n_dropped
         interaction = self._store.add_interaction(
@@ -324,15 +337,12 @@ class EdgeClient:
                 raise UnavailableError(f"client {self.client_id} of {self.federation!r} was forgotten: {ENROL_AGAIN}")
             if self._link.failure is not None:
                 raise self._link.failure
-            round_, model = self._participation.round, self._participation.model
-            if round_ is None or model is None:
+            round_, at_hand = self._participation.round, self._models.at_hand()
+            if round_ is None or not at_hand:
                 return False
             if not round_.open:
                 # A closed round that was there before us says nothing about what is to come.
                 return 0 < after <= round_.round
-            # A refused one is as good as at hand: users search on, and what they click waits.
-            refused = None if self._guard is None else self._guard.refused
-            at_hand = {one.version for one in (model, refused) if one is not None}
             return round_.round > after and round_.base_version in at_hand
 
         try:
@@ -371,24 +381,7 @@ class EdgeClient:
         Raises:
             UnavailableError: the broker did not take it; nothing was changed.
         """
-        loop = asyncio.get_running_loop()
-        give_up_at, leave = loop.time() + timeout_s, Leave(federation=self.federation, client_id=self.client_id)
-        self._participation.left = True  # first: a join that is due must not follow the leave
-        try:
-            await self._outbox.publish(ClientTopic.LEAVE, leave)
-        except UnavailableError:
-            self._participation.left = False
-            raise
-        try:
-            while not await self._confirmed_left(min(_LEAVE_AGAIN_S, give_up_at - loop.time())):
-                if loop.time() >= give_up_at:
-                    log.warning("leave_not_confirmed", client_id=self.client_id)
-                    break
-                await self._outbox.publish(ClientTopic.LEAVE, leave)
-            await self._outbox.clear(ClientTopic.STATUS)
-        except UnavailableError as error:
-            log.warning("leave_not_finished", client_id=self.client_id, cause=str(error))
-        return self._left.is_set()
+        return await self._membership.leave(timeout_s)
 
     async def forget_me(self, timeout_s: float = 60.0) -> ForgetResult:
         """Ask the federation to erase this client, and to unlearn what it contributed; then the device forgets too.
@@ -411,23 +404,13 @@ class EdgeClient:
         finally:
             self._wake.set()
 
-    async def _confirmed_left(self, timeout_s: float) -> bool:
-        try:
-            async with asyncio.timeout(max(0.0, timeout_s)):
-                await self._left.wait()
-        except TimeoutError:
-            pass
-        return self._left.is_set()
-
     # --- what the network brings ----------------------------------------------------------------------------
 
     async def _connected(self) -> None:
         self._outbox.connected()
-        if self._participation.left:
-            self._wake.set()
-            return
-        self._participation.connected(time.monotonic())
-        await self._outbox.publish(ClientTopic.STATUS, self._letters.status(online=True), retain=True)
+        if not self._participation.left:
+            self._participation.connected(time.monotonic())
+            await self._outbox.publish(ClientTopic.STATUS, self._letters.status(online=True), retain=True)
         self._wake.set()
 
     def _begin_session(self) -> LastWill:
@@ -451,9 +434,9 @@ class EdgeClient:
         elif self.forgotten:
             return
         elif message.topic == topics.model and envelope.kind == Manifest.kind_name:
-            self._take_manifest(envelope.read(Manifest))
+            self._models.announced_in_parts(envelope.read(Manifest))
         elif message.topic == topics.model:
-            self._take_model(envelope.read(ModelAnnouncement), message.payload)
+            self._models.announced(envelope.read(ModelAnnouncement), message.payload)
         elif message.topic == topics.round:
             self._take_round(envelope.read(RoundAnnouncement))
         elif message.topic == topics.unlearning_round:
@@ -468,8 +451,8 @@ class EdgeClient:
     def _take_round(self, round_: RoundAnnouncement) -> None:
         if round_.federation == self.federation:
             self._participation.announced_round(round_, time.monotonic())
-            if self._guard is not None:
-                self._guard.announced(round_.training)
+            if self._models.guard is not None:
+                self._models.guard.announced(round_.training)
             self._trainer.catch_up()
             self._contributor.contribute()
 
@@ -477,39 +460,8 @@ class EdgeClient:
         if round_.federation == self.federation and not self._participation.left:
             self._unlearner.announced(round_)
 
-    def _take_manifest(self, manifest: Manifest) -> None:
-        if manifest.federation == self.federation:
-            self._model_in_parts.announced(manifest, time.monotonic())
-
     def _take_chunk(self, chunk: Chunk) -> None:
-        payload = self._model_in_parts.take(chunk, time.monotonic())
-        if payload is not None:
-            self._take_model(self._letters.open_model(payload).read(ModelAnnouncement), payload)
-
-    def _take_model(self, model: ModelAnnouncement, payload: bytes) -> None:
-        if model.federation != self.federation:
-            return
-        self._model_in_parts.has(payload)
-        if self._guard is not None and not self._guard.admits(
-            model, payload, self._participation.model, self._trainer.weights_under
-        ):
-            return
-        self._use_model(model, payload)
-
-    def _judge_again(self) -> None:
-        """There is one more list to judge a refused model by."""
-        if self._guard is not None and (refused := self._guard.refused) is not None:
-            self._take_model(refused, self._guard.refused_payload)
-            self._wake.set()
-
-    def _use_model(self, model: ModelAnnouncement, payload: bytes) -> None:
-        if self._participation.announced_model(model):
-            try:
-                self._store.put_model(payload)
-            except DataError as error:
-                log.warning("model_not_stored", cause=str(error))  # it serves until the next start
-            self._trainer.catch_up()
-            self._contributor.contribute()
+        self._models.take_chunk(chunk)
 
     def _take_update_receipt(self, receipt: UpdateReceipt) -> None:
         if not self._letters.is_for_us(receipt):
@@ -518,55 +470,16 @@ class EdgeClient:
         self.receipts[receipt.code] = self.receipts.get(receipt.code, 0) + 1
         if receipt.code in ERASED:
             self._be_forgotten()
-            return
-        pending = self._participation.pending
-        reaction = self._participation.update_receipt(receipt, time.monotonic())
-        if pending is None or self._participation.pending is not None:
-            return
-        self._take_note_of_quarantine(receipt)
-        try:
-            self._store.remove_update(
-                pending.update_id,
-                keep_interactions=reaction is DeviceReaction.RETRAIN,
-                counted=reaction is DeviceReaction.FORGET_UPDATE,
-            )
-        except DataError as error:
-            # Pending on disk, so pending here too: sent again, it is answered again.
-            log.error("receipt_not_stored", cause=str(error))  # noqa: TRY400
-            self._participation.still_pending(pending, time.monotonic())
-            return
-        if reaction is DeviceReaction.FORGET_UPDATE:
-            self.n_updates_counted += 1
-        elif reaction is DeviceReaction.DISCARD:
-            log.error("update_refused", client_id=self.client_id, code=receipt.code, detail=receipt.detail)
-        if reaction is not DeviceReaction.FORGET_UPDATE:
-            self._trainer.given_back()
-        self._trainer.catch_up()
-        self._contributor.contribute()
-
-    def _take_note_of_quarantine(self, receipt: UpdateReceipt) -> None:
-        """Say once that it began; each round's update asks whether it goes on."""
-        if receipt.code is ReceiptCode.QUARANTINED:
-            if not self.quarantined:
-                log.warning("quarantined", client_id=self.client_id, detail=receipt.detail)
-            self.quarantined = True
-        elif self.quarantined and receipt.code is ReceiptCode.ACCEPTED:
-            log.info("quarantine_lifted", client_id=self.client_id)
-            self.quarantined = False
+        else:
+            self._contributor.receipted(receipt)
 
     def _take_membership_receipt(self, receipt: MembershipReceipt) -> None:
         if not self._letters.is_for_us(receipt) or not self._letters.is_of_this_session(receipt):
             return
         if receipt.code in ERASED:
             self._be_forgotten()
-            return
-        if receipt.code is ReceiptCode.LEFT:
-            self._left.set()
-        elif receipt.code is not ReceiptCode.JOINED:
-            log.error("join_refused", client_id=self.client_id, code=receipt.code, detail=receipt.detail)
-        if receipt.code is ReceiptCode.REPLAYED and receipt.newest_nonce is not None:
-            self._letters.rise_above(receipt.newest_nonce)
-        self._participation.membership_receipt(receipt, time.monotonic())
+        else:
+            self._membership.receipted(receipt)
 
     def _take_erasure_notice(self, notice: ErasureNotice) -> None:
         if not self._letters.is_for_us(notice):
@@ -586,24 +499,8 @@ class EdgeClient:
         self._participation.forget()
         self._trainer.forget()
         self._unlearner.forget()
-        self._model_in_parts.forget()
-        self._guard = None
+        self._models.forget()
         self._recorded.clear()
-
-    # --- training -------------------------------------------------------------------------------------------
-
-    def _restore_model(self) -> None:
-        stored = self._store.model()
-        if stored is None:
-            return
-        try:
-            model = open_envelope(stored, MAX_CHUNKED_BYTES).read(ModelAnnouncement)
-        except MessageError as error:
-            log.warning("stored_model_not_understood", client_id=self.client_id, cause=str(error))
-            return
-        self._model_in_parts.has(stored)
-        self._participation.announced_model(model)
-        self._trainer.catch_up()
 
     # --- the agent ------------------------------------------------------------------------------------------
 
@@ -618,8 +515,4 @@ class EdgeClient:
             async with self._news:
                 self._news.notify_all()
             pause = self._outbox.next_due_at() - time.monotonic() if self._link.connected else 60.0
-            try:
-                async with asyncio.timeout(max(0.0, min(pause, 60.0))):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+            await is_set_within(self._wake, min(pause, 60.0))

@@ -1,4 +1,4 @@
-"""Makes a device's update for a round: from what was learned to bytes in the store that are sent until receipted."""
+"""A device's update for a round: from what was learned to bytes in the store, and to what its receipt says of it."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ from edge_client.store import DeviceStore, PendingUpdate
 from edge_client.trainer import Trainer
 from foltr.errors import DataError, FoltrError
 from foltr.logs import get_logger
-from foltr.messages import ModelUpdate, RoundAnnouncement, UpdateBody
+from foltr.messages import DeviceReaction, ModelUpdate, ReceiptCode, RoundAnnouncement, UpdateBody, UpdateReceipt
 from foltr.topics import ClientTopic
 
 log = get_logger(__name__)
@@ -29,6 +29,10 @@ class Contributor:
     Args:
         alter: see `Alteration`; None, as for every real user: what was learned is what is sent.
         on_change: called when an update was made, or will not be, outside of `contribute`.
+
+    Attributes:
+        n_counted: how many distinct updates are known to count.
+        quarantined: the federator's operator has excluded this client's updates; what its user clicks waits here.
     """
 
     def __init__(
@@ -47,6 +51,8 @@ class Contributor:
         self._alter = alter
         self._on_change = on_change
         self._altering: asyncio.Task[None] | None = None
+        self.n_counted = 0
+        self.quarantined = False
 
     @property
     def is_altering(self) -> bool:
@@ -77,6 +83,33 @@ class Contributor:
             altered = self._put_altered(self._alter(update, round_), update, ids, local_state)
             self._altering = asyncio.create_task(altered, name=f"alter-{update.client_id}")
 
+    def receipted(self, receipt: UpdateReceipt) -> None:
+        """Take a receipt. If it settles the pending update, there may be a next one."""
+        pending = self._participation.pending
+        reaction = self._participation.update_receipt(receipt, time.monotonic())
+        if pending is None or self._participation.pending is not None:
+            return
+        self._take_note_of_quarantine(receipt)
+        try:
+            self._store.remove_update(
+                pending.update_id,
+                keep_interactions=reaction is DeviceReaction.RETRAIN,
+                counted=reaction is DeviceReaction.FORGET_UPDATE,
+            )
+        except DataError as error:
+            # Pending on disk, so pending here too: sent again, it is answered again.
+            log.error("receipt_not_stored", cause=str(error))  # noqa: TRY400
+            self._participation.still_pending(pending, time.monotonic())
+            return
+        if reaction is DeviceReaction.FORGET_UPDATE:
+            self.n_counted += 1
+        elif reaction is DeviceReaction.DISCARD:
+            log.error("update_refused", client_id=self._letters.client_id, code=receipt.code, detail=receipt.detail)
+        if reaction is not DeviceReaction.FORGET_UPDATE:
+            self._trainer.given_back()
+        self._trainer.catch_up()
+        self.contribute()
+
     async def close(self) -> None:
         """Make nothing more; an error of the alteration that nobody foresaw is raised here."""
         if self._altering is not None:
@@ -95,6 +128,17 @@ class Contributor:
             return
         self._participation.contribute(pending, time.monotonic())
         self._on_change()
+
+    def _take_note_of_quarantine(self, receipt: UpdateReceipt) -> None:
+        """Say once that it began; each round's update asks whether it goes on."""
+        client_id = self._letters.client_id
+        if receipt.code is ReceiptCode.QUARANTINED:
+            if not self.quarantined:
+                log.warning("quarantined", client_id=client_id, detail=receipt.detail)
+            self.quarantined = True
+        elif self.quarantined and receipt.code is ReceiptCode.ACCEPTED:
+            log.info("quarantine_lifted", client_id=client_id)
+            self.quarantined = False
 
     async def _put_altered(
         self, altering: Awaitable[UpdateBody], update: ModelUpdate, interaction_ids: list[int], state: bytes | None

@@ -14,6 +14,7 @@ from edge_client.correspondence import Correspondence
 from edge_client.outbox import Outbox
 from edge_client.participation import Participation
 from edge_client.store import DeviceStore
+from edge_client.waiting import is_set_within
 from foltr.errors import DataError, FoltrError, MessageError, UnavailableError
 from foltr.logs import get_logger
 from foltr.messages import ErasureNotice, Forget, ReceiptCode
@@ -27,8 +28,9 @@ ERASED = (ReceiptCode.FORGETTING, ReceiptCode.FORGOTTEN)
 ENROL_AGAIN = "the name is not used again; to come back, enrol under another"
 
 _NEXT_STEPS = {
-    ReceiptCode.UNKNOWN_CLIENT: "If it never joined, the federation has nothing of it: end the client and delete its "
-    "store. If it has, ask the operator whether the federator runs on another database than it did",
+    ReceiptCode.UNKNOWN_CLIENT: "If it never joined, refusals may name it: the operator erases these with "
+    "`foltr forget NAME`; end the client and delete its store. If it has, ask the operator whether the federator runs "
+    "on another database than it did",
     ReceiptCode.BAD_SIGNATURE: "The federation knows it by another key: use the credentials of its newest enrolment, "
     "and let it join with them first; or let the operator do it: `foltr forget`",
 }
@@ -113,7 +115,7 @@ class Forgetting:
             self._participation.left = self._had_left or self.waiting or self.forgotten
             raise
         self.waiting = not self.forgotten
-        while not await self._is_done(min(_FORGET_AGAIN_S, give_up_at - loop.time())):
+        while not await is_set_within(self._done, min(_FORGET_AGAIN_S, give_up_at - loop.time())):
             # Looked at only now: it may answer what somebody else sent in this name, and ours is answered as well.
             refusal = self._take_refusal()
             if refusal is not None and not self.forgotten:
@@ -153,14 +155,6 @@ class Forgetting:
         forget = Forget(federation=self._letters.federation, client_id=self._letters.client_id)
         # What is stored already need not be held for anybody.
         await self._outbox.publish(ClientTopic.FORGET, forget, retain=not self.forgotten)
-
-    async def _is_done(self, timeout_s: float) -> bool:
-        try:
-            async with asyncio.timeout(max(0.0, timeout_s)):
-                await self._done.wait()
-        except TimeoutError:
-            pass
-        return self._done.is_set()
 
     def _take_refusal(self) -> ErasureNotice | None:
         refusal, self._refusal = self._refusal, None

@@ -18,40 +18,31 @@ import structlog
 
 from broker.intake import Arrival, BoundedIntake, IntakeLimits
 from broker.link import InboundMessage
+from federator.aggregating import model_row, new_model, next_model
 from federator.assembly import Assembler
 from federator.clock import SteadyClock, to_datetime
-from federator.collecting import Collecting, Recipe, collect
 from federator.engine import Decided, Engine, Timed
 from federator.eraser import Eraser, signed_by
-from federator.outgoing import Announcer, ReceiptSender
+from federator.outgoing import Announcer, ReceiptSender, model_announcement, round_announcement
 from federator.plan import FederationPlan
 from federator.reading import ChunkOffered, Limits, UpdateOffered, read_message
 from federator.retained import RetainedTopics
 from federator.retention import Thinner
-from federator.round import AbandonReason, Aggregate, AskedClients, Pacing, Round, RoundPolicy, RoundState
-from federator.rules import found_events, new_aggregation, stored_rule
-from federator.unlearner import Unlearner, figures_of_swap
+from federator.round import AbandonReason, Aggregate, Round, RoundState
+from federator.rows import batch_of, resumed_round, swap_of
+from federator.unlearner import Unlearner
 from foltr.errors import DataError, UnavailableError
 from foltr.events import ORDERS, EventKind
 from foltr.failpoints import Failpoint, failpoint
 from foltr.identity import SigningKey
-from foltr.messages import (
-    ModelAnnouncement,
-    NeuralRankerSpec,
-    RoundAnnouncement,
-    Selection,
-    pack_vector,
-    unpack_vector,
-)
-from foltr.methods.aggregations import is_plain_mean
-from foltr.methods.base import Aggregation, Memory, NextModel
-from foltr.methods.registry import body_spec, initial_weights, method_of, n_auxiliary
+from foltr.messages import NeuralRankerSpec, pack_vector
+from foltr.methods.registry import body_spec, initial_weights, method_of
 from foltr.robust.round import TooFewUpdatesError
 from foltr.streams import first_model_rng
 from foltr.topics import ClientTopic, Topics
 from storage.database import Database, is_transient
 from storage.erasure import forgotten_pseudonyms
-from storage.erasure_records import JobCompletion, UnlearningJobRow
+from storage.erasure_records import UnlearningJobRow
 from storage.federations import claim_federation, create_federation, get_federation
 from storage.intake import commit_batch, find_updates, load_clients
 from storage.models import latest_model, newest_unlearned
@@ -192,30 +183,7 @@ class FederationActor:
         engine.round = opened
 
     def _stored_round(self, row: RoundRow, contributions: dict[str, str], now: float) -> Round:
-        asked = None
-        if row.selection_seed is not None and row.selection_cutoff is not None:
-            asked = AskedClients(row.selection_seed, row.selection_cutoff, row.n_selected or 0, row.n_eligible or 0)
-        return Round.resume(
-            row.number,
-            row.base_version,
-            RoundPolicy(
-                row.min_clients,
-                row.max_clients,
-                row.min_time_s,
-                row.max_time_s,
-                pacing=Pacing(row.pacing),
-                staleness_limit=row.staleness_limit,
-                staleness_exponent=row.staleness_exponent,
-                rule=stored_rule(row),
-            ),
-            opened_at=row.opened_at.timestamp(),
-            closes_at=row.closes_at.timestamp(),
-            state=RoundState(row.state),
-            contributions=contributions,
-            asked=asked,
-            now=now,
-            grace_s=self._plan.resume_grace_s,
-        )
+        return resumed_round(row, contributions, now, self._plan.resume_grace_s)
 
     def attach(self, announcer: Announcer) -> None:
         self._announcer = announcer
@@ -358,18 +326,7 @@ class FederationActor:
             # The last update and the end of collecting in one transaction: one wait for the disk less a round.
             current.stop_collecting()
             filled = current.number
-        batch = Batch(
-            updates=decided.updates,
-            events=decided.events,
-            membership=decided.membership,
-            withdrawn=decided.withdrawn,
-            roster=decided.roster,
-            deadline=decided.deadline,
-            quarantines=decided.quarantines,
-            operator_nonce=decided.operator_nonce,
-            stop_collecting=filled,
-            published=self._published,
-        )
+        batch = batch_of(decided, filled, self._published)
         self._published = None
         failpoint(Failpoint.BATCH_DECIDED)
         if not batch.is_empty:
@@ -436,7 +393,9 @@ class FederationActor:
             await self._persist(lambda: begin_aggregation(self._db, name, epoch, number))
         failpoint(Failpoint.COLLECTING_STOPPED)
         try:
-            made = await self._next_model(current)
+            made = await next_model(
+                self._db, self._plan, self._aggregation_seed, current, self._newest_model, self._persist
+            )
         except DataError as error:
             log.error("aggregation_failed", round=number, cause=str(error))  # noqa: TRY400 (told in one line)
             too_few = isinstance(error, TooFewUpdatesError)
@@ -446,59 +405,18 @@ class FederationActor:
         failpoint(Failpoint.AGGREGATED)
         now = self._clock.now()
         closed_at, version = to_datetime(now), self._newest_model.version + 1
-        model = NewModel(
-            version,
-            pack_vector(made.weights),
-            made.memory.optimiser,
-            made.memory.defence,
-            new_aggregation(made),
-            found_events(made, number, closed_at),
-        )
+        model = new_model(made, version, number, closed_at)
         following, opening = self._engine.following(version, now)
         await self._persist(lambda: complete_round(self._db, name, epoch, number, model, closed_at, opening))
         failpoint(Failpoint.ROUND_COMPLETED)
         current.complete()
-        self._model = ModelRow(
-            name,
-            version,
-            current.base_version,
-            number,
-            self._plan.n_values,
-            model.weights,
-            closed_at,
-            published_at=None,
-            optimizer_state=model.optimizer_state,
-            defence_state=model.defence_state,
-        )
+        self._model = model_row(self._plan, current, model, closed_at)
         self._engine.follow(following, version)
         self._announce()
         log.info("round_completed", round=number, model=version, n_updates=len(current.contributions))
         self._tell(number, model)
         # Before anything counts in the round that has just opened.
         await self._swap()
-
-    async def _next_model(self, current: Round) -> NextModel:
-        """The model that the method and the round's rule make of the stored updates, with all that goes with it.
-
-        Everything follows from what is stored, the updates in order of client_id, so it repeats bit for bit. In a
-        buffered round each update is discounted by how old its base model is (FedBuff).
-        """
-        base = self._newest_model
-        aggregation = await self._persist(lambda: self._collect(current))
-        weights, memory = unpack_vector(base.weights), Memory(base.optimizer_state, base.defence_state)
-        if is_plain_mean(current.policy.rule):
-            return aggregation.finish(weights, memory)
-        # A rule compares all updates, for seconds where they are large: meanwhile messages are taken from the broker,
-        # and wait. Nothing else is decided, this coroutine being the only one that decides.
-        return await asyncio.to_thread(aggregation.finish, weights, memory)
-
-    async def _collect(self, current: Round) -> Aggregation:
-        """The updates of the round, in the form the method aggregates."""
-        plan, policy = self._plan, current.policy
-        recipe = Recipe(plan.federation, plan.training, plan.ranker, self._aggregation_seed)
-        n_expected = len(current.contributions)
-        of = Collecting(current.number, current.base_version, policy.rule, policy.staleness_exponent, n_expected)
-        return (await collect(self._db, recipe, of)).aggregation
 
     def _tell(self, number: int, model: NewModel) -> None:
         """What an operator should see in the log of how a round was aggregated; all of it is stored."""
@@ -535,24 +453,16 @@ class FederationActor:
         self._unlearned = None
         name, epoch, before = self._plan.federation, self._epoch, self._newest_model
         now = self._clock.now()
-        at, version = to_datetime(now), before.version + 1
+        version = before.version + 1
         following, opening = (None, None) if current is None else self._engine.following(version, now)
-        detail = f"job {job.number}: model {version} takes the place of {before.version}"
-        completion = JobCompletion(
-            version,
-            at,
-            figures_of_swap(unpack_vector(before.weights), unpack_vector(job.weights or b"")),
-            None if current is None else current.number,
-            opening,
-            [NewEvent(at, "unlearning_done", detail, round=None if current is None else current.number)],
-            job.optimizer_state,
-            job.defence_state,
-        )
+        completion = swap_of(job, before, to_datetime(now), None if current is None else current.number, opening)
         done = await self._persist(lambda: complete_job(self._db, name, epoch, job.number, completion, self._sign))
         self._model = await self._persist(lambda: latest_model(self._db, name))
-        if current is not None:
+        if current is None:
+            self._engine.serve_model(version)
+        else:
             current.abandon(AbandonReason.UNLEARNED)
-        self._engine.follow(following, version) if current is not None else self._engine.serve_model(version)
+            self._engine.follow(following, version)
         self._engine.oldest_base = version
         self._announce()
         await self._unlearner.swapped(job, version)
@@ -569,32 +479,10 @@ class FederationActor:
         shown = self._engine.round or self._engine.ended
         if self._announcer is None or shown is None:
             return
-        model, asked = self._newest_model, shown.asked
+        is_open = self._engine.round is not None and shown.state is RoundState.COLLECTING
         self._announcer.announce(
-            ModelAnnouncement(
-                federation=self._plan.federation,
-                version=model.version,
-                ranker=self._plan.ranker,
-                n_auxiliary=n_auxiliary(self._plan.training, self._plan.ranker),
-                weights=model.weights,
-            ),
-            RoundAnnouncement(
-                federation=self._plan.federation,
-                round=shown.number,
-                open=self._engine.round is not None and shown.state is RoundState.COLLECTING,
-                base_version=shown.base_version,
-                opened_at=shown.opened_at,
-                closes_at=shown.closes_at,
-                training=self._plan.training,
-                selection=None
-                if asked is None
-                else Selection(
-                    first_seed=self._engine.selection_seed,
-                    cutoff=asked.cutoff,
-                    n_selected=asked.n_selected,
-                    n_eligible=asked.n_eligible,
-                ),
-            ),
+            model_announcement(self._plan, self._newest_model),
+            round_announcement(self._plan, shown, self._engine.selection_seed, is_open=is_open),
         )
 
     # --- helpers ------------------------------------------------------------------------------------------

@@ -12,19 +12,68 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from broker.link import MqttLink
+from federator.plan import FederationPlan
+from federator.round import Round
+from federator.waiting import keep_published, wait_while
 from foltr.chunks import chunk_of, manifest_of, needs_chunks
 from foltr.codec import Sealer
 from foltr.errors import UnavailableError
 from foltr.failpoints import Failpoint, failpoint
-from foltr.messages import ErasureNotice, MembershipReceipt, ModelAnnouncement, RoundAnnouncement, UpdateReceipt
+from foltr.messages import (
+    ErasureNotice,
+    MembershipReceipt,
+    ModelAnnouncement,
+    RoundAnnouncement,
+    Selection,
+    UpdateReceipt,
+)
+from foltr.methods.registry import n_auxiliary
 from foltr.topics import ClientTopic, Topics
+from storage.records import ModelRow
 
 log = structlog.get_logger(__name__)
 
-_RETRY_S = 1.0
 _MAX_WAITING_RECEIPTS = 100_000
 # Publishing waits for the broker's acknowledgement; this many wait at the same time.
 _RECEIPT_SENDERS = 32
+
+
+def model_announcement(plan: FederationPlan, model: ModelRow) -> ModelAnnouncement:
+    """A stored model as devices are told of it."""
+    return ModelAnnouncement(
+        federation=plan.federation,
+        version=model.version,
+        ranker=plan.ranker,
+        n_auxiliary=n_auxiliary(plan.training, plan.ranker),
+        weights=model.weights,
+    )
+
+
+def round_announcement(plan: FederationPlan, shown: Round, first_seed: bytes, *, is_open: bool) -> RoundAnnouncement:
+    """A round as devices are told of it.
+
+    Args:
+        first_seed: the federation's ``selection_seed``, from which a client works out whether it is asked.
+        is_open: whether its updates are taken; a closed one is the federation's last.
+    """
+    asked = shown.asked
+    return RoundAnnouncement(
+        federation=plan.federation,
+        round=shown.number,
+        open=is_open,
+        base_version=shown.base_version,
+        opened_at=shown.opened_at,
+        closes_at=shown.closes_at,
+        training=plan.training,
+        selection=None
+        if asked is None
+        else Selection(
+            first_seed=first_seed,
+            cutoff=asked.cutoff,
+            n_selected=asked.n_selected,
+            n_eligible=asked.n_eligible,
+        ),
+    )
 
 
 class Announcer:
@@ -66,16 +115,7 @@ class Announcer:
         return True
 
     async def run(self) -> None:
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            try:
-                await self._publish()
-            except UnavailableError as error:
-                # A new connection announces again by itself; this covers a broker that hangs.
-                log.debug("announcement_delayed", cause=str(error))
-                await asyncio.sleep(_RETRY_S)
-                self._changed.set()
+        await keep_published(self._changed, self._publish, "announcement_delayed")
 
     async def _publish(self) -> None:
         model, round_ = self._model, self._round
@@ -138,13 +178,7 @@ class ReceiptSender:
 
     async def wait_sent(self, timeout_s: float) -> None:
         """Wait, up to ``timeout_s``, until nothing is left to send."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while self._waiting or self._n_sending:
-                    self._all_sent.clear()
-                    await self._all_sent.wait()
-        except TimeoutError:
-            pass
+        await wait_while(lambda: bool(self._waiting or self._n_sending), self._all_sent, timeout_s)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

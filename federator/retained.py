@@ -3,16 +3,10 @@
 import asyncio
 from collections.abc import Callable
 
-import structlog
-
 from broker.link import MqttLink
+from federator.waiting import keep_published, wait_while
 from foltr.codec import Sealer
-from foltr.errors import UnavailableError
 from foltr.messages import Message
-
-log = structlog.get_logger(__name__)
-
-_RETRY_S = 1.0
 
 
 class RetainedTopics:
@@ -46,24 +40,10 @@ class RetainedTopics:
 
     async def wait_settled(self, timeout_s: float) -> None:
         """Wait, up to ``timeout_s``, until the broker has everything."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while self._waiting:
-                    self._settled.clear()
-                    await self._settled.wait()
-        except TimeoutError:
-            pass
+        await wait_while(lambda: bool(self._waiting), self._settled, timeout_s)
 
     async def run(self) -> None:
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            try:
-                await self._publish()
-            except UnavailableError as error:
-                log.debug("retained_delayed", cause=str(error))
-                await asyncio.sleep(_RETRY_S)
-                self._changed.set()
+        await keep_published(self._changed, self._publish, "retained_delayed")
 
     async def _publish(self) -> None:
         while self._waiting:

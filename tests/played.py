@@ -155,6 +155,27 @@ def model(version=0, n_features=N_FEATURES):
     )
 
 
+async def retained(url, *topics):
+    """What the broker would show a newcomer of these topics, by topic."""
+    seen, done = {}, asyncio.Event()
+
+    def hear(message):
+        done.set() if message.topic == "end" else seen.update({message.topic: message.payload})
+
+    link = MqttLink(
+        BrokerAddress.parse(url),
+        client_id="newcomer",
+        subscriptions=[*topics, "end"],
+        on_message=hear,
+        persistent=False,
+    )
+    async with link, asyncio.timeout(WITHIN_S):
+        await link.wait_connected(WITHIN_S)
+        await link.publish("end", b"")
+        await done.wait()
+    return seen
+
+
 def adding_learner(weights, interaction, training):  # noqa: ARG001 (the signature is the learner's)
     return weights + interaction.features[0]
 

@@ -104,7 +104,7 @@ def assess(
     usual = usual_length * per_interactions
     compared = int(live.sum()) >= _LEAST_CLIENTS
     update_records(own, measured, usual, ~before, compared=compared)
-    after = records.after(names, own, records.progress, undecided=records.undecided)
+    after.put(names, own)
     crowd, place, established = _crowd(after, names)
     judged = own["n_updates"] >= _LEAST_UPDATES
     if established and judged.any():
@@ -123,6 +123,7 @@ def assess(
     if not established:
         shortest = (_usual_length(after, _SHORTEST_QUARTER) or usual_length) * per_interactions
         factors = np.minimum(factors, _shortened(measured.lengths, shortest, _LONGEST_AT_FIRST))
+    after.put(names, own)
     findings += _findings(names, own, before, found, spec)
     findings += _of_all(records.undecided, undecided, len(crowd), spec)
     return Assessment(
@@ -133,7 +134,7 @@ def assess(
         scores=np.zeros(len(names)) if found is None else found.behind,
         findings=tuple(findings),
         fallback_reason="half of the clients or more look suspicious" if undecided else None,
-        memory=records.after(names, own, records.progress, undecided=undecided),
+        memory=replace(after, undecided=undecided),
     )
 
 

@@ -106,12 +106,17 @@ class Records:
 
     def of(self, client_ids: tuple[str, ...]) -> NDArray[np.void]:
         """(n,) copies of the records of these clients, new ones for those it does not know."""
-        known = {client_id: i for i, client_id in enumerate(self.client_ids)}
+        places = self._places()
         own = np.zeros(len(client_ids), self.clients.dtype)
         for row, client_id in enumerate(client_ids):
-            if client_id in known:
-                own[row] = self.clients[known[client_id]]
+            if client_id in places:
+                own[row] = self.clients[places[client_id]]
         return own
+
+    def put(self, client_ids: tuple[str, ...], own: NDArray[np.void]) -> None:
+        """Write the records (n,) of these clients, all of them known, over what is here."""
+        places = self._places()
+        self.clients[[places[client_id] for client_id in client_ids]] = own
 
     def after(
         self,
@@ -121,7 +126,10 @@ class Records:
         *,
         undecided: bool,
     ) -> "Records":
-        """The state after one more round, in which these clients took part; long absent ones are forgotten."""
+        """The state after one more round, in which these clients took part; long absent ones are forgotten.
+
+        It shares no record with this one, so that `put` changes the new state alone.
+        """
         n_rounds = self.n_rounds + 1
         own["last_round"] = n_rounds
         kept = {
@@ -133,6 +141,9 @@ class Records:
         names = tuple(sorted(kept))
         clients = np.array([kept[name] for name in names], self.clients.dtype)
         return Records(n_rounds, progress, names, clients, undecided)
+
+    def _places(self) -> dict[str, int]:
+        return {client_id: i for i, client_id in enumerate(self.client_ids)}
 
 
 def without_client(stored: bytes, client_id: str) -> bytes | None:

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, model, see, until
+from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, model, retained, see, until
 from structlog.testing import capture_logs
 
-from broker.address import BrokerAddress
-from broker.link import MqttLink
 from edge_client.client import EdgeClient, ForgetResult
 from foltr.codec import decode, open_envelope
 from foltr.credentials import BrokerAccess, device_identity
@@ -44,27 +42,6 @@ async def forgotten(federator):
     await tell(federator, ReceiptCode.FORGOTTEN, RECEIPT)
 
 
-async def retained(url):
-    """What the broker would show of this client to a newcomer, by topic."""
-    seen, done = {}, asyncio.Event()
-
-    def hear(message):
-        done.set() if message.topic == "end" else seen.update({message.topic: message.payload})
-
-    link = MqttLink(
-        BrokerAddress.parse(url),
-        client_id="newcomer",
-        subscriptions=[FORGET, STATUS, "end"],
-        on_message=hear,
-        persistent=False,
-    )
-    async with link, asyncio.timeout(WITHIN_S):
-        await link.wait_connected(WITHIN_S)
-        await link.publish("end", b"")
-        await done.wait()
-    return seen
-
-
 async def contributed(federator, client):
     """The device has an update that counts, one on its way, and a click that waits."""
     await federator.announce(1)
@@ -94,8 +71,8 @@ async def test_a_device_is_forgotten(mqtt_broker, path):
         assert not asking.done()
         await forgotten(federator)
         assert await asking == ForgetResult("forgotten", "a signed receipt")
-        assert await retained(mqtt_broker) == {}
-    assert await retained(mqtt_broker) == {}
+        assert await retained(mqtt_broker, FORGET, STATUS) == {}
+    assert await retained(mqtt_broker, FORGET, STATUS) == {}
 
 
 async def test_a_request_is_signed_and_waits_for_a_federator_that_is_away(mqtt_broker):
@@ -107,7 +84,7 @@ async def test_a_request_is_signed_and_waits_for_a_federator_that_is_away(mqtt_b
         await client.wait_connected(WITHIN_S)
         assert await client.forget_me(timeout_s=0.1) == ForgetResult("sent")
         assert not client.forgotten
-    left = await retained(mqtt_broker)
+    left = await retained(mqtt_broker, FORGET, STATUS)
     envelope = open_envelope(left[FORGET])
     assert envelope.is_signed_by(credentials.key.public, FORGET)
     assert envelope.read(Forget).client_id == "device-7"
@@ -123,13 +100,13 @@ async def test_a_request_is_repeated_until_it_is_answered(mqtt_broker):
         asking = asyncio.create_task(client.forget_me())
         for _ in range(3):
             await federator.next("forget")
-        assert FORGET in await retained(mqtt_broker)
+        assert FORGET in await retained(mqtt_broker, FORGET, STATUS)
         await tell(federator, ReceiptCode.FORGETTING)
         await until(lambda: client.forgotten)
         while not await federator.next("forget"):
             pass  # cleared
         await federator.next("forget")
-        assert FORGET not in await retained(mqtt_broker)
+        assert FORGET not in await retained(mqtt_broker, FORGET, STATUS)
         await forgotten(federator)
         assert (await asking).receipt == "a signed receipt"
 
@@ -204,7 +181,7 @@ async def test_a_refusal_says_what_to_do(mqtt_broker, code, next_step):
         await tell(federator, code)
         with pytest.raises(FoltrError, match=rf"device-7.*{code}.*{next_step}"):
             await asking
-        assert FORGET not in await retained(mqtt_broker)
+        assert FORGET not in await retained(mqtt_broker, FORGET, STATUS)
         assert not client.forgotten
         see(client, 1, 2)
         assert content(await federator.update()) == [1, 2]
@@ -295,7 +272,7 @@ async def test_the_device_deletes_what_it_kept(mqtt_broker, path, hears):
         assert b"device-7" not in data
         assert np.eye(1, N_FEATURES, 3, dtype="<f4").tobytes() not in data
     assert [line["log_level"] for line in logs if line["event"] == "forgotten"] == ["warning"]
-    assert await retained(mqtt_broker) == {}
+    assert await retained(mqtt_broker, FORGET, STATUS) == {}
 
 
 async def test_ranking_and_recording_go_on_and_leave_nothing(mqtt_broker, path):
@@ -340,7 +317,7 @@ async def test_a_client_constructed_later_knows_it(mqtt_broker, path):
                 pass  # what the run before has cleared
             await forgotten(federator)
             assert await asking == ForgetResult("forgotten", "a signed receipt")
-        assert await retained(mqtt_broker) == {}
+        assert await retained(mqtt_broker, FORGET, STATUS) == {}
 
 
 WAITING = """
@@ -371,7 +348,7 @@ async def test_a_forgotten_device_that_is_killed_leaves_no_status(mqtt_broker, p
         process.kill()
         await process.wait()
         assert await federator.next("status") == b""  # the last will
-    assert await retained(mqtt_broker) == {}
+    assert await retained(mqtt_broker, FORGET, STATUS) == {}
 
 
 async def test_a_full_disk_is_no_reason_to_remember(mqtt_broker, path, monkeypatch):

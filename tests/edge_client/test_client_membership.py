@@ -6,15 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from played import TOPICS, WITHIN_S, Federator, content, device, see
+from played import TOPICS, WITHIN_S, Federator, content, device, retained, see
 
-from broker.address import BrokerAddress
-from broker.link import MqttLink
 from foltr.codec import decode
 from foltr.errors import UnavailableError
 from foltr.messages import Join, ReceiptCode, Status
 from foltr.topics import ClientTopic
 
+STATUS = TOPICS.client("device-7", ClientTopic.STATUS)
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -44,26 +43,8 @@ async def test_no_update_before_the_join_is_answered(mqtt_broker):
 
 async def status_retained(url):
     """The retained status a newcomer sees; None if there is none."""
-    seen, done = [], asyncio.Event()
-
-    def hear(message):
-        if message.topic == "end":
-            done.set()
-        else:
-            seen.append(decode(message.payload, Status))
-
-    link = MqttLink(
-        BrokerAddress.parse(url),
-        client_id="newcomer",
-        subscriptions=[TOPICS.client("device-7", ClientTopic.STATUS), "end"],
-        on_message=hear,
-        persistent=False,
-    )
-    async with link, asyncio.timeout(WITHIN_S):
-        await link.wait_connected(WITHIN_S)
-        await link.publish("end", b"")
-        await done.wait()
-    return seen[0].online if seen else None
+    status = (await retained(url, STATUS)).get(STATUS)
+    return None if status is None else decode(status, Status).online
 
 
 async def test_the_status_is_retained(mqtt_broker):

@@ -94,7 +94,7 @@ async def test_a_crowd_of_strangers_does_not_keep_the_operator_out(serve, operat
     codes = {receipt.client_id: receipt.code.value for receipt in served.receipts.sent}
     assert (codes["alice"], codes["bob"]) == ("revoked", "accepted")
     (full,) = await list_events(served.db, "mail", kind="intake_full")
-    assert "most from strangers" in full.detail
+    assert "most from unknown clients" in full.detail
 
 
 async def test_members_and_the_selection_outlive_a_restart(serve, operator):

@@ -40,6 +40,17 @@ def test_a_copy_of_a_record_can_be_changed_without_the_record() -> None:
     assert records.clients["alignment"].tolist() == [0.0]
 
 
+def test_what_is_put_changes_the_new_state_alone() -> None:
+    """Clients in any order, each in its own place; the others and the state before stay."""
+    before = recorded(3, ("a", "b", "c"))
+    after = before.after(("b",), before.of(("b",)), before.progress, undecided=False)
+    own = after.of(("c", "a"))
+    own["alignment"] = (7.0, 8.0)
+    after.put(("c", "a"), own)
+    assert after.clients["alignment"].tolist() == [8.0, 1.0, 7.0]
+    assert before.clients["alignment"].tolist() == [0.0, 1.0, 2.0]
+
+
 def test_clients_absent_for_a_thousand_rounds_are_forgotten() -> None:
     """Memory does not grow with everyone who ever came."""
     records = recorded(2, ("gone", "stays"))

@@ -1,0 +1,64 @@
+"""What the federation says of a device's membership, and how the device ends it."""
+
+import asyncio
+import time
+
+from edge_client.correspondence import Correspondence
+from edge_client.outbox import Outbox
+from edge_client.participation import Participation
+from edge_client.waiting import is_set_within
+from foltr.errors import UnavailableError
+from foltr.logs import get_logger
+from foltr.messages import Leave, MembershipReceipt, ReceiptCode
+from foltr.topics import ClientTopic
+
+log = get_logger(__name__)
+
+# The receipt of a leave may be lost; the leave may be repeated.
+_LEAVE_AGAIN_S = 3.0
+
+
+class Membership:
+    """One device's membership. It joins by itself (`edge_client.participation`), and leaves when it is told to.
+
+    Attributes:
+        left: set once the federator has confirmed it.
+    """
+
+    def __init__(self, outbox: Outbox, letters: Correspondence, participation: Participation) -> None:
+        self._outbox = outbox
+        self._letters = letters
+        self._participation = participation
+        self.left = asyncio.Event()
+
+    async def leave(self, timeout_s: float) -> bool:
+        """As `EdgeClient.leave`."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + timeout_s
+        leave = Leave(federation=self._letters.federation, client_id=self._letters.client_id)
+        self._participation.left = True  # first: a join that is due must not follow the leave
+        try:
+            await self._outbox.publish(ClientTopic.LEAVE, leave)
+        except UnavailableError:
+            self._participation.left = False
+            raise
+        try:
+            while not await is_set_within(self.left, min(_LEAVE_AGAIN_S, give_up_at - loop.time())):
+                if loop.time() >= give_up_at:
+                    log.warning("leave_not_confirmed", client_id=self._letters.client_id)
+                    break
+                await self._outbox.publish(ClientTopic.LEAVE, leave)
+            await self._outbox.clear(ClientTopic.STATUS)
+        except UnavailableError as error:
+            log.warning("leave_not_finished", client_id=self._letters.client_id, cause=str(error))
+        return self.left.is_set()
+
+    def receipted(self, receipt: MembershipReceipt) -> None:
+        """Take the receipt of a join or a leave of this session."""
+        if receipt.code is ReceiptCode.LEFT:
+            self.left.set()
+        elif receipt.code is not ReceiptCode.JOINED:
+            log.error("join_refused", client_id=self._letters.client_id, code=receipt.code, detail=receipt.detail)
+        if receipt.code is ReceiptCode.REPLAYED and receipt.newest_nonce is not None:
+            self._letters.rise_above(receipt.newest_nonce)
+        self._participation.membership_receipt(receipt, time.monotonic())

@@ -1,0 +1,110 @@
+"""Which global model a device uses: the newest that was announced, unless its guard refuses it."""
+
+import time
+
+from edge_client.contribution import Contributor
+from edge_client.correspondence import Correspondence
+from edge_client.guard import Guard
+from edge_client.participation import Participation
+from edge_client.store import DeviceStore
+from edge_client.trainer import Trainer
+from edge_client.transfer import ModelInParts
+from foltr.codec import open_envelope
+from foltr.errors import DataError, MessageError
+from foltr.logs import get_logger
+from foltr.messages import MAX_CHUNKED_BYTES, Chunk, Manifest, ModelAnnouncement
+
+log = get_logger(__name__)
+
+
+class Models:
+    """The models of one device's federation, as they come.
+
+    Attributes:
+        guard: None where every model is used.
+    """
+
+    def __init__(
+        self,
+        letters: Correspondence,
+        store: DeviceStore,
+        participation: Participation,
+        in_parts: ModelInParts,
+        trainer: Trainer,
+        contributor: Contributor,
+        guard: Guard | None,
+    ) -> None:
+        self._letters = letters
+        self._store = store
+        self._participation = participation
+        self._in_parts = in_parts
+        self._trainer = trainer
+        self._contributor = contributor
+        self.guard = guard
+
+    def at_hand(self) -> set[int]:
+        """The versions whose rounds this device can search in; none before the first model."""
+        # A refused one is as good as at hand: users search on, and what they click waits.
+        refused = None if self.guard is None else self.guard.refused
+        return {one.version for one in (self._participation.model, refused) if one is not None}
+
+    def restore(self) -> None:
+        """Use the model that the store has from before, until a newer one comes."""
+        stored = self._store.model()
+        if stored is None:
+            return
+        try:
+            model = open_envelope(stored, MAX_CHUNKED_BYTES).read(ModelAnnouncement)
+        except MessageError as error:
+            log.warning("stored_model_not_understood", client_id=self._letters.client_id, cause=str(error))
+            return
+        self._in_parts.has(stored)
+        self._participation.announced_model(model)
+        self._trainer.catch_up()
+
+    def announced(self, model: ModelAnnouncement, payload: bytes) -> None:
+        """Take a model, announced by ``payload``; not another federation's."""
+        if model.federation != self._letters.federation:
+            return
+        self._in_parts.has(payload)
+        if self.guard is not None and not self.guard.admits(
+            model, payload, self._participation.model, self._trainer.weights_under
+        ):
+            return
+        self._use(model, payload)
+
+    def announced_in_parts(self, manifest: Manifest) -> None:
+        """Begin to collect the parts of a model; not of another federation's."""
+        if manifest.federation == self._letters.federation:
+            self._in_parts.announced(manifest, time.monotonic())
+
+    def take_chunk(self, chunk: Chunk) -> None:
+        """Take a part of a model, and the model if it is whole by that.
+
+        Raises:
+            MessageError: the parts are not the model that was announced, or it is not from the federator.
+        """
+        payload = self._in_parts.take(chunk, time.monotonic())
+        if payload is not None:
+            self.announced(self._letters.open_model(payload).read(ModelAnnouncement), payload)
+
+    def judge_again(self) -> bool:
+        """There is one more list to judge a refused model by; whether there is such a model."""
+        if self.guard is None or self.guard.refused is None:
+            return False
+        self.announced(self.guard.refused, self.guard.refused_payload)
+        return True
+
+    def forget(self) -> None:
+        """Nothing that was announced stays, nor what it is judged by."""
+        self._in_parts.forget()
+        self.guard = None
+
+    def _use(self, model: ModelAnnouncement, payload: bytes) -> None:
+        if self._participation.announced_model(model):
+            try:
+                self._store.put_model(payload)
+            except DataError as error:
+                log.warning("model_not_stored", cause=str(error))  # it serves until the next start
+            self._trainer.catch_up()
+            self._contributor.contribute()

@@ -1,0 +1,86 @@
+"""What was decided as the rows that are stored, and a stored round as the one that goes on."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from federator.engine import Decided
+from federator.round import AskedClients, Pacing, Round, RoundPolicy, RoundState
+from federator.rules import stored_rule
+from federator.unlearner import figures_of_swap
+from foltr.messages import unpack_vector
+from storage.erasure_records import JobCompletion, UnlearningJobRow
+from storage.records import Batch, ModelRow, NewEvent, RoundOpening, RoundRow
+
+
+def resumed_round(row: RoundRow, contributions: Mapping[str, str], now: float, grace_s: float) -> Round:
+    """A stored round after a restart, see `Round.resume`.
+
+    Args:
+        contributions: the stored updates, from client_id to update_id.
+        now: epoch seconds.
+
+    Raises:
+        SettingsError: this foltr does not know its rule.
+    """
+    asked = None
+    if row.selection_seed is not None and row.selection_cutoff is not None:
+        asked = AskedClients(row.selection_seed, row.selection_cutoff, row.n_selected or 0, row.n_eligible or 0)
+    return Round.resume(
+        row.number,
+        row.base_version,
+        RoundPolicy(
+            row.min_clients,
+            row.max_clients,
+            row.min_time_s,
+            row.max_time_s,
+            pacing=Pacing(row.pacing),
+            staleness_limit=row.staleness_limit,
+            staleness_exponent=row.staleness_exponent,
+            rule=stored_rule(row),
+        ),
+        opened_at=row.opened_at.timestamp(),
+        closes_at=row.closes_at.timestamp(),
+        state=RoundState(row.state),
+        contributions=contributions,
+        asked=asked,
+        now=now,
+        grace_s=grace_s,
+    )
+
+
+def batch_of(decided: Decided, stop_collecting: int | None, published: tuple[int, datetime] | None) -> Batch:
+    """What one batch of messages amounts to; the other two as `Batch` has them."""
+    return Batch(
+        updates=decided.updates,
+        events=decided.events,
+        membership=decided.membership,
+        withdrawn=decided.withdrawn,
+        roster=decided.roster,
+        deadline=decided.deadline,
+        quarantines=decided.quarantines,
+        operator_nonce=decided.operator_nonce,
+        stop_collecting=stop_collecting,
+        published=published,
+    )
+
+
+def swap_of(
+    job: UnlearningJobRow, before: ModelRow, at: datetime, abandons: int | None, opening: RoundOpening | None
+) -> JobCompletion:
+    """The swap in which a job's model takes the place of ``before``.
+
+    Args:
+        abandons: the open round, if there is one; ``opening`` is of the one that follows it.
+    """
+    version = before.version + 1
+    detail = f"job {job.number}: model {version} takes the place of {before.version}"
+    return JobCompletion(
+        version,
+        at,
+        figures_of_swap(unpack_vector(before.weights), unpack_vector(job.weights or b"")),
+        abandons,
+        opening,
+        [NewEvent(at, "unlearning_done", detail, round=abandons)],
+        job.optimizer_state,
+        job.defence_state,
+    )

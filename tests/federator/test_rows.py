@@ -1,0 +1,131 @@
+"""Rows of what was decided, and a round from its row, without a database."""
+
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from federator.engine import Decided
+from federator.round import AskedClients, Pacing, RoundState
+from federator.rows import batch_of, resumed_round, swap_of
+from foltr.errors import SettingsError
+from foltr.messages import pack_vector
+from storage.erasure_records import UnlearningJobRow
+from storage.records import Batch, ModelRow, NewEvent, RoundOpening, RoundRow
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+ROW = RoundRow(
+    federation="mail",
+    number=4,
+    state="aggregating",
+    base_version=3,
+    min_clients=2,
+    max_clients=9,
+    min_time_s=1.0,
+    max_time_s=60.0,
+    opened_at=AT,
+    closes_at=AT + timedelta(seconds=60),
+    closed_at=None,
+    reason=None,
+    n_updates=None,
+    n_interactions=None,
+    model_version=None,
+    pacing="buffered",
+    staleness_limit=5,
+    staleness_exponent=0.5,
+    selection_seed=b"s" * 32,
+    selection_cutoff=b"c" * 8,
+    n_selected=3,
+    n_eligible=7,
+    aggregation="trimmed-mean",
+    byzantine=2.0,
+    aggregation_parameters="{}",
+    aggregation_fallback="abandon",
+)
+JOB = UnlearningJobRow(
+    federation="mail",
+    number=2,
+    state="running",
+    strategy="rollback",
+    interval=10,
+    n_local=3,
+    created_at=AT,
+    start_version=1,
+    start_round=2,
+    step=1,
+    n_steps=1,
+    last_round=3,
+    weights=pack_vector([3.0, 4.0]),
+    coverage_sum=1.0,
+    optimizer_state=b"optimiser",
+    defence_state=b"defence",
+    reason=None,
+    closed_at=None,
+    model_version=None,
+    figures="{}",
+)
+BEFORE = ModelRow("mail", 6, 5, 9, 2, pack_vector([6.0, 8.0]), AT, None)
+
+
+def test_a_stored_round_goes_on_as_it_was():
+    """Its policy, who contributed and whom it asks; its deadline as `Round.resume` has it."""
+    found = resumed_round(ROW, {"a": "0" * 32}, AT.timestamp() + 59.0, 5.0)
+    policy = found.policy
+    assert (found.number, found.base_version, found.state) == (4, 3, RoundState.AGGREGATING)
+    assert (policy.min_clients, policy.max_clients, policy.min_time_s, policy.max_time_s) == (2, 9, 1.0, 60.0)
+    assert (policy.pacing, policy.staleness_limit, policy.staleness_exponent) == (Pacing.BUFFERED, 5, 0.5)
+    assert (policy.rule.rule, policy.rule.byzantine) == ("trimmed-mean", 2.0)
+    assert found.contributions == {"a": "0" * 32}
+    assert found.asked == AskedClients(b"s" * 32, b"c" * 8, 3, 7)
+    assert found.opened_at == AT.timestamp()
+    assert found.closes_at == AT.timestamp() + 64.0
+
+
+def test_a_stored_round_that_asks_everybody_does_so_again():
+    """There is no seed without a selection."""
+    row = replace(ROW, selection_seed=None, selection_cutoff=None, n_selected=None, n_eligible=None)
+    assert resumed_round(row, {}, AT.timestamp(), 5.0).asked is None
+
+
+def test_a_rule_of_another_program_is_refused():
+    """A round is not ended by another rule than it was opened with."""
+    with pytest.raises(SettingsError, match="newer-rule"):
+        resumed_round(replace(ROW, aggregation="newer-rule"), {}, AT.timestamp(), 5.0)
+
+
+def test_a_batch_has_everything_that_was_decided():
+    """A kind of row that were left out here would be told to a device and never stored."""
+    decided = Decided(
+        updates=[object()],
+        membership=[object()],
+        withdrawn=[(1, "a")],
+        roster=(1, b"roster"),
+        deadline=object(),
+        quarantines=[object()],
+        operator_nonce=7,
+    )
+    decided.note(NewEvent(AT, "late"))
+    batch = batch_of(decided, 4, (3, AT))
+    decided_fields = {each.name for each in fields(Batch)} - {"stop_collecting", "published", "batch_id"}
+    assert {name: getattr(batch, name) for name in decided_fields} == {
+        name: getattr(decided, name) for name in decided_fields
+    }
+    assert all(getattr(batch, name) for name in decided_fields)
+    assert (batch.stop_collecting, batch.published) == (4, (3, AT))
+
+
+def test_a_swap_abandons_the_open_round_for_the_next():
+    """The job's weights and states take over under the next version, and the event says which round went."""
+    opening = RoundOpening(11, 7, 1, 2, 0.0, 60.0, AT, AT)
+    swap = swap_of(JOB, BEFORE, AT, 10, opening)
+    assert (swap.version, swap.completed_at, swap.abandons, swap.next_opening) == (7, AT, 10, opening)
+    assert (swap.optimizer_state, swap.defence_state) == (b"optimiser", b"defence")
+    assert swap.figures == pytest.approx({"relative_distance": np.hypot(3, 4) / np.hypot(6, 8), "cosine": 1.0})
+    assert swap.events == [NewEvent(AT, "unlearning_done", "job 2: model 7 takes the place of 6", round=10)]
+
+
+def test_a_swap_after_the_last_round_abandons_none():
+    """The federation has ended; its model is served on."""
+    swap = swap_of(JOB, BEFORE, AT, None, None)
+    assert (swap.abandons, swap.next_opening, swap.events[0].round) == (None, None, None)
