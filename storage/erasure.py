@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import ColumnElement, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.errors import ProtocolViolationError
@@ -20,8 +20,8 @@ from storage.erasure_records import ErasureOutcome, ErasureRequest, ErasureRow, 
 from storage.erasure_tables import erasures
 from storage.federations import fenced_transaction
 from storage.rounds import store_events
-from storage.tables import clients, events, federations, models, update_fates, updates
-from storage.wipe import delete_rows_of, digest_of, rounds_of, take_out_name, take_out_record
+from storage.tables import clients, events, federations, models, rounds, update_fates, updates
+from storage.wipe import delete_rows_of, digest_of, names_stranger, rounds_of, take_out_name, take_out_record
 
 
 async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequest) -> ErasureRow:
@@ -103,6 +103,12 @@ async def find_erasure(db: Database, name: str, pseudonym: str) -> ErasureRow | 
         return await _find(connection, name, pseudonym)
 
 
+async def is_named(db: Database, name: str, client_id: str) -> bool:
+    """Whether anything stored has the name of somebody who is no client: refusals, say, before it could join."""
+    async with db.reading() as connection:
+        return await names_stranger(connection, name, client_id)
+
+
 async def list_erasures(db: Database, name: str, limit: int = 100) -> list[ErasureRow]:
     """The newest erasures, newest last."""
     async with db.reading() as connection:
@@ -118,14 +124,14 @@ async def list_erasures(db: Database, name: str, limit: int = 100) -> list[Erasu
 async def waiting_erasures(db: Database, name: str) -> list[ErasureRow]:
     """Those that wait for an unlearning job, the first one first."""
     async with db.reading() as connection:
-        return await _select(connection, name, erasures.c.state == "waiting")
+        return await select_erasures(connection, name, erasures.c.state == "waiting")
 
 
 async def unfinished_erasures(db: Database, name: str) -> list[ErasureRow]:
     """What a federator that starts has to go on with: keys to destroy, devices to tell."""
     not_told = erasures.c.told.is_(False) & erasures.c.client_id.is_not(None)
     async with db.reading() as connection:
-        return await _select(connection, name, (erasures.c.state == "erased") | not_told)
+        return await select_erasures(connection, name, (erasures.c.state == "erased") | not_told)
 
 
 async def forgotten_pseudonyms(db: Database, name: str) -> set[str]:
@@ -222,6 +228,16 @@ async def finish_erasure(
     return row
 
 
+async def select_erasures(connection: AsyncConnection, name: str, condition: ColumnElement[bool]) -> list[ErasureRow]:
+    """The erasures for which a condition on their table holds, the first one first."""
+    found = await connection.execute(
+        select(erasures)
+        .where(erasures.c.federation == name, condition)
+        .order_by(erasures.c.erased_at, erasures.c.pseudonym)
+    )
+    return [ErasureRow(*row) for row in found]
+
+
 async def unreadable_clients(db: Database, name: str) -> list[str]:
     """The clients with sealed updates and without a data key, by identity; none where the database has no keys.
 
@@ -260,15 +276,6 @@ async def _require(connection: AsyncConnection, name: str, pseudonym: str) -> Er
     return row
 
 
-async def _select(connection: AsyncConnection, name: str, condition: Any) -> list[ErasureRow]:
-    found = await connection.execute(
-        select(erasures)
-        .where(erasures.c.federation == name, condition)
-        .order_by(erasures.c.erased_at, erasures.c.pseudonym)
-    )
-    return [ErasureRow(*row) for row in found]
-
-
 async def _change(connection: AsyncConnection, row: ErasureRow, **values: Any) -> None:
     await connection.execute(
         update(erasures)
@@ -279,3 +286,16 @@ async def _change(connection: AsyncConnection, row: ErasureRow, **values: Any) -
 
 def _values(row: ErasureRow) -> dict[str, Any]:
     return {column.name: getattr(row, column.name) for column in erasures.columns}
+
+
+async def erased_updates(db: Database, name: str, first: int, last: int) -> dict[int, int]:
+    """How many updates were erased with their clients since a round closed, for each of these rounds that lost any."""
+    of_round = (updates.c.federation == rounds.c.federation) & (updates.c.round == rounds.c.number)
+    erased = rounds.c.n_updates - select(func.count()).select_from(updates).where(of_round).scalar_subquery()
+    async with db.reading() as connection:
+        found = await connection.execute(
+            select(rounds.c.number, erased).where(
+                rounds.c.federation == name, rounds.c.number.between(first, last), erased > 0
+            )
+        )
+        return {number: int(n_erased) for number, n_erased in found}

@@ -13,6 +13,7 @@ ErasureState = Literal["erased", "waiting", "unlearning", "done"]
 JobState = Literal["running", "paused", "done", "failed"]
 Strategy = Literal["fed_eraser", "rollback", "retrain"]
 RequestedBy = Literal["device", "operator"]
+"""device: a message on the client's own topic; it is the device's only where messages are signed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import asyncio
 import typer
 
 from foltr.cli import options
-from foltr.cli.output import console, print_json
+from foltr.cli.output import console, print_json, require_existing
 from foltr.settings import load_settings
 
 app = typer.Typer(help="Create and upgrade the database.", no_args_is_help=True)
@@ -38,6 +38,7 @@ def current(db: options.Db = None, json: options.Json = False) -> None:
     from storage.migrate import head
 
     settings = load_settings(db_url=db)
+    require_existing(settings.db_url)
 
     async def run() -> None:
         async with await Database.connect(settings.db_url) as database:

@@ -1,7 +1,5 @@
 """``foltr rounds``, ``foltr clients``, ``foltr models``: what the database remembers."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from json import loads
 from pathlib import Path
@@ -12,7 +10,8 @@ import numpy as np
 import typer
 
 from foltr.cli import options
-from foltr.cli.output import console, print_json, print_record, print_rows, require_existing, to_plain
+from foltr.cli.output import console, print_json, print_record, print_rows, to_plain
+from foltr.cli.query import no_such_client, run_query
 from foltr.cli.why import Standing, explain
 from foltr.errors import SettingsError
 from foltr.events import EventKind
@@ -45,15 +44,20 @@ def rounds_list(
     limit: Limit = 1000,
     json: options.Json = False,
 ) -> None:
-    """The rounds, newest last, from the view round_history."""
+    """The rounds, newest last, from the view round_history, and how many updates were erased since with clients."""
+    from storage.erasure import erased_updates
     from storage.queries import list_rounds
 
     async def query(database: "Database", name: str) -> None:
         rows = await list_rounds(database, name, limit=limit)
+        erased = await erased_updates(database, name, rows[0].round, rows[-1].round) if rows else {}
         if json:
-            print_json(rows)
-        else:
-            print_rows([_line(row) for row in rows], _ROUND_COLUMNS, title=f"Rounds of {name}", as_json=False)
+            print_json([to_plain(row) | {"n_erased": erased.get(row.round, 0)} for row in rows])
+            return
+        lines = [_line(row, erased.get(row.round, 0)) for row in rows]
+        print_rows(lines, _ROUND_COLUMNS, title=f"Rounds of {name}", as_json=False)
+        if erased:
+            _say("1 of 4: one of 4 updates is stored, the others were erased with clients; see: foltr erasures list")
 
     run_query(db, federation, query)
 
@@ -87,7 +91,8 @@ def rounds_show(
     federation: options.Federation = None,
     json: options.Json = False,
 ) -> None:
-    """One round: its row, its rule, who contributed, what became of each update, and what was refused."""
+    """One round: its row, its rule, who contributed, what became of each update, what was refused, what was erased."""
+    from storage.erasure import erased_updates
     from storage.queries import get_aggregation, get_round, list_contributions, list_events
 
     async def query(database: "Database", name: str) -> None:
@@ -97,9 +102,11 @@ def rounds_show(
         contributions = await list_contributions(database, name, round_number=number)
         events = await list_events(database, name, round_number=number, limit=1000)
         made = await get_aggregation(database, name, number)
+        n_erased = (await erased_updates(database, name, number, number)).get(number, 0)
         if json:
             parsed = None if made is None else to_plain(made) | {"parameters": loads(made.parameters)}
-            print_json({"round": row, "aggregation": parsed, "contributions": contributions, "events": events})
+            shown = to_plain(row) | {"n_erased": n_erased}
+            print_json({"round": shown, "aggregation": parsed, "contributions": contributions, "events": events})
             return
         print_record(row, title=f"Round {number} of {name}", as_json=False)
         if made is not None:
@@ -111,6 +118,8 @@ def rounds_show(
             )
         else:
             print_rows(contributions, columns, title="Contributions", as_json=False)
+        if n_erased:
+            _say(f"Updates taken out since, with clients that were forgotten: {n_erased}; see: foltr erasures list")
         print_rows(events, _EVENT_COLUMNS, title="Events", as_json=False)
 
     run_query(db, federation, query)
@@ -144,7 +153,7 @@ def clients_show(
     async def query(database: "Database", name: str) -> None:
         row = await get_client(database, name, client_id)
         if row is None:
-            raise SettingsError(f"federation {name!r} knows no client {client_id!r}; see: foltr clients list")
+            raise await no_such_client(database, name, client_id)
         contributions = await list_contributions(database, name, client_id=client_id)
         events = await list_events(database, name, client_id=client_id, limit=1000)
         fates = await count_fates(database, name, client_id)
@@ -192,11 +201,12 @@ def check_client(db: str | None, federation: str, client_id: str) -> bool:
     """
     from storage.queries import get_client
 
-    known = False
+    unknown: SettingsError | None = None
 
     async def query(database: "Database", name: str) -> None:
-        nonlocal known
-        known = await get_client(database, name, client_id) is not None
+        nonlocal unknown
+        if await get_client(database, name, client_id) is None:
+            unknown = await no_such_client(database, name, client_id)
 
     try:
         run_query(db, federation, query)
@@ -204,8 +214,8 @@ def check_client(db: str | None, federation: str, client_id: str) -> bool:
         if "db_url" in load_settings(db_url=db).model_fields_set:
             raise
         return False  # an operator's machine need not be the federator's
-    if not known:
-        raise SettingsError(f"federation {federation!r} knows no client {client_id!r}; see: foltr clients list")
+    if unknown is not None:
+        raise unknown
     return True
 
 
@@ -253,14 +263,14 @@ def models_export(
     run_query(db, federation, query)
 
 
-def _line(row: "RoundHistoryRow") -> SimpleNamespace:
-    """A round as a line of a table."""
+def _line(row: "RoundHistoryRow", n_erased: int) -> SimpleNamespace:
+    """A round as a line of a table; updates that were taken out of it are counted beside those that are stored."""
     return SimpleNamespace(
         round=row.round,
         state=row.state if row.reason is None else f"{row.state}: {row.reason}",
         opened=f"{row.opened_at:%m-%d %H:%M:%S}",
         lasted=None if row.duration_s is None else f"{row.duration_s:.1f} s",
-        updates=row.n_updates,
+        updates=f"{row.n_updates} of {row.n_updates + n_erased}" if n_erased else row.n_updates,
         refused=row.n_rejected,
         model=row.model_version,
     )
@@ -334,51 +344,3 @@ async def _standing(database: "Database", name: str) -> Standing:
         started_at=started[0].at if started else None,
         last_activity=await last_activity(database, name),
     )
-
-
-def run_query(
-    db: str | None,
-    federation: str | None,
-    query: Callable[["Database", str], Awaitable[None]],
-    *,
-    keys: str | None = None,
-    opens: bool = False,
-) -> None:
-    """Ask a database.
-
-    Args:
-        keys: the folder of data keys; None for the one that belongs to the database.
-        opens: whether the query opens sealed updates, and so needs them.
-    """
-    settings = load_settings(db_url=db, federation=federation, keys=keys)
-    require_existing(settings.db_url)
-
-    async def run() -> None:
-        from storage.database import Database
-        from storage.keys import KeyStore, keys_folder
-        from storage.migrate import require_head
-
-        data_keys = KeyStore(keys_folder(settings.db_url, settings.keys)) if opens else None
-        async with await Database.connect(settings.db_url, keys=data_keys) as database:
-            await require_head(database)
-            await query(database, await _federation(database, settings.federation, named=federation is not None))
-
-    asyncio.run(run())
-
-
-async def _federation(database: "Database", name: str, *, named: bool) -> str:
-    """The federation meant: the one named, else the default one, else the only or newest one there is."""
-    from storage.federations import list_federations
-
-    known = await list_federations(database)
-    if name in {row.name for row in known}:
-        return name
-    if not known or named:
-        names = ", ".join(row.name for row in known) or "none"
-        raise SettingsError(f"federation: {database.location} holds no {name!r}; it holds: {names}")
-    newest = max(known, key=lambda row: row.created_at)
-    if len(known) > 1:
-        from foltr.cli.output import errors
-
-        errors.print(f"{len(known)} federations; showing the newest, {newest.name} (choose with --federation)")
-    return newest.name

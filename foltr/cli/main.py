@@ -7,6 +7,7 @@ import typer
 
 from foltr import __version__
 from foltr.cli import (
+    audit,
     broker,
     client,
     data,
@@ -14,6 +15,7 @@ from foltr.cli import (
     demo,
     doctor,
     enrol,
+    erasures,
     federator,
     forget,
     history,
@@ -57,8 +59,9 @@ history.clients_app.command("quarantine")(orders.quarantine)
 app.add_typer(history.rounds_app, name="rounds")
 app.add_typer(history.clients_app, name="clients")
 app.add_typer(history.models_app, name="models")
-app.add_typer(receipts.receipt_app, name="receipt")
-app.add_typer(receipts.audit_app, name="audit")
+app.add_typer(erasures.app, name="erasures")
+app.add_typer(receipts.app, name="receipt")
+app.add_typer(audit.app, name="audit")
 app.add_typer(data.app, name="data")
 
 EXIT_FAILED, EXIT_SETTINGS, EXIT_UNAVAILABLE = 1, 2, 3

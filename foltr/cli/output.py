@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from foltr.errors import SettingsError
@@ -58,6 +59,8 @@ def print_record(record: Any, *, title: str, as_json: bool) -> None:
         print_json(record)
         return
     table = Table(title=title, title_justify="left", box=None, show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")  # nothing of one record is left out
     for field in dataclasses.fields(record):
         table.add_row(field.name, _cell(getattr(record, field.name)))
     console.print(table)
@@ -90,11 +93,13 @@ def _cell(value: Any) -> str:
         return f"{value:.3f}"
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
-    return str(value)
+    return escape(str(value))  # what devices say of themselves is no markup
 
 
 def require_existing(db_url: str) -> None:
     """Refuse a SQLite file that is not there: looking must not create one, and a typo should be seen."""
     path = db_url.removeprefix("sqlite:///")
     if path != db_url and not Path(path).exists():
-        raise SettingsError(f"db_url: there is no file {path}; create it with: foltr db upgrade --db {db_url}")
+        raise SettingsError(
+            f"db_url: there is no file {path}. Check the path; to create a database: foltr db upgrade --db {db_url}"
+        )

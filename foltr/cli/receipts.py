@@ -1,42 +1,60 @@
-"""``foltr receipt verify`` and ``foltr audit verify``: what an erasure left, checked by whoever doubts it."""
+"""``foltr receipt verify``: whether a federator signed a receipt, checked offline by whoever doubts it."""
 
+import codecs
+import hashlib
+import re
 import sys
 from json import loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from foltr.cli import options
 from foltr.cli.output import console, print_json
+from foltr.cli.query import told_as_json
 from foltr.credentials import read_credentials
 from foltr.errors import DataError, SettingsError
 from foltr.identity import key_from_text, key_to_text
 
 if TYPE_CHECKING:
-    from foltr.erasure.audit import AuditEntry
     from foltr.erasure.receipt import ErasureReceipt
-    from storage.database import Database
 
-receipt_app = typer.Typer(help="Check the receipt of an erasure.", no_args_is_help=True)
-audit_app = typer.Typer(help="Check the log of erasures.", no_args_is_help=True)
+app = typer.Typer(help="Check the receipt of an erasure.", no_args_is_help=True)
 
-_KEY_HELP = "The federator's public key: base64 text, a file with that, or a credentials file, which names it"
-_WHERE_KEYS_ARE = "the federator's public key is `federator_key` in the credentials of every device of the federation"
+KEY_HELP = "The federator's public key: base64 text, a file with that, or a credentials file, which names it"
+_WHERE_KEYS_ARE = (
+    "the federator's public key is `federator_key` in the credentials file of every device (NAME.json) and of the "
+    "operator (foltr-operator/operator.json): name such a file, or ask the operator for the key alone"
+)
 # A credentials file holds certificates, too.
 _MAX_KEY_FILE_BYTES = 64 * 1024
+_BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_THREE_TEXTS = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+")
+# By how a file begins, what it is that may be named by mistake.
+_OTHER_FILES = (
+    ("-----BEGIN", "a PEM file: a key or certificate of TLS"),
+    ("ssh-", "an SSH key"),
+    ("eyJ", "a receipt"),
+)
+# Of an operator's folder; their texts look like any other key.
+_ENROLMENT_KEYS = ("enrolment.key", "enrolment.pub")
 
 
-@receipt_app.command("verify")
+@app.command("verify")
 def receipt_verify(
     file: Annotated[str, typer.Argument(help="The file with the receipt; - reads standard input")],
-    key: Annotated[str, typer.Option("--key", metavar="TEXT|FILE", help=_KEY_HELP)],
+    key: Annotated[str, typer.Option("--key", metavar="TEXT|FILE", help=KEY_HELP)],
     json: options.Json = False,
 ) -> None:
     """Check offline that the federator signed this receipt, and print what it says."""
-    receipt, public_key = _verified(file, key)
+    asked: dict[str, Any] = {"verified": False, "federator_key": None, "key_fingerprint": None}
+    with told_as_json(json, asked):
+        public_key = _public_key(key)
+        asked |= identified(public_key)
+        receipt = _verified(file, public_key)
     if json:
-        print_json({"valid": True, "federator_key": key_to_text(public_key), "receipt": receipt.model_dump()})
+        print_json(asked | {"verified": True, "receipt": receipt.model_dump()})
         return
     for sentence in _in_words(receipt):
         _say(sentence)
@@ -44,86 +62,20 @@ def receipt_verify(
     _say("What a receipt proves and what it does not: docs/erasure.md")
 
 
-@audit_app.command("verify")
-def audit_verify(
-    db: options.Db = None,
-    federation: options.Federation = None,
-    receipt: Annotated[
-        str | None, typer.Option("--receipt", metavar="FILE", help="A receipt whose place in the log to check")
-    ] = None,
-    key: Annotated[str | None, typer.Option("--key", metavar="TEXT|FILE", help=f"{_KEY_HELP}; with --receipt")] = None,
-    json: options.Json = False,
-) -> None:
-    """Check that no entry of the audit log was changed or taken out, and that a receipt has its place in it."""
-    if (receipt is None) != (key is None):
-        raise SettingsError("receipt: name it with --receipt and the federator's public key with --key, or neither")
-    found = None if receipt is None or key is None else _verified(receipt, key)[0]
-    from foltr.cli.history import run_query
-
-    async def query(database: "Database", name: str) -> None:
-        if found is not None and found.federation != name:
-            raise SettingsError(
-                f"federation: the receipt is one of {found.federation!r}, the log that of {name!r}; "
-                f"choose with --federation {found.federation}"
-            )
-        last, there = await _checked_log(database, name, None if found is None else found.audit_seq)
-        n_entries = 0 if last is None else last.seq
-        if found is not None:
-            _check_place(found, n_entries, there)
-        if json:
-            last_hash = None if last is None else last.hash
-            print_json({"valid": True, "federation": name, "entries": n_entries, "last_hash": last_hash})
-            return
-        many = "1 entry, which is whole" if n_entries == 1 else f"{n_entries} entries, all whole and in order"
-        _say(f"The audit log of {name} " + (f"has {many}." if n_entries else "is empty."))
-        if last is not None:
-            _say(f"Its last hash is {last.hash}. Noted elsewhere, it shows later whether all of this is still there.")
-        if found is not None:
-            _say(f"The receipt of {found.pseudonym} is entry {found.audit_seq}, as it says.")
-
-    run_query(db, federation or (None if found is None else found.federation), query)
+def verified(file: str, key: str) -> "ErasureReceipt":
+    """The receipt in a file, if it is signed by the key that ``key`` is, or names."""
+    return _verified(file, _public_key(key))
 
 
-async def _checked_log(
-    database: "Database", name: str, seq: int | None
-) -> "tuple[AuditEntry | None, AuditEntry | None]":
-    """The last entry of an audit log and the one with the number ``seq``; DataError if the log is not whole."""
-    from foltr.erasure.audit import NEXT_STEP, check_follows
-    from storage.audit import stream_audit
-
-    last, found = None, None
-    try:
-        async for entry in stream_audit(database, name):
-            check_follows(last, entry)
-            last = entry
-            if entry.seq == seq:
-                found = entry
-    except (ValueError, RecursionError) as error:
-        # Whoever writes by other means than foltr may write what is no JSON, or no time.
-        first = 1 if last is None else last.seq + 1
-        raise DataError(
-            f"audit log: an entry from {first} on was changed: it cannot be read ({error!s:.80}). {NEXT_STEP}"
-        ) from error
-    return last, found
+def identified(public_key: bytes) -> dict[str, str]:
+    """A key as programs are told of it: base64, and SHA-256 of its 32 bytes in hex."""
+    return {"federator_key": key_to_text(public_key), "key_fingerprint": hashlib.sha256(public_key).hexdigest()}
 
 
-def _check_place(receipt: "ErasureReceipt", n_entries: int, there: "AuditEntry | None") -> None:
-    """DataError if ``there``, the entry of the number that a receipt names, is not the one it names."""
-    if there is not None and there.hash == receipt.audit_hash:
-        return
-    what = f"the log ends with entry {n_entries}" if there is None else "the entry there has another hash"
-    raise DataError(
-        f"audit log: the receipt of {receipt.pseudonym} names entry {receipt.audit_seq}, and {what}: the log was cut "
-        "off or written anew since, or this database is an older copy; restore a later backup and check it"
-    )
-
-
-def _verified(file: str, key: str) -> tuple["ErasureReceipt", bytes]:
-    """The receipt in a file and the key that it was found to be signed by."""
+def _verified(file: str, public_key: bytes) -> "ErasureReceipt":
     from foltr.erasure.receipt import verify_receipt
 
-    public_key = _public_key(key)
-    return verify_receipt(_read_receipt(file), public_key), public_key
+    return verify_receipt(_read_receipt(file), public_key)
 
 
 def _read_receipt(file: str) -> str:
@@ -137,12 +89,42 @@ def _read_receipt(file: str) -> str:
         content = _read(
             "receipt", file, MAX_RECEIPT_BYTES + 1, "name the file with the receipt, or - for standard input"
         )
+    what = "standard input" if file == "-" else file
+    if content.startswith(_BYTE_ORDER_MARKS):
+        raise DataError(
+            f"receipt: {what} begins with a byte order mark (BOM), which an editor or a shell has put there: save it "
+            "as plain ASCII text, or as UTF-8 without BOM, or ask for the file as it was issued"
+        )
     try:
         text = content.decode("ascii")
     except UnicodeDecodeError as error:
-        raise DataError(f"receipt: {file} is not the text of a receipt; ask for the file as it was issued") from error
-    # What is too large stays so: `verify_receipt` refuses it, and says what is allowed.
-    return text if len(text) > MAX_RECEIPT_BYTES else text.strip()
+        raise DataError(f"receipt: {what} is not the text of a receipt; ask for the file as it was issued") from error
+    if len(text) > MAX_RECEIPT_BYTES:
+        return text  # `verify_receipt` refuses it, and says what is allowed
+    _check_form(what, text.strip())
+    return text.strip()
+
+
+def _check_form(what: str, text: str) -> None:
+    """DataError with what a file has in place of a receipt, where that can be told before any signature is checked."""
+    if not text:
+        raise DataError(f"receipt: {what} is empty; ask whoever sent it for the file as it was issued")
+    parts = text.split()
+    if len(parts) > 1 and _THREE_TEXTS.fullmatch("".join(parts)):
+        raise DataError(
+            f"receipt: {what} is broken over lines, and a receipt is one line: join the {len(parts)} pieces without "
+            "blanks between them, or ask for the file as it was issued"
+        )
+    if text.startswith("{"):
+        raise DataError(
+            f"receipt: {what} is JSON, perhaps what a command printed of a receipt; name the file with the signed text "
+            "itself, which `foltr erasures show NAME --receipt FILE` writes"
+        )
+    if not _THREE_TEXTS.fullmatch(text):
+        raise DataError(
+            f"receipt: {what} is no receipt, which is one line of three texts with dots between; is it the right file? "
+            "An operator gets it with `foltr erasures show NAME --receipt FILE`"
+        )
 
 
 def _public_key(text: str) -> bytes:
@@ -156,12 +138,15 @@ def _public_key(text: str) -> bytes:
     except SettingsError:
         pass  # then it is the name of a file
     path = Path(text)
-    content = _read("key", text, _MAX_KEY_FILE_BYTES, _WHERE_KEYS_ARE).decode("utf-8", "replace").strip()
+    if path.name in _ENROLMENT_KEYS:
+        raise SettingsError(f"key: {path} is the enrolment key, which signs no receipts; {_WHERE_KEYS_ARE}")
+    content = _read("key", text, _MAX_KEY_FILE_BYTES, _WHERE_KEYS_ARE).decode("utf-8-sig", "replace").strip()
     if not content.startswith("{"):
         try:
             return key_from_text("key", content)
         except SettingsError as error:
-            raise SettingsError(f"key: {path} holds no key, base64 text of 32 bytes; {_WHERE_KEYS_ARE}") from error
+            other = next((f"is {what}" for start, what in _OTHER_FILES if content.startswith(start)), "holds no key")
+            raise SettingsError(f"key: {path} {other}, not base64 text of 32 bytes; {_WHERE_KEYS_ARE}") from error
     try:
         role = loads(content)["role"]
     except (ValueError, KeyError, RecursionError):

@@ -5,17 +5,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
 from foltr.cli import options
-from foltr.cli.history import run_query
 from foltr.cli.method import chosen_method, read_parameters
 from foltr.cli.output import console, errors, print_json
-from foltr.errors import DataError, SettingsError
+from foltr.cli.query import no_such_client, run_query, told_as_json
+from foltr.errors import SettingsError
 from foltr.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _replay(settings: Settings, number: int, db: str | None, federation: str | N
     from federator.replay import replay_round
 
     async def query(database: "Database", name: str) -> None:
-        with _told_as_json(json, {"federation": name, "round": number, "equal": None}), _shown_progress() as on_round:
+        with told_as_json(json, {"federation": name, "round": number, "equal": None}), _shown_progress() as on_round:
             found = await replay_round(database, await _recipe(database, name, settings), number, on_round)
         _tell_replayed(found, json=json)
         if found.differs:
@@ -107,12 +107,9 @@ def _leave_out(
 
     async def query(database: "Database", name: str) -> None:
         if await get_client(database, name, without) is None:
-            raise SettingsError(
-                f"federation {name!r} knows no client {without!r}; see: foltr clients list (of one that was erased "
-                "nothing is stored any more)"
-            )
+            raise await no_such_client(database, name, without)
         asked = {"federation": name, "without": without, "from": first, "sha256": None}
-        with _told_as_json(json, asked), _shown_progress() as on_round:
+        with told_as_json(json, asked), _shown_progress() as on_round:
             recipe = await _recipe(database, name, settings)
             found = await counterfactual(database, recipe, without, first, on_round)
         if out is not None:
@@ -214,17 +211,6 @@ def _digest(weights: NDArray[np.float32]) -> str:
     from foltr.messages import pack_vector
 
     return hashlib.sha256(pack_vector(weights)).hexdigest()
-
-
-@contextmanager
-def _told_as_json(json: bool, asked: dict[str, Any]) -> Iterator[None]:
-    """Print what was asked with the reason why it cannot be answered, for a program; the error goes its way."""
-    try:
-        yield
-    except DataError as error:
-        if json:
-            print_json({**asked, "reason": str(error)})
-        raise
 
 
 @contextmanager

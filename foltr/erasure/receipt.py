@@ -153,6 +153,15 @@ def verify_receipt(text: str, public_key: bytes) -> ErasureReceipt:
     return _read_receipt(payload)
 
 
+def unverified_fields(text: str) -> dict[str, Any]:
+    """What a text says that may be a receipt, whoever signed it: to hold it against the database that it lies in.
+
+    Raises:
+        DataError: it is no JWS of a JSON object.
+    """
+    return _json_object("receipt", _parts(text)[1])
+
+
 def _parts(text: str) -> tuple[bytes, bytes, bytes]:
     """Header, receipt and signature of a compact JWS in its one spelling."""
     parts = text.split(".")

@@ -19,6 +19,9 @@ COMMANDS = {
     "rounds": ("list", "show", "why", "deadline"),
     "clients": ("list", "show", "quarantine"),
     "models": ("list", "export"),
+    "erasures": ("list", "show"),
+    "receipt": ("verify",),
+    "audit": ("list", "verify"),
     "data": ("get",),
     "replay": (),
 }
@@ -93,6 +96,36 @@ def test_a_wrong_setting_is_one_clear_line_and_exit_code_2(arguments, variables,
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("rounds", "list"),
+        ("rounds", "show", "1"),
+        ("rounds", "why"),
+        ("clients", "list"),
+        ("clients", "show", "device-1"),
+        ("clients", "quarantine"),
+        ("models", "list"),
+        ("models", "export", "--out", "model.npy"),
+        ("erasures", "list"),
+        ("erasures", "show", "device-1", "--receipt", "receipt.jws"),
+        ("audit", "list"),
+        ("audit", "verify"),
+        ("replay", "1"),
+        ("replay", "--without", "device-1", "--from", "1"),
+        ("db", "current"),
+    ],
+    ids=" ".join,
+)
+def test_looking_creates_no_database(command, tmp_path):
+    """A name mistyped is told with the next step, exit code 2, and there is no file afterwards."""
+    done = foltr(*command, "--db", "sqlite:///missing.sqlite", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no file missing.sqlite" in done.stderr
+    assert "foltr db upgrade --db sqlite:///missing.sqlite" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_key_that_does_not_exist_in_the_file_fails_at_start(tmp_path):
     """A typo in the settings file is not a default."""
     file = tmp_path / "foltr.toml"
@@ -106,10 +139,11 @@ def test_the_file_sets_the_environment_overrides_and_flags_win(tmp_path):
     """The order of precedence, seen through the database that is opened."""
     file = tmp_path / "foltr.toml"
     file.write_text('db_url = "sqlite:///from-file.sqlite"\n')
-    assert "from-file" in foltr("db", "current", cwd=tmp_path, FOLTR_CONFIG=str(file)).stdout
+    # None of the files is there, so each is named as missing.
+    assert "from-file" in foltr("db", "current", cwd=tmp_path, FOLTR_CONFIG=str(file)).stderr
     from_env = {"FOLTR_CONFIG": str(file), "FOLTR_DB_URL": "sqlite:///from-env.sqlite"}
-    assert "from-env" in foltr("db", "current", cwd=tmp_path, **from_env).stdout
-    assert "from-flag" in foltr("db", "current", "--db", "sqlite:///from-flag.sqlite", cwd=tmp_path, **from_env).stdout
+    assert "from-env" in foltr("db", "current", cwd=tmp_path, **from_env).stderr
+    assert "from-flag" in foltr("db", "current", "--db", "sqlite:///from-flag.sqlite", cwd=tmp_path, **from_env).stderr
 
 
 def test_a_rule_in_the_file_warns_of_rounds_too_small_for_it(tmp_path):

@@ -18,8 +18,10 @@ from storage.audit import stream_audit
 from storage.erasure import (
     complete_erasure,
     drop_untold_names,
+    erased_updates,
     find_erasure,
     forgotten_pseudonyms,
+    is_named,
     list_erasures,
     note_key_destroyed,
     note_told,
@@ -32,7 +34,7 @@ from storage.federations import claim_federation, create_federation
 from storage.intake import commit_batch, load_clients
 from storage.models import latest_model, list_models
 from storage.queries import get_round, list_contributions, list_events
-from storage.records import Batch, MembershipChange, NewEvent
+from storage.records import Batch, MembershipChange, NewEvent, QuarantineChange
 from storage.rounds import begin_aggregation, stream_updates
 from storage.tables import models
 
@@ -189,24 +191,63 @@ async def test_its_name_stays_until_its_device_was_told(learned) -> None:
     assert await unfinished_erasures(learned.db, "web") == []
 
 
-@pytest.mark.parametrize(
-    ("told", "left"),
-    [
-        ("most from device-7: 5 (rate)", "most from {}: 5 (rate)"),
-        ("names device-7.", "names {}."),
-        ("'device-7' and device-7", "'{}' and {}"),
-        ("device-77, my-device-7, device-7.b and Device-7 stay", None),
-        ("device_7 stays", None),
-    ],
-)
-async def test_its_name_is_taken_out_of_what_is_said_of_others(learned, told: str, left: str | None) -> None:
-    """In events and in the operator's words, as a whole name only."""
-    await learned.join("device-7")
+async def test_its_name_is_taken_out_of_what_is_said_of_others(learned) -> None:
+    """In events and in the operator's words; how it is found there is `storage.mentions`."""
+    await learned.join("d")
     moment = datetime.fromisoformat("2026-01-02T03:05:00Z")
-    await learned.commit(Batch(events=[NewEvent(moment, "intake_full", told, "busy", "a")]))
-    row = await learned.erase("device-7")
-    (event,) = await list_events(learned.db, "web", kind="intake_full")
-    assert event.detail == (told if left is None else left.replace("{}", row.pseudonym))
+    said = ["it copies client d, a d and 'd'", "9 d were turned away; most from d: 5 (d)", "d %_d"]
+    told = [
+        NewEvent(moment, "client_quarantined", said[0], client_id="a"),
+        NewEvent(moment, "intake_full", said[1], "busy"),
+        NewEvent(moment, "message_refused", said[2], "malformed", "b"),
+    ]
+    await learned.commit(Batch(events=told, quarantines=[QuarantineChange("a", moment, said[0])]))
+    assert await is_named(learned.db, "web", "d")
+    d = (await learned.erase("d")).pseudonym
+    left = [f"it copies client {d}, a d and '{d}'", f"9 d were turned away; most from {d}: 5 (d)", said[2]]
+    assert [event.detail for event in await list_events(learned.db, "web")] == left
+    reasons = {client.client_id: client.quarantine_reason for client in await load_clients(learned.db, "web")}
+    assert reasons["a"] == left[0]
+    assert not await is_named(learned.db, "web", "d")
+
+
+async def test_short_names_leave_other_events_as_they_are(learned) -> None:
+    """Of hundreds of events, each says a name or none: those that say another one stay to the letter."""
+    names = ["a", "1", "12", "x", "x-1", "from"]
+    sentences = [
+        "says it is from {} on the topic of {}", "no client {} has ever joined", "1 x; most from {}: 12 (a)",
+        "kind a where 'x' belongs", "12 bytes; a message has at most 1", "round 1 from '{}' in federation 'a'",
+    ]  # fmt: skip
+    said = [(sentence, one, two) for sentence in sentences for one in names for two in names]
+    moment = datetime.fromisoformat("2026-01-02T03:05:00Z")
+    await learned.commit(Batch(events=[NewEvent(moment, "order_refused", told.format(*two)) for told, *two in said]))
+    for gone in ("a", "1", "from"):
+        pseudonym = (await learned.erase(gone)).pseudonym
+        said = [(told, *(pseudonym if name == gone else name for name in two)) for told, *two in said]
+        details = [event.detail for event in await list_events(learned.db, "web", kind="order_refused", limit=1000)]
+        assert details == [told.format(*two) for told, *two in said]
+
+
+async def test_one_that_only_events_name_is_erased(learned) -> None:
+    """It never was a client; its events are counted, and those of others that say its name keep the rest."""
+    moment = datetime.fromisoformat("2026-01-02T03:05:00Z")
+    refused = NewEvent(moment, "message_refused", "join: the join shows no enrolment", "not_enrolled", "knocker")
+    of_other = NewEvent(moment, "order_refused", "no client knocker has ever joined", "unknown_client")
+    assert not await is_named(learned.db, "web", "knocker")
+    await learned.commit(Batch(events=[of_other]))
+    assert await is_named(learned.db, "web", "knocker")
+    assert not await is_named(learned.db, "web", "knock")
+    assert not await is_named(learned.db, "other", "knocker")
+    await learned.commit(Batch(events=[refused, dataclasses.replace(refused, n=7)]))
+    row = await learned.erase("knocker", requested_by="operator")
+    assert (row.state, row.n_rounds, row.n_updates, row.n_events, row.first_round) == ("erased", 0, 0, 2, None)
+    assert [event.detail for event in await list_events(learned.db, "web")] == [
+        f"no client {row.pseudonym} has ever joined"
+    ]
+    (entry,) = [entry async for entry in stream_audit(learned.db, "web")]
+    assert (entry.kind, entry.body["n_events"]) == ("client_erased", 2)
+    assert named(await learned.dump(), "knocker") == ["erasures"]
+    assert not await is_named(learned.db, "web", "knocker")
 
 
 async def test_the_rule_of_aggregation_forgets_it(learned) -> None:
@@ -295,3 +336,15 @@ async def test_a_federator_that_dies_in_the_middle_has_erased_nothing(learned, m
             await learned.erase("c")
     assert await learned.dump() == before
     assert (await learned.erase("c")).n_updates == 3
+
+
+async def test_rounds_that_lost_updates_are_known(learned) -> None:
+    """Closed ones alone, abandoned ones too, of those that were asked for; who they were of is not."""
+    await learned.commit(Batch(updates=[learned.update("b", "b5", 5)]))
+    assert await erased_updates(learned.db, "web", 1, 5) == {}
+    await learned.erase("c")
+    assert await erased_updates(learned.db, "web", 1, 5) == {2: 1, 4: 1}
+    await learned.erase("b")
+    assert await erased_updates(learned.db, "web", 1, 5) == {1: 1, 2: 2, 3: 1, 4: 2}
+    assert await erased_updates(learned.db, "web", 2, 3) == {2: 2, 3: 1}
+    assert await erased_updates(learned.db, "elsewhere", 1, 5) == {}

@@ -11,11 +11,14 @@ from typing import Literal, get_args, get_origin
 import pytest
 from cli.commands import FOLTR, PROJECT, environment
 from cli.test_readme import blocks
-from cli.test_receipts import make_log, write_credentials
-from receipts import KEY, RECEIPT
+from cli.test_receipts import write_credentials
+from made_erasures import DONE, NAME, WAITING, made_erasures, pseudonym_of
+from receipts import KEY
 
-from foltr.erasure.receipt import MAX_RECEIPT_BYTES, ErasureReceipt, sign_receipt
+from foltr.erasure.receipt import MAX_RECEIPT_BYTES, ErasureReceipt
 from foltr.identity import key_to_text
+from storage.database import Database
+from storage.erasure import find_erasure
 
 DOCUMENT = "docs/erasure.md"
 TEXT = (PROJECT / DOCUMENT).read_text(encoding="utf-8")
@@ -23,10 +26,8 @@ TEXT = (PROJECT / DOCUMENT).read_text(encoding="utf-8")
 
 @pytest.fixture
 def desk(tmp_path):
-    """An officer's folder: a receipt, the key, an operator's and a device's file, and the database to look into."""
-    hashes = asyncio.run(make_log(tmp_path, 3))
-    receipt = RECEIPT.model_copy(update={"audit_seq": 2, "audit_hash": hashes[1]})
-    (tmp_path / "receipt.jws").write_text(sign_receipt(receipt, KEY))
+    """An officer's folder: the database to look into, the key, an operator's and a device's file."""
+    asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite"))
     (tmp_path / "federator.pub").write_text(key_to_text(KEY.public))
     (tmp_path / "foltr-operator").mkdir()
     write_credentials(tmp_path / "foltr-operator/operator.json", "operator")
@@ -55,16 +56,34 @@ def test_the_commands_of_the_document_run(desk):
         )
         assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
         outputs.append(done.stdout)
-    plain, as_json, of_a_device, log = outputs
-    assert RECEIPT.pseudonym in plain
-    assert json.loads(as_json)["receipt"]["n_updates"] == RECEIPT.n_updates
-    assert RECEIPT.pseudonym in of_a_device
-    assert "has 3 entries" in log
-    assert "is entry 2, as it says" in log
+    officer, plain, as_json, of_a_device, log = outputs
+    for words in (
+        f"{pseudonym_of(WAITING)}  requested",
+        f"Erasure of {pseudonym_of(DONE)} in mail",
+        f"for the client with the pseudonym {pseudonym_of(DONE)}",
+        "The signature is right",
+        "The table of erasures agrees with it: 4 in all, 2 done.",
+    ):
+        assert words in officer
+    assert pseudonym_of(DONE) in plain
+    assert json.loads(as_json)["receipt"]["n_updates"] == 1
+    assert pseudonym_of(DONE) in of_a_device
+    assert "erasure_completed" in log
+    assert "has 11 entries" in log
+    assert "is entry 4, as it says" in log
+
+
+async def write_receipt(folder) -> str:
+    """The stored receipt in a file, as the commands of the document get it; its text."""
+    async with await Database.connect(f"sqlite:///{folder}/foltr.sqlite") as db:
+        row = await find_erasure(db, NAME, pseudonym_of(DONE))
+    (folder / "receipt.jws").write_text(f"{row.receipt}\n")
+    return row.receipt
 
 
 def test_a_receipt_can_be_checked_without_foltr(desk):
     """The document's few lines, with no more than two libraries, in a process that has no foltr; a forgery fails."""
+    text = asyncio.run(write_receipt(desk))
     (program,) = blocks(DOCUMENT, "python")
     assert "foltr" not in re.sub(r'"foltr-erasure\+jws"', "", program)
 
@@ -75,8 +94,7 @@ def test_a_receipt_can_be_checked_without_foltr(desk):
 
     done = run()
     assert done.returncode == 0, done.stderr
-    assert ErasureReceipt(**json.loads(done.stdout)).pseudonym == RECEIPT.pseudonym
-    text = (desk / "receipt.jws").read_text()
+    assert ErasureReceipt(**json.loads(done.stdout)).pseudonym == pseudonym_of(DONE)
     (desk / "receipt.jws").write_text(text.replace(".", ".A", 1))
     assert run().returncode != 0
 

@@ -1,0 +1,92 @@
+"""A database in which clients were forgotten, each in another state, as a federator would leave it."""
+
+from datetime import UTC, datetime, timedelta
+
+from receipts import KEY
+
+from federator.eraser import signed_by
+from foltr.pseudonyms import pseudonym
+from storage.database import Database
+from storage.erasure import complete_erasure, erase_client, note_key_destroyed
+from storage.erasure_records import ErasureRequest, JobCompletion, JobStep, NewJob
+from storage.federations import claim_federation, create_federation
+from storage.intake import commit_batch
+from storage.migrate import upgrade
+from storage.records import Batch, MembershipChange, NewModel, NewUpdate, RoundOpening
+from storage.rounds import begin_aggregation, complete_round, open_round
+from storage.unlearning import commit_step, complete_job, create_job, fail_job, pause_job
+
+NAME = "mail"
+PSEUDONYM_KEY = bytes(range(32, 64))
+BEGAN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+WAITING, PAUSED, DONE, IDLE, STAYED = (f"device-{number}" for number in (5, 6, 7, 8, 9))
+"""What became of whom. IDLE had contributed nothing, and is done; STAYED was not forgotten."""
+PAUSE_REASON = "no device has answered for 3600 s"
+
+
+def pseudonym_of(client_id: str) -> str:
+    return pseudonym(PSEUDONYM_KEY, client_id)
+
+
+def at(minutes: int) -> datetime:
+    return BEGAN + timedelta(minutes=minutes)
+
+
+async def made_erasures(db_url: str, *, signs: bool = True) -> None:
+    """Round 1 of all but IDLE, round 2 of all but IDLE and DONE; three jobs, of which the second failed.
+
+    Args:
+        signs: whether the federator has a key; else there are no receipts.
+    """
+    sign = signed_by(KEY if signs else None)
+    async with await Database.connect(db_url) as db:
+        await upgrade(db)
+        await create_federation(db, NAME, 3, "linear", bytes(12), at(0), pseudonym_key=PSEUDONYM_KEY)
+        epoch = await claim_federation(db, NAME)
+
+        async def erase(client_id: str, minutes: int) -> None:
+            by = "operator" if client_id == WAITING else "device"
+            request = ErasureRequest(client_id, pseudonym_of(client_id), at(minutes), by, at(minutes + 1))
+            await erase_client(db, NAME, epoch, request)
+            await note_key_destroyed(db, NAME, epoch, pseudonym_of(client_id))
+
+        async def complete_round_of(number: int, base: int, *client_ids: str) -> None:
+            sent = [
+                NewUpdate(number, name, f"{name}-{number}", base, 5, "dense_f32", bytes(12), at(number))
+                for name in client_ids
+            ]
+            await commit_batch(db, NAME, epoch, Batch(updates=sent))
+            await begin_aggregation(db, NAME, epoch, number)
+            model = NewModel(base + 1, bytes(12))
+            await complete_round(db, NAME, epoch, number, model, at(number), opening(number + 1, base + 1))
+
+        def opening(number: int, base: int) -> RoundOpening:
+            return RoundOpening(number, base, 1, 10, 0.0, 60.0, at(number), at(number + 1))
+
+        def job(number: int, minutes: int) -> NewJob:
+            return NewJob(number, "rollback", 1, 3, at(minutes), 0, 1, 2)
+
+        joined = [MembershipChange(name, "joined", at(0)) for name in (WAITING, PAUSED, DONE, IDLE, STAYED)]
+        await commit_batch(db, NAME, epoch, Batch(membership=joined))
+        await open_round(db, NAME, epoch, opening(1, 0))
+        await complete_round_of(1, 0, WAITING, PAUSED, DONE, STAYED)
+        await complete_round_of(2, 1, WAITING, PAUSED, STAYED)
+
+        await erase(DONE, 10)
+        await create_job(db, NAME, epoch, job(1, 12))
+        for step in (1, 2):
+            await commit_step(db, NAME, epoch, 1, JobStep(step, step, 2, bytes(12), coverage=0.5 * step))
+        swap = JobCompletion(3, at(15), {"cosine": 0.75}, abandons=3, next_opening=opening(4, 3))
+        await complete_job(db, NAME, epoch, 1, swap, sign)
+
+        await erase(IDLE, 20)
+        await complete_erasure(db, NAME, epoch, pseudonym_of(IDLE), at(22), sign)
+
+        await erase(PAUSED, 30)
+        await create_job(db, NAME, epoch, job(2, 32))
+        await fail_job(db, NAME, epoch, 2, "coverage 10%, of at least 50%", at(33))
+        await create_job(db, NAME, epoch, job(3, 34))
+        await commit_step(db, NAME, epoch, 3, JobStep(1, 1, 2, bytes(12), coverage=0.9))
+        await pause_job(db, NAME, epoch, 3, PAUSE_REASON)
+
+        await erase(WAITING, 40)
