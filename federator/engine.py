@@ -6,8 +6,9 @@ ends, and the next one starts from what is stored. So nothing here may be told t
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from broker.intake import RefusedSender
@@ -66,12 +67,18 @@ class Timed:
 
 @dataclass(frozen=True)
 class ErasureWanted:
-    """A client that is to be forgotten: its membership is over already. ``at`` is epoch seconds."""
+    """A client that is to be forgotten: its membership is over already. ``at`` is epoch seconds.
+
+    Attributes:
+        when_erased: of a stranger, who was never a member: to be called if anything is stored of it, once that is
+            erased. With nothing stored it stays a stranger.
+    """
 
     client_id: str
     pseudonym: str
     at: float
     by: Literal["device", "operator"]
+    when_erased: Callable[[], None] | None = None
 
 
 @dataclass
@@ -158,7 +165,8 @@ class Engine:
     def decide(self, timed: Sequence[Timed], stored: Mapping[tuple[str, str], int], now: float) -> tuple[Decided, int]:
         """Decide on messages in order, until all are or the round is full; returns how many were taken.
 
-        What is left belongs to the round that follows: nobody is told that a round is over before it is.
+        What is left belongs to the round that follows: nobody is told that a round is over before it is. It also ends
+        with a stranger's erasure: whether the name may be used in the next message is not known before it is stored.
 
         Args:
             stored: (client_id, update_id) to the round it counts in, for those of the messages that are stored.
@@ -183,6 +191,8 @@ class Engine:
                     self._decide_refused(item.reading, item.at, decided)
                 case PartAnswered():
                     self._answer_part(item.reading, item.at, decided)
+            if decided.erasures and decided.erasures[-1].when_erased is not None:
+                return decided, n_taken + 1
         return decided, len(timed)
 
     def _decide_update(
@@ -303,14 +313,20 @@ class Engine:
             # Whoever asks is told on a topic that only the client may read, and nothing that it had not been told.
             decided.forgotten_again.append(client_id)
             return
-        self.members.check_forget(client_id, signed)
+        pseudonym = self.members.pseudonym(client_id)
+        if not self.members.check_forget(client_id, signed):
+            when_erased = partial(self.members.forget, client_id)
+            decided.erasures.append(ErasureWanted(client_id, pseudonym, at, by, when_erased))
+            return
         self._withdraw(client_id, decided)
         self.members.forget(client_id)
-        decided.erasures.append(ErasureWanted(client_id, self.members.pseudonym(client_id), at, by))
+        decided.erasures.append(ErasureWanted(client_id, pseudonym, at, by))
 
     def _refuse_forget(self, client_id: str, code: ReceiptCode, detail: str, at: float, decided: Decided) -> None:
         number = self.current_round.number
-        decided.note(NewEvent(to_datetime(at), "message_refused", f"forget: {detail}", code, client_id, number))
+        # A stranger's name is not written down because it asked that nothing be known of it.
+        named = client_id if self.members.is_known(client_id) else None
+        decided.note(NewEvent(to_datetime(at), "message_refused", f"forget: {detail}", code, named, number))
         notice = ErasureNotice(federation=self._plan.federation, client_id=client_id, code=code, detail=detail)
         decided.receipts.append(notice)
         decided.refused_forgets.append(client_id)
@@ -426,7 +442,8 @@ class Engine:
         number = newest if refused.round is None else min(refused.round, newest + 1)
         kind = "update_rejected" if is_update else "message_refused"
         detail = refused.detail if is_update else f"{refused.topic}: {refused.detail}"
-        decided.note(NewEvent(to_datetime(at), kind, detail, refused.code, refused.client_id, number))
+        named = None if self.members.is_forgotten(refused.client_id) else refused.client_id  # never to be written again
+        decided.note(NewEvent(to_datetime(at), kind, detail, refused.code, named, number))
         if is_update:
             # By digest only: nobody has shown that it is from this client.
             receipt = self._update_receipt(refused.client_id, None, refused.code, refused.detail)
@@ -465,7 +482,7 @@ class Engine:
         worst = max(senders, key=lambda sender: sender.n_messages, default=None)
         most = ""
         if worst is not None:
-            who = worst.sender if self.members.is_known(worst.sender) else "strangers"
+            who = worst.sender if self.members.is_known(worst.sender) else "unknown clients"  # no name: it has a space
             most = f"; most from {who}: {worst.n_messages} ({worst.cause})"
         decided.note(
             NewEvent(

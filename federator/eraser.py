@@ -29,11 +29,15 @@ from storage.erasure import (
     drop_untold_names,
     erase_client,
     find_erasure,
+    forgotten_pseudonyms,
+    is_named,
     note_key_destroyed,
     note_told,
     unfinished_erasures,
 )
 from storage.erasure_records import ErasureOutcome, ErasureRequest, ErasureRow
+from storage.intake import commit_batch
+from storage.records import Batch, NewEvent
 
 log = structlog.get_logger(__name__)
 
@@ -114,11 +118,21 @@ class Eraser:
     async def start(self, epoch: int) -> None:
         """Go on with what the last federator did not finish."""
         self._epoch = epoch
+        # It may have died, or was stopped, after it deleted something and before the bytes were gone.
+        self._purge_due = bool(await forgotten_pseudonyms(self._db, self._name))
         for row in await unfinished_erasures(self._db, self._name):
             await self._finish(row)
 
-    async def erase(self, wanted: ErasureWanted) -> ErasureRow:
-        """Erase all that is stored of a client; what its updates have taught the model is left to a job."""
+    async def erase(self, wanted: ErasureWanted) -> ErasureRow | None:
+        """Erase all that is stored of a client; what its updates have taught the model is left to a job.
+
+        None where it is a stranger that nothing is stored of: it is told so, and its name is not written down.
+        """
+        if wanted.when_erased is not None and not await self._persist(
+            lambda: is_named(self._db, self._name, wanted.client_id)
+        ):
+            await self._refuse_stranger(wanted)
+            return None
         request = ErasureRequest(
             wanted.client_id,
             wanted.pseudonym,
@@ -127,8 +141,20 @@ class Eraser:
             erased_at=to_datetime(self._clock.now()),
         )
         row: ErasureRow = await self._persist(lambda: erase_client(self._db, self._name, self._epoch, request))
+        if wanted.when_erased is not None:
+            wanted.when_erased()
         failpoint(Failpoint.ERASED)
         return await self._finish(row)
+
+    async def _refuse_stranger(self, wanted: ErasureWanted) -> None:
+        code, detail = ReceiptCode.UNKNOWN_CLIENT, "no client of this name has ever joined: nothing to forget"
+        refusal = Batch(events=[NewEvent(to_datetime(wanted.at), "message_refused", f"forget: {detail}", code)])
+        await self._persist(lambda: commit_batch(self._db, self._name, self._epoch, refusal))
+        # It would be obeyed some other day.
+        self._retained.put(self._topics.client(wanted.client_id, ClientTopic.FORGET), None)
+        self._receipts.send(
+            [ErasureNotice(federation=self._name, client_id=wanted.client_id, code=code, detail=detail)]
+        )
 
     async def _finish(self, row: ErasureRow) -> ErasureRow:
         client_id = row.client_id
@@ -197,9 +223,11 @@ class Eraser:
             self._purging = None
 
     async def close(self) -> None:
-        """Wait for a purge that is under way."""
+        """Wait for a purge that is under way, and make one that is due: perhaps no federator starts again."""
         if self._purging is not None:
             await asyncio.gather(self._purging, return_exceptions=True)
+        if self._purge_due:
+            await asyncio.gather(self._purge(), return_exceptions=True)
 
     def tell(self, client_id: str, row: ErasureRow) -> None:
         """How far its erasure is; who misses it asks again."""

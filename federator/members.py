@@ -101,21 +101,30 @@ class Members:
             return False
         return self.pseudonym(client_id) in self._forgotten
 
-    def check_forget(self, client_id: str, signed: Signed | None) -> None:
-        """Whether this is a client, and ``signed`` its own wish; None for the operator's.
+    def check_forget(self, client_id: str, signed: Signed | None) -> bool:
+        """Whether it is a client that is to be forgotten; False: a stranger, of whom refusals may be stored.
+
+        Args:
+            signed: the client's own wish; None for the operator's.
 
         Raises:
-            MessageError: ``unknown_client`` or ``bad_signature``.
+            MessageError: ``bad_signature``, or ``unknown_client``: without a client's key nobody can tell who asks.
         """
         client = self._clients.get(client_id)
         if client is None:
-            raise MessageError(ReceiptCode.UNKNOWN_CLIENT, f"no client {client_id} has ever joined: nothing to forget")
+            if signed is not None and self._enrolment_key is not None:
+                raise MessageError(
+                    ReceiptCode.UNKNOWN_CLIENT,
+                    "no client of this name has ever joined, so who asks cannot be checked; the operator may ask",
+                )
+            return False
         if signed is not None:
             self._check_signature(client, signed)
+        return True
 
     def forget(self, client_id: str) -> None:
         """From now on its name is nobody's."""
-        del self._clients[client_id]
+        self._clients.pop(client_id, None)
         self._forgotten.add(self.pseudonym(client_id))
 
     def is_known(self, client_id: str) -> bool:
@@ -191,7 +200,8 @@ class Members:
         """
         client = self._clients.get(client_id)
         if client is None:
-            raise MessageError(ReceiptCode.UNKNOWN_CLIENT, f"no client {client_id} has ever joined")
+            named = "of this name" if self.is_forgotten(client_id) else client_id  # never to be written again
+            raise MessageError(ReceiptCode.UNKNOWN_CLIENT, f"no client {named} has ever joined")
         changed = client.quarantined is lifted
         client.quarantined = not lifted
         return changed

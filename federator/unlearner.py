@@ -137,18 +137,24 @@ class Unlearner:
         self._epoch, self._seed = epoch, aggregation_seed
         self._job, self._step = await load_job(self._db, self._plan.federation), None
         self._caught_up = False
+        for job in await list_jobs(self._db, self._plan.federation):
+            # How far it was, or that it is done, perhaps never told: whoever asks is told more than that.
+            if self._job is None or job.number != self._job.number:
+                self._retained.put(self._topics.unlearning_job(job.number), None)
         if self._job is not None:
             await self._resume()
             return
-        # The last federator may have died between a swap and telling it.
         self._retained.put(self._topics.unlearning_round, None)
-        for job in (await list_jobs(self._db, self._plan.federation))[-1:]:
-            self._tell(job, version=job.model_version)
         if await waiting_erasures(self._db, self._plan.federation):
             self._begin_at = self._clock.now()
 
-    async def erased(self, client_id: str, row: ErasureRow) -> None:
-        """A client was erased. Those who come together share one job, and who comes during one waits for the next."""
+    async def erased(self, client_id: str, row: ErasureRow | None) -> None:
+        """A client was erased; None: there was nothing of it.
+
+        Those who come together share one job, and who comes during one waits for the next.
+        """
+        if row is None:
+            return
         self._silent.discard(client_id)
         if self._step is not None:
             self._step.forget(client_id)
@@ -242,6 +248,8 @@ class Unlearner:
             n_rounds_ahead(stored, None, interval),
         )
         self._job = await self._persist(lambda: create_job(self._db, name, self._epoch, new))
+        if newest:
+            self._retained.put(self._topics.unlearning_job(newest), None)  # it is over, and nobody waits for it
         self._after, self._step, self._n_leaving = None, None, len(waiting)
         self._horizon, self._interval = stored[-1] if stored else 0, interval
         detail = f"job {new.number}: {strategy} from model {version}, {new.n_steps} steps, {len(waiting)} clients"

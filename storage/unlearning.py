@@ -17,7 +17,7 @@ from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from storage.audit import append_audit
 from storage.database import Database
-from storage.erasure import finish_erasure
+from storage.erasure import finish_erasure, select_erasures
 from storage.erasure_records import ErasureOutcome, ErasureRow, JobCompletion, JobStep, NewJob, Sign, UnlearningJobRow
 from storage.erasure_tables import erasures, unlearning_jobs
 from storage.federations import fenced_transaction
@@ -123,7 +123,7 @@ async def list_jobs(db: Database, name: str, limit: int = 100) -> list[Unlearnin
 async def job_erasures(db: Database, name: str, number: int) -> list[ErasureRow]:
     """The erasures that are or were last in a job, the first one first."""
     async with db.reading() as connection:
-        return await _erasures_of(connection, name, number)
+        return await select_erasures(connection, name, erasures.c.job == number)
 
 
 async def commit_step(db: Database, name: str, epoch: int, number: int, step: JobStep) -> None:
@@ -210,7 +210,7 @@ async def complete_job(
     async with fenced_transaction(db, name, epoch) as connection:
         job = await _require(connection, name, number)
         if job.state == "done" and job.model_version == completion.version:
-            return await _erasures_of(connection, name, number)
+            return await select_erasures(connection, name, erasures.c.job == number)
         _require_state(job, "running")
         newest = await connection.scalar(select(func.max(models.c.version)).where(models.c.federation == name))
         if completion.version != newest + 1:
@@ -249,7 +249,7 @@ async def complete_job(
         )
         finished = [
             await finish_erasure(connection, row, outcome, sign)
-            for row in await _erasures_of(connection, name, number)
+            for row in await select_erasures(connection, name, erasures.c.job == number)
             if row.state == "unlearning"
         ]
         await store_events(connection, name, completion.events)
@@ -310,15 +310,6 @@ async def _insert_model(connection: AsyncConnection, job: UnlearningJobRow, comp
             tainted_at=completion.completed_at if others else None,
         )
     )
-
-
-async def _erasures_of(connection: AsyncConnection, name: str, number: int) -> list[ErasureRow]:
-    found = await connection.execute(
-        select(erasures)
-        .where(erasures.c.federation == name, erasures.c.job == number)
-        .order_by(erasures.c.erased_at, erasures.c.pseudonym)
-    )
-    return [ErasureRow(*row) for row in found]
 
 
 async def _find(connection: AsyncConnection, name: str, number: int) -> UnlearningJobRow | None:

@@ -1,21 +1,24 @@
 """What of a client is where in the database, and how it is taken out: the parts of the transaction that erases it."""
 
 import hashlib
-import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, Table, delete, select, update
+from sqlalchemy import Column, Row, Table, delete, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.errors import ProtocolViolationError
 from foltr.robust.records import without_client
 from storage.erasure_tables import unlearning_jobs
+from storage.mentions import PLACES, in_the_federators_words, in_the_operators_words, is_unmistakable
 from storage.schema import DETAIL_MAX
 from storage.tables import clients, events, models, rounds, updates
 
 # So many updates' bytes are in memory at once.
 _PAGE = 64
+# The one kind of event whose words are the operator's.
+_OPERATOR_SAYS = "client_quarantined"
 
 
 async def rounds_of(connection: AsyncConnection, name: str, client_id: str) -> Sequence[Row[*tuple[Any, ...]]]:
@@ -58,25 +61,52 @@ async def delete_rows_of(connection: AsyncConnection, table: Table, name: str, c
 
 
 async def take_out_name(connection: AsyncConnection, name: str, client_id: str, pseudonym: str) -> None:
-    """Put the pseudonym in the place of the name where words about others hold it.
+    """Put the pseudonym in the place of the name where words about others hold it (`storage.mentions`)."""
+    for of_table in await _mentions(connection, name, client_id, pseudonym):
+        for identity, told in of_table.found:
+            await connection.execute(
+                update(of_table.table)
+                .where(of_table.table.c.federation == name, of_table.key == identity)
+                .values({of_table.words: told[:DETAIL_MAX]})
+            )
 
-    Only whole names: the name ``a`` is not in ``a-1``.
-    """
-    whole = re.compile(rf"(?<![A-Za-z0-9_.-]){re.escape(client_id)}(?![A-Za-z0-9_-]|\.[A-Za-z0-9])")
-    for table, key, words in (
-        (events, events.c.id, events.c.detail),
-        (clients, clients.c.client_id, clients.c.quarantine_reason),
-    ):
-        found = await connection.execute(
-            select(key, words).where(table.c.federation == name, words.contains(client_id, autoescape=True))
-        )
-        for identity, told in found.all():
-            if whole.search(told) is not None:
-                await connection.execute(
-                    update(table)
-                    .where(table.c.federation == name, key == identity)
-                    .values({words: whole.sub(pseudonym, told)[:DETAIL_MAX]})
-                )
+
+async def names_stranger(connection: AsyncConnection, name: str, client_id: str) -> bool:
+    """Whether the name is in an event, or in words about others. For one who is no client: all else is a client's."""
+    own = select(events.c.id).where(events.c.federation == name, events.c.client_id == client_id).limit(1)
+    if (await connection.execute(own)).first() is not None:
+        return True
+    return any(of_table.found for of_table in await _mentions(connection, name, client_id, ""))
+
+
+@dataclass(frozen=True)
+class _Mentions:
+    """Rows whose words name a client: the key of each, and its words with something else in the place of the name."""
+
+    table: Table
+    key: Column[Any]
+    words: Column[Any]
+    found: list[tuple[Any, str]]
+
+
+async def _mentions(connection: AsyncConnection, name: str, client_id: str, instead: str) -> list[_Mentions]:
+    said, detail = events.c.kind == _OPERATOR_SAYS, events.c.detail
+    by_operator = in_the_operators_words(client_id, instead)
+    # The database looks for the very words that are taken out, so that few rows are read, whatever the name is.
+    places = (("", ""),) if is_unmistakable(client_id) else PLACES
+    by_federator = (detail.contains(f"{before}{client_id}{after}", autoescape=True) for before, after in places)
+    reason = clients.c.quarantine_reason
+    looked_for = (
+        (events, events.c.id, detail, or_(*by_federator) & ~said, in_the_federators_words(client_id, instead)),
+        (events, events.c.id, detail, detail.contains(client_id, autoescape=True) & said, by_operator),
+        (clients, clients.c.client_id, reason, reason.contains(client_id, autoescape=True), by_operator),
+    )
+    mentions = []
+    for table, key, words, likely, rewrite in looked_for:
+        rows = await connection.execute(select(key, words).where(table.c.federation == name, likely))
+        found = [(identity, rewrite(told)) for identity, told in rows.all() if rewrite(told) != told]
+        mentions.append(_Mentions(table, key, words, found))
+    return mentions
 
 
 async def take_out_record(connection: AsyncConnection, name: str, client_id: str) -> None:

@@ -102,12 +102,16 @@ def postgres_databases(postgres_server: PostgresServer) -> Callable[[], str]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of an empty database of this test's own, on SQLite and then on PostgreSQL."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'foltr.sqlite'}"
-    create: Callable[[], str] = request.getfixturevalue("postgres_databases")
-    return create()
+        yield f"sqlite:///{tmp_path / 'foltr.sqlite'}"
+        return
+    url: str = request.getfixturevalue("postgres_databases")()
+    yield url
+    # Each takes 8 MB in 300 files; a whole run has more than a thousand.
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    server.sql(f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)")
 
 
 @pytest.fixture

@@ -3,6 +3,9 @@
 import asyncio
 import math
 import secrets
+import shlex
+import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -267,13 +270,14 @@ class ForgetDemo(Demo):
         leaving = self._leaving
         if leaving is None:
             raise RuntimeError("nobody left")
+        n_others = self._n_clients - 1
         told = {
-            "honest": f"all {self._n_clients} honest (simulated)",
-            "poisoned": f"with {leaving.name}: poisoned",
-            "unlearned": "once it was forgotten: unlearned",
-            "retrained": f"the {self._n_clients - 1} others alone, from the start (simulated)",
+            "honest": f"had it done no harm: the model of {self._n_clients} honest devices (simulated)",
+            "poisoned": f"the harm: the model in service when {leaving.name} asked to be forgotten",
+            "unlearned": f"the recovery: the model in service since, made anew by the {n_others} others",
+            "retrained": f"the measure: the model of the {n_others} others, had it never been there (simulated)",
         }
-        console.print("nDCG@10 on held-out queries")
+        _say("How well the model ranks held-out queries (nDCG@10; 1 is perfect)")
         for which, words in told.items():
             _say(f"  {'-' if (ndcg := leaving.ndcg[which]) is None else f'{ndcg:.4f}'}  {words}")
         receipt = leaving.receipt
@@ -289,7 +293,25 @@ class ForgetDemo(Demo):
         if database.dialect != "sqlite":
             _say("Of the database the rows were searched; the server's files hold what it deletes for some time more")
         self._look_further("audit verify", "models list", "rounds list")
+        self._hand_over(leaving)
         return {"forget": leaving.plain(), **self._circumstances(data, seconds)}
+
+    def _hand_over(self, leaving: _Leaving) -> None:
+        """Write the receipt and the key to check it with, beside the database or, with a server, here."""
+        if leaving.result.receipt is None:
+            return
+        url = self._settings.db_url
+        beside = Path(url.removeprefix("sqlite:///") if url.startswith("sqlite:///") else "foltr-demo-forget")
+        receipt, key = (beside.with_name(f"{beside.name}.{ending}") for ending in ("receipt.jws", "federator.pub"))
+        for file, text in ((receipt, leaving.result.receipt), (key, key_to_text(leaving.federator_key))):
+            try:
+                file.write_text(f"{text}\n", encoding="ascii")
+            except OSError as error:
+                _say(f"The receipt is not beside the database: {file} cannot be written: {error.strerror or error}")
+                return
+        command_name = "foltr" if shutil.which("foltr") else sys.argv[0]  # as in `_look_further`
+        _say("Check the receipt yourself; it needs no database and no network:")
+        _say(f"  {command_name} receipt verify {shlex.quote(str(receipt))} --key {shlex.quote(str(key))}")
 
 
 def _verified(result: ForgetResult, federator_key: bytes, federation: str) -> ErasureReceipt | None:

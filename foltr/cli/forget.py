@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     from broker.link import InboundMessage
     from foltr.messages import ErasureNotice, UnlearningProgress
 
-_ASK_AGAIN_S = 3.0
+_ANSWER_S = 3.0
 _CONNECT_S = 5.0
+# Between two visits at the broker while a model is made anew: twice as long each time.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,8 @@ def forget(
 ) -> None:
     """Erase what a federation has of a client and unlearn what it has taught. It cannot be undone.
 
-    Without --wait success means that the request was sent. The name is not used again.
+    Without --wait success means that the request was sent. The name is not used again. With credentials it connects as
+    that client; where the broker has users, a running device is cut off for a moment each time, and connects again.
     """
     if receipt is not None and not wait:
         raise SettingsError("receipt: there is one once the client is forgotten; add --wait")
@@ -93,10 +97,23 @@ def forget(
 
 
 def _by_operator(client: str | None, folder: Path, broker: str | None) -> _Request:
+    from foltr.authority import is_authority
+
     if client is None:
         raise SettingsError("client: name the client that is to be forgotten, or give its --credentials")
     check_name("client", client)
+    if not is_authority(folder):
+        raise SettingsError(
+            f"operator: {folder} is not an operator's folder; name it with --operator (`foltr enrol` makes one), or "
+            "ask as the client itself, with --credentials FILE"
+        )
     with opened(folder) as authority:
+        if client not in authority.register.enrolled and client not in authority.register.revoked:
+            _warn(
+                f"{client} was never enrolled with {folder} (see: foltr roster show). The order is given all the same: "
+                "whatever the federator has under this very name is erased for ever; if it has nothing, it answers "
+                "unknown_client, and nothing changes"
+            )
         topics = Topics(authority.federation)
         return _Request(
             authority.federation,
@@ -152,45 +169,64 @@ async def _send(
 ) -> "ErasureNotice | None":
     """Publish the request; with a timeout, again and again until the client is forgotten.
 
+    Where the broker has users, one user is one session: whoever comes as the client, or as the operator, ends the
+    connection of the device, or of another command. So nobody stays there to wait: each visit takes a moment, and who
+    was thrown out comes back in between.
+
     Args:
-        on_progress: told how far it is, in words, whenever it asks again.
+        on_progress: told how far it is, in words, after each visit.
 
     Raises:
         UnavailableError: no broker, or not forgotten in time.
         FoltrError: the federator refuses.
     """
+    waiting = _Waiting(request)
+    if timeout_s is None:
+        await _visit(request, waiting, answer_s=None)
+        return None
+    try:
+        async with asyncio.timeout(timeout_s):
+            notice, pause_s = await _visit(request, waiting, _ANSWER_S), _FIRST_PAUSE_S
+            while notice is None:
+                on_progress(waiting.state())
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                # The broker has the request: from now on one that is away for a while is no reason to give up.
+                with contextlib.suppress(UnavailableError):
+                    notice = await _visit(request, waiting, _ANSWER_S)
+            return notice
+    except TimeoutError as error:
+        raise UnavailableError(
+            f"{request.client_id} is not forgotten after {timeout_s:g} s: {waiting.state()}. The request stands; "
+            "ask again with --wait"
+        ) from error
+
+
+async def _visit(request: _Request, waiting: "_Waiting", answer_s: float | None) -> "ErasureNotice | None":
+    """Publish the request once; with ``answer_s``, hear so long what the federator says to it.
+
+    Returns:
+        the notice that the client is forgotten, if it is.
+    """
     from broker.address import BrokerAddress
     from broker.link import MqttLink
 
-    waiting = _Waiting(request)
     topics = Topics(request.federation)
     inbox = topics.client(request.client_id, ClientTopic.INBOX)
     link = MqttLink(
         BrokerAddress.of(request.access),
         client_id=request.session,
-        subscriptions=[] if timeout_s is None else [inbox, f"{topics.root}/unlearning/+"],
+        subscriptions=[] if answer_s is None else [inbox, f"{topics.root}/unlearning/+"],
         on_message=waiting.received,
         persistent=False,
         timeout_s=_CONNECT_S,
         give_up_after_s=0.0,
     )
+    waiting.begin()
     async with link:
         await link.wait_connected(_CONNECT_S)
-        if timeout_s is None:
-            await link.publish(request.topic, request.payload, retain=request.retained)
-            return None
-        try:
-            async with asyncio.timeout(timeout_s):
-                while True:
-                    await link.publish(request.topic, request.payload, retain=request.retained)
-                    if (notice := await waiting.next_notice(_ASK_AGAIN_S)) is not None:
-                        return notice
-                    on_progress(waiting.state())
-        except TimeoutError as error:
-            raise UnavailableError(
-                f"{request.client_id} is not forgotten after {timeout_s:g} s: {waiting.state()}. The request stands; "
-                "ask again with --wait"
-            ) from error
+        await link.publish(request.topic, request.payload, retain=request.retained)
+        return None if answer_s is None else await waiting.notice(answer_s)
 
 
 class _Waiting:
@@ -202,6 +238,12 @@ class _Waiting:
         self._notices: asyncio.Queue[ErasureNotice] = asyncio.Queue()
         self._newest: ErasureNotice | None = None
         self._progress: UnlearningProgress | None = None
+
+    def begin(self) -> None:
+        """A visit begins. What was retained at the last one may have been cleared since."""
+        self._progress = None
+        while not self._notices.empty():
+            self._notices.get_nowait()
 
     def received(self, message: "InboundMessage") -> None:
         """Only what the federator has signed is believed; the rest of what an inbox or a topic has is passed over."""
@@ -220,23 +262,19 @@ class _Waiting:
         except MessageError:
             return
 
-    async def next_notice(self, timeout_s: float) -> "ErasureNotice | None":
-        """The notice that it is done; None if it did not come within ``timeout_s``. FoltrError where it is refused."""
+    async def notice(self, timeout_s: float) -> "ErasureNotice | None":
+        """The notice that it is done; None if it is not, or nothing was heard. FoltrError where it is refused."""
         from foltr.messages import ReceiptCode
 
-        loop = asyncio.get_running_loop()
-        until = loop.time() + timeout_s
-        while loop.time() < until:
-            try:
-                async with asyncio.timeout_at(until):
-                    notice = await self._notices.get()
-            except TimeoutError:
-                break
-            self._newest = notice
-            if notice.code is ReceiptCode.FORGOTTEN:
-                return notice
-            if notice.code is not ReceiptCode.FORGETTING:
-                raise DataError(f"{self._request.client_id} is not forgotten: {notice.code}, {notice.detail}")
+        try:
+            async with asyncio.timeout(timeout_s):
+                notice = self._newest = await self._notices.get()
+        except TimeoutError:
+            return None
+        if notice.code is ReceiptCode.FORGOTTEN:
+            return notice
+        if notice.code is not ReceiptCode.FORGETTING:
+            raise DataError(f"{self._request.client_id} is not forgotten: {notice.code}, {notice.detail}")
         return None
 
     def state(self) -> str:
@@ -247,6 +285,10 @@ class _Waiting:
             return "its data is erased; the model without it is not made yet"
         step = f"step {self._progress.step} of {self._progress.n_steps}"
         return f"its data is erased; unlearning job {self._progress.job} is {self._progress.state}, {step}"
+
+
+def _warn(text: str) -> None:
+    errors.print(f"warning: {text}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _say(text: str) -> None:

@@ -2,18 +2,29 @@
 
 import asyncio
 import base64
+import contextlib
 import json
 
 import pytest
 from cli.commands import foltr
-from integration.deployment import FEDERATION, Deployment, client_name, until
-from integration.test_forgetting import completed, devices_of, start
+from integration.deployment import DIM, FEDERATION, ONE_EACH, Deployment, client_name, until
+from integration.test_forgetting import click, completed, devices_of, start
+from servers import MissingError, ProvisionedMosquitto
 
 from broker.address import BrokerAddress
 from broker.link import MqttLink
-from foltr.credentials import write_secret
+from edge_client.client import EdgeClient
+from federator.plan import FederationPlan
+from federator.round import RoundPolicy
+from federator.service import FederatorService
+from federator.unlearning import UnlearningPolicy
+from foltr.credentials import read_credentials, write_secret
 from foltr.erasure.receipt import verify_receipt
+from storage.database import Database
 from storage.erasure import list_erasures
+from storage.keys import KeyStore
+from storage.migrate import upgrade
+from storage.queries import list_rounds
 
 
 async def command(*words: object, timeout_s: float = 90):
@@ -46,7 +57,10 @@ async def test_everybody_may_ask_in_their_own_way(mosquitto_server, tmp_path):
             assert json.loads(again.stdout)["receipt"] == file.read_text().strip()
             unknown = await command("forget", "nobody", *operator, "--wait", "--timeout", 20)
             assert unknown.returncode == 1
-            assert "unknown_client" in unknown.stderr
+            warning, refusal = unknown.stderr.strip().splitlines()
+            assert "nobody was never enrolled with" in warning
+            assert "unknown_client" in refusal
+            assert "warning" not in done.stderr + again.stderr
 
             asked = await command("forget", "--credentials", own)
             assert asked.returncode == 0, asked.stderr
@@ -60,6 +74,91 @@ async def test_everybody_may_ask_in_their_own_way(mosquitto_server, tmp_path):
                 await link.wait_connected(5.0)
                 await link.publish(message["topic"], base64.b64decode(message["payload"]), retain=message["retain"])
                 await erased(deployment, 3)
+
+
+@pytest.fixture(params=["passwords", pytest.param("mtls", marks=pytest.mark.slow)])
+def guarded_broker(request, tmp_path):
+    """A Mosquitto on which one user is one session, and the operator's folder that belongs to it."""
+    try:
+        server = ProvisionedMosquitto(tmp_path, request.param, federation=FEDERATION)
+    except MissingError as error:
+        pytest.skip(str(error))
+    server.start()
+    yield server
+    server.stop()
+
+
+async def test_a_running_device_and_the_command_do_not_keep_each_other_out(guarded_broker, tmp_path):
+    """Both have the one session that its user may have: the command gets the receipt, the device is told, and stays."""
+    folder, names = guarded_broker.operator_dir, [client_name(i) for i in range(3)]
+    enrolled = await command("enrol", *names, "--operator", folder, "--out-dir", tmp_path)
+    assert enrolled.returncode == 0, enrolled.stderr
+    devices = [read_credentials(tmp_path / f"{name}.json", "device") for name in names]
+    federator = read_credentials(folder / "federator.json", "federator")
+    plan = FederationPlan(
+        FEDERATION,
+        DIM,
+        RoundPolicy(2, 3, 1.0, 5.0),
+        ONE_EACH,
+        enrolment_key=federator.enrolment_public_key,
+        # Longer than the first visits, so that there are several.
+        unlearning=UnlearningPolicy("fed_eraser", delay_s=2.0, step_s=1.0),
+    )
+    async with await Database.connect(
+        f"sqlite:///{tmp_path}/foltr.sqlite", keys=KeyStore(tmp_path / "keys")
+    ) as database:
+        await upgrade(database)
+        service = FederatorService(plan, database, BrokerAddress.of(federator.broker), key=federator.key)
+        async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
+            serving = group.create_task(service.run())
+            clients = [
+                await stack.enter_async_context(EdgeClient(credentials=one, store=":memory:", seed=i))
+                for i, one in enumerate(devices)
+            ]
+            clicking = [asyncio.create_task(click(client, i)) for i, client in enumerate(clients)]
+
+            async def learned() -> bool:
+                return len(await list_rounds(database, FEDERATION)) >= 3
+
+            await until(learned, 30.0, "there are no rounds")
+            own = ("--credentials", tmp_path / f"{names[0]}.json", "--wait", "--timeout", 60)
+            done = await command("forget", *own, "--receipt", tmp_path / "receipt.jws")
+            assert done.returncode == 0, done.stderr
+            receipt = verify_receipt((tmp_path / "receipt.jws").read_text().strip(), federator.federator_public_key)
+            assert (receipt.requested_by, receipt.strategy) == ("device", "fed_eraser")
+            await until(lambda: clients[0].forgotten and clients[0]._link.connected, 20.0, "the device was kept out")
+            # And the operator's commands, of which there may be two at once.
+            order = ("--operator", folder, "--wait", "--timeout", 60)
+            both = await asyncio.gather(*(command("forget", name, *order) for name in names[:2]))
+            assert [one.returncode for one in both] == [0, 0], [one.stderr for one in both]
+            for task in clicking:
+                task.cancel()
+            await asyncio.gather(*clicking, return_exceptions=True)
+            service.stop()
+            await serving
+
+
+def test_who_was_not_enrolled_is_warned_of_and_a_revoked_one_is_not(tmp_path):
+    """Before anything is sent; the order is given all the same, for a register may be newer than who joined."""
+    assert foltr("enrol", "device-1", "device-2", "--federation", "mail", cwd=tmp_path).returncode == 0
+    assert foltr("revoke", "device-2", "--offline", cwd=tmp_path).returncode == 0
+    for name in ("device-1", "device-2"):
+        known = foltr("forget", name, "--print-payload", "--json", cwd=tmp_path)
+        assert (known.returncode, known.stderr) == (0, "")
+    other = foltr("forget", "device-11", "--print-payload", "--json", cwd=tmp_path)
+    assert other.returncode == 0
+    assert other.stderr.startswith("warning: device-11 was never enrolled with foltr-operator")
+    assert "unknown_client" in other.stderr
+    assert json.loads(other.stdout)["topic"] == "foltr/v1/mail/operator"
+
+
+def test_without_a_folder_it_is_said_how_to_get_one(tmp_path):
+    """Or how to do without; and none is made."""
+    done = foltr("forget", "device-1", cwd=tmp_path)
+    assert done.returncode == 2
+    for words in ("--operator", "`foltr enrol` makes one", "--credentials FILE"):
+        assert words in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -247,6 +247,45 @@ async def test_who_asks_during_a_job_is_in_it_no_more_and_waits_for_the_next(joi
     assert (await get_model(served.db, "mail", 2)).weights == b""
 
 
+async def test_how_far_a_job_was_is_not_retained_for_ever(joined, serve):
+    """That it is done stays to be read until the next one begins, or the federator again; then the topic is cleared."""
+    served, devices = await joined()
+    await play(served, devices, 1, 0, ROWS)
+    topics = served.retained.topics
+    first, second = (f"foltr/v1/mail/unlearning/{number}" for number in (1, 2))
+    ask(served, devices[2])
+    await served.turn()
+    assert topics[first].state == "running"
+    for device in devices[:2]:
+        answer(served, device, step_of(served), [1.0, 0, 0, 0])
+    await served.turn()
+    await served.turn()
+    assert topics[first].state == "done"
+    assert topics[first].model_version == (await latest_model(served.db, "mail")).version
+    ask(served, devices[1])
+    await served.turn()
+    await served.turn()
+    assert (topics[first], topics[second].state) == (None, "running")
+    answer(served, devices[0], step_of(served), [1.0, 0, 0, 0])
+    await served.turn()
+    await served.turn()
+    assert topics[second].state == "done"
+    again = await serve(THREE, n_features=N_FEATURES, key=KEY, unlearning=EAGER)
+    assert again.retained.topics[first] is None
+    assert again.retained.topics[second] is None
+
+
+async def test_a_job_that_goes_on_is_still_told_of(joined, serve):
+    """A federator that starts again clears what is over only."""
+    served, devices = await joined()
+    await play(served, devices, 1, 0, ROWS)
+    ask(served, devices[2])
+    await served.turn()
+    again = await serve(THREE, n_features=N_FEATURES, key=KEY, unlearning=EAGER)
+    await again.turn()
+    assert again.retained.topics["foltr/v1/mail/unlearning/1"].state == "running"
+
+
 async def test_a_round_whose_members_are_gone_is_passed_over(joined):
     """Who left is not asked; the step counts as not covered, and the job goes on to what others can say."""
     served, devices = await joined(RoundPolicy(1, 2, 0.0, 60.0))
@@ -458,8 +497,8 @@ async def test_the_operator_may_ask_and_again(serve, operator):
     ):
         served.actor.receive(InboundMessage("foltr/v1/mail/operator", payload, retained=False))
     await served.turn()
-    assert [one.code for one in notices(served)] == ["unknown_client", "forgotten", "forgotten"]
-    receipt = verify_receipt(notices(served)[1].receipt.decode(), KEY.public)
+    assert sorted(one.code for one in notices(served)) == ["forgotten", "forgotten", "unknown_client"]
+    receipt = verify_receipt(notices(served)[0].receipt.decode(), KEY.public)
     assert receipt.requested_by == "operator"
 
 

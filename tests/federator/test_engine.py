@@ -286,7 +286,7 @@ def test_members_that_were_turned_away_are_told_when_to_come_back(engine, operat
     assert all(receipt.update_id is None for receipt in decided.receipts)
     (event,) = decided.events
     assert (event.kind, event.code, event.client_id) == ("intake_full", "busy", None)
-    assert event.detail == "120 messages were turned away; most from strangers: 90 (rate)"
+    assert event.detail == "120 messages were turned away; most from unknown clients: 90 (rate)"
 
 
 def test_nothing_turned_away_is_no_event(engine):

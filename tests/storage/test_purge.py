@@ -39,7 +39,7 @@ async def crowded(stored, seed: int):
         for start in range(0, len(names), 7):
             some = names[start : start + 7]
             told = [NewEvent(at, "update_rejected", f"{name} was late", "late", name, number) for name in some]
-            told.append(NewEvent(at, "intake_full", f"most from {names[0]}: 7 (rate)", "busy"))
+            told.append(NewEvent(at, "intake_full", f"9 turned away; most from {names[0]}: 7 (rate)", "busy"))
             new = [
                 stored.update(
                     name, f"u{number}", number, body=(MARK if name == LEAVER else b"other") * int(rng.integers(1, 400))

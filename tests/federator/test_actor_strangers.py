@@ -1,0 +1,191 @@
+"""Who never got in is forgotten, too: refusals name it. Of whom nothing is stored, nothing is written down."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from broker.intake import RefusalCause, RefusedSender
+from broker.link import InboundMessage
+from federator.engine import Decided
+from federator.round import RoundPolicy
+from foltr.enrolment import read_enrolment
+from foltr.erasure.receipt import verify_receipt
+from foltr.errors import DataError, MessageError
+from foltr.identity import SigningKey
+from foltr.messages import ErasureNotice, Forget, Join, ReceiptCode
+from foltr.topics import ClientTopic
+from storage.audit import stream_audit
+from storage.erasure import list_erasures
+from storage.intake import commit_batch
+from storage.queries import list_clients, list_events
+from storage.records import Batch, NewEvent
+from storage.rounds import stream_updates
+
+THREE = RoundPolicy(3, 3, 0.0, 60.0)
+KEY = SigningKey(b"federator" + bytes(23))
+
+
+@pytest.fixture
+async def signed(serve, operator):
+    """An actor that believes only whom the operator enrolled, with alice in it."""
+    served = await serve(THREE, enrolment_key=operator.key.public, key=KEY)
+    await served.join([operator.enrol("alice")])
+    return served
+
+
+def join(served, device, enrolment=None) -> None:
+    message = Join(federation="mail", client_id=device.client_id, sdk_version="1", enrolment=enrolment)
+    served.receive(device, ClientTopic.JOIN, message)
+
+
+def order(served, spoke) -> None:
+    served.actor.receive(InboundMessage("foltr/v1/mail/operator", spoke.payload, retained=False))
+
+
+def ask(served, device) -> None:
+    served.receive(device, ClientTopic.FORGET, Forget(federation="mail", client_id=device.client_id))
+
+
+def notices(served):
+    return [one for one in served.receipts.sent if isinstance(one, ErasureNotice)]
+
+
+async def texts(served, client_id: str) -> list[str]:
+    """What events say in which a client's name is, or whose it is."""
+    events = await list_events(served.db, "mail")
+    return [event.detail for event in events if client_id == event.client_id or client_id in event.detail]
+
+
+async def test_a_device_that_only_knocked_is_erased_by_the_operator(signed, operator):
+    """Its refusals go, with a receipt of zero rounds that counts them; the name is not used again."""
+    mallory, own = operator.enrol("mallory"), operator.enrol("mallory")
+    for _ in range(2):
+        join(signed, mallory)
+        await signed.turn()
+    assert len(await texts(signed, "mallory")) == 2
+    order(signed, operator.forgets("mallory"))
+    join(signed, own, own.enrolment)  # in the same batch: its name is not free any more
+    await signed.turn()
+    (notice,) = notices(signed)
+    assert (notice.client_id, notice.code) == ("mallory", ReceiptCode.FORGOTTEN)
+    receipt = verify_receipt(notice.receipt.decode(), KEY.public)
+    assert (receipt.n_rounds, receipt.n_updates, receipt.n_events, receipt.strategy) == (0, 0, 2, "none")
+    assert receipt.requested_by == "operator"
+    kinds = [entry.kind async for entry in stream_audit(signed.db, "mail")]
+    assert kinds == ["client_erased", "erasure_completed"]
+    assert await texts(signed, "mallory") == []
+    assert signed.receipts.codes()["forgotten"] == 2
+    assert [row.client_id for row in await list_clients(signed.db, "mail")] == ["alice"]
+
+
+async def test_nobody_else_may_ask_that_for_a_stranger(signed, operator):
+    """Without a client's key nobody can tell who asks: nothing is erased, and nothing more is written down."""
+    mallory = operator.enrol("mallory")
+    join(signed, mallory)
+    await signed.turn()
+    before = await texts(signed, "mallory")
+    ask(signed, mallory)
+    await signed.turn()
+    assert [one.code for one in notices(signed)] == ["unknown_client"]
+    assert "the operator may ask" in notices(signed)[0].detail
+    assert await texts(signed, "mallory") == before
+    assert signed.retained.topics["foltr/v1/mail/clients/mallory/forget"] is None
+
+
+async def test_where_nothing_is_signed_a_stranger_may_ask_itself(serve, unsigned):
+    """As every client may; whoever uses the name is believed."""
+    served = await serve(THREE, key=KEY)
+    mallory = unsigned("mallory")
+    served.update(mallory)
+    await served.turn()
+    assert len(await texts(served, "mallory")) == 1
+    ask(served, mallory)
+    await served.turn()
+    (notice,) = notices(served)
+    assert verify_receipt(notice.receipt.decode(), KEY.public).n_events == 1
+    assert await texts(served, "mallory") == []
+
+
+async def test_a_name_that_is_nowhere_stays_unknown(signed, operator):
+    """However often it is asked for: there is no row of it, not even of the refusal, and it may join at once."""
+    zoe = operator.enrol("zoe")
+    for nonce in (1, 2):
+        order(signed, operator.forgets("zoe", nonce=nonce))
+        await signed.turn()
+    order(signed, operator.forgets("zoe", nonce=3))
+    join(signed, zoe, zoe.enrolment)
+    await signed.turn()
+    assert [str(one.code) for one in signed.receipts.sent] == ["unknown_client"] * 3 + ["joined"]
+    assert await list_erasures(signed.db, "mail") == []
+    refusals = [event for event in await list_events(signed.db, "mail") if event.code]
+    assert {(event.kind, event.code, event.client_id) for event in refusals} == {
+        ("message_refused", "unknown_client", None)
+    }
+    assert not [event for event in refusals if "zoe" in event.detail]
+
+
+async def test_a_forgotten_name_is_not_written_down_by_a_refusal(signed, operator):
+    """Neither for bytes that nobody can read on its topics, nor for an order about it."""
+    order(signed, operator.forgets("alice"))
+    await signed.turn()
+    for topic in ("join", "updates", "leave", "unlearning", "chunks"):
+        signed.actor.receive(InboundMessage(f"foltr/v1/mail/clients/alice/{topic}", b"junk", retained=False))
+    order(signed, operator.quarantines("alice", nonce=2))
+    await signed.turn()
+    assert await texts(signed, "alice") == []
+
+
+async def test_a_stranger_that_others_words_name_is_erased_from_them(signed, operator):
+    """In every sentence in which the federator says a name; even one like `a`, and no other letter changes."""
+    a, bob = operator.enrol("a"), operator.enrol("bob")
+    await signed.join([bob])
+    order(signed, operator.quarantines("a", nonce=1))  # no client a has ever joined
+    signed.receive(bob, ClientTopic.LEAVE, Forget(federation="mail", client_id="bob"))
+    signed.receive(bob, ClientTopic.FORGET, Forget(federation="mail", client_id="a"))  # says it is from a
+    join(signed, bob, a.enrolment)  # the enrolment is not one of bob
+    await signed.turn()
+    signed.receipts.sent.clear()
+    before = {event.id: event.detail for event in await list_events(signed.db, "mail", limit=100)}
+    order(signed, operator.forgets("a"))
+    await signed.turn()
+    assert [one.code for one in notices(signed)] == ["forgotten"]
+    receipt = verify_receipt(notices(signed)[0].receipt.decode(), KEY.public)
+    assert receipt.n_events == 0
+    after = {event.id: event.detail for event in await list_events(signed.db, "mail", limit=100)}
+    changed = {
+        told: after[number].replace(receipt.pseudonym, "a") for number, told in before.items() if told != after[number]
+    }
+    assert sorted(changed) == ["forget: says it is from a on the topic of bob", "no client a has ever joined"]
+    assert all(told == restored for told, restored in changed.items())
+
+
+async def test_every_sentence_that_says_a_name_is_known(signed, operator):
+    """Of a member, too: what the intake, an enrolment and a lost key say of it in events that are not its own."""
+    member = operator.enrol("a")
+    await signed.join([member])
+    signed.update(member)
+    await signed.turn()
+    said = await all_that_says_a(signed, operator)
+    events = [NewEvent(datetime(2026, 1, 2, tzinfo=UTC), "round_abandoned", told) for told in said]
+    await commit_batch(signed.db, "mail", signed.actor.epoch, Batch(events=events))
+    order(signed, operator.forgets("a"))
+    await signed.turn()
+    pseudonym = verify_receipt(notices(signed)[0].receipt.decode(), KEY.public).pseudonym
+    details = [event.detail for event in await list_events(signed.db, "mail", kind="round_abandoned")]
+    assert details == [
+        f"9 messages were turned away; most from {pseudonym}: 7 (rate)",
+        f"the enrolment is not one of {pseudonym} signed by this federation's operator",
+        said[2].replace("'a'", f"'{pseudonym}'"),
+    ]
+
+
+async def all_that_says_a(served, operator) -> list[str]:
+    decided = Decided()
+    served.actor._engine.answer_turned_away([RefusedSender("a", 7, RefusalCause.RATE, 1.0)], 9, 1000.0, decided)
+    (turned_away,) = decided.events
+    with pytest.raises(MessageError) as not_enrolled:
+        read_enrolment(operator.enrol("bob").enrolment, KEY.public, "mail", "a")
+    served.db.keys.destroy("mail", "a")
+    with pytest.raises(DataError) as unreadable:
+        [row async for row in stream_updates(served.db, "mail", 1)]
+    return [turned_away.detail, not_enrolled.value.detail, str(unreadable.value)]

@@ -1,0 +1,64 @@
+"""What a broker retains of unlearning jobs: how far the newest one is, and nothing of those that are over."""
+
+import asyncio
+
+from integration.deployment import FEDERATION, Deployment, client_name, until
+from integration.test_forgetting import devices_of, start
+from links import Inbox, connected
+
+from foltr.codec import open_envelope
+from foltr.messages import UnlearningProgress
+from foltr.topics import Topics
+from storage.queries import list_contributions
+
+QUIET_S = 0.5
+
+
+async def retained(url: str) -> dict[int, UnlearningProgress]:
+    """The jobs that the broker retains something of."""
+    found: dict[int, UnlearningProgress] = {}
+    inbox = Inbox()
+    async with connected(url, "reader", inbox, [f"{Topics(FEDERATION).root}/unlearning/+"]):
+        while True:
+            try:
+                message = await inbox.next(QUIET_S)
+            except TimeoutError:
+                return found
+            if message.topic == Topics(FEDERATION).unlearning_round or not message.payload:
+                continue  # the job's step; or cleared while we look
+            progress = open_envelope(message.payload).read(UnlearningProgress)
+            found[progress.job] = progress
+
+
+async def settles_on(url: str, expected: dict[int, str]) -> None:
+    states = None
+    for _ in range(40):
+        states = {job: progress.state for job, progress in (await retained(url)).items()}
+        if states == expected:
+            return
+        await asyncio.sleep(0.1)
+    assert states == expected
+
+
+async def test_a_job_that_is_over_is_told_and_then_cleared(mosquitto_server, database_url, tmp_path):
+    """That it is done can be read until the next job begins, or the federator is started again."""
+    url = mosquitto_server.url
+    async with Deployment(tmp_path, url, database_url, 4) as deployment:
+        start(deployment)
+        async with devices_of(deployment, tmp_path) as clients:
+
+            async def learned() -> bool:
+                rows = await list_contributions(deployment.database, FEDERATION)
+                done = {row.client_id for row in rows if row.round_state == "completed"}
+                return {client_name(0), client_name(1)} <= done
+
+            await until(learned, 40.0, "both that leave have to be in a model")
+            assert (await clients[0].forget_me(timeout_s=60.0)).state == "forgotten"
+            await settles_on(url, {1: "done"})
+            assert (await clients[1].forget_me(timeout_s=60.0)).state == "forgotten"
+            await settles_on(url, {2: "done"})
+        deployment.federator.kill()
+        await deployment.exit_code(10.0)
+        start(deployment)
+        await deployment.serves(20.0)
+        await settles_on(url, {})
