@@ -95,7 +95,7 @@ class Forgetting:
             except UnicodeDecodeError as error:
                 raise MessageError(ReceiptCode.MALFORMED, "the receipt is not the text of a signature") from error
             self._done.set()
-        elif notice.code is not ReceiptCode.FORGETTING:
+        elif notice.code not in (ReceiptCode.FORGETTING, ReceiptCode.BUSY):  # busy: it is asked again anyway
             self._refusal = notice
 
     # --- what to do -----------------------------------------------------------------------------------------

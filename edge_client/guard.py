@@ -57,7 +57,7 @@ class Guard:
         entropy = None if seed is None else [seed, *b"guard"]
         self._due = float(np.random.default_rng(entropy).random())
         self._n_judged = 0
-        self._idle = False
+        self._idle: bool | None = None  # until a method is known
         self.n_held_back = 0
         self.refused_models: tuple[RefusedModel, ...] = self._held_back.refused()
         self.refused: ModelAnnouncement | None = None
@@ -73,10 +73,12 @@ class Guard:
     def hold_back(self, serp: Serp, clicks: NDArray[np.bool_]) -> bool:
         """Whether this list is held back. It is on disk then, and is not to be learned from.
 
+        None are before a method is known: it may be one whose lists say nothing to a guard.
+
         Raises:
             DataError: the store cannot keep it; nothing was changed.
         """
-        if serp.scores is None:
+        if serp.scores is None or self._idle is not False:
             return False
         said = preferences(serp.scores, serp.ranking, clicks)
         if said.total == 0.0:
@@ -97,7 +99,7 @@ class Guard:
         weights_under: WeightsUnder,
     ) -> bool:
         """Whether the device should use ``model``, announced by ``payload``, in place of ``kept``."""
-        if kept is None or model == kept:
+        if kept is None or model == kept or self._idle:
             self.refused = None
             return True
         if model == self.refused and self._n_judged == self.n_held_back:

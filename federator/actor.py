@@ -21,7 +21,7 @@ from broker.link import InboundMessage
 from federator.aggregating import model_row, new_model, next_model
 from federator.assembly import Assembler
 from federator.clock import SteadyClock, to_datetime
-from federator.engine import Decided, Engine, Timed
+from federator.engine import MAX_STRANGERS, Decided, Engine, Timed
 from federator.eraser import Eraser, signed_by
 from federator.outgoing import Announcer, ReceiptSender, model_announcement, round_announcement
 from federator.plan import FederationPlan
@@ -291,14 +291,17 @@ class FederationActor:
         turned_away, n_turned_away = self._intake.refused()
         if not waiting and not n_turned_away and self._published is None:
             return
-        stored = await self._stored_already(waiting)
+        stored, strangers_left = await self._stored_already(waiting), MAX_STRANGERS
         while True:
-            decided, n_taken = self._engine.decide(waiting, stored, now)
+            decided, n_taken = self._engine.decide(waiting, stored, now, strangers_left)
+            strangers_left = decided.strangers_left
             self._engine.answer_turned_away(turned_away, n_turned_away, now, decided)
-            await self._commit(decided, now)
-            self._receipts.send(decided.receipts)
+            waiting = waiting[n_taken:]
+            await self._commit(decided, now, more_waits=bool(waiting))
+            # Who wants to be forgotten may be told so in a receipt of this batch, and then deletes all it has.
             await self._attend_erasures(decided)
-            turned_away, n_turned_away, waiting = [], 0, waiting[n_taken:]
+            self._receipts.send(decided.receipts)
+            turned_away, n_turned_away = [], 0
             if decided.deadline is not None:
                 self._announce()
             stored = {key: number for key, number in stored.items() if (number, key[0]) not in decided.withdrawn}
@@ -317,11 +320,11 @@ class FederationActor:
         assembled = self._assembler.take(reading, self._engine.members, now)
         return None if assembled is None else Timed(assembled, arrival.at)
 
-    async def _commit(self, decided: Decided, now: float) -> None:
+    async def _commit(self, decided: Decided, now: float, *, more_waits: bool = False) -> None:
         filled = None
         current = self._engine.round
         # A quorum is no end while more waits that may have arrived in time; a full round takes nothing more.
-        is_last = current is not None and (current.full or not len(self._intake))
+        is_last = current is not None and (current.full or not (more_waits or len(self._intake)))
         if decided.updates and current is not None and is_last and self._engine.fills_round(now):
             # The last update and the end of collecting in one transaction: one wait for the disk less a round.
             current.stop_collecting()

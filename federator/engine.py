@@ -55,6 +55,7 @@ from storage.records import (
 Receipt = UpdateReceipt | MembershipReceipt | ErasureNotice
 # Event rows about refusals from one batch that name a client each; a batch has up to 500 messages.
 _MAX_REFUSALS = 50
+MAX_STRANGERS = 10
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ class Decided:
         refused_forgets: clients whose request is not to stay at the broker: it would be obeyed some other day.
         leftovers: clients that were forgotten, and that the broker retains something of again.
         returned: whether a member is connected that was not.
+        strangers_left: see `Engine.decide`.
     """
 
     updates: list[NewUpdate] = field(default_factory=list)
@@ -108,6 +110,7 @@ class Decided:
     leftovers: list[str] = field(default_factory=list)
     refused_forgets: list[str] = field(default_factory=list)
     returned: bool = False
+    strangers_left: int = MAX_STRANGERS
     _events: dict[tuple[str, ...], NewEvent] = field(default_factory=dict)
     _n_refusals: int = 0
 
@@ -162,7 +165,13 @@ class Engine:
 
     # --- messages -----------------------------------------------------------------------------------------
 
-    def decide(self, timed: Sequence[Timed], stored: Mapping[tuple[str, str], int], now: float) -> tuple[Decided, int]:
+    def decide(
+        self,
+        timed: Sequence[Timed],
+        stored: Mapping[tuple[str, str], int],
+        now: float,
+        strangers_left: int = MAX_STRANGERS,
+    ) -> tuple[Decided, int]:
         """Decide on messages in order, until all are or the round is full; returns how many were taken.
 
         What is left belongs to the round that follows: nobody is told that a round is over before it is. It also ends
@@ -170,8 +179,9 @@ class Engine:
 
         Args:
             stored: (client_id, update_id) to the round it counts in, for those of the messages that are stored.
+            strangers_left: so many names that nobody has may be looked for in the database; each takes a reading of it.
         """
-        decided = Decided()
+        decided = Decided(strangers_left=strangers_left)
         was_open = self.round is not None and not self.round.full
         for n_taken, item in enumerate(timed):
             if was_open and self.round is not None and self.round.full:
@@ -315,6 +325,10 @@ class Engine:
             return
         pseudonym = self.members.pseudonym(client_id)
         if not self.members.check_forget(client_id, signed):
+            if by == "device":
+                if decided.strangers_left <= 0:
+                    raise MessageError(ReceiptCode.BUSY, "too many unknown clients ask to be forgotten; ask again")
+                decided.strangers_left -= 1
             when_erased = partial(self.members.forget, client_id)
             decided.erasures.append(ErasureWanted(client_id, pseudonym, at, by, when_erased))
             return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from foltr.cli import options
-from foltr.cli.output import console, print_json
+from foltr.cli.output import console, print_json, to_plain
 from foltr.cli.query import run_query, told_as_json
 from foltr.cli.receipts import KEY_HELP, verified
 from foltr.errors import DataError, SettingsError
@@ -22,8 +22,14 @@ app = typer.Typer(help="Look at the log of erasures, and check it.", no_args_is_
 
 _ALL = 2**31 - 1
 _N_TOLD = 3
-# What an entry of the kind client_erased and the row that was stored with it have in common.
-_SAME = ("requested_by", "n_rounds", "n_updates", "n_events", "erased_digest")
+# What an entry and the row that was stored with it have in common; the last is when.
+_SAME = {
+    "client_erased": (
+        *("requested_by", "requested_at", "n_rounds", "n_updates", "n_events", "erased_digest"),
+        "erased_at",
+    ),
+    "erasure_completed": ("key_destroyed", "completed_at"),
+}
 
 
 @dataclass
@@ -187,10 +193,11 @@ def _without_row(log: _Log, rows: dict[str, "ErasureRow"]) -> list[str]:
         if pseudonym not in rows:
             found.append(f"entry {entry.seq} says that {pseudonym} was erased, and its row is missing")
     for pseudonym, entry in log.erased.items():
-        if pseudonym in rows and (fields := _differing(entry, rows[pseudonym])):
-            found.append(f"entry {entry.seq} and the row of {pseudonym} differ in {', '.join(fields)}")
+        found += _differing(entry, rows.get(pseudonym))
     for pseudonym, entry in log.completed.items():
-        if pseudonym in rows and rows[pseudonym].audit_seq != entry.seq:
+        if pseudonym in rows and rows[pseudonym].audit_seq == entry.seq:
+            found += _differing(entry, rows[pseudonym])
+        elif pseudonym in rows:
             there = rows[pseudonym].audit_seq
             named = f"is {rows[pseudonym].state}" if there is None else f"names entry {there}"
             found.append(f"entry {entry.seq} says that the erasure of {pseudonym} was completed, and its row {named}")
@@ -225,9 +232,14 @@ def _is_of(receipt: str, row: "ErasureRow", entry: "AuditEntry") -> bool:
     return tuple(told.get(name) for name in ("federation", "pseudonym", "audit_seq", "audit_hash")) == place
 
 
-def _differing(entry: "AuditEntry", row: "ErasureRow") -> list[str]:
-    said = _said(entry)
-    return [name for name in _SAME if said.get(name) != getattr(row, name)]
+def _differing(entry: "AuditEntry", row: "ErasureRow | None") -> list[str]:
+    """One line where the row is there and says something else than the entry."""
+    if row is None:
+        return []
+    *names, when = _SAME[entry.kind]
+    said = {**_said(entry), when: to_plain(entry.at)}
+    fields = [name for name in (*names, when) if said.get(name) != to_plain(getattr(row, name))]
+    return [f"entry {entry.seq} and the row of {row.pseudonym} differ in {', '.join(fields)}"] if fields else []
 
 
 def _said(entry: "AuditEntry") -> dict[str, Any]:

@@ -201,6 +201,12 @@ def test_a_log_and_a_table_that_agree_are_said_to(forgotten):
         ("DELETE FROM erasures WHERE {done}", "entry 1 says that {p_done} was erased, and its row is missing"),
         ("UPDATE erasures SET n_events = 7 WHERE {done}", "entry 1 and the row of {p_done} differ in n_events"),
         (
+            "UPDATE erasures SET requested_at = '2020-01-02 03:04:05', erased_at = '2020-01-02 03:04:05' WHERE {done}",
+            "entry 1 and the row of {p_done} differ in requested_at, erased_at",
+        ),
+        ("UPDATE erasures SET key_destroyed = 1 - key_destroyed WHERE {done}", "differ in key_destroyed"),
+        ("UPDATE erasures SET completed_at = '2020-01-02 03:04:05' WHERE {done}", "differ in completed_at"),
+        (
             "UPDATE erasures SET requested_by = 'operator', n_updates = 9 WHERE {paused}",
             "entry 7 and the row of {p_paused} differ in requested_by, n_updates",
         ),

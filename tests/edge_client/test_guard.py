@@ -13,6 +13,7 @@ from edge_client.training import WorkingCopy, draws_lists
 from foltr.errors import DataError, SettingsError
 from foltr.guard import FEWEST_LISTS
 from foltr.messages import (
+    FedIpsTraining,
     LinearRankerSpec,
     ModelAnnouncement,
     NeuralRankerSpec,
@@ -42,8 +43,10 @@ def store(path):
     store.close()
 
 
-def guard_of(store, share=0.5, seed=3):
-    return Guard(share, store, "device-7", seed)
+def guard_of(store, share=0.5, seed=3, training=None):
+    guard = Guard(share, store, "device-7", seed)
+    guard.announced(training or PdgdTraining())
+    return guard
 
 
 def lists(n, weights=GOOD, n_features=D):
@@ -143,6 +146,25 @@ def test_which_methods_are_guarded(method):
     if not draws_lists(training):
         copy = WorkingCopy(announced(0, GOOD), training, None, began_while_pending=False)
         assert copy.scores_drawn_by(np.ones((2, D), np.float32)) is None
+
+
+def test_nothing_is_held_back_before_a_method_is_known(store):
+    """Lists are drawn by scores then, too, but the method to come may need the clicks for itself."""
+    guard = Guard(0.5, store, "device-7", 3)
+    assert not any(guard.hold_back(serp, clicks) for serp, clicks in lists(20))
+    guard.announced(PdgdTraining())
+    assert any(guard.hold_back(serp, clicks) for serp, clicks in lists(20))
+
+
+def test_an_idle_guard_stands_in_nobodys_way(store):
+    """Where the federation goes on with a method that it cannot guard, it holds nothing back and admits every model."""
+    guard, kept = guard_of(store), announced(4, GOOD)
+    fill(guard, FEWEST_LISTS)
+    assert not admits(guard, announced(5, -GOOD), kept)
+    guard.announced(FedIpsTraining())
+    assert admits(guard, announced(5, -GOOD), kept)
+    assert guard.refused is None
+    assert not any(guard.hold_back(serp, clicks) for serp, clicks in lists(20))
 
 
 # --- what is refused ------------------------------------------------------------------------------------------

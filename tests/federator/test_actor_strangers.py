@@ -6,13 +6,14 @@ import pytest
 
 from broker.intake import RefusalCause, RefusedSender
 from broker.link import InboundMessage
-from federator.engine import Decided
+from federator.engine import MAX_STRANGERS, Decided
 from federator.round import RoundPolicy
+from foltr.codec import encode
 from foltr.enrolment import read_enrolment
 from foltr.erasure.receipt import verify_receipt
 from foltr.errors import DataError, MessageError
 from foltr.identity import SigningKey
-from foltr.messages import ErasureNotice, Forget, Join, ReceiptCode
+from foltr.messages import ErasureNotice, Forget, Join, Leave, ReceiptCode, UpdateReceipt
 from foltr.topics import ClientTopic
 from storage.audit import stream_audit
 from storage.erasure import list_erasures
@@ -135,13 +136,56 @@ async def test_a_forgotten_name_is_not_written_down_by_a_refusal(signed, operato
     assert await texts(signed, "alice") == []
 
 
+async def test_nobody_has_a_forgotten_name_written_down(signed, operator):
+    """Neither who says that it is from there, nor who says on the topic of that name that it is somebody else."""
+    alice, bob = operator.enrol("alice-1"), operator.enrol("bob")
+    await signed.join([alice, bob])
+    order(signed, operator.forgets("alice-1"))
+    await signed.turn()
+    signed.receive(bob, ClientTopic.LEAVE, Leave(federation="mail", client_id="alice-1"))
+    signed.receive(alice, ClientTopic.LEAVE, Leave(federation="mail", client_id="bob"))
+    await signed.turn()
+    assert await texts(signed, "alice-1") == []
+    assert "client_mismatch" in {event.code for event in await list_events(signed.db, "mail")}
+
+
+async def test_a_strangers_request_does_not_end_a_round_before_its_time(serve, operator):
+    """What came after it in the same moment still counts, and who asks there to be forgotten is."""
+    served = await serve(RoundPolicy(2, 4, 0.0, 60.0), enrolment_key=operator.key.public, key=KEY)
+    a, b, c = (operator.enrol(name) for name in "abc")
+    await served.join([a, b, c])
+    for device in (a, b):
+        served.update(device)
+    order(served, operator.forgets("stranger-1"))
+    served.update(c)
+    ask(served, a)
+    await served.turn()
+    assert [str(one.code) for one in served.receipts.sent if isinstance(one, UpdateReceipt)] == ["accepted"] * 3
+    assert [one.code for one in notices(served) if one.client_id == "a"] == ["forgotten"]
+
+
+async def test_strangers_who_ask_to_be_forgotten_do_not_crowd_out_others(serve):
+    """Where anybody may ask, a few are looked for at a time; the others ask again, and one row says how many."""
+    served = await serve(THREE, key=KEY)
+    for i in range(100):
+        name = f"nobody-{i}"
+        payload = encode(Forget(federation="mail", client_id=name), f"foltr/v1/mail/clients/{name}/forget", 1, None)
+        served.actor.receive(InboundMessage(f"foltr/v1/mail/clients/{name}/forget", payload, retained=False))
+    await served.turn()
+    codes = [str(one.code) for one in notices(served)]
+    assert (codes.count("unknown_client"), codes.count("busy")) == (MAX_STRANGERS, 100 - MAX_STRANGERS)
+    events = await list_events(served.db, "mail", limit=1000)
+    assert sum(event.n for event in events if event.kind == "message_refused") == 100
+    assert len(events) <= MAX_STRANGERS + 2
+    assert not any("nobody" in event.detail or event.client_id for event in events)
+
+
 async def test_a_stranger_that_others_words_name_is_erased_from_them(signed, operator):
     """In every sentence in which the federator says a name; even one like `a`, and no other letter changes."""
     a, bob = operator.enrol("a"), operator.enrol("bob")
     await signed.join([bob])
     order(signed, operator.quarantines("a", nonce=1))  # no client a has ever joined
     signed.receive(bob, ClientTopic.LEAVE, Forget(federation="mail", client_id="bob"))
-    signed.receive(bob, ClientTopic.FORGET, Forget(federation="mail", client_id="a"))  # says it is from a
     join(signed, bob, a.enrolment)  # the enrolment is not one of bob
     await signed.turn()
     signed.receipts.sent.clear()
@@ -155,7 +199,7 @@ async def test_a_stranger_that_others_words_name_is_erased_from_them(signed, ope
     changed = {
         told: after[number].replace(receipt.pseudonym, "a") for number, told in before.items() if told != after[number]
     }
-    assert sorted(changed) == ["forget: says it is from a on the topic of bob", "no client a has ever joined"]
+    assert sorted(changed) == ["no client a has ever joined"]
     assert all(told == restored for told, restored in changed.items())
 
 
