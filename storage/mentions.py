@@ -7,7 +7,8 @@ Only a name that no sentence holds by chance, such as ``device-7``, is taken out
 import re
 from collections.abc import Callable
 
-# What is said before and after a name, wherever the federator says one. Nothing after it: the words end there.
+# What is said before and after a name, wherever the federator says one, or an older version did. Nothing after it: the
+# words end there.
 PLACES = (
     ("says it is from ", " on the topic of "),
     (" on the topic of ", ""),

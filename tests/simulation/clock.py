@@ -4,7 +4,11 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from simulation.promises import BrokenPromiseError
+
 _EPOCH = 1_800_000_000.0
+# Whoever looks again and again without doing anything would keep the world from going on.
+_MOST_AT_ONCE = 10_000
 
 
 @dataclass
@@ -38,8 +42,13 @@ class Schedule:
         heapq.heappush(self._queue, (self.now + max(0.0, seconds), self._n, action))
 
     def run_until(self, until: float) -> None:
+        n_at_once = 0
         while self._queue and self._queue[0][0] <= until:
-            self.now, _, action = heapq.heappop(self._queue)
+            at, _, action = heapq.heappop(self._queue)
+            n_at_once = 0 if at > self.now else n_at_once + 1
+            if n_at_once > _MOST_AT_ONCE:
+                raise BrokenPromiseError("time goes on", f"{n_at_once} things have happened at {at:.1f}")
+            self.now = at
             action()
         self.now = max(self.now, until)
 

@@ -4,7 +4,7 @@ The store is the disk and survives a crash; everything else is gone then. Device
 """
 
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from simulation.clock import Clock, Schedule, WorldTime
 from simulation.network import SimulatedBroker, Wire
+from simulation.tiny_store import TinyStore
 
 from broker.link import InboundMessage, LastWill
 from edge_client.client import EdgeClient
-from edge_client.store import Interaction, PendingUpdate
+from edge_client.store import Interaction
 from foltr.credentials import BrokerAccess
-from foltr.errors import DataError, UnavailableError
+from foltr.errors import DataError, FoltrError, UnavailableError
 from foltr.messages import Leave, PdgdTraining
 from foltr.topics import ClientTopic, Topics
 
@@ -37,126 +38,6 @@ class Papers:
     federator_public_key: bytes
     federation: str = FEDERATION
     broker: BrokerAccess = _BROKER
-
-
-class TinyStore:
-    """`edge_client.store.DeviceStore` in memory: the same functions, each of them whole or not at all."""
-
-    def __init__(
-        self,
-        on_made: Callable[[PendingUpdate, Sequence[int]], None],
-        on_removed: Callable[[str, bool], None],
-    ) -> None:
-        self._on_made, self._on_removed = on_made, on_removed
-        self._interactions: dict[int, tuple[Interaction, str | None]] = {}
-        self._serps: set[str] = set()
-        self._pending: PendingUpdate | None = None
-        self._session = 0
-        self._model: bytes | None = None
-        self._n_recorded = 0
-        self._kept: dict[int, Interaction] = {}
-        self.n_dropped = 0
-        self.forgotten = False
-        self.n_failures_due = 0
-
-    def lose(self) -> None:
-        """Another disk: nothing of the old one is left. Identities of interactions are not used again."""
-        self._interactions.clear()
-        self._kept.clear()
-        self._pending, self._session, self._model = None, 0, None
-        self.forgotten = False
-
-    def forget(self) -> None:
-        self._write()
-        self.lose()
-        self.forgotten = True
-
-    def close(self) -> None:
-        pass
-
-    def newest_session(self) -> int:
-        return self._session
-
-    def put_session(self, session: int) -> None:
-        self._write()
-        self._session = session
-
-    def add_interaction(
-        self,
-        serp_id: str,
-        features: NDArray[np.float32],
-        ranking: NDArray[np.int64],
-        clicks: NDArray[np.bool_],
-        variant: int = 0,
-        base_version: int | None = None,
-    ) -> Interaction | None:
-        self._write()
-        if serp_id in self._serps:
-            return None
-        self._serps.add(serp_id)
-        self._n_recorded += 1
-        interaction = Interaction(self._n_recorded, features, ranking, clicks, variant, base_version)
-        self._interactions[interaction.id] = (interaction, None)
-        return interaction
-
-    def waiting_interactions(self, limit: int) -> list[Interaction]:
-        return [item for item, update_id in self._interactions.values() if update_id is None][:limit]
-
-    def discard_interactions(self, ids: Sequence[int]) -> None:
-        for i in ids:
-            self._interactions.pop(i, None)
-
-    def n_waiting(self) -> int:
-        return sum(update_id is None for _, update_id in self._interactions.values())
-
-    def put_update(self, update: PendingUpdate, interaction_ids: Sequence[int]) -> None:
-        self._write()
-        if self._pending is not None:
-            raise AssertionError("a second pending update")
-        if any(i not in self._interactions or self._interactions[i][1] is not None for i in interaction_ids):
-            raise DataError("an interaction is not waiting")
-        self._pending = update
-        for i in interaction_ids:
-            self._interactions[i] = (self._interactions[i][0], update.update_id)
-        self._on_made(update, interaction_ids)
-
-    def pending_update(self) -> PendingUpdate | None:
-        return self._pending
-
-    def remove_update(self, update_id: str, *, keep_interactions: bool, counted: bool = True) -> None:
-        self._write()
-        if self._pending is not None and self._pending.update_id == update_id:
-            self._pending = None
-        for i, (interaction, holder) in list(self._interactions.items()):
-            if holder == update_id and keep_interactions:
-                self._interactions[i] = (interaction, None)
-            elif holder == update_id:
-                del self._interactions[i]
-                if counted:
-                    self._kept[i] = interaction
-        self._on_removed(update_id, keep_interactions)
-
-    def kept_ids(self) -> list[int]:
-        return list(self._kept)
-
-    def kept_interaction(self, kept_id: int) -> Interaction:
-        return self._kept[kept_id]
-
-    def reseal_update(self, update_id: str, payload: bytes) -> None:
-        if self._pending is not None and self._pending.update_id == update_id:
-            self._pending = PendingUpdate(update_id, self._pending.round, payload)
-
-    def put_model(self, announcement: bytes) -> None:
-        self._write()
-        self._model = announcement
-
-    def model(self) -> bytes | None:
-        return self._model
-
-    def _write(self) -> None:
-        if self.n_failures_due:
-            self.n_failures_due -= 1
-            raise DataError("the disk is full")
 
 
 class SimulatedLink:
@@ -206,10 +87,21 @@ class SimulatedDevice:
         self._last_will: LastWill | None = None
         self.session = 0
         self._n_started = 0
+        self._asking: Coroutine[float, None, None] | None = None
 
     @property
     def running(self) -> bool:
         return self.client is not None
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether it is to be heard: it has not left, and neither was forgotten nor asked to be."""
+        return self.client is not None and not self.client._participation.left
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether it asked to be forgotten, and was not answered."""
+        return self.client is not None and self.client._forgetting.waiting
 
     def make_link(self, *_: Any, **wanted: Any) -> SimulatedLink:
         self._link = SimulatedLink(self, **wanted)
@@ -236,6 +128,9 @@ class SimulatedDevice:
     def crash(self) -> None:
         self.disconnect()
         self.client = None
+        if self._asking is not None:
+            self._asking.close()
+            self._asking = None
 
     def connect(self) -> None:
         """Begin a session; the one before, if the broker still has it, ends without a goodbye."""
@@ -272,6 +167,28 @@ class SimulatedDevice:
         client._participation.left = self.left = True
         self.send(Topics(FEDERATION).client(self.client_id, ClientTopic.STATUS), b"", retain=True)
 
+    def forget_me(self, timeout_s: float) -> bool:
+        """Its application calls `EdgeClient.forget_me`; False if it cannot now, or did already."""
+        if self.client is None or self._asking is not None or not self.is_up:
+            return False
+        self._asking = self.client.forget_me(timeout_s)  # type: ignore[assignment]
+        self._go_on_asking(self._asking)
+        return True
+
+    def _go_on_asking(self, asking: Coroutine[float, None, None]) -> None:
+        if asking is not self._asking:
+            return
+        with self._time.of(self.clock):
+            try:
+                seconds = asking.send(None)
+            except StopIteration:
+                self._asking = None
+            except FoltrError:
+                self._asking = None  # the application was told
+            else:
+                self._schedule.after(self.clock.delay(seconds) + 0.001, lambda: self._go_on_asking(asking))
+        self._pump()
+
     # --- what happens to it -----------------------------------------------------------------------------------
 
     def click(self) -> None:
@@ -302,6 +219,8 @@ class SimulatedDevice:
             return
         with self._time.of(self.clock):
             run(client._outbox.send_due())
+            run(client._outbox.send_unlearned(client._unlearner))
+            run(client._forgetting.finish(connected=True))
             due_at = client._outbox.next_due_at()
             pause = self.clock.delay(due_at - self._time.monotonic())
         if pause < float("inf"):

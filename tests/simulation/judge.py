@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from simulation.judge_erasure import ErasureJudge
 from simulation.process import FederatorProcess
 from simulation.promises import BrokenPromiseError
 from simulation.store import Tables
@@ -54,7 +55,8 @@ class Arrival:
 class Judge:
     """Remembers what was made, stored and told, and raises `BrokenPromiseError`."""
 
-    def __init__(self) -> None:
+    def __init__(self, erasures: ErasureJudge) -> None:
+        self.erasures = erasures
         self.made: dict[str, Made] = {}
         self.withdrawn: set[str] = set()
         self.told_final: dict[str, ReceiptCode] = {}
@@ -96,6 +98,7 @@ class Judge:
 
     def on_commit(self, before: Tables, after: Tables) -> None:
         self._tables = after
+        self.erasures.on_commit(before, after)
         self.revoked = {row.client_id for row in after.clients.values() if row.revoked_at is not None}
         self._see_new_enrolments(before, after)
         for key in before.updates.keys() - after.updates.keys():
@@ -112,7 +115,8 @@ class Judge:
         if len(after.rounds) != max(after.rounds, default=0):
             raise BrokenPromiseError("rounds are numbered without gaps", f"{sorted(after.rounds)}")
         for version in after.models.keys() - before.models.keys() - {0}:
-            self._check_model(after, version)
+            if after.models[version].round is not None:
+                self._check_model(after, version)
 
     def _see_new_enrolments(self, before: Tables, after: Tables) -> None:
         """A device that never heard that it was revoked may be heard again, with the very same update."""
@@ -120,19 +124,29 @@ class Judge:
         anew -= {
             row.client_id
             for row in before.clients.values()
-            if row.enrolment_serial == after.clients[row.client_id].enrolment_serial
+            if row.client_id in anew and row.enrolment_serial == after.clients[row.client_id].enrolment_serial
         }
         for update_id in [key for key, code in self.told_final.items() if code is ReceiptCode.REVOKED]:
             if self.made[update_id].client_id in anew:
                 del self.told_final[update_id]
 
     def _withdrawn(self, row: UpdateRow, before: Tables, after: Tables) -> None:
-        # A client that is enrolled anew in the same batch is not revoked any more when the batch ends.
-        if before.federation is None or after.federation is None or before.federation.roster == after.federation.roster:
-            raise BrokenPromiseError("only a revocation withdraws", f"{row.update_id} of {row.client_id} is gone")
+        # A client that is enrolled anew in the same batch is not revoked any more when the batch ends; and whoever asks
+        # to be forgotten is taken out of the open round first.
+        is_forgotten = row.client_id in self.erasures.asked
+        if not is_forgotten and self._has_same_roster(before, after):
+            raise BrokenPromiseError(
+                "only a revocation or an erasure withdraws", f"{row.update_id} of {row.client_id} is gone"
+            )
         self.withdrawn.add(row.update_id)
         for interaction in self.made[row.update_id].interactions:
             self._counted_in.pop(interaction, None)
+
+    @staticmethod
+    def _has_same_roster(before: Tables, after: Tables) -> bool:
+        if before.federation is None or after.federation is None:
+            return True
+        return before.federation.roster == after.federation.roster
 
     def _stored(self, row: UpdateRow, tables: Tables) -> None:
         made, round_ = self.made[row.update_id], tables.rounds[row.round]
@@ -199,8 +213,10 @@ class Judge:
             self._arrivals[update_id] = Arrival(process, process.now(), due_at, current.closes_at)
 
     def on_receipt(self, receipt: UpdateReceipt | MembershipReceipt) -> None:
+        self.erasures.on_receipt(receipt)
         if isinstance(receipt, MembershipReceipt):
-            if receipt.code is ReceiptCode.JOINED and receipt.client_id not in self._tables.clients:
+            known = self._tables.clients.keys() | self.erasures.erased()
+            if receipt.code is ReceiptCode.JOINED and receipt.client_id not in known:
                 raise BrokenPromiseError("told means stored", f"{receipt.client_id} joined")
             return
         update_id = receipt.update_id or self._digests.get(receipt.payload_digest or b"")
@@ -224,7 +240,11 @@ class Judge:
             return  # a copy of what was answered before
         if arrival is None or arrival.process is not process or number in self._given_other_deadlines:
             return
-        row, n_taken = self._tables.rounds[number], len(self._tables.of_round(number))
+        row = self._tables.rounds[number]
+        if row.reason == "unlearned":
+            return  # a swap ended it, whenever that was
+        # Since then updates of it may have been erased.
+        n_taken = row.n_updates or len(self._tables.of_round(number))
         ended_early = n_taken >= row.min_clients
         if n_taken < row.max_clients and arrival.at < (arrival.due_at if ended_early else arrival.closes_at):
             raise BrokenPromiseError(

@@ -7,6 +7,7 @@ from typing import Any
 from unittest import mock
 
 import simulation.store
+from simulation.mutants_erasure import ERASURE_MUTANTS
 from simulation.store import SimulatedStore, Tables
 
 import federator.actor
@@ -203,7 +204,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "devices train again on duplicates": _devices_train_again_on_duplicates,
     "a round ends by a later clock": _a_round_ends_by_a_later_clock,
     "refusals are told as they come": _refusals_are_told_as_they_come,
-}
+} | ERASURE_MUTANTS
 
 
 @contextmanager

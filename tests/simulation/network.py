@@ -67,6 +67,8 @@ class SimulatedBroker:
 
     def __init__(self, topics: Topics, schedule: Schedule) -> None:
         self._topics = topics
+        self._to_all = (topics.model, topics.round, topics.unlearning_round)
+        self._of_jobs = topics.unlearning_round.removesuffix("round")
         self._schedule = schedule
         self.retained: dict[str, bytes] = {}
         self.devices: dict[str, Subscriber] = {}
@@ -79,10 +81,12 @@ class SimulatedBroker:
         elif retain:
             self.retained.pop(topic, None)
         message = InboundMessage(topic, payload, retained=False)
-        if topic in (self._topics.model, self._topics.round):
+        if topic in self._to_all:
             for device in self.devices.values():
                 self._to_device(device, message)
             return
+        if topic.startswith(self._of_jobs):
+            return  # how far a job is: for the operator, who is not here
         parsed = self._topics.parse(topic)
         if parsed is not None and parsed[1] is ClientTopic.INBOX:
             self._to_device(self.devices[parsed[0]], message)
@@ -91,7 +95,7 @@ class SimulatedBroker:
 
     def connect_device(self, device: Subscriber) -> None:
         """A new session of a device: it is sent what is retained."""
-        for topic in (self._topics.model, self._topics.round):
+        for topic in self._to_all:
             if topic in self.retained:
                 self._to_device(device, InboundMessage(topic, self.retained[topic], retained=True))
 
@@ -102,7 +106,7 @@ class SimulatedBroker:
         for message in waited:
             self._to_federator(message)
         for topic, payload in list(self.retained.items()):
-            if topic not in (self._topics.model, self._topics.round):
+            if topic not in self._to_all and not topic.startswith(self._of_jobs):
                 self._to_federator(InboundMessage(topic, payload, retained=True))
 
     def forget_everything(self) -> None:

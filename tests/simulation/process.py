@@ -23,12 +23,21 @@ from foltr.codec import Sealer
 from foltr.errors import ProtocolViolationError, UnavailableError
 from foltr.failpoints import Failpoint
 from foltr.identity import EpochNonces
-from foltr.messages import MembershipReceipt, ModelAnnouncement, RoundAnnouncement, UpdateReceipt
+from foltr.messages import (
+    ErasureNotice,
+    MembershipReceipt,
+    Message,
+    ModelAnnouncement,
+    RoundAnnouncement,
+    UpdateReceipt,
+)
 from foltr.topics import ClientTopic, Topics
 from storage.errors import WriterFencedError
 
 _LONGEST_TRANSACTION_S = 0.3
 _ANNOUNCING_S = 0.01
+
+Receipt = UpdateReceipt | MembershipReceipt | ErasureNotice
 
 
 class CrashedError(BaseException):
@@ -67,7 +76,9 @@ class Bell:
 
 
 class FederatorProcess:
-    """One process, from its start to its end. It is its own clock, receipt sender, announcer and database session.
+    """One process, from its start to its end.
+
+    It is its own clock, receipt sender, announcer, database session and folder of data keys.
 
     Args:
         busy_s: how long it may be busy with other things before it looks at what has arrived.
@@ -88,7 +99,7 @@ class FederatorProcess:
         key: Any,
         limits: IntakeLimits,
         busy_s: float,
-        on_receipt: Callable[["FederatorProcess", UpdateReceipt | MembershipReceipt], None],
+        on_receipt: Callable[["FederatorProcess", Receipt], None],
         on_announced: Callable[["FederatorProcess", ModelAnnouncement, RoundAnnouncement], None],
         on_taken: Callable[["FederatorProcess", InboundMessage], None],
         on_ended: Callable[["FederatorProcess"], None],
@@ -110,11 +121,15 @@ class FederatorProcess:
         self._nonces = EpochNonces()
         self._sealer = Sealer(key, self._nonces)
         with time.of(clock):
-            self.actor = FederationActor(plan, self, self, self, limits, retained=self)  # type: ignore[arg-type]
+            self.actor = FederationActor(plan, self, self, self, limits, retained=self, key=key)  # type: ignore[arg-type]
         self.intake: BoundedIntake = self.actor._intake
         self.intake._arrived = Bell(self._ring)  # type: ignore[assignment]
         self.intake.wait = self._wait_for_arrivals  # type: ignore[method-assign]
         self._announced: tuple[ModelAnnouncement, RoundAnnouncement] | None = None
+        self._receipts: list[Receipt] = []  # of before it may send
+        self._retained: dict[str, Message | None] = {}
+        self._not_retained: set[str] = set()  # topics that the broker does not have as they are wanted
+        self._when_retained: dict[str, Callable[[], None]] = {}
         self._waiting_since: int | None = None
         self._n_pauses = 0
         self._coroutine: Coroutine[float, None, None] | None = None
@@ -127,10 +142,13 @@ class FederatorProcess:
         await self.actor.start()
         self._nonces.begin(self.actor.epoch)
         self._started = True
+        self._flush()
+        self._schedule.after(_ANNOUNCING_S, self._retain)
         self.actor.attach(self)  # type: ignore[arg-type]
         await self.actor.run()
         await pause(2 * _ANNOUNCING_S)
         await self.actor.note_published()
+        await self.actor.close()
 
     @property
     def serving(self) -> bool:
@@ -148,9 +166,6 @@ class FederatorProcess:
         if self.crash_at is name:
             self.crash_at = None
             raise CrashedError(name)
-
-    def put(self, *_: object) -> None:
-        """What it retains besides the model and the round is nobody's here."""
 
     def _begin(self) -> None:
         if self.is_up:
@@ -228,14 +243,60 @@ class FederatorProcess:
             self.n_database_failures -= 1
             raise OSError("the database is away")
 
+    async def purge(self) -> bool:
+        if self.n_database_failures:
+            return False
+        self.store.unpurged = False
+        return True
+
+    # --- its folder of data keys ------------------------------------------------------------------------------
+
+    @property
+    def keys(self) -> "FederatorProcess":
+        return self
+
+    def destroy(self, _federation: str, client_id: str) -> bool:
+        was_there = client_id in self.store.keys
+        self.store.keys.discard(client_id)
+        return was_there
+
     # --- what it publishes ------------------------------------------------------------------------------------
 
-    def send(self, receipts: Sequence[UpdateReceipt | MembershipReceipt]) -> None:
+    def send(self, receipts: Sequence[Receipt]) -> None:
+        self._receipts.extend(receipts)
+        if self._started:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Send what was told, also before there was an epoch to sign it under."""
+        receipts, self._receipts = self._receipts, []
         for receipt in receipts:
             self._on_receipt(self, receipt)
             topic = self._topics.client(receipt.client_id, ClientTopic.INBOX)
             if not self.down.is_cut:
                 self._broker.publish(topic, self._sealer.seal(receipt, topic))
+
+    def put(self, topic: str, message: Message | None, when_done: Callable[[], None] | None = None) -> None:
+        """As `federator.retained.RetainedTopics.put`."""
+        self._retained[topic] = message
+        self._not_retained.add(topic)
+        if when_done is not None:
+            self._when_retained[topic] = when_done
+        self._schedule.after(_ANNOUNCING_S, self._retain)
+
+    def _retain(self) -> None:
+        if not self.is_up or not self._started or self.down.is_cut:
+            return
+        with self._time.of(self.clock):
+            for topic in sorted(self._not_retained):
+                message = self._retained[topic]
+                if message is not None:
+                    self._broker.publish(topic, self._sealer.seal(message, topic), retain=True)
+                elif topic in self._broker.retained:
+                    self._broker.publish(topic, b"", retain=True)
+                self._not_retained.discard(topic)
+                if (when_done := self._when_retained.pop(topic, None)) is not None:
+                    when_done()
 
     def announce(self, model: ModelAnnouncement, round_: RoundAnnouncement) -> None:
         self._on_announced(self, model, round_)
@@ -249,6 +310,8 @@ class FederatorProcess:
         if not self.is_up:
             return
         self._broker.connect_federator(self)
+        self._not_retained |= self._retained.keys()
+        self._schedule.after(_ANNOUNCING_S, self._retain)
         if self._announced is not None:
             with self._time.of(self.clock):
                 self._publish_model()

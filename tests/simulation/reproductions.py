@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from simulation.scenario import Operation, Scenario, Step, Trust
 
 from federator.round import Pacing, RoundPolicy
+from federator.unlearning import UnlearningPolicy
 
 
 @dataclass(frozen=True)
@@ -209,5 +210,69 @@ REPRODUCTIONS = (
             trust=Trust.STAND_IN,
             busy_s=2.0,
         ),
+    ),
+    # A join came in one batch with the wish to be forgotten, and was told "forgotten" before the erasure was stored.
+    # The device deletes what it has and takes its wish back from the broker; if the federator dies then, nobody erases.
+    Reproduction(
+        "nobody is told that it is forgotten before it is stored",
+        "told forgotten means erased",
+        Scenario(
+            326,
+            5,
+            RoundPolicy(max_clients=1, max_time_s=5.0, over_selection=0.3),
+            (Step(Operation.FORGET_ME, 0, 0.33), Step(Operation.DEVICE_CRASH, 0, 0.95)),
+            busy_s=2.0,
+            unlearning=UnlearningPolicy("fed_eraser", min_coverage=0.0, step_s=1.0, patience_s=0.0),
+        ),
+        unmended="receipts do not wait for erasures",
+    ),
+    # A federator died after it had deleted something, and the next one did not purge the file.
+    Reproduction(
+        "bytes that a federator left are purged by the next",
+        "who is to be forgotten is, and is told",
+        Scenario(
+            560,
+            5,
+            RoundPolicy(max_clients=1, min_time_s=5.0, max_time_s=15.0, pacing=Pacing.BUFFERED, staleness_limit=2),
+            (
+                Step(Operation.DELAY, 2, 0.938),
+                Step(Operation.TICK, 3, 0.97),
+                Step(Operation.INTERACT, 4, 0.972),
+                Step(Operation.TICK, 4, 0.627),
+                Step(Operation.CRASH_IN_ROUND, 1, 0.437),
+                Step(Operation.PARTITION, 3, 0.541),
+                Step(Operation.ORDER_TO_FORGET, 3, 0.614),
+                Step(Operation.TICK, 2, 0.53),
+                Step(Operation.INTERACT, 1, 0.152),
+                Step(Operation.TICK, 0, 0.238),
+            ),
+            trust=Trust.SIGNED,
+            busy_s=0.0,
+            batch_limit=2,
+            unlearning=UnlearningPolicy("fed_eraser", min_coverage=0.0, step_s=1.0, patience_s=20.0),
+        ),
+        unmended="bytes are left at a restart",
+    ),
+    # A federator ended with its last round while a purge was due, and did not wait for its turn.
+    Reproduction(
+        "no bytes are left when the federation ends",
+        "who is to be forgotten is, and is told",
+        Scenario(
+            523,
+            7,
+            RoundPolicy(max_clients=5, max_time_s=40.0, over_selection=0.0),
+            (
+                Step(Operation.TICK, 3, 0.428),
+                Step(Operation.TICK, 6, 0.326),
+                Step(Operation.DEVICE_CRASH, 1, 0.478),
+                Step(Operation.FORGET_ME, 0, 0.176),
+            ),
+            trust=Trust.STAND_IN,
+            busy_s=0.0,
+            batch_limit=2,
+            stop_after_round=3,
+            unlearning=UnlearningPolicy("fed_eraser", step_s=5.0, patience_s=20.0),
+        ),
+        unmended="bytes are left at the end",
     ),
 )

@@ -2,11 +2,12 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from broker.intake import DEFAULT_LIMITS, IntakeLimits
 from federator.round import Pacing, RoundPolicy
+from federator.unlearning import STRATEGIES, UnlearningPolicy
 
 
 class Operation(StrEnum):
@@ -41,6 +42,12 @@ class Operation(StrEnum):
     REVOKE = "revoke"
     ENROL_ANEW = "enrol_anew"
     SET_DEADLINE = "set_deadline"
+    FORGET_ME = "forget_me"
+    ORDER_TO_FORGET = "order_to_forget"
+    COME_BACK = "come_back"
+    EVERYBODY_AWAY = "everybody_away"
+    KEEP_NOTHING = "keep_nothing"
+    CRASH_IN_ERASURE = "crash_in_erasure"
 
     def __repr__(self) -> str:
         return f"Operation.{self.name}"
@@ -76,6 +83,12 @@ _WEIGHTS = {
     Operation.REVOKE: 1.5,
     Operation.ENROL_ANEW: 2,
     Operation.SET_DEADLINE: 1.5,
+    Operation.FORGET_ME: 2.5,
+    Operation.ORDER_TO_FORGET: 1.5,
+    Operation.COME_BACK: 1.5,
+    Operation.EVERYBODY_AWAY: 1.5,
+    Operation.KEEP_NOTHING: 1,
+    Operation.CRASH_IN_ERASURE: 4,
 }
 
 
@@ -110,6 +123,12 @@ class Scenario:
     busy_s: float = 0.01
     batch_limit: int = 500
     stop_after_round: int | None = None
+    unlearning: UnlearningPolicy = field(default_factory=UnlearningPolicy)
+
+    @property
+    def forgets(self) -> bool:
+        """Whether somebody is to be forgotten in it."""
+        return any(step.operation in _OF_ERASURES for step in self.steps)
 
 
 def draw(seed: int) -> Scenario:
@@ -129,7 +148,12 @@ def draw(seed: int) -> Scenario:
         staleness_limit=rng.randint(0, 3) if buffered else 0,
     )
     trust = rng.choices((Trust.ANYONE, Trust.STAND_IN, Trust.SIGNED), (50, 45, 5))[0]
-    operations = [op for op in Operation if trust is not Trust.ANYONE or op not in _OPERATORS]
+    forgets = rng.random() < 0.33
+    operations = [
+        op
+        for op in Operation
+        if (trust is not Trust.ANYONE or op not in _OPERATORS) and (forgets or op not in _OF_ERASURES)
+    ]
     steps = tuple(
         Step(operation, rng.randrange(n_devices), round(rng.random(), 3))
         for operation in rng.choices(operations, [_WEIGHTS[op] for op in operations], k=rng.randint(20, 80))
@@ -144,10 +168,29 @@ def draw(seed: int) -> Scenario:
         busy_s=rng.choice((0.0, 0.01, 2.0)),
         batch_limit=rng.choice((2, 500)),
         stop_after_round=rng.randint(2, 8) if rng.random() < 0.1 else None,
+        unlearning=_unlearning(rng) if forgets else UnlearningPolicy(),
     )
 
 
-_OPERATORS = (Operation.REVOKE, Operation.ENROL_ANEW, Operation.SET_DEADLINE)
+def _unlearning(rng: random.Random) -> UnlearningPolicy:
+    return UnlearningPolicy(
+        strategy=rng.choice(STRATEGIES),
+        min_coverage=rng.choice((0.0, 0.5, 0.9)),
+        delay_s=rng.choice((0.0, 5.0)),
+        step_s=rng.choice((1.0, 5.0)),
+        patience_s=rng.choice((0.0, 20.0)),
+    )
+
+
+_OPERATORS = (Operation.REVOKE, Operation.ENROL_ANEW, Operation.SET_DEADLINE, Operation.ORDER_TO_FORGET)
+_OF_ERASURES = (
+    Operation.FORGET_ME,
+    Operation.ORDER_TO_FORGET,
+    Operation.COME_BACK,
+    Operation.EVERYBODY_AWAY,
+    Operation.KEEP_NOTHING,
+    Operation.CRASH_IN_ERASURE,
+)
 
 
 def shrunk(scenario: Scenario, is_shown: Callable[[Scenario], bool], n_tries: int = 300) -> Scenario:

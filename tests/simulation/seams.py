@@ -1,35 +1,41 @@
 """Where the world takes the place of what is real: time, chance, the database, the network and, mostly, signatures."""
 
+import asyncio
 import hashlib
 import random
 import sys
 import uuid
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from simulation.device import TinyStore
+from simulation.device import run
 from simulation.process import pause
 from simulation.scenario import Trust
-from simulation.store import ERASURE_FUNCTIONS, FUNCTIONS
+from simulation.store import FUNCTIONS
+from simulation.store_erasure import ERASURE_FUNCTIONS
+from simulation.store_unlearning import UNLEARNING_FUNCTIONS
+from simulation.tiny_store import TinyStore
 
 import edge_client.client
 import edge_client.contribution
+import edge_client.forgetting
 import federator.actor
-import federator.collecting
 import federator.eraser
 import federator.unlearner
 import foltr.codec
 import foltr.identity
 import storage.records
+from foltr.erasure.receipt import ErasureReceipt
 from foltr.failpoints import Failpoint
 
 if TYPE_CHECKING:
     from simulation.world import World
 
 _ABSENT = object()
+_PURGING_S = 0.1
 
 
 class StandInKey:
@@ -44,6 +50,30 @@ class StandInKey:
 
 def _verify_stand_in(public_key: bytes, data: bytes, signature: bytes) -> bool:
     return hashlib.sha512(public_key + data).digest() == signature
+
+
+def sign_stand_in(receipt: ErasureReceipt, key: StandInKey) -> str:
+    """As `foltr.erasure.receipt.sign_receipt`: the same receipt and key give the same text."""
+    text = receipt.model_dump_json()
+    return f"{text}.{key.sign(text.encode()).hex()}"
+
+
+async def _at_once(function: Callable[..., Any], *args: Any) -> Any:
+    return function(*args)
+
+
+async def _gather(purge: Any, **_: object) -> None:
+    if isinstance(purge, str):
+        await pause(2 * _PURGING_S)  # it was begun before
+    else:
+        await purge
+
+
+async def _is_set_within(event: asyncio.Event, timeout_s: float) -> bool:
+    """For whoever looks again only when the time is over."""
+    if not event.is_set():
+        await pause(max(0.0, timeout_s))
+    return event.is_set()
 
 
 @contextmanager
@@ -62,24 +92,41 @@ def simulated(world: "World") -> Iterator[None]:
         if acting is not None:
             acting.pass_failpoint(name)
 
+    purges: list[Coroutine[Any, Any, None]] = []
+
+    def create_task(purge: Coroutine[Any, Any, None], name: str) -> object:
+        clock = world.time.clock
+        purges.append(purge)
+
+        def go_on() -> None:
+            with world.time.of(clock):
+                run(purge)
+
+        world.schedule.after(_PURGING_S, go_on)
+        return name
+
     silence = _Silence()
     loop = SimpleNamespace(time=world.time.monotonic, call_later=world.schedule.after)
     replaced: list[tuple[Any, dict[str, Any]]] = [
         (
             federator.actor,
-            FUNCTIONS
-            | {
+            {
                 "BATCH_LIMIT": world.scenario.batch_limit,
-                "failpoint": failpoint,
-                "log": silence,
                 "random": SimpleNamespace(uniform=rng.uniform),
                 "secrets": SimpleNamespace(token_bytes=rng.randbytes),
                 "hash": lambda text: zlib.crc32(text.encode()),
                 "asyncio": SimpleNamespace(sleep=pause, get_running_loop=lambda: loop),
             },
         ),
-        (federator.collecting, _of(federator.collecting, FUNCTIONS)),
-        *((module, _of(module, ERASURE_FUNCTIONS)) for module in (federator.eraser, federator.unlearner)),
+        (
+            federator.eraser,
+            {"asyncio": SimpleNamespace(to_thread=_at_once, create_task=create_task, gather=_gather)},
+        ),
+        (federator.unlearner, {"asyncio": SimpleNamespace(to_thread=_at_once)}),
+        (
+            edge_client.forgetting,
+            {"asyncio": SimpleNamespace(get_running_loop=lambda: loop, Event=asyncio.Event)},
+        ),
         (
             edge_client.client,
             {"DeviceStore": make_store, "MqttLink": make_link},
@@ -93,16 +140,23 @@ def simulated(world: "World") -> Iterator[None]:
     ]
     if world.scenario.trust is not Trust.SIGNED:
         replaced.append((foltr.codec, {"verify": _verify_stand_in, "verify_repeated": _verify_stand_in}))
+        replaced.append((federator.eraser, {"sign_receipt": sign_stand_in}))
+    on_devices = {"log": silence, "time": world.time, "is_set_within": _is_set_within}
+    in_federators = FUNCTIONS | ERASURE_FUNCTIONS | UNLEARNING_FUNCTIONS | {"log": silence, "failpoint": failpoint}
     for name, module in sys.modules.items():
         if name.startswith("edge_client."):
-            names = {"log": silence, "time": world.time}
-            replaced.append((module, {name: new for name, new in names.items() if name in vars(module)}))
+            replaced.append((module, _of(module, on_devices)))
+        elif name.startswith("federator."):
+            replaced.append((module, _of(module, in_federators)))
     before = [(module, name, vars(module).get(name, _ABSENT)) for module, names in replaced for name in names]
     try:
         for module, names in replaced:
-            vars(module).update(names)
+            for name, new in names.items():
+                setattr(module, name, new)
         yield
     finally:
+        for purge in purges:
+            purge.close()
         for module, name, old in before:
             if old is _ABSENT:
                 delattr(module, name)
@@ -110,8 +164,8 @@ def simulated(world: "World") -> Iterator[None]:
                 setattr(module, name, old)
 
 
-def _of(module: Any, functions: dict[str, Any]) -> dict[str, Any]:
-    return {name: function for name, function in functions.items() if name in vars(module)}
+def _of(module: Any, names: dict[str, Any]) -> dict[str, Any]:
+    return {name: new for name, new in names.items() if name in vars(module)}
 
 
 class _Silence:

@@ -9,7 +9,10 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
+from foltr.erasure.audit import AuditEntry
 from foltr.errors import ProtocolViolationError
+from foltr.failpoints import Failpoint
+from storage.erasure_records import ErasureRow, UnlearningJobRow
 from storage.errors import WriterFencedError
 from storage.records import (
     Batch,
@@ -40,6 +43,10 @@ class Tables:
     rounds: dict[int, RoundRow] = field(default_factory=dict)
     updates: dict[tuple[int, str], UpdateRow] = field(default_factory=dict)
     identities: dict[tuple[str, str], int] = field(default_factory=dict)  # (client_id, update_id) to its round
+    events: tuple[NewEvent, ...] = ()
+    erasures: dict[str, ErasureRow] = field(default_factory=dict)  # by pseudonym
+    jobs: dict[int, UnlearningJobRow] = field(default_factory=dict)
+    audit: tuple[AuditEntry, ...] = ()
 
     def copy(self) -> "Tables":
         return Tables(
@@ -49,6 +56,10 @@ class Tables:
             dict(self.rounds),
             dict(self.updates),
             dict(self.identities),
+            self.events,
+            dict(self.erasures),
+            dict(self.jobs),
+            self.audit,
         )
 
     def open_rounds(self) -> list[RoundRow]:
@@ -71,13 +82,27 @@ class Session(Protocol):
     async def after(self) -> None:
         """Time passes after it; OSError: it is committed, and its answer was lost."""
 
+    def pass_failpoint(self, name: Failpoint) -> None:
+        """The process may end here, before what it does is committed."""
+
 
 class SimulatedStore:
-    """The tables, and who looks at every commit."""
+    """The tables, and who looks at every commit.
+
+    Attributes:
+        keys: clients that have a data key, which lies beside the database.
+        unpurged: bytes of what was deleted may be left in the file.
+    """
 
     def __init__(self, on_commit: Callable[[Tables, Tables], None]) -> None:
         self.tables = Tables()
+        self.keys: set[str] = set()
+        self.unpurged = False
         self._on_commit = on_commit
+
+    def leave_bytes(self) -> None:
+        """Something is being deleted, and its bytes stay until the file is purged."""
+        self.unpurged = True
 
     def transact(self, change: Callable[[Tables], Any], epoch: int | None) -> Any:
         after = self.tables.copy()
@@ -89,19 +114,19 @@ class SimulatedStore:
         return result
 
 
-async def _write(db: Session, change: Callable[[Tables], Any], epoch: int | None = None) -> Any:
+async def write(db: Session, change: Callable[[Tables], Any], epoch: int | None = None) -> Any:
     await db.before()
     result = db.store.transact(change, epoch)
     await db.after()
     return result
 
 
-async def _read(db: Session) -> Tables:
+async def read(db: Session) -> Tables:
     await db.before()
     return db.store.tables
 
 
-def _require(condition: bool, constraint: str) -> None:
+def require(condition: bool, constraint: str) -> None:
     if not condition:
         raise ProtocolViolationError(f"constraint {constraint}")
 
@@ -136,7 +161,7 @@ async def create_federation(
             n_values = len(initial_weights) // 4
             tables.models[0] = ModelRow(name, 0, None, None, n_values, initial_weights, now, None, None)
 
-    await _write(db, change)
+    await write(db, change)
 
 
 async def claim_federation(db: Session, _name: str) -> int:
@@ -144,16 +169,16 @@ async def claim_federation(db: Session, _name: str) -> int:
         tables.federation = replace(_federation(tables), writer_epoch=_federation(tables).writer_epoch + 1)
         return tables.federation.writer_epoch
 
-    epoch: int = await _write(db, change)
+    epoch: int = await write(db, change)
     return epoch
 
 
 async def get_federation(db: Session, _name: str) -> FederationRow | None:
-    return (await _read(db)).federation
+    return (await read(db)).federation
 
 
 async def latest_model(db: Session, _name: str) -> ModelRow | None:
-    models = (await _read(db)).models
+    models = (await read(db)).models
     return models[max(models)] if models else None
 
 
@@ -161,16 +186,17 @@ async def latest_model(db: Session, _name: str) -> ModelRow | None:
 
 
 async def commit_batch(db: Session, _name: str, epoch: int, batch: Batch) -> None:
-    await _write(db, lambda tables: store_batch(tables, batch), epoch)
+    db.store.keys.update(update.client_id for update in batch.updates)
+    await write(db, lambda tables: store_batch(tables, batch), epoch)
 
 
 async def find_updates(db: Session, _name: str, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    known = (await _read(db)).identities
+    known = (await read(db)).identities
     return {identity: known[identity] for identity in identities if identity in known}
 
 
 async def load_clients(db: Session, _name: str) -> list[ClientRow]:
-    return list((await _read(db)).clients.values())
+    return list((await read(db)).clients.values())
 
 
 def store_batch(tables: Tables, batch: Batch) -> None:
@@ -190,6 +216,7 @@ def store_batch(tables: Tables, batch: Batch) -> None:
             del tables.identities[client_id, withdrawn.update_id]
     for update in batch.updates:
         _store_update(tables, update)
+    tables.events += tuple(batch.events)
     if batch.deadline is not None:
         _change_deadline(tables, batch.deadline)
     if batch.stop_collecting is not None:
@@ -206,9 +233,9 @@ def _store_update(tables: Tables, new: NewUpdate) -> None:
     _require_collecting(tables, new.round)
     if (new.client_id, new.update_id) in tables.identities:
         return
-    _require((new.round, new.client_id) not in tables.updates, "pk_updates")
-    _require(new.client_id in tables.clients, "fk_updates_clients")
-    _require(new.n_interactions > 0, "ck_updates_n_interactions")
+    require((new.round, new.client_id) not in tables.updates, "pk_updates")
+    require(new.client_id in tables.clients, "fk_updates_clients")
+    require(new.n_interactions > 0, "ck_updates_n_interactions")
     tables.identities[new.client_id, new.update_id] = new.round
     tables.updates[new.round, new.client_id] = UpdateRow(
         "sim",
@@ -271,11 +298,11 @@ def _store_membership(tables: Tables, change: MembershipChange) -> None:
 
 
 async def open_round(db: Session, _name: str, epoch: int, opening: RoundOpening) -> None:
-    await _write(db, lambda tables: _open(tables, opening), epoch)
+    await write(db, lambda tables: open_next(tables, opening), epoch)
 
 
 async def load_open_round(db: Session, _name: str) -> tuple[RoundRow, list[tuple[str, str]]] | None:
-    tables = await _read(db)
+    tables = await read(db)
     found = tables.open_rounds()
     if not found:
         return None
@@ -283,16 +310,19 @@ async def load_open_round(db: Session, _name: str) -> tuple[RoundRow, list[tuple
 
 
 async def latest_round(db: Session, _name: str) -> RoundRow | None:
-    rounds = (await _read(db)).rounds
+    rounds = (await read(db)).rounds
     return rounds[max(rounds)] if rounds else None
 
 
 async def begin_aggregation(db: Session, _name: str, epoch: int, number: int) -> None:
-    await _write(db, lambda tables: _stop_collecting(tables, number), epoch)
+    await write(db, lambda tables: _stop_collecting(tables, number), epoch)
 
 
-async def stream_updates(db: Session, _name: str, number: int, _batch: int = 256) -> AsyncIterator[UpdateRow]:
-    for row in (await _read(db)).of_round(number):
+async def stream_updates(
+    db: Session, _name: str, number: int, _batch: int = 256, *, readable_only: bool = False
+) -> AsyncIterator[UpdateRow]:
+    del readable_only  # all are: whose key is destroyed has none stored
+    for row in (await read(db)).of_round(number):
         yield row
 
 
@@ -309,9 +339,9 @@ async def complete_round(
         row, version, weights = tables.rounds[number], model.version, model.weights
         if row.state == "completed" and row.model_version == version:
             return
-        _require(row.state == "aggregating", f"round {number} is {row.state}, not aggregating")
-        _require(version not in tables.models, "pk_models")
-        _require(row.base_version < version, "ck_models_base_version_before_version")
+        require(row.state == "aggregating", f"round {number} is {row.state}, not aggregating")
+        require(version not in tables.models, "pk_models")
+        require(row.base_version < version, "ck_models_base_version_before_version")
         tables.models[version] = ModelRow(
             name,
             version,
@@ -323,14 +353,16 @@ async def complete_round(
             None,
             model.optimizer_state,
             model.defence_state,
+            tainted_at=None if tables.models[row.base_version].tainted_at is None else closed_at,
         )
+        tables.events += tuple(model.events)
         if version - 1 in tables.models:
             tables.models[version - 1] = replace(tables.models[version - 1], defence_state=None)
         _close(tables, number, state="completed", closed_at=closed_at, model_version=version)
         if next_opening is not None:
-            _open(tables, next_opening)
+            open_next(tables, next_opening)
 
-    await _write(db, change, epoch)
+    await write(db, change, epoch)
 
 
 async def abandon_round(
@@ -341,50 +373,58 @@ async def abandon_round(
     reason: str,
     closed_at: datetime,
     next_opening: RoundOpening | None = None,
-    _noted: Sequence[NewEvent] = (),
+    noted: Sequence[NewEvent] = (),
 ) -> None:
     def change(tables: Tables) -> None:
-        row = tables.rounds[number]
-        if row.state == "abandoned":
+        if not close_without_model(tables, number, reason, closed_at):
             return
-        _require(row.state != "completed", f"round {number} is completed")
-        _close(tables, number, state="abandoned", closed_at=closed_at, reason=reason)
+        tables.events += tuple(noted)
         if next_opening is not None:
-            _open(tables, next_opening)
+            open_next(tables, next_opening)
 
-    await _write(db, change, epoch)
+    await write(db, change, epoch)
 
 
-def _open(tables: Tables, opening: RoundOpening) -> None:
+def close_without_model(tables: Tables, number: int, reason: str, closed_at: datetime) -> bool:
+    """Abandon an open round; False if it is abandoned already."""
+    row = tables.rounds[number]
+    if row.state == "abandoned":
+        return False
+    require(row.state != "completed", f"round {number} is completed")
+    _close(tables, number, state="abandoned", closed_at=closed_at, reason=reason)
+    return True
+
+
+def open_next(tables: Tables, opening: RoundOpening) -> None:
     fields = asdict(opening)
     known = tables.rounds.get(opening.number)
     if known is not None:
         same = all(getattr(known, key) == value for key, value in fields.items())
-        _require(same, f"round {opening.number} was opened before, differently")
+        require(same, f"round {opening.number} was opened before, differently")
         return
-    _require(not tables.open_rounds(), "uq_rounds_one_open")
-    _require(opening.number >= 1 and opening.base_version in tables.models, "fk_rounds_models")
-    _require(opening.closes_at >= opening.opened_at, "ck_rounds_closes_after_opened")
-    _require(0 <= opening.min_time_s <= opening.max_time_s, "ck_rounds_time_range")
+    require(not tables.open_rounds(), "uq_rounds_one_open")
+    require(opening.number >= 1 and opening.base_version in tables.models, "fk_rounds_models")
+    require(opening.closes_at >= opening.opened_at, "ck_rounds_closes_after_opened")
+    require(0 <= opening.min_time_s <= opening.max_time_s, "ck_rounds_time_range")
     nothing: dict[str, Any] = dict.fromkeys(("closed_at", "reason", "n_updates", "n_interactions", "model_version"))
     tables.rounds[opening.number] = RoundRow(federation="sim", state="collecting", **nothing, **fields)
 
 
 def _require_collecting(tables: Tables, number: int) -> None:
     row = tables.rounds.get(number)
-    _require(row is not None and row.state == "collecting", f"round {number} is not collecting")
+    require(row is not None and row.state == "collecting", f"round {number} is not collecting")
 
 
 def _stop_collecting(tables: Tables, number: int) -> None:
     row = tables.rounds[number]
-    _require(row.state in _OPEN, f"round {number} is {row.state}, not collecting")
+    require(row.state in _OPEN, f"round {number} is {row.state}, not collecting")
     tables.rounds[number] = replace(row, state="aggregating")
 
 
 def _change_deadline(tables: Tables, change: DeadlineChange) -> None:
     _require_collecting(tables, change.round)
     row = tables.rounds[change.round]
-    _require(change.closes_at >= change.opened_at, "ck_rounds_closes_after_opened")
+    require(change.closes_at >= change.opened_at, "ck_rounds_closes_after_opened")
     tables.rounds[change.round] = replace(
         row,
         opened_at=change.opened_at,
@@ -401,28 +441,6 @@ def _close(tables: Tables, number: int, **outcome: Any) -> None:
     )
 
 
-async def _nothing(*_: object, **__: object) -> None:
-    """No job is open."""
-
-
-async def _never(*_: object, **__: object) -> int:
-    """No model was unlearned."""
-    return 0
-
-
-async def _nobody(*_: object, **__: object) -> list[Any]:
-    """Nobody was forgotten: erasures are tried on real databases only."""
-    return []
-
-
-# What the parts that erase and unlearn ask for at a start.
-ERASURE_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "drop_untold_names": _nothing,
-    "unfinished_erasures": _nobody,
-    "waiting_erasures": _nobody,
-    "load_job": _nothing,
-    "list_jobs": _nobody,
-}
 # What takes the place of the functions of the same names in the actor.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     function.__name__: function
@@ -442,4 +460,4 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         complete_round,
         abandon_round,
     )
-} | {"forgotten_pseudonyms": _nobody, "newest_unlearned": _never}
+}

@@ -7,14 +7,16 @@ import random
 from typing import Any
 
 from simulation.clock import Clock, Schedule, WorldTime
-from simulation.device import FEDERATION, Papers, SimulatedDevice, TinyStore
+from simulation.device import FEDERATION, Papers, SimulatedDevice
+from simulation.ending import settle
 from simulation.judge import Judge
+from simulation.judge_erasure import ErasureJudge
 from simulation.network import Fault, SimulatedBroker
-from simulation.process import FederatorProcess
-from simulation.promises import BrokenPromiseError
+from simulation.process import FederatorProcess, Receipt
 from simulation.scenario import Operation, Scenario, Step, Trust
 from simulation.seams import StandInKey, simulated
 from simulation.store import SimulatedStore
+from simulation.tiny_store import TinyStore
 
 from broker.link import InboundMessage
 from federator.plan import FederationPlan
@@ -22,7 +24,8 @@ from foltr.enrolment import issue_enrolment, issue_order, issue_roster
 from foltr.failpoints import Failpoint
 from foltr.identity import SigningKey
 from foltr.messages import (
-    MembershipReceipt,
+    ErasureNotice,
+    ForgetClient,
     ModelAnnouncement,
     PdgdTraining,
     ReceiptCode,
@@ -39,6 +42,13 @@ _IN_ROUND = (
     Failpoint.AGGREGATED,
     Failpoint.ROUND_COMPLETED,
     Failpoint.ROUND_ABANDONED,
+)
+_IN_ERASURE = (
+    Failpoint.IN_ERASURE_TRANSACTION,
+    Failpoint.ERASED,
+    Failpoint.KEY_DESTROYED,
+    Failpoint.STEP_COMMITTED,
+    Failpoint.IN_SWAP_TRANSACTION,
 )
 _FAULTS = {
     Operation.DROP: Fault.DROP,
@@ -57,7 +67,7 @@ class World:
         self.schedule = Schedule()
         self.time = WorldTime(self.schedule)
         self.topics = Topics(FEDERATION)
-        self.judge = Judge()
+        self.judge = Judge(ErasureJudge(lambda name: name in self.store.keys))
         self.store = SimulatedStore(self.judge.on_commit)
         self.broker = SimulatedBroker(self.topics, self.schedule)
         self.processes: list[FederatorProcess] = []
@@ -77,6 +87,7 @@ class World:
             stop_after_round=scenario.stop_after_round,
             resume_grace_s=_GRACE_S,
             enrolment_key=None if self._enrolment_key is None else self._enrolment_key.public,
+            unlearning=scenario.unlearning,
         )
         self.devices = [self._make_device(i) for i in range(scenario.n_devices)]
         self._starting: SimulatedDevice | None = None
@@ -134,7 +145,10 @@ class World:
 
     # --- what is seen -----------------------------------------------------------------------------------------
 
-    def _on_receipt(self, process: FederatorProcess, receipt: UpdateReceipt | MembershipReceipt) -> None:
+    def _on_receipt(self, process: FederatorProcess, receipt: Receipt) -> None:
+        if isinstance(receipt, ErasureNotice):
+            self.judge.erasures.on_notice(receipt)
+            return
         if isinstance(receipt, UpdateReceipt) and receipt.code is ReceiptCode.LATE and receipt.update_id is not None:
             self.judge.on_late(process, receipt.update_id, receipt.detail)
         self.judge.on_receipt(receipt)
@@ -294,6 +308,47 @@ class World:
         self._enrol(device)
         self._start(device)
 
+    def _forget_me(self, device: SimulatedDevice, amount: float) -> None:
+        self._ask_to_be_forgotten(device, 60.0 * amount)
+        if amount < 0.3:
+            # Another one leaves, too: at once, or while the first one is being unlearned.
+            other = self.devices[(device.i + 1) % len(self.devices)]
+            pause = 0.0 if amount < 0.1 else 20.0 * self.rng.random()
+            self.schedule.after(pause, lambda: self._ask_to_be_forgotten(other, 60.0 * amount))
+
+    def _ask_to_be_forgotten(self, device: SimulatedDevice, timeout_s: float) -> None:
+        if device.forget_me(timeout_s):
+            self.judge.erasures.asked.add(device.client_id)
+
+    def _order_to_forget(self, device: SimulatedDevice, amount: float) -> None:
+        self.judge.erasures.asked.add(device.client_id)
+        self._n_orders += 1
+        order = issue_order(
+            self._enrolment_key, ForgetClient(federation=FEDERATION, client_id=device.client_id), self._n_orders
+        )
+        self.broker.publish(self.topics.operator, order)
+        if amount < 0.3:
+            self.schedule.after(20.0 * self.rng.random(), lambda: self.broker.publish(self.topics.operator, order))
+
+    def _come_back(self, device: SimulatedDevice, _amount: float) -> None:
+        """Under the same name, on another disk."""
+        device.crash()
+        device.store.lose()
+        if self._enrolment_key is not None:
+            self._enrol(device)
+        self._start(device)
+
+    def _everybody_away(self, _device: SimulatedDevice, amount: float) -> None:
+        for device in self.devices:
+            device.disconnect()
+            self.schedule.after(120.0 * amount, lambda device=device: self._reconnect(device))
+
+    def _keep_nothing(self, device: SimulatedDevice, _amount: float) -> None:
+        device.store.keep_nothing()
+
+    def _crash_in_erasure(self, _device: SimulatedDevice, amount: float) -> None:
+        self.federator.crash_at = _IN_ERASURE[int(amount * len(_IN_ERASURE)) % len(_IN_ERASURE)]
+
     def _set_deadline(self, _device: SimulatedDevice, amount: float) -> None:
         self._n_orders += 1
         number = max(self.store.tables.rounds, default=0)
@@ -302,62 +357,6 @@ class World:
         self.broker.publish(self.topics.operator, order)
         if amount < 0.3:
             self.schedule.after(20.0 * self.rng.random(), lambda: self.broker.publish(self.topics.operator, order))
-
-    # --- the end ----------------------------------------------------------------------------------------------
-
-    def settle(self) -> None:
-        """Heal everything; then every member with something to tell must be heard, and soon."""
-        self._mend()
-        members = [device for device in self.devices if self._is_member(device)]
-        n_before = dict(self.judge.n_counted)
-        for device in members:
-            device.click()
-
-        def is_heard(device: SimulatedDevice) -> bool:
-            pending = device.store.pending_update()
-            told = pending is None or not self.judge.is_counted(pending.update_id)
-            return told and self.judge.n_counted.get(device.client_id, 0) > n_before.get(device.client_id, 0)
-
-        give_up_at = self.schedule.now + 40.0 * self.scenario.policy.max_time_s + 600.0
-        while not self._finished() and not all(is_heard(device) for device in members):
-            if self.schedule.now > give_up_at:
-                unheard = [device.client_id for device in members if not is_heard(device)]
-                raise BrokenPromiseError("whoever takes part is heard", f"{unheard}, {self._state()}")
-            self.pass_time(3.0)
-            if not self.federator.is_up and not self._finished():
-                self.start_federator()
-        for device in self.devices:
-            waiting = device.store.waiting_interactions(limit=1_000)
-            self.judge.check_books(device.client_id, [interaction.id for interaction in waiting])
-
-    def _mend(self) -> None:
-        self._clock_offset = max(0.0, self._clock_offset)
-        process = self.federator
-        process.n_database_failures, process.crash_at = 0, None
-        if process.is_up:
-            process.reconnect()
-        else:
-            self.start_federator()
-        if self._n_rosters:
-            self._publish_roster()
-        for device in self.devices:
-            device.store.n_failures_due = 0
-            self._heal(device, 0.0)
-            if not device.running:
-                self._start(device)
-        self.pass_time(5.0)
-
-    def _is_member(self, device: SimulatedDevice) -> bool:
-        serial = self._serials.get(device.client_id, 1)
-        return not device.left and serial > self._revoked.get(device.client_id, 0)
-
-    def _finished(self) -> bool:
-        last = self.scenario.stop_after_round
-        return last is not None and len(self.store.tables.rounds) >= last and not self.store.tables.open_rounds()
-
-    def _state(self) -> str:
-        round_ = self.federator.actor._engine.round
-        return f"federator {self.federator.state}, {round_}, at {self.schedule.now:.1f}"
 
 
 def run(scenario: Scenario) -> World:
@@ -369,5 +368,5 @@ def run(scenario: Scenario) -> World:
             world._start(device)
         for step in scenario.steps:
             world.apply(step)
-        world.settle()
+        settle(world)
     return world

@@ -1,0 +1,112 @@
+"""The end of a run: everything is healed, time passes, and then all must be well."""
+
+from typing import TYPE_CHECKING
+
+from simulation.device import FEDERATION, SimulatedDevice
+from simulation.promises import BrokenPromiseError
+
+from foltr.topics import ClientTopic, Topics
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+
+def settle(world: "World") -> None:
+    """Heal everything; then every member with something to tell must be heard, and soon."""
+    _mend(world)
+    members = [device for device in world.devices if _is_member(world, device)]
+    n_before = dict(world.judge.n_counted)
+    for device in members:
+        device.click()
+
+    def is_heard(device: SimulatedDevice) -> bool:
+        if not device.takes_part:
+            return True  # its wish to be forgotten was on its way
+        pending = device.store.pending_update()
+        told = pending is None or not world.judge.is_counted(pending.update_id)
+        return told and world.judge.n_counted.get(device.client_id, 0) > n_before.get(device.client_id, 0)
+
+    give_up_at = world.schedule.now + 40.0 * world.scenario.policy.max_time_s + 600.0
+    while not _finished(world) and not all(is_heard(device) for device in members):
+        if world.schedule.now > give_up_at:
+            unheard = [device.client_id for device in members if not is_heard(device)]
+            raise BrokenPromiseError("whoever takes part is heard", f"{unheard}, {_state(world)}")
+        world.pass_time(3.0)
+        if not world.federator.is_up and not _finished(world):
+            world.start_federator()
+    if world.judge.erasures.asked:
+        _settle_erasures(world)
+    for device in world.devices:
+        waiting = device.store.waiting_interactions(limit=1_000)
+        world.judge.check_books(device.client_id, [interaction.id for interaction in waiting])
+
+
+def _settle_erasures(world: "World") -> None:
+    """Whoever is forgotten is so in the end, and knows it, if its device is there."""
+    judge = world.judge.erasures
+    for device in world.devices:
+        if device.is_asking:
+            world._ask_to_be_forgotten(device, 60.0)
+    # A step may be asked three times, and there is one for each round, in two attempts.
+    give_up_at = world.schedule.now + 600.0 + 8.0 * world.scenario.unlearning.step_s * len(world.store.tables.rounds)
+    while unfinished := _unfinished_erasures(world):
+        if world.schedule.now > give_up_at:
+            raise BrokenPromiseError("who is to be forgotten is, and is told", f"{unfinished}, {_state(world)}")
+        world.pass_time(3.0)
+        if not world.federator.is_up and judge.unfinished():
+            world.start_federator()
+
+
+def _unfinished_erasures(world: "World") -> list[str]:
+    judge = world.judge.erasures
+    erased = judge.erased()
+    unfinished = judge.unfinished()
+    for device in world.devices:
+        name = device.client_id
+        if not world.federator.is_up:
+            continue  # after the last round nobody is there to answer
+        if device.is_asking:
+            unfinished.append(f"{name} was not answered")
+        if name not in erased:
+            continue
+        if device.takes_part:
+            unfinished.append(f"{name} was not told")
+        kept = (Topics(FEDERATION).client(name, topic) for topic in (ClientTopic.STATUS, ClientTopic.FORGET))
+        unfinished += [f"{topic} is retained" for topic in kept if topic in world.broker.retained]
+    if world.store.unpurged:
+        unfinished.append("bytes are left")
+    return unfinished
+
+
+def _mend(world: "World") -> None:
+    world._clock_offset = max(0.0, world._clock_offset)
+    process = world.federator
+    process.n_database_failures, process.crash_at = 0, None
+    if process.is_up:
+        process.reconnect()
+    else:
+        world.start_federator()
+    if world._n_rosters:
+        world._publish_roster()
+    for device in world.devices:
+        device.store.n_failures_due = 0
+        world._heal(device, 0.0)
+        if not device.running:
+            world._start(device)
+    world.pass_time(5.0)
+
+
+def _is_member(world: "World", device: SimulatedDevice) -> bool:
+    serial = world._serials.get(device.client_id, 1)
+    is_known = not device.left and serial > world._revoked.get(device.client_id, 0)
+    return is_known and device.takes_part and device.client_id not in world.judge.erasures.erased()
+
+
+def _finished(world: "World") -> bool:
+    last = world.scenario.stop_after_round
+    return last is not None and len(world.store.tables.rounds) >= last and not world.store.tables.open_rounds()
+
+
+def _state(world: "World") -> str:
+    round_ = world.federator.actor._engine.round
+    return f"federator {world.federator.state}, {round_}, at {world.schedule.now:.1f}"

@@ -1,0 +1,150 @@
+"""The program with one thing of forgetting wrong, as in `simulation.mutants`."""
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import simulation.store_erasure
+import simulation.store_unlearning
+from simulation.process import FederatorProcess
+
+from federator.actor import FederationActor
+from federator.engine import Decided, ErasureWanted
+from federator.eraser import Eraser
+from federator.members import Members
+from federator.unlearner import Unlearner
+from federator.unlearning import UnlearningStep
+from foltr.messages import ErasureNotice, ReceiptCode
+
+
+def _forgotten_names_join_again() -> Any:
+    return mock.patch.object(Members, "is_forgotten", return_value=False)
+
+
+def _forgotten_names_are_forgotten_at_a_restart() -> Any:
+    restore = Members.restore_forgotten
+
+    def forgetful(self: Members, pseudonym_key: bytes, _pseudonyms: Any) -> None:
+        restore(self, pseudonym_key, ())
+
+    return mock.patch.object(Members, "restore_forgotten", forgetful)
+
+
+def _told_before_it_is_erased() -> Any:
+    erase = Eraser.erase
+
+    async def hasty(self: Eraser, wanted: ErasureWanted) -> Any:
+        notice = ErasureNotice(federation="sim", client_id=wanted.client_id, code=ReceiptCode.FORGETTING)
+        self._receipts.send([notice])
+        return await erase(self, wanted)
+
+    return mock.patch.object(Eraser, "erase", hasty)
+
+
+def _receipts_do_not_wait_for_erasures() -> Any:
+    """The answers to a batch are sent once it is stored, and those to be erased in it are erased then."""
+    commit = FederationActor._commit
+
+    async def hasty(self: FederationActor, decided: Decided, now: float, **options: bool) -> None:
+        await commit(self, decided, now, **options)
+        self._receipts.send(decided.receipts)
+
+    return mock.patch.object(FederationActor, "_commit", hasty)
+
+
+def _half_erased_clients_stay_so() -> Any:
+    async def forgetful(self: Eraser, epoch: int) -> None:
+        self._epoch = epoch
+
+    return mock.patch.object(Eraser, "start", forgetful)
+
+
+def _keys_stay() -> Any:
+    return mock.patch.object(FederatorProcess, "destroy", return_value=False)
+
+
+def _requests_stay_at_the_broker() -> Any:
+    return mock.patch.object(Eraser, "clear")
+
+
+def _bytes_are_left_at_a_restart() -> Any:
+    """An eraser that starts as it did before the reproductions of bytes."""
+    start = Eraser.start
+
+    async def careless(self: Eraser, epoch: int) -> None:
+        await start(self, epoch)
+        self._purge_due = False
+
+    return mock.patch.object(Eraser, "start", careless)
+
+
+def _bytes_are_left_at_the_end() -> Any:
+    return mock.patch.object(Eraser, "close", mock.AsyncMock())
+
+
+def _tainted_models_are_not_marked() -> Any:
+    return mock.patch.object(simulation.store_erasure, "taint")
+
+
+def _a_swap_withdraws_nothing() -> Any:
+    return mock.patch.object(simulation.store_unlearning, "withdraw", return_value=0)
+
+
+def _a_swap_waits_for_no_round() -> Any:
+    swap = FederationActor._swap
+
+    async def impatient(self: FederationActor) -> None:
+        current = self._engine.round
+        if current is None:
+            await swap(self)
+            return
+        contributions, current.contributions = current.contributions, {}
+        try:
+            await swap(self)
+        finally:
+            current.contributions = contributions
+
+    return mock.patch.object(FederationActor, "_swap", impatient)
+
+
+def _who_is_forgotten_answers_on() -> Any:
+    return mock.patch.object(UnlearningStep, "forget")
+
+
+def _the_silent_are_awaited_for_ever() -> Any:
+    return mock.patch.object(UnlearningStep, "is_missed", return_value=False)
+
+
+def _jobs_end_with_their_federator() -> Any:
+    start = Unlearner.start
+
+    async def forgetful(self: Unlearner, epoch: int, seed: bytes) -> None:
+        await start(self, epoch, seed)
+        self._job, self._begin_at = None, float("inf")
+
+    return mock.patch.object(Unlearner, "start", forgetful)
+
+
+def _a_paused_job_stays_so() -> Any:
+    return mock.patch.object(Unlearner, "back_online", mock.AsyncMock())
+
+
+# Each as a function that makes a context manager.
+ERASURE_MUTANTS: dict[str, Callable[[], Any]] = {
+    "forgotten names join again": _forgotten_names_join_again,
+    "forgotten names are forgotten at a restart": _forgotten_names_are_forgotten_at_a_restart,
+    "who is to be forgotten is told before it is erased": _told_before_it_is_erased,
+    "receipts do not wait for erasures": _receipts_do_not_wait_for_erasures,
+    "half erased clients stay so": _half_erased_clients_stay_so,
+    "keys stay": _keys_stay,
+    "requests stay at the broker": _requests_stay_at_the_broker,
+    "bytes are left at a restart": _bytes_are_left_at_a_restart,
+    "bytes are left at the end": _bytes_are_left_at_the_end,
+    "tainted models are not marked": _tainted_models_are_not_marked,
+    "a swap withdraws nothing": _a_swap_withdraws_nothing,
+    "a swap waits for no round": _a_swap_waits_for_no_round,
+    "who is forgotten answers on": _who_is_forgotten_answers_on,
+    "the silent are awaited for ever": _the_silent_are_awaited_for_ever,
+    "jobs end with their federator": _jobs_end_with_their_federator,
+    "a paused job stays so": _a_paused_job_stays_so,
+}

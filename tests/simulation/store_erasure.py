@@ -1,0 +1,239 @@
+"""Erasures in the simulated database: the functions of `storage.erasure`, made as those of `simulation.store`.
+
+While nobody was erased, those that only look take no time.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from simulation.store import Session, Tables, read, require, write
+
+from foltr.erasure.audit import AuditEntry, next_entry
+from foltr.failpoints import Failpoint
+from storage.erasure_records import (
+    ErasureOutcome,
+    ErasureRequest,
+    ErasureRow,
+    Sign,
+)
+from storage.mentions import in_the_federators_words
+
+
+async def look(db: Session) -> Tables:
+    return await read(db) if db.store.tables.erasures else db.store.tables
+
+
+# --- storage.erasure ------------------------------------------------------------------------------------------
+
+
+async def erase_client(db: Session, name: str, epoch: int, request: ErasureRequest) -> ErasureRow:
+    def change(tables: Tables) -> ErasureRow:
+        known = tables.erasures.get(request.pseudonym)
+        if known is not None:
+            return known
+        row = _erase(tables, name, request)
+        db.pass_failpoint(Failpoint.IN_ERASURE_TRANSACTION)
+        db.store.leave_bytes()
+        return row
+
+    row: ErasureRow = await write(db, change, epoch)
+    return row
+
+
+def _erase(tables: Tables, name: str, request: ErasureRequest) -> ErasureRow:
+    client_id, pseudonym = request.client_id, request.pseudonym
+    held = sorted((row for row in tables.updates.values() if row.client_id == client_id), key=lambda row: row.round)
+    rounds = [tables.rounds[row.round] for row in held]
+    require(all(row.state != "aggregating" for row in rounds), f"{client_id} is in a round that is aggregating")
+    completed = [row for row in rounds if row.state == "completed"]
+    if completed:
+        taint(tables, min(row.model_version for row in completed if row.model_version is not None), request.erased_at)
+    digest = hashlib.sha256(b"".join(row.body for row in held)).hexdigest()
+    for row in held:
+        del tables.updates[row.round, client_id], tables.identities[client_id, row.update_id]
+    kept = tuple(event for event in tables.events if event.client_id != client_id)
+    n_events = len(tables.events) - len(kept)
+    without_name = in_the_federators_words(client_id, pseudonym)
+    tables.events = tuple(replace(event, detail=without_name(event.detail)) for event in kept)
+    tables.clients.pop(client_id, None)
+    erased = ErasureRow(
+        name,
+        pseudonym,
+        client_id,
+        "erased",
+        request.requested_at,
+        request.requested_by,
+        request.erased_at,
+        completed_at=None,
+        n_rounds=len(completed),
+        n_updates=len(held),
+        n_events=n_events,
+        erased_digest=digest,
+        first_round=completed[0].number if completed else None,
+        key_destroyed=False,
+        told=False,
+        job=None,
+        receipt=None,
+        audit_seq=None,
+    )
+    put_erasure(tables, erased)
+    body = {
+        "pseudonym": pseudonym,
+        "requested_by": request.requested_by,
+        "requested_at": request.requested_at.isoformat(),
+        "n_rounds": len(completed),
+        "n_updates": len(held),
+        "n_events": n_events,
+        "erased_digest": digest,
+    }
+    append_audit(tables, request.erased_at, "client_erased", body)
+    return erased
+
+
+def taint(tables: Tables, first: int, at: datetime) -> None:
+    """Mark the models from this version on: an erased client is in them."""
+    for version, model in tables.models.items():
+        if version >= first and model.tainted_at is None:
+            tables.models[version] = replace(model, tainted_at=at)
+
+
+async def find_erasure(db: Session, _name: str, pseudonym: str) -> ErasureRow | None:
+    return (await look(db)).erasures.get(pseudonym)
+
+
+async def is_named(db: Session, _name: str, client_id: str) -> bool:
+    rewrite = in_the_federators_words(client_id, "")
+    events = (await read(db)).events
+    return any(event.client_id == client_id or rewrite(event.detail) != event.detail for event in events)
+
+
+async def waiting_erasures(db: Session, _name: str) -> list[ErasureRow]:
+    return those(await look(db), lambda row: row.state == "waiting")
+
+
+async def unfinished_erasures(db: Session, _name: str) -> list[ErasureRow]:
+    return those(await look(db), lambda row: row.state == "erased" or (not row.told and row.client_id is not None))
+
+
+async def forgotten_pseudonyms(db: Session, _name: str) -> set[str]:
+    return set((await look(db)).erasures)
+
+
+async def note_key_destroyed(
+    db: Session, _name: str, epoch: int, pseudonym: str, *, destroyed: bool = True
+) -> ErasureRow:
+    def change(tables: Tables) -> ErasureRow:
+        row = tables.erasures[pseudonym]
+        row = replace(row, key_destroyed=row.key_destroyed or destroyed)
+        if row.state == "erased" and row.first_round is not None:
+            row = replace(row, state="waiting", client_id=None if row.told else row.client_id)
+        return put_erasure(tables, row)
+
+    row: ErasureRow = await write(db, change, epoch)
+    return row
+
+
+async def note_told(db: Session, _name: str, epoch: int, pseudonym: str) -> None:
+    def change(tables: Tables) -> None:
+        row = tables.erasures[pseudonym]
+        put_erasure(tables, replace(row, told=True, client_id=row.client_id if row.state == "erased" else None))
+        db.store.leave_bytes()
+
+    await write(db, change, epoch)
+
+
+async def drop_untold_names(db: Session, _name: str, epoch: int, erased_before: datetime) -> int:
+    def change(tables: Tables) -> int:
+        dropped = [
+            row
+            for row in tables.erasures.values()
+            if row.erased_at < erased_before and row.client_id is not None and row.state != "erased"
+        ]
+        for row in dropped:
+            put_erasure(tables, replace(row, client_id=None))
+        return len(dropped)
+
+    return await write(db, change, epoch) if db.store.tables.erasures else 0
+
+
+async def complete_erasure(
+    db: Session, _name: str, epoch: int, pseudonym: str, completed_at: datetime, sign: Sign
+) -> ErasureRow:
+    def change(tables: Tables) -> ErasureRow:
+        row = tables.erasures[pseudonym]
+        if row.state == "done":
+            return row
+        require(row.first_round is None, f"erasure {pseudonym} has {row.n_rounds} rounds to unlearn")
+        return finish_erasure(tables, row, ErasureOutcome("none", completed_at), sign)
+
+    row: ErasureRow = await write(db, change, epoch)
+    return row
+
+
+def finish_erasure(tables: Tables, row: ErasureRow, outcome: ErasureOutcome, sign: Sign) -> ErasureRow:
+    body = {
+        "pseudonym": row.pseudonym,
+        "strategy": outcome.strategy,
+        "rounds_replayed": outcome.rounds_replayed,
+        "model_before": outcome.model_before,
+        "model_after": outcome.model_after,
+        "models_withdrawn": outcome.models_withdrawn,
+        "key_destroyed": row.key_destroyed,
+    }
+    entry = append_audit(tables, outcome.completed_at, "erasure_completed", body)
+    row = replace(
+        row,
+        state="done",
+        completed_at=outcome.completed_at,
+        audit_seq=entry.seq,
+        client_id=None if row.told else row.client_id,
+    )
+    return put_erasure(tables, replace(row, receipt=sign(row, outcome, entry)))
+
+
+# --- helpers --------------------------------------------------------------------------------------------------
+
+
+def those(tables: Tables, are: Callable[[ErasureRow], bool]) -> list[ErasureRow]:
+    rows = [row for row in tables.erasures.values() if are(row)]
+    return sorted(rows, key=lambda row: (row.erased_at, row.pseudonym))
+
+
+def append_audit(tables: Tables, at: datetime, kind: str, body: dict[str, Any]) -> AuditEntry:
+    entry = next_entry(tables.audit[-1] if tables.audit else None, at, kind, body)
+    tables.audit += (entry,)
+    return entry
+
+
+def put_erasure(tables: Tables, row: ErasureRow) -> ErasureRow:
+    done = row.state == "done"
+    require(len(row.pseudonym) == 32, "ck_erasures_pseudonym_length")
+    require(row.n_updates >= row.n_rounds >= 0, "ck_erasures_counts")
+    require((row.n_rounds == 0) == (row.first_round is None), "ck_erasures_first_round_iff_in_models")
+    require(done == (row.completed_at is not None), "ck_erasures_completed_at_iff_done")
+    require(done == (row.audit_seq is not None), "ck_erasures_audit_seq_iff_done")
+    require(done or row.receipt is None, "ck_erasures_receipt_only_done")
+    require(row.state != "unlearning" or row.job in tables.jobs, "ck_erasures_unlearning_in_a_job")
+    tables.erasures[row.pseudonym] = row
+    return row
+
+
+# What takes the place of the functions of the same names in the actor and the eraser.
+ERASURE_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        erase_client,
+        find_erasure,
+        is_named,
+        waiting_erasures,
+        unfinished_erasures,
+        forgotten_pseudonyms,
+        note_key_destroyed,
+        note_told,
+        drop_untold_names,
+        complete_erasure,
+    )
+}

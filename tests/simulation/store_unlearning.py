@@ -1,0 +1,290 @@
+"""Unlearning jobs in the simulated database: the functions of `storage.unlearning`, and what else only jobs need."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from datetime import datetime
+from typing import Any
+
+from simulation.store import Session, Tables, close_without_model, open_next, require, write
+from simulation.store_erasure import append_audit, finish_erasure, look, put_erasure, those
+
+from foltr.failpoints import Failpoint
+from storage.erasure_records import (
+    ErasureOutcome,
+    ErasureRow,
+    JobCompletion,
+    JobStep,
+    NewJob,
+    Sign,
+    UnlearningJobRow,
+)
+from storage.records import ModelRow, NewEvent
+
+_OPEN = ("running", "paused")
+
+
+async def create_job(db: Session, name: str, epoch: int, new: NewJob) -> UnlearningJobRow:
+    def change(tables: Tables) -> UnlearningJobRow:
+        known = tables.jobs.get(new.number)
+        if known is not None:
+            same = all(getattr(known, key) == value for key, value in asdict(new).items() if key != "n_steps")
+            require(same, f"unlearning job {new.number} was created before, differently")
+            return known
+        start = tables.models.get(new.start_version)
+        require(start is not None and start.tainted_at is None, f"model {new.start_version} is tainted or not there")
+        require(all(job.state not in _OPEN for job in tables.jobs.values()), "uq_unlearning_jobs_one_open")
+        job = UnlearningJobRow(
+            federation=name,
+            state="running",
+            step=0,
+            last_round=None,
+            weights=start.weights,
+            coverage_sum=0.0,
+            optimizer_state=start.optimizer_state,
+            defence_state=None,
+            reason=None,
+            closed_at=None,
+            model_version=None,
+            figures="{}",
+            **asdict(new),
+        )
+        _put_job(tables, job)
+        joined = those(tables, lambda row: row.state == "waiting")
+        require(bool(joined), f"no erasure waits for unlearning job {new.number}")
+        for row in joined:
+            put_erasure(tables, replace(row, state="unlearning", job=new.number))
+        body = {
+            "job": new.number,
+            "strategy": new.strategy,
+            "start_version": new.start_version,
+            "start_round": new.start_round,
+            "n_erasures": len(joined),
+        }
+        append_audit(tables, new.created_at, "job_started", body)
+        return job
+
+    job: UnlearningJobRow = await write(db, change, epoch)
+    return job
+
+
+async def load_job(db: Session, _name: str, number: int | None = None) -> UnlearningJobRow | None:
+    jobs = (await look(db)).jobs
+    if number is not None:
+        return jobs.get(number)
+    return next((job for job in jobs.values() if job.state in _OPEN), None)
+
+
+async def list_jobs(db: Session, _name: str, limit: int = 100) -> list[UnlearningJobRow]:
+    jobs = (await look(db)).jobs
+    return [jobs[number] for number in sorted(jobs)][-limit:]
+
+
+async def job_erasures(db: Session, _name: str, number: int) -> list[ErasureRow]:
+    return those(await look(db), lambda row: row.job == number)
+
+
+async def commit_step(db: Session, _name: str, epoch: int, number: int, step: JobStep) -> None:
+    def change(tables: Tables) -> None:
+        job = tables.jobs[number]
+        if (job.step, job.weights) == (step.step, step.weights):
+            return
+        _require_state(job, "running")
+        require(step.step == job.step + 1, f"step {step.step} of unlearning job {number}; {job.step} is done")
+        made = replace(
+            job,
+            step=step.step,
+            n_steps=step.n_steps,
+            last_round=step.round,
+            weights=step.weights,
+            coverage_sum=job.coverage_sum + step.coverage,
+            optimizer_state=step.optimizer_state,
+            defence_state=step.defence_state,
+        )
+        _put_job(tables, made)
+
+    await write(db, change, epoch)
+
+
+async def pause_job(db: Session, _name: str, epoch: int, number: int, reason: str) -> None:
+    await write(db, lambda tables: _change_state(tables, number, "paused", reason), epoch)
+
+
+async def resume_job(db: Session, _name: str, epoch: int, number: int) -> None:
+    await write(db, lambda tables: _change_state(tables, number, "running", None), epoch)
+
+
+async def fail_job(
+    db: Session,
+    _name: str,
+    epoch: int,
+    number: int,
+    reason: str,
+    closed_at: datetime,
+    noted: Sequence[NewEvent] = (),
+) -> None:
+    def change(tables: Tables) -> None:
+        job = tables.jobs[number]
+        if job.state == "failed":
+            return
+        _require_state(job, *_OPEN)
+        _close_job(tables, job, closed_at, state="failed", reason=reason)
+        for row in those(tables, lambda row: row.job == number and row.state == "unlearning"):
+            put_erasure(tables, replace(row, state="waiting"))
+        body = {"job": number, "strategy": job.strategy, "step": job.step, "reason": reason}
+        append_audit(tables, closed_at, "job_failed", body)
+        tables.events += tuple(noted)
+
+    await write(db, change, epoch)
+
+
+async def complete_job(
+    db: Session, name: str, epoch: int, number: int, completion: JobCompletion, sign: Sign
+) -> list[ErasureRow]:
+    def change(tables: Tables) -> list[ErasureRow]:
+        job = tables.jobs[number]
+        if job.state == "done" and job.model_version == completion.version:
+            return those(tables, lambda row: row.job == number)
+        finished = _swap(tables, name, job, completion, sign)
+        db.pass_failpoint(Failpoint.IN_SWAP_TRANSACTION)
+        db.store.leave_bytes()
+        return finished
+
+    finished: list[ErasureRow] = await write(db, change, epoch)
+    return finished
+
+
+def _swap(tables: Tables, name: str, job: UnlearningJobRow, completion: JobCompletion, sign: Sign) -> list[ErasureRow]:
+    at, version, newest = completion.completed_at, completion.version, max(tables.models)
+    _require_state(job, "running")
+    require(version == newest + 1, f"model {version} from unlearning; {newest} is the newest")
+    weights = job.weights or b""
+    others = those(tables, lambda row: row.state in ("erased", "waiting") and row.first_round is not None)
+    tables.models[version] = ModelRow(
+        name,
+        version,
+        job.start_version,
+        None,
+        len(weights) // 4,
+        weights,
+        at,
+        None,
+        completion.optimizer_state,
+        completion.defence_state,
+        tainted_at=at if others else None,
+        unlearning_job=job.number,
+    )
+    if completion.abandons is not None:
+        close_without_model(tables, completion.abandons, "unlearned", at)
+    if completion.next_opening is not None:
+        open_next(tables, completion.next_opening)
+    n_withdrawn = withdraw(tables, version, at)
+    figures = dict(completion.figures)
+    _close_job(tables, job, at, state="done", model_version=version, figures=json.dumps(figures))
+    body = {"job": job.number, "strategy": job.strategy, "model": version, "models_withdrawn": n_withdrawn}
+    append_audit(tables, at, "job_completed", body)
+    outcome = ErasureOutcome(job.strategy, at, job.step, newest, version, n_withdrawn, job.coverage, figures)
+    unlearned = those(tables, lambda row: row.job == job.number and row.state == "unlearning")
+    finished = [finish_erasure(tables, row, outcome, sign) for row in unlearned]
+    tables.events += tuple(completion.events)
+    return finished
+
+
+def withdraw(tables: Tables, before: int, at: datetime) -> int:
+    """Delete the weights of tainted models below a version; of how many."""
+    tainted = [model for model in tables.models.values() if model.version < before and model.tainted_at is not None]
+    withdrawn = [model for model in tainted if model.withdrawn_at is None]
+    for model in withdrawn:
+        tables.models[model.version] = replace(
+            model, withdrawn_at=at, weights=b"", optimizer_state=None, defence_state=None
+        )
+    return len(withdrawn)
+
+
+# --- storage.models, storage.rounds ---------------------------------------------------------------------------
+
+
+async def newest_unlearned(db: Session, _name: str) -> int:
+    models = (await look(db)).models.values()
+    return max((model.version for model in models if model.unlearning_job is not None), default=0)
+
+
+async def last_clean_model(db: Session, _name: str, before_round: int) -> ModelRow | None:
+    tables = await look(db)
+    since = [
+        row.model_version
+        for row in tables.rounds.values()
+        if row.number >= before_round and row.model_version is not None
+    ]
+    first = min(since, default=None)
+    clean = [
+        version
+        for version, model in tables.models.items()
+        if model.tainted_at is None and (first is None or version < first)
+    ]
+    return tables.models[max(clean)] if clean else None
+
+
+async def first_round_on(db: Session, _name: str, version: int) -> int | None:
+    rounds = (await look(db)).rounds.values()
+    return min((row.number for row in rounds if row.base_version >= version), default=None)
+
+
+async def stored_rounds(db: Session, _name: str, first: int, last: int | None = None) -> list[int]:
+    tables = await look(db)
+    held = {number for number, _ in tables.updates}
+    return [
+        number
+        for number, row in sorted(tables.rounds.items())
+        if row.state == "completed" and number >= first and (last is None or number <= last) and number in held
+    ]
+
+
+# --- helpers --------------------------------------------------------------------------------------------------
+
+
+def _put_job(tables: Tables, job: UnlearningJobRow) -> None:
+    is_open = job.state in _OPEN
+    require(job.number >= 1 and job.interval >= 1 and job.n_local >= 1 and job.start_round >= 1, "ck_jobs_plan")
+    require(job.n_steps >= job.step >= 0, "ck_unlearning_jobs_steps")
+    require(0 <= job.coverage_sum <= job.step, "ck_unlearning_jobs_coverage_sum")
+    require(is_open == (job.weights is not None), "ck_unlearning_jobs_weights_iff_open")
+    require(is_open == (job.closed_at is None), "ck_unlearning_jobs_closed_at_iff_closed")
+    require((job.state in ("paused", "failed")) == (job.reason is not None), "ck_unlearning_jobs_reason_iff_not_well")
+    require((job.state == "done") == (job.model_version is not None), "ck_unlearning_jobs_model_version_iff_done")
+    tables.jobs[job.number] = job
+
+
+def _require_state(job: UnlearningJobRow, *states: str) -> None:
+    require(job.state in states, f"unlearning job {job.number} is {job.state}, not {' or '.join(states)}")
+
+
+def _change_state(tables: Tables, number: int, state: str, reason: str | None) -> None:
+    _require_state(tables.jobs[number], *_OPEN)
+    _put_job(tables, replace(tables.jobs[number], state=state, reason=reason))
+
+
+def _close_job(tables: Tables, job: UnlearningJobRow, at: datetime, **outcome: Any) -> None:
+    gone: dict[str, Any] = {"weights": None, "optimizer_state": None, "defence_state": None}
+    _put_job(tables, replace(job, closed_at=at, **({"reason": None} | gone | outcome)))
+
+
+# What takes the place of the functions of the same names in the actor and the unlearner.
+UNLEARNING_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        create_job,
+        load_job,
+        list_jobs,
+        job_erasures,
+        commit_step,
+        pause_job,
+        resume_job,
+        fail_job,
+        complete_job,
+        newest_unlearned,
+        last_clean_model,
+        first_round_on,
+        stored_rounds,
+    )
+}
