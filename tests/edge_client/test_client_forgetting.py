@@ -1,6 +1,7 @@
 """Forget me, from the device's side: asking, hearing, deleting, and being nobody afterwards."""
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -325,7 +326,9 @@ import asyncio, sys
 from edge_client.client import EdgeClient
 
 async def main():
-    async with EdgeClient(sys.argv[1], federation="mail", client_id="device-7", store=sys.argv[2]):
+    async with EdgeClient(sys.argv[1], federation="mail", client_id="device-7", store=sys.argv[2]) as client:
+        await client.wait_connected()
+        print("connected", flush=True)
         await asyncio.sleep(60)
 
 asyncio.run(main())
@@ -342,9 +345,13 @@ async def test_a_forgotten_device_that_is_killed_leaves_no_status(mqtt_broker, p
         while await federator.next("status"):
             pass  # the device has said hello, and then cleared it
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", WAITING, mqtt_broker, str(path), cwd=REPOSITORY, stdout=subprocess.DEVNULL
+            sys.executable, "-c", WAITING, mqtt_broker, str(path), cwd=REPOSITORY, stdout=subprocess.PIPE
         )
+        assert await process.stdout.readline() == b"connected\n"
         assert await federator.next("status") == b""  # whatever the run before may have left
+        with contextlib.suppress(TimeoutError):  # that run may have said so itself
+            async with asyncio.timeout(0.5):
+                await federator.next("status")
         process.kill()
         await process.wait()
         assert await federator.next("status") == b""  # the last will
