@@ -4,6 +4,7 @@ Each part is done again by the next federator if this one ends in between: what 
 """
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
@@ -18,7 +19,6 @@ from federator.outgoing import ReceiptSender
 from federator.retained import RetainedTopics
 from foltr.erasure.audit import AuditEntry
 from foltr.erasure.receipt import ErasureReceipt, sign_receipt, utc_text
-from foltr.errors import UnavailableError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.identity import SigningKey
 from foltr.messages import ErasureNotice, ReceiptCode
@@ -29,14 +29,15 @@ from storage.erasure import (
     drop_untold_names,
     erase_client,
     find_erasure,
-    forgotten_pseudonyms,
     is_named,
     note_key_destroyed,
     note_told,
     unfinished_erasures,
 )
 from storage.erasure_records import ErasureOutcome, ErasureRequest, ErasureRow
+from storage.errors import WriterFencedError
 from storage.intake import commit_batch
+from storage.purging import deletions_to_purge, note_purged
 from storage.records import Batch, NewEvent
 
 log = structlog.get_logger(__name__)
@@ -44,6 +45,8 @@ log = structlog.get_logger(__name__)
 # A device that was not told by then has not been here since; its name is let go all the same.
 _NAMES_KEPT = timedelta(days=30)
 _PURGE_PAUSE_S = 10.0
+# Whoever stops a federator waits for it. SQLite purges a gigabyte in half of that.
+_LAST_PURGE_S = 30.0
 _NAMES_EVERY_S = 86_400.0
 
 
@@ -109,7 +112,7 @@ class Eraser:
         self._epoch = 0
         # Told by now, and to be noted so with the next occasion.
         self._told: list[str] = []
-        # Rows were deleted whose bytes are still in the file.
+        # Something may have been deleted whose bytes are still in the file; the database knows whether it is so.
         self._purge_due = False
         self._purge_at = 0.0
         self._purging: asyncio.Task[None] | None = None
@@ -119,7 +122,7 @@ class Eraser:
         """Go on with what the last federator did not finish."""
         self._epoch = epoch
         # It may have died, or was stopped, after it deleted something and before the bytes were gone.
-        self._purge_due = bool(await forgotten_pseudonyms(self._db, self._name))
+        self._purge_due = await deletions_to_purge(self._db, self._name) is not None
         for row in await unfinished_erasures(self._db, self._name):
             await self._finish(row)
 
@@ -189,6 +192,8 @@ class Eraser:
 
     def wake_at(self) -> float:
         """When `tidy` has something to do although no message arrived; epoch seconds."""
+        if self._purging is not None:
+            return self._clock.now() + _PURGE_PAUSE_S  # another one may be due by then
         return self._purge_at if self._purge_due else math.inf
 
     async def tidy(self) -> None:
@@ -204,30 +209,52 @@ class Eraser:
         now = self._clock.now()
         if now >= self._names_at:
             self._names_at = now + _NAMES_EVERY_S
-            await self._persist(
+            n_dropped = await self._persist(
                 lambda: drop_untold_names(self._db, self._name, self._epoch, to_datetime(now) - _NAMES_KEPT)
             )
+            self._purge_due = self._purge_due or n_dropped > 0
         if self._purge_due and now >= self._purge_at and self._purging is None:
             # Beside everything else: it takes long where much is stored, and must not end anything.
-            self._purge_due, self._purge_at = False, now + _PURGE_PAUSE_S
+            self._purge_at = now + _PURGE_PAUSE_S
             self._purging = asyncio.create_task(self._purge(), name="purge")
 
     async def _purge(self) -> None:
+        # What is deleted from here on is for the next purge.
+        self._purge_due, is_done = False, False
         try:
-            if not await self._db.purge():
-                self._purge_due = True
-        except UnavailableError as error:
+            is_done = await self._purge_what_was_deleted()
+        except WriterFencedError:
+            is_done = True  # the federator that has taken over purges
+        except Exception as error:  # noqa: BLE001 (it is done again, and must not end what it runs beside)
             log.warning("purge_delayed", cause=str(error))
-            self._purge_due = True
         finally:
+            self._purge_due = self._purge_due or not is_done
             self._purging = None
 
+    async def _purge_what_was_deleted(self) -> bool:
+        """Whether no bytes are left of what had been deleted when this began."""
+        n_deletions = await self._persist(lambda: deletions_to_purge(self._db, self._name))
+        if n_deletions is None:
+            return True
+        if not await self._db.purge():
+            return False
+        await self._persist(lambda: note_purged(self._db, self._name, self._epoch, n_deletions))
+        return True
+
     async def close(self) -> None:
-        """Wait for a purge that is under way, and make one that is due: perhaps no federator starts again."""
-        if self._purging is not None:
-            await asyncio.gather(self._purging, return_exceptions=True)
+        """Purge what is due, for a while: the next start does what is left, but perhaps there is none."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_PURGE_S):
+                if self._purging is not None:
+                    await self._purging
+                if self._purge_due:
+                    await self._purge()
         if self._purge_due:
-            await asyncio.gather(self._purge(), return_exceptions=True)
+            log.warning(
+                "bytes_left",
+                detail=f"what was deleted may have left bytes in the database's files: no purge within "
+                f"{_LAST_PURGE_S:g} s. Start the federator again: it purges first",
+            )
 
     def tell(self, client_id: str, row: ErasureRow) -> None:
         """How far its erasure is; who misses it asks again."""

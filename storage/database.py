@@ -141,6 +141,10 @@ class Database:
             try:
                 await driver.execute("VACUUM")
                 busy, _, _ = await (await driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")).fetchone()
+            except asyncio.CancelledError:
+                # Its thread would go on to the end, and whoever gives the connection back would wait for it.
+                await driver.interrupt()
+                raise
             except sqlite3.OperationalError as error:
                 if _sqlite_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                     return False

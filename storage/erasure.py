@@ -19,6 +19,7 @@ from storage.database import Database
 from storage.erasure_records import ErasureOutcome, ErasureRequest, ErasureRow, Sign
 from storage.erasure_tables import erasures
 from storage.federations import fenced_transaction
+from storage.purging import count_deletion
 from storage.rounds import store_events
 from storage.tables import clients, events, federations, models, rounds, update_fates, updates
 from storage.wipe import delete_rows_of, digest_of, names_stranger, rounds_of, take_out_name, take_out_record
@@ -93,6 +94,7 @@ async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequ
         }
         await append_audit(connection, name, request.erased_at, "client_erased", body)
         await store_events(connection, name, request.events)
+        await count_deletion(connection, name)
         failpoint(Failpoint.IN_ERASURE_TRANSACTION)
     return row
 
@@ -149,11 +151,11 @@ async def note_key_destroyed(
         destroyed: False where the database has no keys: the erasure goes on, and its receipt says so.
     """
     async with fenced_transaction(db, name, epoch) as connection:
-        row = await _require(connection, name, pseudonym)
-        row = replace(row, key_destroyed=row.key_destroyed or destroyed)
+        known = await _require(connection, name, pseudonym)
+        row = replace(known, key_destroyed=known.key_destroyed or destroyed)
         if row.state == "erased" and row.first_round is not None:
             row = replace(row, state="waiting", client_id=None if row.told else row.client_id)
-        await _change(connection, row, state=row.state, key_destroyed=row.key_destroyed, client_id=row.client_id)
+        await _change(connection, known, state=row.state, key_destroyed=row.key_destroyed, client_id=row.client_id)
         return row
 
 
@@ -173,6 +175,8 @@ async def drop_untold_names(db: Database, name: str, epoch: int, erased_before: 
             .where(erasures.c.client_id.is_not(None), erasures.c.state != "erased")
             .values(client_id=None)
         )
+        if dropped.rowcount:
+            await count_deletion(connection, name)
         return int(dropped.rowcount)
 
 
@@ -194,31 +198,31 @@ async def complete_erasure(
 
 
 async def finish_erasure(
-    connection: AsyncConnection, row: ErasureRow, outcome: ErasureOutcome, sign: Sign
+    connection: AsyncConnection, known: ErasureRow, outcome: ErasureOutcome, sign: Sign
 ) -> ErasureRow:
     """The part of a transaction that completes an erasure: an entry of the audit log, and the receipt that names it."""
     body = {
-        "pseudonym": row.pseudonym,
+        "pseudonym": known.pseudonym,
         "strategy": outcome.strategy,
         "rounds_replayed": outcome.rounds_replayed,
         "model_before": outcome.model_before,
         "model_after": outcome.model_after,
         "models_withdrawn": outcome.models_withdrawn,
-        "key_destroyed": row.key_destroyed,
+        "key_destroyed": known.key_destroyed,
     }
-    entry = await append_audit(connection, row.federation, outcome.completed_at, "erasure_completed", body)
+    entry = await append_audit(connection, known.federation, outcome.completed_at, "erasure_completed", body)
     # Once told, a device needs its name no more; one that was not is told with the receipt.
     row = replace(
-        row,
+        known,
         state="done",
         completed_at=outcome.completed_at,
         audit_seq=entry.seq,
-        client_id=None if row.told else row.client_id,
+        client_id=None if known.told else known.client_id,
     )
     row = replace(row, receipt=sign(row, outcome, entry))
     await _change(
         connection,
-        row,
+        known,
         state=row.state,
         completed_at=row.completed_at,
         audit_seq=row.audit_seq,
@@ -276,12 +280,15 @@ async def _require(connection: AsyncConnection, name: str, pseudonym: str) -> Er
     return row
 
 
-async def _change(connection: AsyncConnection, row: ErasureRow, **values: Any) -> None:
+async def _change(connection: AsyncConnection, known: ErasureRow, **values: Any) -> None:
+    """Store new values of a row, ``known`` as it is stored; where its name goes with that, bytes of it may be left."""
     await connection.execute(
         update(erasures)
-        .where(erasures.c.federation == row.federation, erasures.c.pseudonym == row.pseudonym)
+        .where(erasures.c.federation == known.federation, erasures.c.pseudonym == known.pseudonym)
         .values(**values)
     )
+    if known.client_id is not None and values["client_id"] is None:
+        await count_deletion(connection, known.federation)
 
 
 def _values(row: ErasureRow) -> dict[str, Any]:

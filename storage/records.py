@@ -202,6 +202,8 @@ class FederationRow:
     hidden: int | None
     aggregation_seed: bytes | None
     pseudonym_key: bytes | None
+    n_deletions: int
+    n_purged: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,11 +83,26 @@ federations = Table(
     Column("hidden", Integer, comment="Hidden units of a neural ranker; null for a linear one"),
     Column("aggregation_seed", LargeBinary, comment="Seed of what an aggregation draws; secret, never changed"),
     Column("pseudonym_key", LargeBinary, comment="Key of the pseudonyms of erased clients; secret, never changed"),
+    Column(
+        "n_deletions",
+        Integer,
+        nullable=False,
+        server_default="0",
+        comment="Counts transactions that deleted something of a forgotten client",
+    ),
+    Column(
+        "n_purged",
+        Integer,
+        nullable=False,
+        server_default="0",
+        comment="So many of them have left no bytes: the database was purged since",
+    ),
     CheckConstraint(f"length(name) BETWEEN 1 AND {FEDERATION_MAX}", name="name_length"),
     CheckConstraint("writer_epoch >= 0", name="writer_epoch"),
     CheckConstraint("n_features > 0", name="n_features"),
     CheckConstraint("length(ranker) > 0", name="ranker_length"),
     CheckConstraint("(ranker = 'neural') = (hidden IS NOT NULL)", name="hidden_iff_neural"),
+    CheckConstraint("n_purged BETWEEN 0 AND n_deletions", name="n_purged"),
     comment="One federation: a ranker learned together. The row is also the lock of its single writer",
 )
 

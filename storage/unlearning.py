@@ -22,6 +22,7 @@ from storage.erasure_records import ErasureOutcome, ErasureRow, JobCompletion, J
 from storage.erasure_tables import erasures, unlearning_jobs
 from storage.federations import fenced_transaction
 from storage.models import model_row
+from storage.purging import count_deletion
 from storage.records import ModelRow, NewEvent
 from storage.rounds import close_without_model, open_next, store_events
 from storage.schema import DETAIL_MAX
@@ -253,6 +254,7 @@ async def complete_job(
             if row.state == "unlearning"
         ]
         await store_events(connection, name, completion.events)
+        await count_deletion(connection, name)
         failpoint(Failpoint.IN_SWAP_TRANSACTION)
     return finished
 

@@ -17,6 +17,14 @@ _client_id = sa.String(64).with_variant(sa.String(64, collation="C"), "postgresq
 _PSEUDONYM_KEY = sa.Column(
     "pseudonym_key", sa.LargeBinary(), comment="Key of the pseudonyms of erased clients; secret, never changed"
 )
+_N_DELETIONS = sa.Column(
+    "n_deletions",
+    sa.Integer(),
+    nullable=False,
+    server_default="0",
+    comment="Counts transactions that deleted something of a forgotten client",
+)
+_N_PURGED_COMMENT = "So many of them have left no bytes: the database was purged since"
 _NEW_OF_MODELS = (
     sa.Column("tainted_at", _moment, comment="Since when it is known to hold what an erased client sent, UTC"),
     sa.Column("withdrawn_at", _moment, comment="When its weights were deleted, UTC; null while they are there"),
@@ -97,6 +105,12 @@ _VIEW_COLUMN_COMMENTS = {
 
 def upgrade() -> None:
     op.add_column("federations", _PSEUDONYM_KEY._copy())
+    op.add_column("federations", _N_DELETIONS._copy())
+    # As a part of the column, because SQLite adds no constraint to a table that is there.
+    op.execute(
+        "ALTER TABLE federations ADD COLUMN n_purged INTEGER DEFAULT '0' NOT NULL CONSTRAINT ck_federations_n_purged "
+        "CHECK (n_purged BETWEEN 0 AND n_deletions)"
+    )
     if op.get_bind().dialect.name == "sqlite":
         _rebuild_on_sqlite(after=True)
     else:
@@ -106,6 +120,7 @@ def upgrade() -> None:
         op.add_column("updates", _CIPHER._copy())
         for table, column in (("models", "weights"), ("updates", "body")):
             op.execute(f"ALTER TABLE {table} ALTER COLUMN {column} DROP NOT NULL")
+        op.execute(f"COMMENT ON COLUMN federations.n_purged IS '{_N_PURGED_COMMENT}'")
         _change_checks(_CHECKS_BEFORE, _CHECKS_AFTER)
         _comment(1)
         _create_client_history(_BODY)
@@ -137,7 +152,8 @@ def downgrade() -> None:
             op.execute(f"ALTER TABLE {table} ALTER COLUMN {column} SET NOT NULL")
         _comment(0)
         _create_client_history("")
-    op.drop_column("federations", "pseudonym_key")
+    for column in ("n_purged", "n_deletions", "pseudonym_key"):
+        op.drop_column("federations", column)
 
 
 def _change_checks(before: dict[str, dict[str, str]], after: dict[str, dict[str, str]]) -> None:

@@ -36,6 +36,7 @@ from storage.errors import WriterFencedError
 
 _LONGEST_TRANSACTION_S = 0.3
 _ANNOUNCING_S = 0.01
+_PURGING_S = 0.1
 
 Receipt = UpdateReceipt | MembershipReceipt | ErasureNotice
 
@@ -246,6 +247,7 @@ class FederatorProcess:
     async def purge(self) -> bool:
         if self.n_database_failures:
             return False
+        await pause(_PURGING_S)
         self.store.unpurged = False
         return True
 

@@ -6,13 +6,12 @@ import random
 import sys
 import uuid
 import zlib
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from simulation.device import run
-from simulation.process import pause
+from simulation.process import FederatorProcess, pause
 from simulation.scenario import Trust
 from simulation.store import FUNCTIONS
 from simulation.store_erasure import ERASURE_FUNCTIONS
@@ -35,7 +34,8 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 _ABSENT = object()
-_PURGING_S = 0.1
+# How often one looks whether something is done that runs beside it.
+_LOOK_AGAIN_S = 0.1
 
 
 class StandInKey:
@@ -58,15 +58,44 @@ def sign_stand_in(receipt: ErasureReceipt, key: StandInKey) -> str:
     return f"{text}.{key.sign(text.encode()).hex()}"
 
 
+def _acting(world: "World") -> FederatorProcess | None:
+    return next((process for process in world.processes if world.time.clock is process.clock), None)
+
+
 async def _at_once(function: Callable[..., Any], *args: Any) -> Any:
     return function(*args)
 
 
-async def _gather(purge: Any, **_: object) -> None:
-    if isinstance(purge, str):
-        await pause(2 * _PURGING_S)  # it was begun before
-    else:
-        await purge
+class _Task:
+    """What runs beside its process, and ends with it at the latest."""
+
+    def __init__(self, world: "World", coroutine: Coroutine[float, None, None]) -> None:
+        self._world, self._coroutine, self._done = world, coroutine, False
+        process = _acting(world)
+        if process is None:
+            raise AssertionError("a task of no process")
+        self._process = process
+        world.schedule.after(0.0, self._go_on)
+
+    def _go_on(self) -> None:
+        if not self._process.is_up:
+            self.close()
+            return
+        with self._world.time.of(self._process.clock):
+            try:
+                seconds = self._coroutine.send(None)
+            except StopIteration:
+                self._done = True
+            else:
+                self._world.schedule.after(seconds, self._go_on)
+
+    def close(self) -> None:
+        self._coroutine.close()
+        self._done = True
+
+    def __await__(self) -> Generator[float, None, None]:
+        while not self._done:
+            yield _LOOK_AGAIN_S
 
 
 async def _is_set_within(event: asyncio.Event, timeout_s: float) -> bool:
@@ -88,22 +117,15 @@ def simulated(world: "World") -> Iterator[None]:
         return world.starting().make_link(*args, **wanted)
 
     def failpoint(name: Failpoint) -> None:
-        acting = next((process for process in world.processes if world.time.clock is process.clock), None)
+        acting = _acting(world)
         if acting is not None:
             acting.pass_failpoint(name)
 
-    purges: list[Coroutine[Any, Any, None]] = []
+    tasks: list[_Task] = []
 
-    def create_task(purge: Coroutine[Any, Any, None], name: str) -> object:
-        clock = world.time.clock
-        purges.append(purge)
-
-        def go_on() -> None:
-            with world.time.of(clock):
-                run(purge)
-
-        world.schedule.after(_PURGING_S, go_on)
-        return name
+    def create_task(coroutine: Coroutine[float, None, None], **_: object) -> _Task:
+        tasks.append(_Task(world, coroutine))
+        return tasks[-1]
 
     silence = _Silence()
     loop = SimpleNamespace(time=world.time.monotonic, call_later=world.schedule.after)
@@ -120,7 +142,7 @@ def simulated(world: "World") -> Iterator[None]:
         ),
         (
             federator.eraser,
-            {"asyncio": SimpleNamespace(to_thread=_at_once, create_task=create_task, gather=_gather)},
+            {"asyncio": SimpleNamespace(to_thread=_at_once, create_task=create_task, timeout=nullcontext)},
         ),
         (federator.unlearner, {"asyncio": SimpleNamespace(to_thread=_at_once)}),
         (
@@ -155,8 +177,8 @@ def simulated(world: "World") -> Iterator[None]:
                 setattr(module, name, new)
         yield
     finally:
-        for purge in purges:
-            purge.close()
+        for task in tasks:
+            task.close()
         for module, name, old in before:
             if old is _ABSENT:
                 delattr(module, name)

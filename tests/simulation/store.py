@@ -62,6 +62,10 @@ class Tables:
             self.audit,
         )
 
+    @property
+    def n_deletions(self) -> int:
+        return 0 if self.federation is None else self.federation.n_deletions
+
     def open_rounds(self) -> list[RoundRow]:
         return [row for row in self.rounds.values() if row.state in _OPEN]
 
@@ -100,16 +104,14 @@ class SimulatedStore:
         self.unpurged = False
         self._on_commit = on_commit
 
-    def leave_bytes(self) -> None:
-        """Something is being deleted, and its bytes stay until the file is purged."""
-        self.unpurged = True
-
     def transact(self, change: Callable[[Tables], Any], epoch: int | None) -> Any:
         after = self.tables.copy()
         if epoch is not None and (after.federation is None or after.federation.writer_epoch != epoch):
             raise WriterFencedError(f"epoch {epoch} is over")
         result = change(after)
         before, self.tables = self.tables, after
+        if before.n_deletions != after.n_deletions:
+            self.unpurged = True
         self._on_commit(before, after)
         return result
 
@@ -131,7 +133,7 @@ def require(condition: bool, constraint: str) -> None:
         raise ProtocolViolationError(f"constraint {constraint}")
 
 
-def _federation(tables: Tables) -> FederationRow:
+def federation_of(tables: Tables) -> FederationRow:
     if tables.federation is None:
         raise ProtocolViolationError("no such federation")
     return tables.federation
@@ -156,7 +158,7 @@ async def create_federation(
 ) -> None:
     def change(tables: Tables) -> None:
         if tables.federation is None:
-            seeds = selection_seed, 0, None, 0, method, hidden, aggregation_seed, pseudonym_key
+            seeds = selection_seed, 0, None, 0, method, hidden, aggregation_seed, pseudonym_key, 0, 0
             tables.federation = FederationRow(name, 0, None, ranker, n_features, now, *seeds)
             n_values = len(initial_weights) // 4
             tables.models[0] = ModelRow(name, 0, None, None, n_values, initial_weights, now, None, None)
@@ -166,7 +168,7 @@ async def create_federation(
 
 async def claim_federation(db: Session, _name: str) -> int:
     def change(tables: Tables) -> int:
-        tables.federation = replace(_federation(tables), writer_epoch=_federation(tables).writer_epoch + 1)
+        tables.federation = replace(federation_of(tables), writer_epoch=federation_of(tables).writer_epoch + 1)
         return tables.federation.writer_epoch
 
     epoch: int = await write(db, change)
@@ -200,7 +202,7 @@ async def load_clients(db: Session, _name: str) -> list[ClientRow]:
 
 
 def store_batch(tables: Tables, batch: Batch) -> None:
-    federation = _federation(tables)
+    federation = federation_of(tables)
     if federation.last_batch_id == batch.batch_id:
         return
     nonce = federation.operator_nonce if batch.operator_nonce is None else batch.operator_nonce
@@ -225,8 +227,8 @@ def store_batch(tables: Tables, batch: Batch) -> None:
         version, at = batch.published
         if tables.models[version].published_at is None:
             tables.models[version] = replace(tables.models[version], published_at=at)
-    if batch.roster is not None and batch.roster[0] > _federation(tables).roster_version:
-        tables.federation = replace(_federation(tables), roster_version=batch.roster[0], roster=batch.roster[1])
+    if batch.roster is not None and batch.roster[0] > federation_of(tables).roster_version:
+        tables.federation = replace(federation_of(tables), roster_version=batch.roster[0], roster=batch.roster[1])
 
 
 def _store_update(tables: Tables, new: NewUpdate) -> None:

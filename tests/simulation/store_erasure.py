@@ -1,6 +1,6 @@
-"""Erasures in the simulated database: the functions of `storage.erasure`, made as those of `simulation.store`.
+"""Erasures in the simulated database: the functions of `storage.erasure` and `storage.purging`.
 
-While nobody was erased, those that only look take no time.
+They are made as those of `simulation.store`. While nobody was erased, those that only look take no time.
 """
 
 import hashlib
@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from simulation.store import Session, Tables, read, require, write
+from simulation.store import Session, Tables, federation_of, read, require, write
 
 from foltr.erasure.audit import AuditEntry, next_entry
 from foltr.failpoints import Failpoint
@@ -35,8 +35,8 @@ async def erase_client(db: Session, name: str, epoch: int, request: ErasureReque
         if known is not None:
             return known
         row = _erase(tables, name, request)
+        count_deletion(tables)
         db.pass_failpoint(Failpoint.IN_ERASURE_TRANSACTION)
-        db.store.leave_bytes()
         return row
 
     row: ErasureRow = await write(db, change, epoch)
@@ -140,7 +140,6 @@ async def note_told(db: Session, _name: str, epoch: int, pseudonym: str) -> None
     def change(tables: Tables) -> None:
         row = tables.erasures[pseudonym]
         put_erasure(tables, replace(row, told=True, client_id=row.client_id if row.state == "erased" else None))
-        db.store.leave_bytes()
 
     await write(db, change, epoch)
 
@@ -153,7 +152,9 @@ async def drop_untold_names(db: Session, _name: str, epoch: int, erased_before: 
             if row.erased_at < erased_before and row.client_id is not None and row.state != "erased"
         ]
         for row in dropped:
-            put_erasure(tables, replace(row, client_id=None))
+            tables.erasures[row.pseudonym] = replace(row, client_id=None)
+        if dropped:
+            count_deletion(tables)
         return len(dropped)
 
     return await write(db, change, epoch) if db.store.tables.erasures else 0
@@ -194,6 +195,27 @@ def finish_erasure(tables: Tables, row: ErasureRow, outcome: ErasureOutcome, sig
     return put_erasure(tables, replace(row, receipt=sign(row, outcome, entry)))
 
 
+# --- storage.purging ------------------------------------------------------------------------------------------
+
+
+def count_deletion(tables: Tables) -> None:
+    federation = federation_of(tables)
+    tables.federation = replace(federation, n_deletions=federation.n_deletions + 1)
+
+
+async def deletions_to_purge(db: Session, _name: str) -> int | None:
+    federation = federation_of(await look(db))
+    return federation.n_deletions if federation.n_purged < federation.n_deletions else None
+
+
+async def note_purged(db: Session, _name: str, epoch: int, n_deletions: int) -> None:
+    def change(tables: Tables) -> None:
+        require(0 <= n_deletions <= tables.n_deletions, "ck_federations_n_purged")
+        tables.federation = replace(federation_of(tables), n_purged=n_deletions)
+
+    await write(db, change, epoch)
+
+
 # --- helpers --------------------------------------------------------------------------------------------------
 
 
@@ -217,6 +239,9 @@ def put_erasure(tables: Tables, row: ErasureRow) -> ErasureRow:
     require(done == (row.audit_seq is not None), "ck_erasures_audit_seq_iff_done")
     require(done or row.receipt is None, "ck_erasures_receipt_only_done")
     require(row.state != "unlearning" or row.job in tables.jobs, "ck_erasures_unlearning_in_a_job")
+    known = tables.erasures.get(row.pseudonym)
+    if known is not None and known.client_id is not None and row.client_id is None:
+        count_deletion(tables)
     tables.erasures[row.pseudonym] = row
     return row
 
@@ -235,5 +260,7 @@ ERASURE_FUNCTIONS: dict[str, Callable[..., Any]] = {
         note_told,
         drop_untold_names,
         complete_erasure,
+        deletions_to_purge,
+        note_purged,
     )
 }

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from simulation.store import Session, Tables, close_without_model, open_next, require, write
-from simulation.store_erasure import append_audit, finish_erasure, look, put_erasure, those
+from simulation.store_erasure import append_audit, count_deletion, finish_erasure, look, put_erasure, those
 
 from foltr.failpoints import Failpoint
 from storage.erasure_records import (
@@ -146,8 +146,8 @@ async def complete_job(
         if job.state == "done" and job.model_version == completion.version:
             return those(tables, lambda row: row.job == number)
         finished = _swap(tables, name, job, completion, sign)
+        count_deletion(tables)
         db.pass_failpoint(Failpoint.IN_SWAP_TRANSACTION)
-        db.store.leave_bytes()
         return finished
 
     finished: list[ErasureRow] = await write(db, change, epoch)

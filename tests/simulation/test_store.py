@@ -21,6 +21,7 @@ import storage.erasure
 import storage.federations
 import storage.intake
 import storage.models
+import storage.purging
 import storage.rounds
 import storage.unlearning
 from storage import erasure_tables, tables
@@ -39,6 +40,7 @@ _ASKED = (
     "latest_model",
     "newest_unlearned",
     "forgotten_pseudonyms",
+    "deletions_to_purge",
     "unfinished_erasures",
     "waiting_erasures",
     "load_job",
@@ -61,9 +63,6 @@ class _Store:
     @property
     def keys(self) -> set[str]:
         return self._store.keys
-
-    def leave_bytes(self) -> None:
-        self._store.leave_bytes()
 
     def transact(self, change: Callable[[Tables], Any], epoch: int | None) -> Any:
         result = self._store.transact(change, epoch)
@@ -98,6 +97,7 @@ _REAL = (
     storage.rounds,
     storage.erasure,
     storage.unlearning,
+    storage.purging,
 )
 
 

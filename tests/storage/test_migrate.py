@@ -166,12 +166,13 @@ async def test_erasure_comes_and_goes_with_data_in_the_tables(database_url: str)
         assert [(row.body, row.cipher) async for row in stream_updates(db, "web", 1)] == [(b"ab", "")]
         federation = await get_federation(db, "web")
         assert federation is not None
-        assert federation.pseudonym_key is None
+        assert (federation.pseudonym_key, federation.n_deletions, federation.n_purged) == (None, 0, 0)
         # The tables that SQLite makes anew are still referred to, and still refer to others.
         for wrong in (
             "DELETE FROM models",
             "UPDATE updates SET client_id = 'stranger'",
             "UPDATE updates SET round = 9",
+            "UPDATE federations SET n_purged = 1",
         ):
             with pytest.raises(DBAPIError):
                 async with db.transaction() as connection:
