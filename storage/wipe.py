@@ -62,7 +62,7 @@ async def delete_rows_of(connection: AsyncConnection, table: Table, name: str, c
 
 async def take_out_name(connection: AsyncConnection, name: str, client_id: str, pseudonym: str) -> None:
     """Put the pseudonym in the place of the name where words about others hold it (`storage.mentions`)."""
-    for of_table in await _mentions(connection, name, client_id, pseudonym):
+    for of_table in await mentions_of(connection, name, client_id, pseudonym):
         for identity, told in of_table.found:
             await connection.execute(
                 update(of_table.table)
@@ -76,11 +76,11 @@ async def names_stranger(connection: AsyncConnection, name: str, client_id: str)
     own = select(events.c.id).where(events.c.federation == name, events.c.client_id == client_id).limit(1)
     if (await connection.execute(own)).first() is not None:
         return True
-    return any(of_table.found for of_table in await _mentions(connection, name, client_id, ""))
+    return any(of_table.found for of_table in await mentions_of(connection, name, client_id, ""))
 
 
 @dataclass(frozen=True)
-class _Mentions:
+class Mentions:
     """Rows whose words name a client: the key of each, and its words with something else in the place of the name."""
 
     table: Table
@@ -89,7 +89,8 @@ class _Mentions:
     found: list[tuple[Any, str]]
 
 
-async def _mentions(connection: AsyncConnection, name: str, client_id: str, instead: str) -> list[_Mentions]:
+async def mentions_of(connection: AsyncConnection, name: str, client_id: str, instead: str) -> list[Mentions]:
+    """Of each table whose words may name a client, the rows that do; those of its own are not looked for."""
     said, detail = events.c.kind == _OPERATOR_SAYS, events.c.detail
     by_operator = in_the_operators_words(client_id, instead)
     # The database looks for the very words that are taken out, so that few rows are read, whatever the name is.
@@ -105,7 +106,7 @@ async def _mentions(connection: AsyncConnection, name: str, client_id: str, inst
     for table, key, words, likely, rewrite in looked_for:
         rows = await connection.execute(select(key, words).where(table.c.federation == name, likely))
         found = [(identity, rewrite(told)) for identity, told in rows.all() if rewrite(told) != told]
-        mentions.append(_Mentions(table, key, words, found))
+        mentions.append(Mentions(table, key, words, found))
     return mentions
 
 

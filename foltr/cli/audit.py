@@ -1,22 +1,24 @@
 """``foltr audit``: the log of erasures, whether it is whole, and whether the table of erasures says the same."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from foltr.cli import options
 from foltr.cli.output import console, print_json, to_plain
 from foltr.cli.query import run_query, told_as_json
-from foltr.cli.receipts import KEY_HELP, verified
+from foltr.cli.receipts import KEY_HELP, public_key_of, verified
 from foltr.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
     from foltr.erasure.audit import AuditEntry
     from foltr.erasure.receipt import ErasureReceipt
     from storage.database import Database
-    from storage.erasure_records import ErasureRow
+    from storage.erasure_records import ErasureRow, UnlearningJobRow
+
+T = TypeVar("T")
 
 app = typer.Typer(help="Look at the log of erasures, and check it.", no_args_is_help=True)
 
@@ -29,6 +31,7 @@ _SAME = {
         "erased_at",
     ),
     "erasure_completed": ("key_destroyed", "completed_at"),
+    "job_started": ("strategy", "start_version", "start_round", "created_at"),
 }
 
 
@@ -40,12 +43,14 @@ class _Log:
         last: None if it is empty.
         at_place: the entry with the number that a receipt names; None if there is none.
         erased, completed: the entries that tell of erasures that began and that were done, by pseudonym.
+        jobs: those that tell of unlearning jobs that began, by number.
     """
 
     last: "AuditEntry | None" = None
     at_place: "AuditEntry | None" = None
     erased: dict[str, "AuditEntry"] = field(default_factory=dict)
     completed: dict[str, "AuditEntry"] = field(default_factory=dict)
+    jobs: dict[int, "AuditEntry"] = field(default_factory=dict)
 
 
 @app.command("list")
@@ -77,24 +82,30 @@ def audit_verify(
     receipt: Annotated[
         str | None, typer.Option("--receipt", metavar="FILE", help="A receipt whose place in the log to check")
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", metavar="TEXT|FILE", help=f"{KEY_HELP}; with --receipt")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="TEXT|FILE", help=f"{KEY_HELP}; checks every stored receipt, too")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Check that no entry was changed or taken out, and that the table of erasures and a receipt agree with the log.
 
     Exit code 1 if not; the line on standard error names the entry or the erasure.
     """
-    if (receipt is None) != (key is None):
-        raise SettingsError("receipt: name it with --receipt and the federator's public key with --key, or neither")
+    if receipt is not None and key is None:
+        raise SettingsError("receipt: name the federator's public key with --key, too")
 
     with told_as_json(json, {"verified": False}):
         found = None if receipt is None or key is None else verified(receipt, key)
         named = federation or (None if found is None else found.federation)
-        run_query(db, named, lambda database, name: _verify(database, name, found, json=json))
+        public_key = None if key is None else public_key_of(key)
+        run_query(db, named, lambda database, name: _verify(database, name, found, public_key, json=json))
 
 
-async def _verify(database: "Database", name: str, found: "ErasureReceipt | None", *, json: bool) -> None:
+async def _verify(
+    database: "Database", name: str, found: "ErasureReceipt | None", key: bytes | None, *, json: bool
+) -> None:
     from storage.erasure import list_erasures
+    from storage.unlearning import list_jobs
 
     if found is not None and found.federation != name:
         raise SettingsError(
@@ -102,13 +113,15 @@ async def _verify(database: "Database", name: str, found: "ErasureReceipt | None
             f"choose with --federation {found.federation}"
         )
     # The federator may run: what was there before has its entries, and what the log tells of is there afterwards.
-    before = await list_erasures(database, name, limit=_ALL)
+    before = await _read(list_erasures(database, name, limit=_ALL))
     log = await _checked_log(database, name, None if found is None else found.audit_seq)
-    after = await list_erasures(database, name, limit=_ALL)
+    after = await _read(list_erasures(database, name, limit=_ALL))
+    jobs = {job.number: job for job in await _read(list_jobs(database, name, limit=_ALL))}
     n_entries = 0 if log.last is None else log.last.seq
     if found is not None:
         _check_place(found, n_entries, log.at_place)
-    _check_agreement(log, before, after)
+    rows = {row.pseudonym: row for row in after}
+    _check_agreement([*_without_row(log, rows, jobs), *_without_entry(log, before, key)])
     last_hash = None if log.last is None else log.last.hash
     if json:
         counts = {"entries": n_entries, "erasures": len(before)}
@@ -120,6 +133,8 @@ async def _verify(database: "Database", name: str, found: "ErasureReceipt | None
         _say(f"Its last hash is {last_hash}. Noted elsewhere, it shows later whether all of this is still there.")
     n_done = sum(row.state == "done" for row in before)
     _say(f"The table of erasures agrees with it: {len(before)} in all, {n_done} done.")
+    if key is not None:
+        _say(f"The holder of the key has signed {sum(row.receipt is not None for row in before)} stored receipts.")
     if found is not None:
         _say(f"The receipt of {found.pseudonym} is entry {found.audit_seq}, as it says.")
 
@@ -155,6 +170,8 @@ async def _checked_log(database: "Database", name: str, seq: int | None) -> _Log
             log.erased[_pseudonym(entry)] = entry
         elif entry.kind == "erasure_completed":
             log.completed[_pseudonym(entry)] = entry
+        elif entry.kind == "job_started":
+            log.jobs[int(_said(entry).get("job", 0))] = entry
     return log
 
 
@@ -169,15 +186,20 @@ def _check_place(receipt: "ErasureReceipt", n_entries: int, there: "AuditEntry |
     )
 
 
-def _check_agreement(log: _Log, before: Sequence["ErasureRow"], after: Sequence["ErasureRow"]) -> None:
-    """DataError that says which entries and rows do not agree.
-
-    Args:
-        before, after: the table as it was before the log was read, and as it is since.
-    """
+async def _read(rows: Awaitable[list[T]]) -> list[T]:
+    """Rows of a table; DataError where one holds what foltr never writes there."""
     from foltr.erasure.audit import NEXT_STEP
 
-    found = [*_without_row(log, {row.pseudonym: row for row in after}), *_without_entry(log, before)]
+    try:
+        return await rows
+    except (ValueError, TypeError) as error:
+        raise DataError(f"audit log: a table beside it cannot be read ({error!s:.80}). {NEXT_STEP}") from error
+
+
+def _check_agreement(found: list[str]) -> None:
+    """DataError that says which entries and rows do not agree, if any do not."""
+    from foltr.erasure.audit import NEXT_STEP
+
     if not found:
         return
     others = f"; and {len(found) - _N_TOLD} more" if len(found) > _N_TOLD else ""
@@ -186,17 +208,22 @@ def _check_agreement(log: _Log, before: Sequence["ErasureRow"], after: Sequence[
     )
 
 
-def _without_row(log: _Log, rows: dict[str, "ErasureRow"]) -> list[str]:
-    """What the log tells of and the table does not."""
+def _without_row(log: _Log, rows: dict[str, "ErasureRow"], jobs: dict[int, "UnlearningJobRow"]) -> list[str]:
+    """What the log tells of and the tables of erasures and jobs do not, as they are since the log was read."""
     found = []
+    for number, entry in log.jobs.items():
+        job = jobs.get(number)
+        if job is None:
+            found.append(f"entry {entry.seq} says that unlearning job {number} began, and its row is missing")
+        found += _differing(entry, job, f"of unlearning job {number}")
     for pseudonym, entry in {**log.completed, **log.erased}.items():
         if pseudonym not in rows:
             found.append(f"entry {entry.seq} says that {pseudonym} was erased, and its row is missing")
     for pseudonym, entry in log.erased.items():
-        found += _differing(entry, rows.get(pseudonym))
+        found += _differing(entry, rows.get(pseudonym), f"of {pseudonym}")
     for pseudonym, entry in log.completed.items():
         if pseudonym in rows and rows[pseudonym].audit_seq == entry.seq:
-            found += _differing(entry, rows[pseudonym])
+            found += _differing(entry, rows[pseudonym], f"of {pseudonym}")
         elif pseudonym in rows:
             there = rows[pseudonym].audit_seq
             named = f"is {rows[pseudonym].state}" if there is None else f"names entry {there}"
@@ -204,8 +231,12 @@ def _without_row(log: _Log, rows: dict[str, "ErasureRow"]) -> list[str]:
     return found
 
 
-def _without_entry(log: _Log, rows: Sequence["ErasureRow"]) -> list[str]:
-    """What the table tells of and the log does not, and receipts that name another entry than the row's."""
+def _without_entry(log: _Log, rows: Sequence["ErasureRow"], key: bytes | None) -> list[str]:
+    """What the table told of before the log was read and the log does not, and receipts that are of another entry.
+
+    Args:
+        key: what every receipt was signed with; None checks no signature.
+    """
     found = []
     for row in rows:
         if row.pseudonym not in log.erased:
@@ -217,7 +248,18 @@ def _without_entry(log: _Log, rows: Sequence["ErasureRow"]) -> list[str]:
             found.append(f"{row.pseudonym} is done, and entry {row.audit_seq}, which says so, is missing")
         elif row.receipt is not None and not _is_of(row.receipt, row, completed):
             found.append(f"the stored receipt of {row.pseudonym} does not name entry {completed.seq} and its hash")
+        elif key is not None and not _is_signed(row.receipt, key):
+            found.append(f"the erasure of {row.pseudonym} is done, and has no receipt that the key's holder signed")
     return found
+
+
+def _is_signed(receipt: str | None, key: bytes) -> bool:
+    from foltr.erasure.receipt import verify_receipt
+
+    try:
+        return receipt is not None and verify_receipt(receipt, key) is not None
+    except DataError:
+        return False
 
 
 def _is_of(receipt: str, row: "ErasureRow", entry: "AuditEntry") -> bool:
@@ -232,14 +274,14 @@ def _is_of(receipt: str, row: "ErasureRow", entry: "AuditEntry") -> bool:
     return tuple(told.get(name) for name in ("federation", "pseudonym", "audit_seq", "audit_hash")) == place
 
 
-def _differing(entry: "AuditEntry", row: "ErasureRow | None") -> list[str]:
+def _differing(entry: "AuditEntry", row: "ErasureRow | UnlearningJobRow | None", which: str) -> list[str]:
     """One line where the row is there and says something else than the entry."""
     if row is None:
         return []
     *names, when = _SAME[entry.kind]
     said = {**_said(entry), when: to_plain(entry.at)}
     fields = [name for name in (*names, when) if said.get(name) != to_plain(getattr(row, name))]
-    return [f"entry {entry.seq} and the row of {row.pseudonym} differ in {', '.join(fields)}"] if fields else []
+    return [f"entry {entry.seq} and the row {which} differ in {', '.join(fields)}"] if fields else []
 
 
 def _said(entry: "AuditEntry") -> dict[str, Any]:

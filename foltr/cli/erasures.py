@@ -43,7 +43,7 @@ def erasures_list(
     async def query(database: "Database", name: str) -> None:
         rows = await list_erasures(database, name, limit=limit)
         jobs = {job.number: job for job in await list_jobs(database, name, limit=_ALL)}
-        told = [(row, None if row.job is None else jobs[row.job]) for row in rows]
+        told = [(row, None if row.job is None else jobs.get(row.job)) for row in rows]
         if json:
             print_json([_in_short(row, job) for row, job in told])
             return
@@ -62,7 +62,11 @@ def erasures_show(
     federation: options.Federation = None,
     json: options.Json = False,
 ) -> None:
-    """One erasure and its unlearning job; with --receipt, get its receipt."""
+    """One erasure and its unlearning job; by its name also where the database still names it.
+
+    With --receipt, get its receipt.
+    """
+    from storage.remains import rows_that_name
     from storage.unlearning import load_job
 
     check_name("client", client)
@@ -76,14 +80,17 @@ def erasures_show(
             if receipt == "-":
                 return
         job = None if row.job is None else await load_job(database, name, row.job)
+        named = None if client == row.pseudonym else await rows_that_name(database, name, client)
         if json:
-            print_json({"erasure": row, "job": _plain_job(job)})
+            print_json({"erasure": row, "job": _plain_job(job), "rows_that_name_it": named})
             return
         shown = to_plain(row) | {"receipt": _receipt_in_words(row)}
         console.print(_fields(shown, f"Erasure of {row.pseudonym} in {name}"))
         if (plain := _plain_job(job)) is not None:
             console.print(_fields(plain, f"Unlearning job {plain['number']}"))
         _say(f"The model without it: {_progress(row, job)}")
+        if named is not None:
+            _say(f"Rows that name {client} now: {_where(named)}")
         if receipt is not None:
             _say(f"Wrote its receipt; check it: foltr receipt verify {receipt} --key FILE")
         elif row.receipt is not None:
@@ -103,8 +110,8 @@ async def _found(database: "Database", name: str, client: str) -> "ErasureRow":
         return row
     if await get_client(database, name, client) is not None:
         raise DataError(
-            f"{client} of {name} was not forgotten; see: foltr clients show {client}. To have it forgotten: "
-            f"foltr forget {client}"
+            f"{client} of {name} was not forgotten; see: foltr clients show {client}. Whoever runs the federation has "
+            f"it forgotten with: foltr forget {client}"
         )
     raise DataError(f"federation {name!r} has erased no {client!r}, by pseudonym or name; see: foltr erasures list")
 
@@ -172,15 +179,26 @@ def _progress(row: "ErasureRow", job: "UnlearningJobRow | None") -> str:
     if row.first_round is None:
         return "needs none, it was in no model"
     if job is None:
-        return "waits for a job"
+        return "waits for a job" if row.job is None else f"job {row.job}, which the database does not have"
     coverage = "" if job.coverage is None else f", coverage {job.coverage:.0%}"
     told = f"job {job.number}, {job.strategy}: step {job.step} of {job.n_steps}{coverage}"
     if job.state == "done":
         return f"{told}; made model {job.model_version}"
     if job.state == "running":
-        return told
+        is_made = job.step == job.n_steps
+        return f"{told}; goes into service when the open round ends (foltr rounds deadline)" if is_made else told
     next_one = "; waits for another job" if job.state == "failed" else ""
     return f"{told}; {job.state}: {job.reason}{next_one}"
+
+
+def _where(rows: dict[str, int]) -> str:
+    """How many rows of which table, and what is to be done about those that may stay."""
+    told = ", ".join(f"{n} of {table}" for table, n in rows.items()) or "none"
+    if "erasures" in rows:
+        told += "; the one of erasures until its device was told"
+    if "federations" in rows:
+        told += "; the one of federations is the operator's roster, which voids its enrolment by name"
+    return told
 
 
 def _in_short(row: "ErasureRow", job: "UnlearningJobRow | None") -> dict[str, Any]:

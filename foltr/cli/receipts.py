@@ -50,7 +50,7 @@ def receipt_verify(
     """Check offline that the federator signed this receipt, and print what it says."""
     asked: dict[str, Any] = {"verified": False, "federator_key": None, "key_fingerprint": None}
     with told_as_json(json, asked):
-        public_key = _public_key(key)
+        public_key = public_key_of(key)
         asked |= identified(public_key)
         receipt = _verified(file, public_key)
     if json:
@@ -64,7 +64,7 @@ def receipt_verify(
 
 def verified(file: str, key: str) -> "ErasureReceipt":
     """The receipt in a file, if it is signed by the key that ``key`` is, or names."""
-    return _verified(file, _public_key(key))
+    return _verified(file, public_key_of(key))
 
 
 def identified(public_key: bytes) -> dict[str, str]:
@@ -127,7 +127,7 @@ def _check_form(what: str, text: str) -> None:
         )
 
 
-def _public_key(text: str) -> bytes:
+def public_key_of(text: str) -> bytes:
     """The federator's public key: ``text`` itself, what the file of that name holds, or what those credentials name.
 
     Raises:

@@ -142,10 +142,9 @@ def test_no_place_is_looked_for_that_nobody_vouches_for(tmp_path):
     forged = audit(tmp_path, *options[:3], OTHER_KEY)
     assert (forged.returncode, forged.stdout) == (1, "")
     assert "not this key's" in forged.stderr
-    for alone in (options[:2], options[2:]):
-        done = audit(tmp_path, *alone)
-        assert done.returncode == 2
-        assert "with --receipt and the federator's public key with --key" in done.stderr
+    done = audit(tmp_path, *options[:2])
+    assert done.returncode == 2
+    assert "name the federator's public key with --key, too" in done.stderr
     other = write_receipt(tmp_path, federation="news", audit_seq=3, audit_hash=hashes[2])
     assert "holds no 'news'" in audit(tmp_path, *other).stderr
     done = audit(tmp_path, *other, "--federation", "mail")
@@ -204,6 +203,9 @@ def test_a_log_and_a_table_that_agree_are_said_to(forgotten):
             "UPDATE erasures SET requested_at = '2020-01-02 03:04:05', erased_at = '2020-01-02 03:04:05' WHERE {done}",
             "entry 1 and the row of {p_done} differ in requested_at, erased_at",
         ),
+        ("UPDATE erasures SET requested_at = 'garbage' WHERE {done}", "a table beside it cannot be read"),
+        ("UPDATE unlearning_jobs SET strategy = 'retrain' WHERE number = 1", "of unlearning job 1 differ in strategy"),
+        ("DELETE FROM unlearning_jobs WHERE number = 2", "unlearning job 2 began, and its row is missing"),
         ("UPDATE erasures SET key_destroyed = 1 - key_destroyed WHERE {done}", "differ in key_destroyed"),
         ("UPDATE erasures SET completed_at = '2020-01-02 03:04:05' WHERE {done}", "differ in completed_at"),
         (
@@ -236,6 +238,17 @@ def test_what_the_log_and_the_table_do_not_both_say_is_named(forgotten, statemen
     conditions = {key: f"pseudonym = '{pseudonym_of(name)}'" for key, name in names.items()}
     tampered(forgotten, statement.format(**conditions))
     refused(audit(forgotten, "--json"), why.format(**{f"p_{key}": pseudonym_of(name) for key, name in names.items()}))
+
+
+def test_the_key_alone_checks_every_stored_receipt(forgotten):
+    """One whose signature is another's, or that was taken away, is named; without the key only what it says is read."""
+    done = audit(forgotten, "--key", KEY_TEXT)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "The holder of the key has signed 2 stored receipts." in done.stdout
+    why = f"the erasure of {pseudonym_of(DONE)} is done, and has no receipt that the key's holder signed"
+    refused(audit(forgotten, "--key", OTHER_KEY, "--json"), why)
+    tampered(forgotten, "UPDATE erasures SET receipt = NULL WHERE audit_seq = 4")
+    refused(audit(forgotten, "--key", KEY_TEXT, "--json"), why)
 
 
 def test_many_differences_are_counted(forgotten):

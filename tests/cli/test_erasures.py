@@ -9,8 +9,9 @@ from cli.commands import foltr
 from made_erasures import DONE, IDLE, PAUSE_REASON, PAUSED, STAYED, WAITING, made_erasures, pseudonym_of
 from receipts import KEY
 
+from foltr.enrolment import issue_roster
 from foltr.erasure.receipt import verify_receipt
-from foltr.identity import key_to_text
+from foltr.identity import SigningKey, key_to_text
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,8 @@ def test_a_job_that_failed_is_told(tmp_path):
 def test_an_erasure_is_shown_by_pseudonym_and_by_name(folder):
     """In full, with its job; the digest is whole in a narrow terminal, too."""
     by_name = json.loads(erasures(folder, "show", DONE, "--json").stdout)
-    assert by_name == json.loads(erasures(folder, "show", pseudonym_of(DONE), "--json").stdout)
+    by_pseudonym = json.loads(erasures(folder, "show", pseudonym_of(DONE), "--json").stdout)
+    assert by_name == by_pseudonym | {"rows_that_name_it": {"erasures": 1}}
     assert by_name["erasure"]["pseudonym"] == pseudonym_of(DONE)
     assert by_name["job"]["number"] == 1
     assert verify_receipt(by_name["erasure"]["receipt"], KEY.public).pseudonym == pseudonym_of(DONE)
@@ -91,6 +93,56 @@ def test_an_erasure_is_shown_by_pseudonym_and_by_name(folder):
     assert by_name["erasure"]["erased_digest"] in "".join(text.split())
     assert "Unlearning job 1" in text
     assert f"foltr erasures show {pseudonym_of(DONE)} --receipt FILE" in text
+
+
+def test_what_still_names_a_client_is_counted(tmp_path):
+    """By its name alone: rows of its own that came back, words about others, the operator's roster; or none."""
+    asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite"))
+    key = SigningKey(bytes(32))
+    roster = issue_roster(key, "mail", 1, 0.0, 5, {DONE: 1})
+    connection = sqlite3.connect(tmp_path / "foltr.sqlite")
+    waiting = "1 of erasures; the one of erasures until its device was told"
+    assert f"Rows that name {WAITING} now: {waiting}" in erasures(tmp_path, "show", WAITING).stdout
+    connection.execute("UPDATE erasures SET client_id = NULL, told = 1 WHERE pseudonym = ?", (pseudonym_of(DONE),))
+    connection.commit()
+    assert f"Rows that name {DONE} now: none" in erasures(tmp_path, "show", DONE).stdout
+    assert "Rows that name" not in erasures(tmp_path, "show", pseudonym_of(DONE)).stdout
+    connection.execute("CREATE TEMPORARY TABLE back AS SELECT * FROM clients WHERE client_id = ?", (STAYED,))
+    connection.execute("UPDATE back SET client_id = ?", (DONE,))
+    connection.execute("INSERT INTO clients SELECT * FROM back")
+    connection.execute(
+        "INSERT INTO events (federation, at, kind, detail, n) "
+        "VALUES ('mail', '2026-01-02 03:04:05.000000', 'message_refused', ?, 1)",
+        (f"no client {DONE} has ever joined",),
+    )
+    connection.execute("UPDATE federations SET roster_version = 1, roster = ?", (roster,))
+    connection.commit()
+    connection.close()
+    shown = erasures(tmp_path, "show", DONE).stdout
+    assert "1 of clients, 1 of events, 1 of federations; the one of federations is the operator's roster" in shown
+    told = json.loads(erasures(tmp_path, "show", DONE, "--json").stdout)
+    assert told["rows_that_name_it"] == {"clients": 1, "events": 1, "federations": 1}
+
+
+def test_a_job_of_which_the_row_is_gone_is_said(tmp_path):
+    """In the list and in full; what it means, `foltr audit verify` says."""
+    asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite"))
+    connection = sqlite3.connect(tmp_path / "foltr.sqlite")
+    connection.execute("DELETE FROM unlearning_jobs WHERE number = 1")
+    connection.commit()
+    connection.close()
+    for arguments in (("list",), ("show", DONE)):
+        assert "job 1, which the database does not have" in erasures(tmp_path, *arguments).stdout
+
+
+def test_a_job_whose_steps_are_done_waits_for_the_open_round(tmp_path):
+    """And what hastens it is said."""
+    asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite"))
+    connection = sqlite3.connect(tmp_path / "foltr.sqlite")
+    connection.execute("UPDATE unlearning_jobs SET step = 2, state = 'running', reason = NULL WHERE number = 3")
+    connection.commit()
+    connection.close()
+    assert "step 2 of 2, coverage 45%; goes into service when the open round ends" in erasures(tmp_path, "list").stdout
 
 
 def test_the_stored_receipt_is_written_and_is_genuine(folder):
