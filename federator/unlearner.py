@@ -330,6 +330,8 @@ class Unlearner:
     async def _finished(self, job: UnlearningJobRow) -> UnlearningJobRow | None:
         coverage = job.coverage_sum / job.step if job.step else 1.0
         if job.strategy == "retrain" or coverage >= self._policy.min_coverage:
+            if not self._caught_up:
+                self._tell(job)
             self._caught_up = True
             return job
         reason = f"coverage {coverage:.2f} is below {self._policy.min_coverage:g}; the job begins again as retrain"

@@ -3,28 +3,37 @@
 import asyncio
 import base64
 import contextlib
+import math
+import os
+import shlex
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from foltr.cli import options
 from foltr.cli.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, opened, redirected
+from foltr.cli.answers import Answers
 from foltr.cli.output import console, errors, print_json
 from foltr.credentials import OPERATOR_USER, BrokerAccess, read_credentials
-from foltr.errors import DataError, SettingsError, UnavailableError
+from foltr.errors import SettingsError, UnavailableError
 from foltr.topics import ClientTopic, Topics, check_name
 
 if TYPE_CHECKING:
-    from broker.link import InboundMessage
-    from foltr.messages import ErasureNotice, UnlearningProgress
+    from rich.status import Status
+
+    from foltr.messages import ErasureNotice
 
 _ANSWER_S = 3.0
 _CONNECT_S = 5.0
 # Between two visits at the broker while a model is made anew: twice as long each time.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+# How often it is looked whether there is something to tell, and after how long the same is told again.
+_LOOK_EVERY_S, _LINE_EVERY_S = 1.0, 10.0
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,8 @@ class _Request:
     Attributes:
         session: the MQTT client id to connect with.
         federator_key: whose notices are believed.
+        key_file: credentials that name this key.
+        named_by: what was given to find it, in words.
         retained: the broker holds it until it is obeyed.
     """
 
@@ -44,6 +55,8 @@ class _Request:
     access: BrokerAccess
     session: str
     federator_key: bytes
+    key_file: Path
+    named_by: str
     retained: bool
 
 
@@ -71,6 +84,8 @@ def forget(
     """
     if receipt is not None and not wait:
         raise SettingsError("receipt: there is one once the client is forgotten; add --wait")
+    if receipt is not None and not os.access(receipt.parent, os.W_OK):
+        raise SettingsError(f"receipt: {receipt.parent} is no folder that can be written to; name a file elsewhere")
     if not 0 < timeout <= 30 * 86_400:
         raise SettingsError(f"timeout: {timeout:g}; give more than 0 and at most {30 * 86_400} seconds")
     request = _by_client(client, credentials, broker) if credentials else _by_operator(client, operator, broker)
@@ -78,20 +93,28 @@ def forget(
         _print_payload(request, json=json)
         return
     with errors.status("waiting for the broker") as status:
-        notice = asyncio.run(_send(request, timeout if wait else None, status.update))
+        notice = asyncio.run(_send(request, timeout if wait else None, _Telling(status).tell))
     if notice is None:
+        kept = "the message" if request.retained else "the federator's session"
         _say(
-            f"Sent: forget {request.client_id} of {request.federation}. The federator obeys it at once if it runs, "
-            "else when it is started; --wait gets the receipt, now or later"
+            f"Sent: forget {request.client_id} of {request.federation}; nothing has confirmed it. A federator that "
+            f"runs obeys it at once; one that is off hears it when it is started if the broker has kept {kept}, as "
+            "an embedded broker does not over a restart. --wait, now or later, confirms it and gets the receipt"
         )
         return
     text = "" if notice.receipt is None else notice.receipt.decode()
     if receipt is not None:
-        receipt.write_text(text + "\n", encoding="ascii")
+        try:
+            receipt.write_text(text + "\n", encoding="ascii")
+        except OSError as error:
+            raise SettingsError(
+                f"receipt: {receipt}: {error.strerror}. {request.client_id} is forgotten; ask again with another file"
+            ) from error
     if json:
         print_json({"client": request.client_id, "state": str(notice.code), "receipt": text or None})
     elif receipt is not None:
-        _say(f"Forgotten: {request.client_id} of {request.federation}; check it: foltr receipt verify {receipt}")
+        check = shlex.join(("foltr", "receipt", "verify", str(receipt), "--key", str(request.key_file)))
+        _say(f"Forgotten: {request.client_id} of {request.federation}; check it: {check}")
     else:
         _say(text or f"Forgotten: {request.client_id}; {notice.detail}")
 
@@ -123,6 +146,8 @@ def _by_operator(client: str | None, folder: Path, broker: str | None) -> _Reque
             redirected(authority.operator.broker, broker),
             OPERATOR_USER,
             authority.operator.federator_public_key,
+            folder / "operator.json",
+            f"the operator's folder {folder}",
             retained=False,
         )
 
@@ -144,6 +169,8 @@ def _by_client(client: str | None, path: Path, broker: str | None) -> _Request:
         redirected(own.broker, broker),
         f"foltr-forget:{own.federation}:{own.name}",
         own.federator_public_key,
+        path,
+        f"the credentials file {path}",
         retained=True,
     )
 
@@ -174,35 +201,50 @@ async def _send(
     was thrown out comes back in between.
 
     Args:
-        on_progress: told how far it is, in words, after each visit.
+        on_progress: told every second how far it is, in words.
 
     Raises:
         UnavailableError: no broker, or not forgotten in time.
         FoltrError: the federator refuses.
     """
-    waiting = _Waiting(request)
-    if timeout_s is None:
-        await _visit(request, waiting, answer_s=None)
-        return None
+    answers = Answers(
+        Topics(request.federation),
+        request.client_id,
+        request.federator_key,
+        request.named_by,
+        # A device's wish is a message like its others.
+        "message_refused" if request.retained else "order_refused",
+    )
+    telling = asyncio.create_task(_tell(answers, on_progress))
     try:
+        if timeout_s is None:
+            await _visit(request, answers, answer_s=None)
+            return None
         async with asyncio.timeout(timeout_s):
-            notice, pause_s = await _visit(request, waiting, _ANSWER_S), _FIRST_PAUSE_S
+            notice, pause_s = await _visit(request, answers, _ANSWER_S), _FIRST_PAUSE_S
             while notice is None:
-                on_progress(waiting.state())
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                 # The broker has the request: from now on one that is away for a while is no reason to give up.
                 with contextlib.suppress(UnavailableError):
-                    notice = await _visit(request, waiting, _ANSWER_S)
+                    notice = await _visit(request, answers, _ANSWER_S)
             return notice
     except TimeoutError as error:
+        next_step = "The request stands; ask again" if answers.answered else "Ask again"
         raise UnavailableError(
-            f"{request.client_id} is not forgotten after {timeout_s:g} s: {waiting.state()}. The request stands; "
-            "ask again with --wait"
+            f"{request.client_id} is not forgotten after {timeout_s:g} s: {answers.state()}. {next_step} with --wait"
         ) from error
+    finally:
+        telling.cancel()
 
 
-async def _visit(request: _Request, waiting: "_Waiting", answer_s: float | None) -> "ErasureNotice | None":
+async def _tell(answers: Answers, on_progress: Callable[[str], None]) -> None:
+    while True:
+        await asyncio.sleep(_LOOK_EVERY_S)
+        on_progress(answers.state())
+
+
+async def _visit(request: _Request, answers: Answers, answer_s: float | None) -> "ErasureNotice | None":
     """Publish the request once; with ``answer_s``, hear so long what the federator says to it.
 
     Returns:
@@ -216,75 +258,36 @@ async def _visit(request: _Request, waiting: "_Waiting", answer_s: float | None)
     link = MqttLink(
         BrokerAddress.of(request.access),
         client_id=request.session,
-        subscriptions=[] if answer_s is None else [inbox, f"{topics.root}/unlearning/+"],
-        on_message=waiting.received,
+        subscriptions=[] if answer_s is None else [inbox, topics.round, f"{topics.root}/unlearning/+"],
+        on_message=answers.received,
         persistent=False,
         timeout_s=_CONNECT_S,
         give_up_after_s=0.0,
     )
-    waiting.begin()
+    answers.begin()
     async with link:
         await link.wait_connected(_CONNECT_S)
         await link.publish(request.topic, request.payload, retain=request.retained)
-        return None if answer_s is None else await waiting.notice(answer_s)
+        answers.sent()
+        return None if answer_s is None else await answers.notice(answer_s)
 
 
-class _Waiting:
-    """What is heard while a request is under way."""
+class _Telling:
+    """Tells how far it is: beside the spinner of a terminal, else in lines on standard error, which a log keeps."""
 
-    def __init__(self, request: _Request) -> None:
-        self._request = request
-        self._topics = Topics(request.federation)
-        self._notices: asyncio.Queue[ErasureNotice] = asyncio.Queue()
-        self._newest: ErasureNotice | None = None
-        self._progress: UnlearningProgress | None = None
+    def __init__(self, status: "Status") -> None:
+        self._status = status
+        self._told, self._told_at = "", -math.inf
 
-    def begin(self) -> None:
-        """A visit begins. What was retained at the last one may have been cleared since."""
-        self._progress = None
-        while not self._notices.empty():
-            self._notices.get_nowait()
-
-    def received(self, message: "InboundMessage") -> None:
-        """Only what the federator has signed is believed; the rest of what an inbox or a topic has is passed over."""
-        from foltr.codec import open_envelope
-        from foltr.errors import MessageError
-        from foltr.messages import ErasureNotice, UnlearningProgress
-
-        try:
-            envelope = open_envelope(message.payload)
-            if not envelope.is_signed_by(self._request.federator_key, message.topic):
-                return
-            if envelope.kind == ErasureNotice.kind_name:
-                self._notices.put_nowait(envelope.read(ErasureNotice))
-            elif envelope.kind == UnlearningProgress.kind_name:
-                self._progress = envelope.read(UnlearningProgress)
-        except MessageError:
+    def tell(self, text: str) -> None:
+        """Tell it; where there are lines, only if it is new or has not been told for a while."""
+        if errors.is_terminal:
+            self._status.update(Text(text))
             return
-
-    async def notice(self, timeout_s: float) -> "ErasureNotice | None":
-        """The notice that it is done; None if it is not, or nothing was heard. FoltrError where it is refused."""
-        from foltr.messages import ReceiptCode
-
-        try:
-            async with asyncio.timeout(timeout_s):
-                notice = self._newest = await self._notices.get()
-        except TimeoutError:
-            return None
-        if notice.code is ReceiptCode.FORGOTTEN:
-            return notice
-        if notice.code is not ReceiptCode.FORGETTING:
-            raise DataError(f"{self._request.client_id} is not forgotten: {notice.code}, {notice.detail}")
-        return None
-
-    def state(self) -> str:
-        """How far it is, in words."""
-        if self._newest is None:
-            return "the federator has not answered; does it run?"
-        if self._progress is None or self._progress.state == "done":
-            return "its data is erased; the model without it is not made yet"
-        step = f"step {self._progress.step} of {self._progress.n_steps}"
-        return f"its data is erased; unlearning job {self._progress.job} is {self._progress.state}, {step}"
+        now = time.monotonic()
+        if text != self._told or now >= self._told_at + _LINE_EVERY_S:
+            errors.print(text, markup=False, highlight=False, soft_wrap=True)
+            self._told, self._told_at = text, now
 
 
 def _warn(text: str) -> None:

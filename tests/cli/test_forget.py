@@ -4,10 +4,11 @@ import asyncio
 import base64
 import contextlib
 import json
+import shlex
 
 import pytest
 from cli.commands import foltr
-from integration.deployment import DIM, FEDERATION, ONE_EACH, Deployment, client_name, until
+from integration.deployment import DIM, FEDERATION, ONE_EACH, Deployment, client_name, enrol, until
 from integration.test_forgetting import click, completed, devices_of, start
 from servers import MissingError, ProvisionedMosquitto
 
@@ -18,8 +19,12 @@ from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from federator.service import FederatorService
 from federator.unlearning import UnlearningPolicy
+from foltr.codec import encode
 from foltr.credentials import read_credentials, write_secret
 from foltr.erasure.receipt import verify_receipt
+from foltr.identity import SigningKey
+from foltr.messages import RoundAnnouncement
+from foltr.topics import Topics
 from storage.database import Database
 from storage.erasure import list_erasures
 from storage.keys import KeyStore
@@ -53,17 +58,21 @@ async def test_everybody_may_ask_in_their_own_way(mosquitto_server, tmp_path):
             assert done.returncode == 0, done.stderr
             receipt = verify_receipt(file.read_text().strip(), deployment.devices[0].federator_public_key)
             assert receipt.requested_by == "operator"
+            check = shlex.split(done.stdout.strip().partition("check it: ")[2])
+            assert (await command(*check[1:])).returncode == 0, done.stdout
             again = await command("forget", client_name(0), *operator, "--wait", "--timeout", 60, "--json")
             assert json.loads(again.stdout)["receipt"] == file.read_text().strip()
             unknown = await command("forget", "nobody", *operator, "--wait", "--timeout", 20)
             assert unknown.returncode == 1
-            warning, refusal = unknown.stderr.strip().splitlines()
+            warning, *_, refusal = unknown.stderr.strip().splitlines()
             assert "nobody was never enrolled with" in warning
             assert "unknown_client" in refusal
             assert "warning" not in done.stderr + again.stderr
 
             asked = await command("forget", "--credentials", own)
             assert asked.returncode == 0, asked.stderr
+            assert "nothing has confirmed it" in asked.stdout
+            assert "if the broker has kept the message" in asked.stdout
             await erased(deployment, 2)
 
             printed = await command("forget", client_name(2), *operator, "--print-payload", "--json")
@@ -138,6 +147,38 @@ async def test_a_running_device_and_the_command_do_not_keep_each_other_out(guard
             await serving
 
 
+async def test_who_is_not_answered_is_told_what_may_be_the_matter(mosquitto_server, tmp_path):
+    """Without --wait that nothing has confirmed it; with it, in lines that come by themselves, what to look at."""
+    folder = tmp_path / "operator"
+    enrol(folder, mosquitto_server.url, 1)
+    sent = await command("forget", client_name(0), "--operator", folder)
+    assert sent.returncode == 0, sent.stderr
+    assert "nothing has confirmed it" in sent.stdout
+    assert "if the broker has kept the federator's session" in sent.stdout
+
+    asked = ("forget", client_name(0), "--operator", folder, "--wait", "--timeout", 5)
+    silent = await command(*asked)
+    assert silent.returncode == 3
+    first, *_, last = silent.stderr.splitlines()
+    assert first == "sent; waiting for the federator's answer"
+    assert "see whether it runs, and if so its log, which says order_refused and why" in last
+    assert f"the operator's folder {folder} is not this federation's" in last
+    assert last.endswith("Ask again with --wait")
+    assert "not signed" not in last
+
+    topic = Topics(FEDERATION).round
+    round_ = RoundAnnouncement(
+        federation=FEDERATION, round=1, open=True, base_version=0, opened_at=0.0, closes_at=1.0, training=ONE_EACH
+    )
+    address = BrokerAddress.parse(mosquitto_server.url)
+    link = MqttLink(address, client_id="other", subscriptions=(), on_message=lambda _: None, persistent=False)
+    async with link:
+        await link.wait_connected(5.0)
+        await link.publish(topic, encode(round_, topic, 0, SigningKey.generate()), retain=True)
+    other = await command(*asked)
+    assert "the round announced at this broker is not signed by the federator that" in other.stderr.splitlines()[-1]
+
+
 def test_who_was_not_enrolled_is_warned_of_and_a_revoked_one_is_not(tmp_path):
     """Before anything is sent; the order is given all the same, for a register may be newer than who joined."""
     assert foltr("enrol", "device-1", "device-2", "--federation", "mail", cwd=tmp_path).returncode == 0
@@ -167,6 +208,7 @@ def test_without_a_folder_it_is_said_how_to_get_one(tmp_path):
         ((), "client: name the client"),
         (("a/b",), "client: 'a/b' is not a name"),
         (("device-1", "--receipt", "file"), "receipt: there is one once"),
+        (("device-1", "--wait", "--receipt", "nowhere/file"), "receipt: nowhere is no folder that can be written to"),
         (("device-1", "--wait", "--timeout", "0"), "timeout: 0"),
     ],
 )
