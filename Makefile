@@ -26,10 +26,10 @@ $(INSTALLED): constraints.txt pyproject.toml
 demo: $(INSTALLED)
 	@$(BIN)/foltr demo
 
-# Most tests wait for servers, processes and deadlines, so one for each processor runs at a time, on servers of its
-# own. `make test WORKERS=0` runs them one after the other.
-WORKERS ?= auto
-PARALLEL = --numprocesses $(WORKERS) --maxprocesses 4 --dist worksteal
+# Most tests wait for servers, processes and deadlines, so one more than there are processors runs at a time, at most
+# four, on servers of its own. `make test WORKERS=0` runs them one after the other.
+WORKERS ?= $(shell n=$$(($$(getconf _NPROCESSORS_ONLN) + 1)); echo $$((n < 4 ? n : 4)))
+PARALLEL = --numprocesses $(WORKERS) --dist worksteal
 test: $(INSTALLED) servers
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not undisturbed"
 	@$(BIN)/python -m pytest -m undisturbed
