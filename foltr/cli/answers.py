@@ -106,11 +106,10 @@ class Answers:
                 f"{told}{because}; it goes on when devices that are left are online, and learns only from those that "
                 "keep interactions; see: foltr erasures list"
             )
-        # Nothing is told between the last step and the swap.
-        if progress.step + 1 >= progress.n_steps:
+        if progress.step == progress.n_steps:
             return (
-                f"{told}; after the last step the model goes into service when the open round ends; an operator "
-                "hastens that with `foltr rounds deadline`"
+                f"{told}; the model goes into service when the open round ends; an operator hastens that with "
+                "`foltr rounds deadline`"
             )
         return told
 

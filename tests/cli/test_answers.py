@@ -52,7 +52,8 @@ def progress(state: str, step: int, detail: str = "") -> UnlearningProgress:
     [
         (None, ["not made yet", "when the open round ends"], "job"),
         (progress("running", 3), ["job 1 is running, step 3 of 112"], "deadline"),
-        (progress("running", 111), ["when the open round ends", "`foltr rounds deadline`"], "paused"),
+        (progress("running", 111), ["job 1 is running, step 111 of 112"], "deadline"),
+        (progress("running", 112), ["when the open round ends", "`foltr rounds deadline`"], "paused"),
         (
             progress("paused", 0, "no device is online at step 1"),
             ["paused, step 0 of 112: no device is online at step 1;", "keep interactions", "foltr erasures list"],

@@ -183,6 +183,8 @@ async def test_the_swap_is_between_two_rounds(joined):
     await served.turn()
     await served.turn()
     assert (await latest_model(served.db, "mail")).version == 1
+    told = served.retained.topics["foltr/v1/mail/unlearning/1"]
+    assert (told.state, told.step, told.n_steps) == ("running", 1, 1)  # it waits for the round to end
     served.update(devices[1], 2, 1, body=delta(ROWS[1]))
     await served.turn()
     served.clock.at += 51.0
