@@ -75,10 +75,10 @@ def checked(deployment: Deployment, receipt: str | None) -> ErasureReceipt:
     return verify_receipt(receipt, deployment.devices[0].federator_public_key)
 
 
-async def check_forgotten(deployment: Deployment, name: str) -> None:
-    """No row has its name, and no model in service was made with it."""
-    assert name not in {row.client_id for row in await list_clients(deployment.database, FEDERATION)}
-    assert name not in {row.client_id for row in await list_contributions(deployment.database, FEDERATION)}
+async def check_forgotten(deployment: Deployment, *names: str) -> None:
+    """No row has one of these names, and no model in service was made with them."""
+    assert not {row.client_id for row in await list_clients(deployment.database, FEDERATION)} & set(names)
+    assert not {row.client_id for row in await list_contributions(deployment.database, FEDERATION)} & set(names)
     models = await list_models(deployment.database, FEDERATION, limit=10_000)
     assert not [row.version for row in models if row.tainted_at is not None and row.weights]
 
@@ -159,8 +159,7 @@ async def test_fifty_ask_while_two_hundred_train(mosquitto_server, tmp_path):
             assert {result.state for result in results} == {"forgotten"}
             receipts = [checked(deployment, result.receipt) for result in results]
             assert len({receipt.pseudonym for receipt in receipts}) == n_leaving
-            for client in clients[:n_leaving]:
-                await check_forgotten(deployment, client.client_id)
+            await check_forgotten(deployment, *(client.client_id for client in clients[:n_leaving]))
             await completed(deployment, await deployment.n_completed() + 3)
             jobs = await list_jobs(deployment.database, FEDERATION)
             assert {job.state for job in jobs} == {"done"}
