@@ -104,7 +104,8 @@ async def mentions_of(connection: AsyncConnection, name: str, client_id: str, in
     )
     mentions = []
     for table, key, words, likely, rewrite in looked_for:
-        rows = await connection.execute(select(key, words).where(table.c.federation == name, likely))
+        others = table.c.client_id.is_distinct_from(client_id)
+        rows = await connection.execute(select(key, words).where(table.c.federation == name, others, likely))
         found = [(identity, rewrite(told)) for identity, told in rows.all() if rewrite(told) != told]
         mentions.append(Mentions(table, key, words, found))
     return mentions

@@ -1,6 +1,8 @@
 """A database in which clients were forgotten, each in another state, as a federator would leave it."""
 
+import sqlite3
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from receipts import KEY
 
@@ -90,3 +92,14 @@ async def made_erasures(db_url: str, *, signs: bool = True) -> None:
         await pause_job(db, NAME, epoch, 3, PAUSE_REASON)
 
         await erase(WAITING, 40)
+
+
+def tampered(folder: Path, statement: str) -> None:
+    """Change ``foltr.sqlite`` in a folder as somebody would who may write it."""
+    connection = sqlite3.connect(folder / "foltr.sqlite")
+    try:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute(statement)
+        connection.commit()
+    finally:
+        connection.close()

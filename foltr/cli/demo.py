@@ -317,11 +317,14 @@ class Demo:
 
     def _look_further(self, *commands: str) -> None:
         console.print("Look further:", highlight=False)
-        # `make demo` runs the command where it is installed, which need not be on the PATH.
-        command_name = "foltr" if shutil.which("foltr") else sys.argv[0]
         where = f"--db {self._settings.db_url} --federation {self._settings.federation}"
         for command in commands:
-            console.print(f"  {command_name} {command} {where}", soft_wrap=True, highlight=False)
+            console.print(f"  {command_name()} {command} {where}", soft_wrap=True, highlight=False)
+
+
+def command_name() -> str:
+    """How to call this program: `make demo` runs it where it is installed, which need not be on the PATH."""
+    return "foltr" if shutil.which("foltr") else sys.argv[0]
 
 
 def ndcg_of(model: "ModelRow", ranker: "Ranker", data: "LoadedData") -> float:

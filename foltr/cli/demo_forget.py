@@ -4,8 +4,6 @@ import asyncio
 import math
 import secrets
 import shlex
-import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -21,7 +19,7 @@ from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from federator.service import FederatorService
 from federator.unlearning import UnlearningPolicy
-from foltr.cli.demo import Demo, ndcg_of
+from foltr.cli.demo import Demo, command_name, ndcg_of
 from foltr.cli.leaver import GIVE_UP_S, LeavingDevice, Z, expected_ndcg
 from foltr.cli.output import console, print_rows
 from foltr.cli.remains import at_broker, in_database, in_files, sqlite_files, stored_updates, traces_of
@@ -309,9 +307,8 @@ class ForgetDemo(Demo):
             except OSError as error:
                 _say(f"The receipt is not beside the database: {file} cannot be written: {error.strerror or error}")
                 return
-        command_name = "foltr" if shutil.which("foltr") else sys.argv[0]  # as in `_look_further`
         _say("Check the receipt yourself; it needs no database and no network:")
-        _say(f"  {command_name} receipt verify {shlex.quote(str(receipt))} --key {shlex.quote(str(key))}")
+        _say(f"  {command_name()} receipt verify {shlex.quote(str(receipt))} --key {shlex.quote(str(key))}")
 
 
 def _verified(result: ForgetResult, federator_key: bytes, federation: str) -> ErasureReceipt | None:

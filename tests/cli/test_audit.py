@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cli.commands import foltr
-from made_erasures import DONE, IDLE, PAUSED, WAITING, made_erasures, pseudonym_of
+from made_erasures import DONE, IDLE, PAUSED, WAITING, made_erasures, pseudonym_of, tampered
 from receipts import KEY, RECEIPT
 
 from foltr.erasure.audit import AuditEntry, next_entry
@@ -45,16 +45,6 @@ async def make_log(folder, n: int) -> list[str]:
 
 def logged(folder, n: int) -> list[str]:
     return asyncio.run(make_log(folder, n))
-
-
-def tampered(folder, statement: str) -> None:
-    connection = sqlite3.connect(folder / "foltr.sqlite")
-    try:
-        connection.execute("PRAGMA ignore_check_constraints = ON")
-        connection.execute(statement)
-        connection.commit()
-    finally:
-        connection.close()
 
 
 def audit(folder, *arguments: str):

@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 from cli.commands import foltr
-from made_erasures import DONE, IDLE, PAUSE_REASON, PAUSED, STAYED, WAITING, made_erasures, pseudonym_of
+from made_erasures import DONE, IDLE, PAUSE_REASON, PAUSED, STAYED, WAITING, made_erasures, pseudonym_of, tampered
 from receipts import KEY
 
 from foltr.enrolment import issue_roster
@@ -73,10 +73,7 @@ def test_the_list_tells_how_far_each_one_is(folder):
 def test_a_job_that_failed_is_told(tmp_path):
     """The erasure waits again, and the reason is there."""
     asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite"))
-    connection = sqlite3.connect(tmp_path / "foltr.sqlite")
-    connection.execute("UPDATE erasures SET state = 'waiting', job = 2 WHERE state = 'unlearning'")
-    connection.commit()
-    connection.close()
+    tampered(tmp_path, "UPDATE erasures SET state = 'waiting', job = 2 WHERE state = 'unlearning'")
     shown = erasures(tmp_path, "show", PAUSED).stdout
     assert "step 0 of 2; failed: coverage 10%, of at least 50%; waits for another job" in shown
 
@@ -127,10 +124,7 @@ def test_what_still_names_a_client_is_counted(tmp_path):
 def test_a_job_of_which_the_row_is_gone_is_said(tmp_path):
     """In the list and in full; what it means, `foltr audit verify` says."""
     asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite"))
-    connection = sqlite3.connect(tmp_path / "foltr.sqlite")
-    connection.execute("DELETE FROM unlearning_jobs WHERE number = 1")
-    connection.commit()
-    connection.close()
+    tampered(tmp_path, "DELETE FROM unlearning_jobs WHERE number = 1")
     for arguments in (("list",), ("show", DONE)):
         assert "job 1, which the database does not have" in erasures(tmp_path, *arguments).stdout
 
@@ -138,10 +132,7 @@ def test_a_job_of_which_the_row_is_gone_is_said(tmp_path):
 def test_a_job_whose_steps_are_done_waits_for_the_open_round(tmp_path):
     """And what hastens it is said."""
     asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite"))
-    connection = sqlite3.connect(tmp_path / "foltr.sqlite")
-    connection.execute("UPDATE unlearning_jobs SET step = 2, state = 'running', reason = NULL WHERE number = 3")
-    connection.commit()
-    connection.close()
+    tampered(tmp_path, "UPDATE unlearning_jobs SET step = 2, state = 'running', reason = NULL WHERE number = 3")
     assert "step 2 of 2, coverage 45%; goes into service when the open round ends" in erasures(tmp_path, "list").stdout
 
 
@@ -188,13 +179,11 @@ def test_a_federator_that_signs_nothing_leaves_no_receipt(tmp_path):
 def test_a_federation_where_nobody_was_forgotten(tmp_path):
     """An empty list; and no name is found, also where no federator has made the key of pseudonyms yet."""
     assert foltr("db", "upgrade", "--db", "sqlite:///foltr.sqlite", cwd=tmp_path).returncode == 0
-    connection = sqlite3.connect(tmp_path / "foltr.sqlite")
-    connection.execute(
+    tampered(
+        tmp_path,
         "INSERT INTO federations (name, writer_epoch, ranker, n_features, created_at) "
-        "VALUES ('mail', 0, 'linear', 1, '2026-01-02 03:04:05.000000')"
+        "VALUES ('mail', 0, 'linear', 1, '2026-01-02 03:04:05.000000')",
     )
-    connection.commit()
-    connection.close()
     assert erasures(tmp_path, "list").stdout == "Erasures of mail: none\n"
     assert json.loads(erasures(tmp_path, "list", "--json").stdout) == []
     assert erasures(tmp_path, "show", "anna").returncode == 1
