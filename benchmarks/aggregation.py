@@ -35,11 +35,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from foltr.robust.bulyan import bulyan
-from foltr.robust.centres import centred_clipping, geometric_median, norm_bounding
-from foltr.robust.coordinates import median, trimmed_mean, weighted_mean
-from foltr.robust.pre_steps import bucketing, nnm
-from foltr.robust.selection import krum, krum_scores, multi_krum
+from foltr.aggregation.bulyan import bulyan
+from foltr.aggregation.centres import centred_clipping, geometric_median, norm_bounding
+from foltr.aggregation.coordinates import median, trimmed_mean, weighted_mean
+from foltr.aggregation.krum import krum, krum_scores, multi_krum
+from foltr.aggregation.pre_steps import bucketing, nnm
 
 SIZES = ["100x136", "1000x136", "100x20000", "1000x20000"]
 # Slower peers are measured once.

@@ -16,10 +16,10 @@ from pathlib import Path
 import paho.mqtt.client as paho
 from servers import FEDERATION, Servers, stop
 
-from broker.records import BrokerCredentials, read_credentials, to_json
+from broker.broker_records import BrokerCredentials, read_credentials, to_json
 from broker.tls import client_context
-from foltr.credentials import write_secret
-from foltr.topics import ClientTopic, Topics
+from foltr.operator.credentials import write_secret
+from foltr.protocol.topics import ClientTopic, Topics
 
 PEER = "bare"
 # What encoding adds to the numbers of an update, and what a receipt has.

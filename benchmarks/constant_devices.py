@@ -13,9 +13,9 @@ import numpy as np
 from servers import read_devices
 
 from edge_client.client import EdgeClient
-from edge_client.store import Interaction
+from edge_client.store.store import Interaction
 from foltr.cli.output import configure_logging
-from foltr.messages import PdgdTraining
+from foltr.protocol.messages import PdgdTraining
 
 
 def constant(weights: np.ndarray, interaction: Interaction, training: PdgdTraining) -> np.ndarray:  # noqa: ARG001

@@ -18,14 +18,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from edge_client.held_back import MOST_LISTS
-from foltr.click_models import ClickModel, click_model, simulate_clicks
-from foltr.datasets import RankingDataset
-from foltr.guard import FEWEST_LISTS, Judgement, agreement, judge, preferences
-from foltr.pdgd import pdgd_step
-from foltr.rankers import sample_plackett_luce, score
+from edge_client.guard.held_back import MOST_LISTS
+from edge_client.guard.model_judgement import FEWEST_LISTS, Judgement, agreement, judge, preferences
+from foltr.data.dataset import RankingDataset
+from foltr.evaluation.click_models import ClickModel, click_model, simulate_clicks
+from foltr.learning.linear import sample_plackett_luce, score
+from foltr.learning.pdgd import pdgd_step
+from foltr.simulation.clients.loading import load_experiment
 from foltr.simulation.config import SimulationConfig
-from foltr.simulation.loading import load_experiment
 
 N_CLIENTS, INTERACTIONS, SHARE, AWAY, N_HOSTILE, HOSTILE_ROUNDS = 10, 5, 0.1, 30, 4, 50
 

@@ -24,15 +24,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from foltr.click_models import click_model, click_tables
-from foltr.compiled import COMPILED
-from foltr.datasets import RankingDataset
-from foltr.evolution import AdamState, adam_ascent, es_gradient, round_noise_seed
-from foltr.metrics import mean_ndcg_at_k, mean_ndcg_of_scores
-from foltr.neural import init_neural
-from foltr.rankers import score
-from foltr.simulation.blocks import QueryPool, Users, neural_pdgd_block, pdgd_block, query_pool
-from foltr.simulation.blocks_deterministic import es_block
+from foltr.data.dataset import RankingDataset
+from foltr.evaluation.click_models import click_model, click_tables
+from foltr.evaluation.metrics import mean_ndcg_at_k, mean_ndcg_of_scores
+from foltr.learning.evolution_strategies import AdamState, adam_ascent, es_gradient, round_noise_seed
+from foltr.learning.linear import score
+from foltr.learning.neural import init_neural
+from foltr.numerics.compiled import COMPILED
+from foltr.simulation.blocks.drawn_rankings import QueryPool, Users, neural_pdgd_block, pdgd_block, query_pool
+from foltr.simulation.blocks.fixed_rankings import es_block
 
 DOCS, FEATURES, SHOWN, HIDDEN = 120, 136, 10, 64
 CLICK_MODELS = ("perfect", "navigational", "informational")

@@ -33,11 +33,11 @@ import paho.mqtt.client as paho
 from bare_exchange import connected
 from servers import FEDERATION, Servers, describe_machine, paced
 
-from foltr.codec import Sealer, open_envelope
-from foltr.credentials import OPERATOR_USER
-from foltr.identity import SessionNonces
-from foltr.messages import DenseDelta, Join, MembershipReceipt, ModelUpdate, UpdateReceipt, pack_vector
-from foltr.topics import ClientTopic, Topics
+from foltr.operator.credentials import OPERATOR_USER
+from foltr.protocol.codec import Sealer, open_envelope
+from foltr.protocol.messages import DenseDelta, Join, MembershipReceipt, ModelUpdate, UpdateReceipt, pack_vector
+from foltr.protocol.signing import SessionNonces
+from foltr.protocol.topics import ClientTopic, Topics
 
 DIM = 136
 BUFFER = 100

@@ -26,7 +26,7 @@ FEATURES, DOCS_A_QUERY, DISTINCT_LINES = 136, 120, 2_000
 READ = """
 import json, re, sys, time
 from pathlib import Path
-from foltr.letor import load_letor
+from foltr.data.letor import load_letor
 def memory(field):
     return int(re.search(field + r":\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 start = time.perf_counter()

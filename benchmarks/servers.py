@@ -27,11 +27,11 @@ import numpy as np
 import psutil
 
 from broker.access import Anonymous, ClientCertificates, Passwords
+from broker.broker_records import BrokerCredentials, read_credentials
 from broker.mosquitto import CONFIG_NAME, MosquittoSettings
 from broker.provision import provision_broker, provision_users
-from broker.records import BrokerCredentials, read_credentials
-from foltr.authority import create_authority
-from foltr.credentials import BrokerAccess, Credentials, write_secret
+from foltr.operator.authority import create_authority
+from foltr.operator.credentials import BrokerAccess, Credentials, write_secret
 
 FEDERATION = "bench"
 HERE = Path(__file__).parent

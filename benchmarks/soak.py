@@ -46,10 +46,10 @@ from soak_checks import (
     theil_sen,
 )
 
-from foltr.codec import open_envelope
-from foltr.credentials import OPERATOR_USER
-from foltr.messages import MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.topics import ClientTopic, Topics
+from foltr.operator.credentials import OPERATOR_USER
+from foltr.protocol.codec import open_envelope
+from foltr.protocol.messages import MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.protocol.topics import ClientTopic, Topics
 
 MIN_TIME_S, MAX_TIME_S = 1.0, 20.0
 _JUDGED_FROM_MINUTES = 5.0

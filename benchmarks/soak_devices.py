@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from servers import read_devices
 
 from edge_client.client import EdgeClient
-from edge_client.store import Interaction
-from edge_client.training import Learner
+from edge_client.store.store import Interaction
+from edge_client.training.working_model import Learner
 from foltr.cli.output import configure_logging
-from foltr.messages import PdgdTraining
+from foltr.protocol.messages import PdgdTraining
 
 
 def one_hot_learner(column: int) -> Learner:

@@ -7,8 +7,8 @@ read and nothing else. A publish that is not allowed is acknowledged all the sam
 from dataclasses import dataclass
 from pathlib import Path
 
-from foltr.credentials import FEDERATOR_USER, OPERATOR_USER
-from foltr.topics import Topics, check_name
+from foltr.operator.credentials import FEDERATOR_USER, OPERATOR_USER
+from foltr.protocol.topics import Topics, check_name
 
 ACL_NAME = "acl"
 PASSWORDS_NAME = "passwords"

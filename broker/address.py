@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from broker.tls import TlsMaterial
-from foltr.credentials import BrokerAccess
 from foltr.errors import SettingsError
+from foltr.operator.credentials import BrokerAccess
 
 _EXPECTED = (
     "expected mqtt://[user:password@]host[:port], e.g. mqtt://127.0.0.1:1883, or mqtts://… for TLS, "

@@ -27,10 +27,7 @@ from broker.access import (
     uses_tls,
 )
 from broker.address import BrokerAddress
-from broker.certificates import KeyPair, create_authority, issue_client, issue_server, load_authority, still_good
-from broker.files import Owner, owner_named, replace_file
-from broker.mosquitto import CONFIG_NAME, MosquittoSettings, mosquitto_config, refuse_to_replace, write_config
-from broker.records import (
+from broker.broker_records import (
     RECORD_NAME,
     BrokerCredentials,
     BrokerRecord,
@@ -39,9 +36,12 @@ from broker.records import (
     read_record,
     to_json,
 )
-from foltr.credentials import FEDERATOR_USER, OPERATOR_USER
+from broker.certificates import KeyPair, create_authority, issue_client, issue_server, load_authority, still_good
+from broker.files import Owner, owner_named, replace_file
+from broker.mosquitto import CONFIG_NAME, MosquittoSettings, mosquitto_config, refuse_to_replace, write_config
 from foltr.errors import SettingsError, UnavailableError
-from foltr.topics import check_name
+from foltr.operator.credentials import FEDERATOR_USER, OPERATOR_USER
+from foltr.protocol.topics import check_name
 
 CA_KEY_NAME = "ca.key"
 SERVICES = {"federator": FEDERATOR_USER, "operator": OPERATOR_USER}

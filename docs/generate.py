@@ -11,10 +11,11 @@ from pydantic_core import PydanticUndefined
 
 from federator.round import TRANSITIONS, AbandonReason
 from foltr.cli.main import EXIT_FAILED, EXIT_SETTINGS, EXIT_UNAVAILABLE
-from foltr.codec import encode
-from foltr.events import EVENTS_OF, MEANINGS, EventKind
-from foltr.identity import SigningKey
-from foltr.messages import (
+from foltr.cli.settings import ENV_PREFIX, Settings
+from foltr.methods.bodies import BodySpec, pack_body
+from foltr.methods.registry import METHOD_NAMES, body_spec, parameters_of, ranker_for, training_for
+from foltr.protocol.codec import encode
+from foltr.protocol.messages import (
     EXPLANATIONS,
     REACTIONS,
     DenseDelta,
@@ -25,10 +26,9 @@ from foltr.messages import (
     ReceiptCode,
     UpdateBody,
 )
-from foltr.methods.bodies import BodySpec, pack_body
-from foltr.methods.registry import METHOD_NAMES, body_spec, parameters_of, ranker_for, training_for
+from foltr.protocol.signing import SigningKey
 from foltr.reproductions.claims import Status
-from foltr.settings import ENV_PREFIX, Settings
+from storage.events import EVENTS_OF, MEANINGS, EventKind
 from storage.tables import client_history, metadata, round_history
 
 DOCS = Path(__file__).parent

@@ -5,7 +5,8 @@
         client.record_clicks(serp, [0, 3])
 
 The clicks stay in the device's store, and so does what a method learns for this device alone. What leaves it, once a
-round, is one body (see `foltr.messages`) and how many interactions are behind it. By the announced method, it is
+round, is one body (see `foltr.protocol.messages`) and how many interactions are behind it. By the announced method,
+it is
 
 - FPDGD, FedProx, FPDGD with personal weights: the delta of the shared weights (`DenseDelta`);
 - FPDGD with its paper's noise: the same, of clipped weights and with noise added;
@@ -15,7 +16,7 @@ round, is one body (see `foltr.messages`) and how many interactions are behind i
   relevance function too. Propensities, estimated or given, stay here.
 
 When another client is to be unlearned, the device sends the same once more, of interactions that it has kept
-(`edge_client.unlearner`). `EdgeClient.forget_me` asks for this one's own erasure.
+(`edge_client.training.relearning`). `EdgeClient.forget_me` asks for this one's own erasure.
 """
 
 import asyncio
@@ -31,11 +32,14 @@ import numpy.typing as npt
 
 from broker.link import InboundMessage, LastWill, MqttLink
 from edge_client.contribution import Alteration, Contributor
-from edge_client.correspondence import Correspondence
 from edge_client.forgetting import ENROL_AGAIN, ERASED, ForgetResult, Forgetting
-from edge_client.guard import Guard
-from edge_client.held_back import RefusedModel
+from edge_client.guard.guard import Guard
+from edge_client.guard.held_back import RefusedModel
 from edge_client.membership import Membership
+from edge_client.messaging.outbox import Outbox
+from edge_client.messaging.session import Correspondence
+from edge_client.messaging.transfer import ModelInParts
+from edge_client.messaging.waiting import is_set_within
 from edge_client.models import Models
 from edge_client.options import (
     agreed_name,
@@ -45,19 +49,16 @@ from edge_client.options import (
     checked_propensities,
     checked_seed,
 )
-from edge_client.outbox import Outbox
 from edge_client.participation import Participation
 from edge_client.serps import Serp, clicks_on, make_serp
-from edge_client.store import KEPT_INTERACTIONS, DeviceStore
-from edge_client.trainer import Trainer
-from edge_client.training import Learner
-from edge_client.transfer import ModelInParts
-from edge_client.unlearner import Unlearner
-from edge_client.waiting import is_set_within
-from foltr.credentials import Credentials, read_credentials
+from edge_client.store.store import KEPT_INTERACTIONS, DeviceStore
+from edge_client.training.relearning import Unlearner
+from edge_client.training.trainer import Trainer
+from edge_client.training.working_model import Learner
 from foltr.errors import MessageError, UnavailableError
 from foltr.logs import get_logger
-from foltr.messages import (
+from foltr.operator.credentials import Credentials, read_credentials
+from foltr.protocol.messages import (
     Chunk,
     ErasureNotice,
     Manifest,
@@ -68,7 +69,7 @@ from foltr.messages import (
     UnlearningRound,
     UpdateReceipt,
 )
-from foltr.topics import ClientTopic, Topics
+from foltr.protocol.topics import ClientTopic, Topics
 
 __all__ = ["EdgeClient", "ForgetResult", "Serp"]
 
@@ -101,7 +102,7 @@ class EdgeClient:
         propensities: (k,) in (0, 1], how likely this user examines each position, where the application knows it
             and the method (FedIPS) asks. Never sent.
         guard: of the lists with clicks, the share that is held back to judge new models by, above 0 and at most 0.5: a
-            model that explains them far worse than the one in use is refused (`edge_client.guard`). They are not
+            model that explains them far worse than the one in use is refused (`edge_client.guard.guard`). They are not
             learned from and never sent, which is the price: with 0.1, a tenth of the clicks. None: every model that
             the federation announces is used.
         alter_update: for experiments on attacks, see `Alteration`; None sends what was learned.

@@ -5,14 +5,21 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 
-from edge_client.correspondence import Correspondence
+from edge_client.messaging.session import Correspondence
 from edge_client.participation import Participation
-from edge_client.store import DeviceStore, PendingUpdate
-from edge_client.trainer import Trainer
+from edge_client.store.store import DeviceStore, PendingUpdate
+from edge_client.training.trainer import Trainer
 from foltr.errors import DataError, FoltrError
 from foltr.logs import get_logger
-from foltr.messages import DeviceReaction, ModelUpdate, ReceiptCode, RoundAnnouncement, UpdateBody, UpdateReceipt
-from foltr.topics import ClientTopic
+from foltr.protocol.messages import (
+    DeviceReaction,
+    ModelUpdate,
+    ReceiptCode,
+    RoundAnnouncement,
+    UpdateBody,
+    UpdateReceipt,
+)
+from foltr.protocol.topics import ClientTopic
 
 log = get_logger(__name__)
 

@@ -10,15 +10,15 @@ import asyncio
 from dataclasses import dataclass
 from typing import Literal
 
-from edge_client.correspondence import Correspondence
-from edge_client.outbox import Outbox
+from edge_client.messaging.outbox import Outbox
+from edge_client.messaging.session import Correspondence
+from edge_client.messaging.waiting import is_set_within
 from edge_client.participation import Participation
-from edge_client.store import DeviceStore
-from edge_client.waiting import is_set_within
+from edge_client.store.store import DeviceStore
 from foltr.errors import DataError, FoltrError, MessageError, UnavailableError
 from foltr.logs import get_logger
-from foltr.messages import ErasureNotice, Forget, ReceiptCode
-from foltr.topics import ClientTopic
+from foltr.protocol.messages import ErasureNotice, Forget, ReceiptCode
+from foltr.protocol.topics import ClientTopic
 
 log = get_logger(__name__)
 

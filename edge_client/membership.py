@@ -3,14 +3,14 @@
 import asyncio
 import time
 
-from edge_client.correspondence import Correspondence
-from edge_client.outbox import Outbox
+from edge_client.messaging.outbox import Outbox
+from edge_client.messaging.session import Correspondence
+from edge_client.messaging.waiting import is_set_within
 from edge_client.participation import Participation
-from edge_client.waiting import is_set_within
 from foltr.errors import UnavailableError
 from foltr.logs import get_logger
-from foltr.messages import Leave, MembershipReceipt, ReceiptCode
-from foltr.topics import ClientTopic
+from foltr.protocol.messages import Leave, MembershipReceipt, ReceiptCode
+from foltr.protocol.topics import ClientTopic
 
 log = get_logger(__name__)
 

@@ -3,16 +3,16 @@
 import time
 
 from edge_client.contribution import Contributor
-from edge_client.correspondence import Correspondence
-from edge_client.guard import Guard
+from edge_client.guard.guard import Guard
+from edge_client.messaging.session import Correspondence
+from edge_client.messaging.transfer import ModelInParts
 from edge_client.participation import Participation
-from edge_client.store import DeviceStore
-from edge_client.trainer import Trainer
-from edge_client.transfer import ModelInParts
-from foltr.codec import open_envelope
+from edge_client.store.store import DeviceStore
+from edge_client.training.trainer import Trainer
 from foltr.errors import DataError, MessageError
 from foltr.logs import get_logger
-from foltr.messages import MAX_CHUNKED_BYTES, Chunk, Manifest, ModelAnnouncement
+from foltr.protocol.codec import open_envelope
+from foltr.protocol.messages import MAX_CHUNKED_BYTES, Chunk, Manifest, ModelAnnouncement
 
 log = get_logger(__name__)
 

@@ -4,10 +4,10 @@ import numpy as np
 import numpy.typing as npt
 
 from broker.address import BrokerAddress
-from edge_client.guard import checked_share
-from foltr.credentials import Credentials
+from edge_client.guard.guard import checked_share
 from foltr.errors import DataError, SettingsError
-from foltr.topics import check_name
+from foltr.operator.credentials import Credentials
+from foltr.protocol.topics import check_name
 
 
 def agreed_name(option: str, given: str | None, of_credentials: str | None) -> str:

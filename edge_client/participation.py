@@ -9,8 +9,9 @@ import random
 from dataclasses import dataclass
 from enum import StrEnum
 
-from edge_client.store import PendingUpdate
-from foltr.messages import (
+from edge_client.store.store import PendingUpdate
+from foltr.protocol.client_selection import is_selected, round_seed
+from foltr.protocol.messages import (
     REACTIONS,
     DeviceReaction,
     MembershipReceipt,
@@ -20,7 +21,6 @@ from foltr.messages import (
     UpdateReceipt,
     payload_digest,
 )
-from foltr.selection import is_selected, round_seed
 
 FIRST_RESEND_S = 5.0
 RESEND_LIMIT_S = 120.0

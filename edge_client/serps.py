@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from edge_client.training import WorkingCopy
+from edge_client.training.working_model import WorkingCopy
 from foltr.errors import DataError
-from foltr.rankers import rank_by_score, sample_plackett_luce
+from foltr.learning.linear import rank_by_score, sample_plackett_luce
 
 
 @dataclass(frozen=True, eq=False)

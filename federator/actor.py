@@ -16,35 +16,36 @@ from typing import TypeVar
 
 import structlog
 
-from broker.intake import Arrival, BoundedIntake, IntakeLimits
+from broker.buffer import Arrival, BoundedIntake, IntakeLimits
 from broker.link import InboundMessage
-from federator.aggregating import model_row, new_model, next_model
-from federator.assembly import Assembler
 from federator.clock import SteadyClock, to_datetime
+from federator.closing.next_model import model_row, new_model, next_model
 from federator.engine import MAX_STRANGERS, Decided, Engine, Timed
 from federator.eraser import Eraser, signed_by
-from federator.outgoing import Announcer, ReceiptSender, model_announcement, round_announcement
+from federator.job_driver import Unlearner
 from federator.plan import FederationPlan
+from federator.publishing.announcements import Announcer, ReceiptSender, model_announcement, round_announcement
+from federator.publishing.retained import RetainedTopics
 from federator.reading import ChunkOffered, Limits, UpdateOffered, read_message
-from federator.retained import RetainedTopics
+from federator.reassembly import Assembler
 from federator.retention import Thinner
 from federator.round import AbandonReason, Aggregate, Round, RoundState
 from federator.rows import batch_of, resumed_round, swap_of
-from federator.unlearner import Unlearner
+from foltr.aggregation.round_aggregation import TooFewUpdatesError
 from foltr.errors import DataError, UnavailableError
-from foltr.events import ORDERS, EventKind
 from foltr.failpoints import Failpoint, failpoint
-from foltr.identity import SigningKey
-from foltr.messages import NeuralRankerSpec, pack_vector
 from foltr.methods.registry import body_spec, initial_weights, method_of
-from foltr.robust.round import TooFewUpdatesError
-from foltr.streams import first_model_rng
-from foltr.topics import ClientTopic, Topics
+from foltr.numerics.streams import first_model_rng
+from foltr.protocol.messages import NeuralRankerSpec, pack_vector
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import ClientTopic, Topics
+from storage.arrivals import commit_batch, find_updates, load_clients
 from storage.database import Database, is_transient
-from storage.erasure import forgotten_pseudonyms
-from storage.erasure_records import UnlearningJobRow
+from storage.erasure.erasures import forgotten_pseudonyms
+from storage.erasure.records import UnlearningJobRow
+from storage.erasure.unlearning_jobs import complete_job
+from storage.events import ORDERS, EventKind
 from storage.federations import claim_federation, create_federation, get_federation
-from storage.intake import commit_batch, find_updates, load_clients
 from storage.models import latest_model, newest_unlearned
 from storage.records import Batch, ModelRow, NewEvent, NewModel, RoundRow
 from storage.rounds import (
@@ -55,7 +56,6 @@ from storage.rounds import (
     load_open_round,
     open_round,
 )
-from storage.unlearning import complete_job
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")

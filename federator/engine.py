@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from broker.intake import RefusedSender
-from federator.assembly import PartAnswered
+from broker.buffer import RefusedSender
 from federator.clock import to_datetime
+from federator.closing.stored_rules import stored_parameters
 from federator.members import Members
 from federator.plan import FederationPlan
 from federator.reading import (
@@ -26,11 +26,12 @@ from federator.reading import (
     UnlearningAnswered,
     UpdateOffered,
 )
+from federator.reassembly import PartAnswered
 from federator.round import Aggregate, AskedClients, Offer, Pacing, Record, Reject, Round, RoundState
-from federator.rules import stored_parameters
-from foltr.enrolment import read_order
 from foltr.errors import MessageError
-from foltr.messages import (
+from foltr.protocol.client_selection import cutoff, round_seed
+from foltr.protocol.enrolment import read_order
+from foltr.protocol.messages import (
     ErasureNotice,
     ForgetClient,
     LiftQuarantine,
@@ -41,8 +42,7 @@ from foltr.messages import (
     UnlearningUpdate,
     UpdateReceipt,
 )
-from foltr.selection import cutoff, round_seed
-from foltr.topics import ClientTopic
+from foltr.protocol.topics import ClientTopic
 from storage.records import (
     DeadlineChange,
     MembershipChange,

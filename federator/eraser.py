@@ -15,16 +15,17 @@ import structlog
 
 from federator.clock import SteadyClock, to_datetime
 from federator.engine import ErasureWanted
-from federator.outgoing import ReceiptSender
-from federator.retained import RetainedTopics
+from federator.publishing.announcements import ReceiptSender
+from federator.publishing.retained import RetainedTopics
 from foltr.erasure.audit import AuditEntry
 from foltr.erasure.receipt import ErasureReceipt, sign_receipt, utc_text
 from foltr.failpoints import Failpoint, failpoint
-from foltr.identity import SigningKey
-from foltr.messages import ErasureNotice, ReceiptCode
-from foltr.topics import ClientTopic, Topics
+from foltr.protocol.messages import ErasureNotice, ReceiptCode
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import ClientTopic, Topics
+from storage.arrivals import commit_batch
 from storage.database import Database
-from storage.erasure import (
+from storage.erasure.erasures import (
     complete_erasure,
     drop_untold_names,
     erase_client,
@@ -34,10 +35,9 @@ from storage.erasure import (
     note_told,
     unfinished_erasures,
 )
-from storage.erasure_records import ErasureOutcome, ErasureRequest, ErasureRow
+from storage.erasure.records import ErasureOutcome, ErasureRequest, ErasureRow
+from storage.erasure.vacuum import deletions_to_purge, note_purged
 from storage.errors import WriterFencedError
-from storage.intake import commit_batch
-from storage.purging import deletions_to_purge, note_purged
 from storage.records import Batch, NewEvent
 
 log = structlog.get_logger(__name__)

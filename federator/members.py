@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from federator.reading import MembershipAsked, Signed
-from foltr.enrolment import read_enrolment, read_roster
+from foltr.erasure.pseudonyms import pseudonym
 from foltr.errors import MessageError, SettingsError
-from foltr.messages import ReceiptCode, Roster
-from foltr.pseudonyms import pseudonym
+from foltr.protocol.enrolment import read_enrolment, read_roster
+from foltr.protocol.messages import ReceiptCode, Roster
 from storage.records import ClientRow
 
 
@@ -89,7 +89,7 @@ class Members:
             ) from error
 
     def restore_forgotten(self, pseudonym_key: bytes, pseudonyms: Iterable[str]) -> None:
-        """Whose names are not used again (`foltr.pseudonyms`)."""
+        """Whose names are not used again (`foltr.erasure.pseudonyms`)."""
         self._pseudonym_key, self._forgotten = pseudonym_key, set(pseudonyms)
 
     def pseudonym(self, client_id: str) -> str:

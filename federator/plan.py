@@ -3,14 +3,14 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from federator.job import UnlearningPolicy
 from federator.round import Pacing, RoundPolicy
-from federator.unlearning import UnlearningPolicy
+from foltr.aggregation.rule_spec import ABANDON, shortfall
 from foltr.errors import SettingsError
-from foltr.messages import MAX_DIM, FpdgdPaperTraining, LinearRankerSpec, PdgdTraining
 from foltr.methods.preconditions import lacking, ways_out
 from foltr.methods.registry import AnyTraining, Ranker, check_method, check_rule, n_auxiliary
-from foltr.robust.spec import ABANDON, shortfall
-from foltr.topics import check_name
+from foltr.protocol.messages import MAX_DIM, FpdgdPaperTraining, LinearRankerSpec, PdgdTraining
+from foltr.protocol.topics import check_name
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from typing import Literal
 
 from broker.link import InboundMessage
 from federator.round import Offer
-from foltr.codec import Envelope, open_envelope
 from foltr.errors import MessageError
-from foltr.messages import (
+from foltr.methods.bodies import BodySpec, check_body, pack_body
+from foltr.protocol.codec import Envelope, open_envelope
+from foltr.protocol.messages import (
     MAX_CHUNKED_BYTES,
     MAX_MESSAGE_BYTES,
     Chunk,
@@ -24,8 +25,7 @@ from foltr.messages import (
     UnlearningUpdate,
     payload_digest,
 )
-from foltr.methods.bodies import BodySpec, check_body, pack_body
-from foltr.topics import ClientTopic, Topics
+from foltr.protocol.topics import ClientTopic, Topics
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from foltr.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.errors import ProtocolViolationError
-from foltr.messages import ReceiptCode
-from foltr.robust.spec import MEAN, RuleSpec
-from foltr.selection import is_selected
+from foltr.protocol.client_selection import is_selected
+from foltr.protocol.messages import ReceiptCode
 
 
 class RoundState(StrEnum):
@@ -152,7 +152,7 @@ class Abandon:
 
 @dataclass(frozen=True)
 class AskedClients:
-    """A random selection (`foltr.selection`): clients whose ticket is at most ``cutoff``."""
+    """A random selection (`foltr.protocol.client_selection`): clients whose ticket is at most ``cutoff``."""
 
     seed: bytes
     cutoff: bytes

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from datetime import datetime
 
+from federator.closing.stored_rules import stored_rule
 from federator.engine import Decided
+from federator.job_driver import figures_of_swap
 from federator.round import AskedClients, Pacing, Round, RoundPolicy, RoundState
-from federator.rules import stored_rule
-from federator.unlearner import figures_of_swap
-from foltr.messages import unpack_vector
-from storage.erasure_records import JobCompletion, UnlearningJobRow
+from foltr.protocol.messages import unpack_vector
+from storage.erasure.records import JobCompletion, UnlearningJobRow
 from storage.records import Batch, ModelRow, NewEvent, RoundOpening, RoundRow
 
 

@@ -7,17 +7,17 @@ from collections.abc import Callable
 import structlog
 
 from broker.address import BrokerAddress
-from broker.intake import IntakeLimits
+from broker.buffer import IntakeLimits
 from broker.link import InboundMessage, MqttLink
 from federator.actor import FederationActor
 from federator.clock import SteadyClock
-from federator.outgoing import Announcer, ReceiptSender
 from federator.plan import FederationPlan
-from federator.retained import RetainedTopics
-from foltr.codec import Sealer
+from federator.publishing.announcements import Announcer, ReceiptSender
+from federator.publishing.retained import RetainedTopics
 from foltr.errors import UnavailableError, first_cause
-from foltr.identity import EpochNonces, SigningKey
-from foltr.topics import Topics
+from foltr.protocol.codec import Sealer
+from foltr.protocol.signing import EpochNonces, SigningKey
+from foltr.protocol.topics import Topics
 from storage.database import Database
 
 log = structlog.get_logger(__name__)

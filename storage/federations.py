@@ -39,7 +39,7 @@ async def create_federation(
     Seeds, a key and an initial model that are stored stay.
 
     Args:
-        pseudonym_key: of the pseudonyms of clients that are erased (`foltr.pseudonyms`), secret.
+        pseudonym_key: of the pseudonyms of clients that are erased (`foltr.erasure.pseudonyms`), secret.
         hidden: units of a neural ranker; None for a linear one.
 
     Raises:

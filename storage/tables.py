@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 # For the metadata: whoever has these tables has those of erasure, too.
-from storage import erasure_tables  # noqa: F401
+from storage.erasure import tables  # noqa: F401
 from storage.schema import (
     CLIENT_ID_MAX,
     DETAIL_MAX,

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.robust.report import Fate, Finding
-from foltr.robust.round import RoundAggregate, TooFewUpdatesError, aggregate_round
-from foltr.robust.spec import RuleSpec, read_rule
+from foltr.aggregation.round_aggregation import RoundAggregate, TooFewUpdatesError, aggregate_round
+from foltr.aggregation.round_report import Fate, Finding
+from foltr.aggregation.rule_spec import RuleSpec, read_rule
 
 DIM = 24
 ADAPTIVE = read_rule("adaptive")

@@ -1,6 +1,6 @@
-"""An intake of messages and a clock that a test moves, for the tests of `broker.intake`."""
+"""An intake of messages and a clock that a test moves, for the tests of `broker.buffer`."""
 
-from broker.intake import BoundedIntake, IntakeLimits, Refusal, RefusalCause
+from broker.buffer import BoundedIntake, IntakeLimits, Refusal, RefusalCause
 from broker.link import InboundMessage
 
 FULL = Refusal(RefusalCause.FULL, 2.0)

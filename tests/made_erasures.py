@@ -7,16 +7,16 @@ from pathlib import Path
 from receipts import KEY
 
 from federator.eraser import signed_by
-from foltr.pseudonyms import pseudonym
+from foltr.erasure.pseudonyms import pseudonym
+from storage.arrivals import commit_batch
 from storage.database import Database
-from storage.erasure import complete_erasure, erase_client, note_key_destroyed
-from storage.erasure_records import ErasureRequest, JobCompletion, JobStep, NewJob
+from storage.erasure.erasures import complete_erasure, erase_client, note_key_destroyed
+from storage.erasure.records import ErasureRequest, JobCompletion, JobStep, NewJob
+from storage.erasure.unlearning_jobs import commit_step, complete_job, create_job, fail_job, pause_job
 from storage.federations import claim_federation, create_federation
-from storage.intake import commit_batch
 from storage.migrate import upgrade
 from storage.records import Batch, MembershipChange, NewModel, NewUpdate, RoundOpening
 from storage.rounds import begin_aggregation, complete_round, open_round
-from storage.unlearning import commit_step, complete_job, create_job, fail_job, pause_job
 
 NAME = "mail"
 PSEUDONYM_KEY = bytes(range(32, 64))

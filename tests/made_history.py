@@ -3,9 +3,9 @@
 import dataclasses
 from datetime import UTC, datetime, timedelta
 
+from storage.arrivals import commit_batch
 from storage.database import Database
 from storage.federations import claim_federation, create_federation
-from storage.intake import commit_batch
 from storage.migrate import upgrade
 from storage.records import (
     Batch,

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from foltr.interactions import Interaction
-from foltr.messages import LinearRankerSpec, NeuralRankerSpec
+from foltr.learning.interaction import Interaction
 from foltr.methods.registry import METHOD_NAMES, training_for
+from foltr.protocol.messages import LinearRankerSpec, NeuralRankerSpec
 
 LINEAR = LinearRankerSpec(n_features=6)
 NEURAL = NeuralRankerSpec(n_features=6, hidden=3)

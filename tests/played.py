@@ -13,8 +13,8 @@ import pytest
 from broker.address import BrokerAddress
 from broker.link import MqttLink
 from edge_client.client import EdgeClient
-from foltr.codec import decode, encode, open_envelope
-from foltr.messages import (
+from foltr.protocol.codec import decode, encode, open_envelope
+from foltr.protocol.messages import (
     LinearRankerSpec,
     MembershipReceipt,
     ModelAnnouncement,
@@ -27,7 +27,7 @@ from foltr.messages import (
     payload_digest,
     unpack_vector,
 )
-from foltr.topics import ClientTopic, Topics
+from foltr.protocol.topics import ClientTopic, Topics
 
 TOPICS = Topics("mail")
 N_FEATURES = 16

@@ -4,7 +4,7 @@ import base64
 import json
 
 from foltr.erasure.receipt import ErasureReceipt
-from foltr.identity import SigningKey
+from foltr.protocol.signing import SigningKey
 
 KEY = SigningKey(bytes(range(32)))
 # For a receipt with another place in an audit log: RECEIPT.model_copy(update=...).

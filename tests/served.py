@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Callable
 
-from broker.intake import IntakeLimits
+from broker.buffer import IntakeLimits
 from broker.link import InboundMessage
 from federator.actor import FederationActor
 from federator.plan import FederationPlan
-from foltr.identity import SigningKey
-from foltr.messages import ErasureNotice, Join, MembershipReceipt, Message, UpdateReceipt
-from foltr.topics import ClientTopic, Topics
+from foltr.protocol.messages import ErasureNotice, Join, MembershipReceipt, Message, UpdateReceipt
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import ClientTopic, Topics
 from storage.database import Database
 
 TOPICS = Topics("mail")

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker.access import ClientCertificates, Passwords
+from broker.broker_records import BrokerCredentials, read_credentials
 from broker.mosquitto import MosquittoSettings
 from broker.provision import provision_broker, provision_user, reload_broker
-from broker.records import BrokerCredentials, read_credentials
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0

@@ -4,12 +4,12 @@ import dataclasses
 
 import numpy as np
 
-from foltr.datasets import RankingDataset
+from foltr.data.dataset import RankingDataset
+from foltr.data.synthetic import split_queries, synthetic_dataset
+from foltr.simulation.clients.population import Population, iid_population
 from foltr.simulation.config import SimulationConfig
-from foltr.simulation.engine import run
-from foltr.simulation.population import Population, iid_population
+from foltr.simulation.federated import run
 from foltr.simulation.results import SimulationResult
-from foltr.synthetic import split_queries, synthetic_dataset
 
 
 def data(n_features: int = 8, n_grades: int = 5, n_queries: int = 40) -> tuple[RankingDataset, RankingDataset]:

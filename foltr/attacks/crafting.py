@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.robust.selection import krum_scores
+from foltr.aggregation.krum import krum_scores
 
 Perturbation = Literal["unit", "std", "sign"]
 _SMALLEST_LAMBDA = 1e-5

@@ -13,6 +13,7 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from foltr.aggregation.rule_spec import RuleSpec, n_byzantine
 from foltr.attacks.crafting import (
     Perturbation,
     fang_krum,
@@ -26,9 +27,8 @@ from foltr.attacks.crafting import (
     reversed_direction,
 )
 from foltr.errors import SettingsError
-from foltr.messages import MAX_ABS_DELTA, EvolutionTraining
 from foltr.methods.registry import AnyTraining
-from foltr.robust.spec import RuleSpec, n_byzantine
+from foltr.protocol.messages import MAX_ABS_DELTA, EvolutionTraining
 
 Knowledge = Literal["partial", "full"]
 Setting = float | str

@@ -8,8 +8,8 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.output import console
+from foltr.cli.settings import load_settings
 from foltr.errors import SettingsError
-from foltr.settings import load_settings
 
 if TYPE_CHECKING:
     from broker.mosquitto import MosquittoSettings
@@ -133,8 +133,8 @@ def _provision(
 
 def _federation_of(operator: Path) -> str | None:
     """Whose folder it is, if it is one already: from the broker it was configured with, or its register."""
-    from broker.records import RECORD_NAME, read_record
-    from foltr.authority import is_authority, open_authority
+    from broker.broker_records import RECORD_NAME, read_record
+    from foltr.operator.authority import is_authority, open_authority
 
     if (operator / RECORD_NAME).exists():
         return read_record(operator).federation

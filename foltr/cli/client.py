@@ -11,11 +11,11 @@ import structlog
 import typer
 
 from foltr.cli import options
-from foltr.cli.identities import device_credentials
+from foltr.cli.operator.identities import device_credentials
 from foltr.cli.output import configure_logging, console, print_json
-from foltr.credentials import read_credentials
+from foltr.cli.settings import Settings, load_settings, read_assignments
 from foltr.errors import SettingsError
-from foltr.settings import Settings, load_settings, read_assignments
+from foltr.operator.credentials import read_credentials
 
 if TYPE_CHECKING:
     from foltr.attacks.registry import AttackSpec
@@ -119,7 +119,7 @@ def run(
     name = settings.client_id or _name_in(settings.credentials) or socket.gethostname()
     attacking = _read_attack(attack, attackers, attack_parameters, count)
     if guard is not None:
-        from edge_client.guard import checked_share
+        from edge_client.guard.guard import checked_share
 
         checked_share(guard)
     counts, n_refused = asyncio.run(_run_fleet(settings, name, count, rounds, attacking, guard))
@@ -160,9 +160,9 @@ async def _run_fleet(
     guard: float | None,
 ) -> tuple[dict[str, int], int]:
     """How often each receipt code came, and how many models were refused."""
-    from foltr.cli.datasets import find_data
-    from foltr.cli.fleet import Fleet
-    from foltr.robust.spec import read_rule
+    from foltr.aggregation.rule_spec import read_rule
+    from foltr.cli.experiments.datasets import find_data
+    from foltr.cli.fleet.fleet import Fleet
 
     attack, n_attackers = (None, 0) if attacking is None else attacking
     believed = (

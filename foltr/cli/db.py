@@ -6,7 +6,7 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.output import console, print_json, require_existing
-from foltr.settings import load_settings
+from foltr.cli.settings import load_settings
 
 app = typer.Typer(help="Create and upgrade the database.", no_args_is_help=True)
 

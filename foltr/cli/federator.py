@@ -8,10 +8,10 @@ import structlog
 import typer
 
 from foltr.cli import options
-from foltr.cli.identities import federator_identity
-from foltr.cli.method import chosen_method, chosen_rule, read_logging_policy, read_parameters
+from foltr.cli.experiments.method import chosen_method, chosen_rule, read_logging_policy, read_parameters
+from foltr.cli.operator.identities import federator_identity
 from foltr.cli.output import configure_logging
-from foltr.settings import Settings, load_settings
+from foltr.cli.settings import Settings, load_settings
 
 log = structlog.get_logger(__name__)
 
@@ -136,11 +136,11 @@ def run(
 
 
 async def _serve(settings: Settings) -> None:
-    from broker.intake import IntakeLimits
+    from broker.buffer import IntakeLimits
+    from federator.job import UnlearningPolicy
     from federator.plan import FederationPlan
     from federator.round import Pacing, RoundPolicy
     from federator.service import FederatorService
-    from federator.unlearning import UnlearningPolicy
     from storage.database import Database
     from storage.keys import KeyStore, keys_folder
     from storage.migrate import require_head

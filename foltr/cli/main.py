@@ -6,27 +6,13 @@ from typing import Annotated
 import typer
 
 from foltr import __version__
-from foltr.cli import (
-    audit,
-    broker,
-    client,
-    data,
-    db,
-    demo,
-    doctor,
-    enrol,
-    erasures,
-    federator,
-    forget,
-    history,
-    orders,
-    receipts,
-    replay,
-    reproduce,
-    robustness,
-    simulate,
-    sweep,
-)
+from foltr.cli import broker, client, db, federator
+from foltr.cli.demo import learning_demo
+from foltr.cli.doctor import doctor
+from foltr.cli.erasure import audit, erasures, forget, receipts
+from foltr.cli.experiments import data, reproduce, rules_and_attacks, simulate, sweep
+from foltr.cli.history import history, replay
+from foltr.cli.operator import enrol, orders
 from foltr.cli.output import configure_logging, errors
 from foltr.errors import FoltrError, SettingsError, UnavailableError
 
@@ -37,12 +23,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.command("demo")(demo.demo)
+app.command("demo")(learning_demo.demo)
 app.command("simulate")(simulate.simulate)
 app.command("sweep")(sweep.sweep)
 app.command("methods")(simulate.methods)
-app.command("rules")(robustness.rules)
-app.command("attacks")(robustness.attacks)
+app.command("rules")(rules_and_attacks.rules)
+app.command("attacks")(rules_and_attacks.attacks)
 app.command("doctor")(doctor.doctor)
 app.command("reproduce")(reproduce.reproduce)
 app.command("enrol")(enrol.enrol)

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from foltr.errors import DataError, SettingsError
-from foltr.identity import KEY_BYTES, SigningKey, key_from_text
-from foltr.messages import Count, Name
+from foltr.protocol.messages import Count, Name
+from foltr.protocol.signing import KEY_BYTES, SigningKey, key_from_text
 
 if TYPE_CHECKING:
     from jwt import PyJWS
@@ -63,7 +63,7 @@ class ErasureReceipt(BaseModel):
 
     Attributes:
         version: of this list of fields.
-        pseudonym: see `foltr.pseudonyms`.
+        pseudonym: see `foltr.erasure.pseudonyms`.
         requested_at, erased_at, completed_at: ISO 8601 in UTC; see `utc_text`.
         n_rounds, n_updates, n_events: completed rounds its updates were in; its updates and events that were deleted.
         erased_digest: SHA-256 over the stored bytes of its updates in order of (round, client).

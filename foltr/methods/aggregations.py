@@ -7,12 +7,12 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.aggregation import RunningMean
+from foltr.aggregation.mean import RunningMean
+from foltr.aggregation.round_aggregation import aggregate_round
+from foltr.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.errors import DataError
-from foltr.messages import DenseDelta, EvolutionPair, PartDelta, UpdateBody, unpack_vector
 from foltr.methods.base import NO_MEMORY, Aggregation, Memory, NextModel
-from foltr.robust.round import aggregate_round
-from foltr.robust.spec import MEAN, RuleSpec
+from foltr.protocol.messages import DenseDelta, EvolutionPair, PartDelta, UpdateBody, unpack_vector
 
 _FIRST_CAPACITY = 16
 

@@ -6,12 +6,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from foltr.aggregation.round_report import RoundReport
 from foltr.errors import DataError
-from foltr.interactions import Interaction
-from foltr.messages import MAX_ABS_DELTA, LinearRankerSpec, NeuralRankerSpec, UpdateBody
-from foltr.neural import neural_score
-from foltr.rankers import score
-from foltr.robust.report import RoundReport
+from foltr.learning.interaction import Interaction
+from foltr.learning.linear import score
+from foltr.learning.neural import neural_score
+from foltr.protocol.messages import MAX_ABS_DELTA, LinearRankerSpec, NeuralRankerSpec, UpdateBody
 
 # Half of float32's range: the difference to the global weights, which may be as large, still fits.
 _LARGEST_WEIGHT = float(np.finfo(np.float32).max) / 2
@@ -101,7 +101,7 @@ class Aggregation(Protocol):
         """Take one update.
 
         Args:
-            discount: shrinks an update that is out of date (see `foltr.aggregation.staleness_discount`).
+            discount: shrinks an update that is out of date (see `foltr.aggregation.mean.staleness_discount`).
             client_id: whose it is; only a rule that tells clients apart needs it.
 
         Raises:

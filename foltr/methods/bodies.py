@@ -8,7 +8,15 @@ from typing import Literal
 import numpy as np
 
 from foltr.errors import DataError, MessageError
-from foltr.messages import MAX_ABS_DELTA, DenseDelta, EvolutionPair, PartDelta, ReceiptCode, UpdateBody, unpack_vector
+from foltr.protocol.messages import (
+    MAX_ABS_DELTA,
+    DenseDelta,
+    EvolutionPair,
+    PartDelta,
+    ReceiptCode,
+    UpdateBody,
+    unpack_vector,
+)
 
 DENSE, PART, EVOLUTION = "dense_f32", "part_f32", "evolution"
 _START = struct.Struct("<Q")

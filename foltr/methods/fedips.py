@@ -12,13 +12,13 @@ below the last position an application knows. What is shown there stays a candid
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.interactions import Interaction
-from foltr.ips import ips_step, position_propensities
-from foltr.messages import FedAvgTraining, FedIpsTraining, LinearRankerSpec, UpdateBody, unpack_vector
+from foltr.learning.interaction import Interaction
+from foltr.learning.ips import ips_step, position_propensities
+from foltr.learning.linear import rank_by_score
+from foltr.learning.regression_em import em_step, prior_counts, propensities_of
 from foltr.methods.base import DeviceContext, checked_scores, checked_weights
 from foltr.methods.fpdgd import dense_delta
-from foltr.propensities import em_step, prior_counts, propensities_of
-from foltr.rankers import rank_by_score
+from foltr.protocol.messages import FedAvgTraining, FedIpsTraining, LinearRankerSpec, UpdateBody, unpack_vector
 
 # How many interactions the announced position bias is worth against what the device sees itself.
 _PRIOR_STRENGTH = 10.0

@@ -8,8 +8,8 @@ hidden layer to share.
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.messages import NeuralRankerSpec, PartDelta, UpdateBody, pack_vector
 from foltr.methods.fpdgd import FpdgdDevice
+from foltr.protocol.messages import NeuralRankerSpec, PartDelta, UpdateBody, pack_vector
 
 
 class FedPerDevice(FpdgdDevice):

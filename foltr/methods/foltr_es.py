@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.aggregation import RunningMean
+from foltr.aggregation.mean import RunningMean
 from foltr.errors import DataError
-from foltr.evolution import (
+from foltr.learning.evolution_strategies import (
     AdamState,
     adam_ascent,
     es_direction,
@@ -23,10 +23,10 @@ from foltr.evolution import (
     privatise,
     round_noise_seed,
 )
-from foltr.interactions import Interaction
-from foltr.messages import EvolutionPair, EvolutionTraining, LinearRankerSpec, NeuralRankerSpec, UpdateBody
+from foltr.learning.interaction import Interaction
+from foltr.learning.linear import rank_by_score
 from foltr.methods.base import NO_MEMORY, Memory, NextModel, checked_scores
-from foltr.rankers import rank_by_score
+from foltr.protocol.messages import EvolutionPair, EvolutionTraining, LinearRankerSpec, NeuralRankerSpec, UpdateBody
 
 PLUS, MINUS = 1, -1
 

@@ -8,12 +8,12 @@ weighted mean moves the model as Eq. 10's mean of the weights does.
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.interactions import Interaction
-from foltr.messages import DenseDelta, LinearRankerSpec, NeuralRankerSpec, UpdateBody, pack_vector
+from foltr.learning.interaction import Interaction
+from foltr.learning.linear import rank_by_score, sample_plackett_luce
+from foltr.learning.neural_pdgd import neural_pdgd_step
+from foltr.learning.pdgd import pdgd_step
 from foltr.methods.base import checked_scores, checked_weights
-from foltr.neural_pdgd import neural_pdgd_step
-from foltr.pdgd import pdgd_step
-from foltr.rankers import rank_by_score, sample_plackett_luce
+from foltr.protocol.messages import DenseDelta, LinearRankerSpec, NeuralRankerSpec, UpdateBody, pack_vector
 
 
 class FpdgdDevice:

@@ -1,17 +1,17 @@
 """FPDGD with the noise of its paper: local weights are clipped and every device adds a share of Laplace noise.
 
 Wang et al. (ICTIR 2021), Algorithm 3, Eq. 13, 15 and 16. It is here to reproduce the paper's figures. The epsilon
-printed there is not what is guaranteed: `foltr.paper_noise` computes both, and nothing is protected from whoever
-sees single updates, as the federator does.
+printed there is not what is guaranteed: `foltr.learning.laplace_shares` computes both, and nothing is protected from
+whoever sees single updates, as the federator does.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.messages import FpdgdPaperTraining, LinearRankerSpec, NeuralRankerSpec, UpdateBody
+from foltr.learning.laplace_shares import clip_weights, gamma_noise
 from foltr.methods.base import checked_weights
 from foltr.methods.fpdgd import FpdgdDevice, dense_delta
-from foltr.paper_noise import clip_weights, gamma_noise
+from foltr.protocol.messages import FpdgdPaperTraining, LinearRankerSpec, NeuralRankerSpec, UpdateBody
 
 SENT_ONCE = 1
 

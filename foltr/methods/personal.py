@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.messages import LinearRankerSpec, PersonalTraining
 from foltr.methods.base import checked_weights
 from foltr.methods.fpdgd import FpdgdDevice
+from foltr.protocol.messages import LinearRankerSpec, PersonalTraining
 
 DOUBT = 1.5
 """c above: how many times the expected noise must be exceeded. At 1, which is James and Stein's for many dimensions,

@@ -5,7 +5,7 @@ A rule that no round could follow is refused at start: who asked for it would be
 
 from dataclasses import replace
 
-from foltr.robust.spec import RuleSpec, least_clients, shortfall
+from foltr.aggregation.rule_spec import RuleSpec, least_clients, shortfall
 
 LEAST_FOR_ADAPTIVE = 4
 """Fewer cannot be compared: such a round is the mean, and a federation without larger ones has no defence."""

@@ -6,9 +6,22 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from foltr.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.errors import SettingsError
-from foltr.ips import position_propensities
-from foltr.messages import (
+from foltr.learning.ips import position_propensities
+from foltr.learning.laplace_shares import largest_delta
+from foltr.learning.neural import init_neural
+from foltr.learning.regression_em import LOWEST_PROPENSITY
+from foltr.methods.aggregations import DeltaAggregation, is_plain_mean
+from foltr.methods.base import Aggregation, Device, DeviceContext
+from foltr.methods.bodies import BodySpec
+from foltr.methods.fedips import FedIpsDevice, first_counts
+from foltr.methods.fedper import FedPerDevice
+from foltr.methods.foltr_es import EvolutionAggregation, EvolutionDevice
+from foltr.methods.fpdgd import FpdgdDevice
+from foltr.methods.fpdgd_paper import FpdgdPaperDevice
+from foltr.methods.personal import PersonalDevice
+from foltr.protocol.messages import (
     MAX_ABS_DELTA,
     MAX_DIM,
     EvolutionTraining,
@@ -23,19 +36,6 @@ from foltr.messages import (
     PersonalTraining,
     unpack_vector,
 )
-from foltr.methods.aggregations import DeltaAggregation, is_plain_mean
-from foltr.methods.base import Aggregation, Device, DeviceContext
-from foltr.methods.bodies import BodySpec
-from foltr.methods.fedips import FedIpsDevice, first_counts
-from foltr.methods.fedper import FedPerDevice
-from foltr.methods.foltr_es import EvolutionAggregation, EvolutionDevice
-from foltr.methods.fpdgd import FpdgdDevice
-from foltr.methods.fpdgd_paper import FpdgdPaperDevice
-from foltr.methods.personal import PersonalDevice
-from foltr.neural import init_neural
-from foltr.paper_noise import largest_delta
-from foltr.propensities import LOWEST_PROPENSITY
-from foltr.robust.spec import MEAN, RuleSpec
 
 Ranker = LinearRankerSpec | NeuralRankerSpec
 AnyTraining = (

@@ -1,6 +1,6 @@
 """From an experiment, which is data, to its runs and its report.
 
-Every run is a `SimulationConfig`; runs go through `foltr.simulation.sweep`, which keeps what is finished: an
+Every run is a `SimulationConfig`; runs go through `foltr.simulation.sweeps.sweep`, which keeps what is finished: an
 interrupted reproduction goes on where it was, and experiments that need the same runs share them.
 """
 
@@ -14,9 +14,9 @@ from foltr.reproductions.claims import Claim, Verdict
 from foltr.reproductions.figures import Figure, require_matplotlib
 from foltr.reproductions.outcomes import DataProfile, Labels, Outcome, Results
 from foltr.reproductions.report import Section, Table, write_report
+from foltr.simulation.clients.loading import load_experiment
 from foltr.simulation.config import SYNTHETIC_INTENTS, SimulationConfig, check_config
-from foltr.simulation.loading import load_experiment
-from foltr.simulation.sweep import config_digest, run_sweep
+from foltr.simulation.sweeps.sweep import config_digest, run_sweep
 
 Scale = Literal["quick", "full"]
 SCALES: tuple[Scale, ...] = get_args(Scale)

@@ -1,22 +1,19 @@
 """The experiments there are, by name."""
 
 from foltr.errors import SettingsError
-from foltr.reproductions import (
+from foltr.reproductions.experiments import (
+    all_methods,
     fedips,
     foltr_es,
     fpdgd,
-    methods,
     noniid,
     noniid_labels,
     remedy,
-    robustness,
-    robustness_clicks,
-    robustness_participation,
-    robustness_updates,
-    unlearning,
-    unlearning_figures,
+    thesis_unlearning,
+    unlearning_measures,
 )
 from foltr.reproductions.harness import Experiment
+from foltr.reproductions.robustness import attacks_by_rule, click_poisoning, participation, update_poisoning
 
 _MODULES = (
     foltr_es,
@@ -24,14 +21,14 @@ _MODULES = (
     noniid,
     noniid_labels,
     remedy,
-    robustness_clicks,
-    robustness_updates,
-    robustness,
-    robustness_participation,
-    unlearning,
-    unlearning_figures,
+    click_poisoning,
+    update_poisoning,
+    attacks_by_rule,
+    participation,
+    thesis_unlearning,
+    unlearning_measures,
     fedips,
-    methods,
+    all_methods,
 )
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for module in _MODULES for one in module.EXPERIMENTS}
 

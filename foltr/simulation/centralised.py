@@ -13,26 +13,26 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.click_models import click_tables
 from foltr.errors import SettingsError
-from foltr.lambdarank import fit_lambdarank
-from foltr.messages import PdgdTraining
+from foltr.evaluation.click_models import click_tables
+from foltr.learning.lambdarank import fit_lambdarank
 from foltr.methods.aggregations import DeltaAggregation
 from foltr.methods.base import Aggregation
 from foltr.methods.registry import AnyTraining, Ranker
-from foltr.simulation.block_runners import (
+from foltr.numerics.streams import client_streams
+from foltr.protocol.messages import PdgdTraining
+from foltr.simulation.blocks.block_runners import (
     INTERACTIONS_AT_A_TIME,
     WEIGHTS_AT_A_TIME,
     BlockRunner,
     learn_block,
     means_of,
 )
-from foltr.simulation.blocks import Users, query_pool
-from foltr.simulation.crowd import Crowd, Intentions, pack_generators, set_generator
+from foltr.simulation.blocks.drawn_rankings import Users, query_pool
+from foltr.simulation.clients.crowd import Crowd, Intentions, pack_generators, set_generator
+from foltr.simulation.clients.population import Population, SimulatedClient
 from foltr.simulation.learners import participants_of
-from foltr.simulation.population import Population, SimulatedClient
 from foltr.simulation.runners import Experience, State
-from foltr.streams import client_streams
 
 
 class _Attendance:

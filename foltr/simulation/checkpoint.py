@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.datasets import RankingDataset
+from foltr.data.dataset import RankingDataset
 from foltr.errors import DataError, SettingsError
 from foltr.methods.registry import AnyTraining
+from foltr.simulation.clients.population import Population
 from foltr.simulation.config import SimulationConfig, differences
-from foltr.simulation.population import Population
 from foltr.simulation.runners import State
 
 _FORMAT = b"foltr checkpoint 2\n"

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
+from foltr.aggregation.rule_spec import MEAN, RuleSpec, read_rule
 from foltr.attacks.registry import CLICKS, AttackSpec, check_attack, read_attack
-from foltr.click_models import click_model
+from foltr.data.sources import MSLR_SAMPLE, SYNTHETIC, SYNTHETIC_LARGE, SYNTHETIC_NONLINEAR
 from foltr.errors import SettingsError
-from foltr.messages import FedAvgTraining, FedIpsTraining, pack_vector
+from foltr.evaluation.click_models import click_model
 from foltr.methods.preconditions import lacking, ways_out
 from foltr.methods.registry import (
     METHOD_NAMES,
@@ -23,8 +24,7 @@ from foltr.methods.registry import (
     ranker_for,
     training_for,
 )
-from foltr.robust.spec import MEAN, RuleSpec, read_rule
-from foltr.sources import MSLR_SAMPLE, SYNTHETIC, SYNTHETIC_LARGE, SYNTHETIC_NONLINEAR
+from foltr.protocol.messages import FedAvgTraining, FedIpsTraining, pack_vector
 
 PopulationKind = Literal[
     "iid",
@@ -72,7 +72,7 @@ class SimulationConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     data: str = "synthetic"
-    """As `foltr.sources.load_data` takes it; of type1 populations a folder of intents or synthetic-intents."""
+    """As `foltr.data.sources.load_data` takes it; of type1 populations a folder of intents or synthetic-intents."""
     fold: int | None = Field(default=None, ge=1, le=100)
     """Of a data set published in folds."""
     method: str = "fpdgd"
@@ -108,7 +108,7 @@ class SimulationConfig(BaseModel):
     logging_fraction: Share = 0.0
     """fedips and fedavg: lists by LambdaRank on so much of the training queries; 0: by the newest model."""
     aggregation: str = "mean"
-    """How updates become one: a rule of `foltr.robust`, with or without a step before it, e.g. nnm+krum."""
+    """How updates become one: a rule of `foltr.aggregation`, with or without a step before it, e.g. nnm+krum."""
     byzantine: float = 0.2
     """Hostile clients to tolerate: a number of them, or a share below 0.5 of a round's updates."""
     aggregation_parameters: dict[str, Value] = Field(default_factory=dict)

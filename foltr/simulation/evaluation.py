@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.datasets import RankingDataset
+from foltr.data.dataset import RankingDataset
+from foltr.evaluation.metrics import MeanNdcg, mean_ndcg_of_scores
 from foltr.methods.base import scores_of
 from foltr.methods.registry import Ranker
-from foltr.metrics import MeanNdcg, mean_ndcg_of_scores
+from foltr.simulation.clients.population import Population
 from foltr.simulation.learners import Learner
-from foltr.simulation.population import Population
 
 # More clients than that say little more about their mean and cost as much again.
 _CLIENTS_EVALUATED = 100

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.messages import UpdateBody
 from foltr.methods.aggregations import DeltaAggregation, UpdateRows
+from foltr.protocol.messages import UpdateBody
 
 
 class KeptUpdates:

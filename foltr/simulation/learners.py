@@ -6,15 +6,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from foltr.aggregation.round_aggregation import TooFewUpdatesError
+from foltr.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.attacks.registry import CLICKS, AttackSpec, attack_rng
 from foltr.methods.aggregations import DeltaAggregation, is_plain_mean
 from foltr.methods.base import Aggregation, Memory, NextModel
 from foltr.methods.registry import AnyTraining, Ranker, make_aggregation
-from foltr.robust.round import TooFewUpdatesError
-from foltr.robust.spec import MEAN, RuleSpec
-from foltr.simulation.attackers import AttackedAggregation
-from foltr.simulation.population import Population
-from foltr.simulation.robustness import RoundDefence
+from foltr.simulation.clients.attackers import AttackedAggregation
+from foltr.simulation.clients.population import Population
+from foltr.simulation.defence_record import RoundDefence
 from foltr.simulation.runners import Experience, Runner, State
 
 

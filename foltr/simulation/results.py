@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.messages import EvolutionTraining, FpdgdPaperTraining
+from foltr.evaluation.metrics import online_performance
 from foltr.methods.bodies import BodySpec
 from foltr.methods.registry import AnyTraining
-from foltr.metrics import online_performance
+from foltr.protocol.messages import EvolutionTraining, FpdgdPaperTraining
 from foltr.simulation.config import SimulationConfig
 
 Curve = tuple[tuple[int, float], ...]
@@ -35,8 +35,8 @@ class SimulationResult:
         seconds_learning: in interactions and aggregation; seconds_wall: evaluation and checkpoints too.
         bytes_up, bytes_down: of one client in a round, without envelopes.
         privacy: what the method's privacy parameters claim and give; None for a method without any.
-        robustness: who attacked, and what the aggregation rule did, as `foltr.simulation.robustness.Robustness`, with
-            the honest clients that were ever dropped; None where nobody attacks and the rule is the mean.
+        robustness: who attacked, and what the aggregation rule did, as `foltr.simulation.defence_record.Robustness`,
+            with the honest clients that were ever dropped; None where nobody attacks and the rule is the mean.
         data: which data it was and how much of it was evaluated.
     """
 
@@ -189,7 +189,7 @@ def privacy_of(
     fewest, most = interactions
     match training:
         case FpdgdPaperTraining():
-            from foltr.paper_noise import actual_epsilon
+            from foltr.learning.laplace_shares import actual_epsilon
 
             arrived = min(participants, training.n_clients)
             found = actual_epsilon(
@@ -197,7 +197,7 @@ def privacy_of(
             ).to_dict()
             return found if fewest == most else _without_epsilon(found, training.epsilon)
         case EvolutionTraining():
-            from foltr.evolution import epsilon_bound
+            from foltr.learning.evolution_strategies import epsilon_bound
 
             bound = epsilon_bound(training.keep_probability, training.serp_length + 1)
             return {

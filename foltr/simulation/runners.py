@@ -1,6 +1,7 @@
 """The device side of a simulated round, one interaction at a time: the very code that a device of the service runs.
 
-It runs every method. `foltr.simulation.block_runners` does the same for whole blocks of clients, to the same bits.
+It runs every method. `foltr.simulation.blocks.block_runners` does the same for whole blocks of clients, to
+the same bits.
 """
 
 from dataclasses import dataclass
@@ -9,14 +10,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.click_models import clicks_from_draws, examination_by_rank
-from foltr.interactions import Interaction
+from foltr.evaluation.click_models import clicks_from_draws, examination_by_rank
+from foltr.evaluation.metrics import max_reciprocal_rank, ndcg_at_k
+from foltr.learning.interaction import Interaction
 from foltr.methods.base import Aggregation, Device, DeviceContext
 from foltr.methods.registry import AnyTraining, Ranker, make_device
-from foltr.metrics import max_reciprocal_rank, ndcg_at_k
-from foltr.simulation.crowd import Crowd
-from foltr.simulation.population import Population
-from foltr.simulation.robustness import RoundDefence
+from foltr.simulation.clients.crowd import Crowd
+from foltr.simulation.clients.population import Population
+from foltr.simulation.defence_record import RoundDefence
 
 State = dict[str, NDArray[np.generic]]
 # A user whose lists earn no clicks must not search for ever.

@@ -5,8 +5,8 @@ taught it. Neither can be read from one model alone: the reference is a model re
 retrainings from different interactions tell how far apart such models are anyway.
 
 What a click list says about a ranker is its loss: the mean of log(1 + exp(s_q - s_p)) over the pairs in which PDGD sees
-document p preferred over q (`foltr.pdgd.score_gradient`). It needs no relevance grades, which no device has; the same
-number tells how well the ranker serves retained clients, and whether it knows the leaver's clicks.
+document p preferred over q (`foltr.learning.pdgd.score_gradient`). It needs no relevance grades, which no device has;
+the same number tells how well the ranker serves retained clients, and whether it knows the leaver's clicks.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.errors import DataError
-from foltr.interactions import Interaction
-from foltr.messages import LinearRankerSpec, NeuralRankerSpec
+from foltr.learning.interaction import Interaction
 from foltr.methods.base import checked_scores
+from foltr.protocol.messages import LinearRankerSpec, NeuralRankerSpec
 
 
 def relative_distance(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from foltr.robust.spec import PRE_STEPS, RULES
+from foltr.aggregation.rule_spec import PRE_STEPS, RULES
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "aggregation.py"
 

@@ -12,7 +12,7 @@ from broker.certificates import create_authority, issue_client
 from broker.link import LastWill, MqttLink
 from broker.provision import reload_broker, withdraw_user
 from foltr.errors import SettingsError, UnavailableError
-from foltr.topics import ClientTopic, Topics
+from foltr.protocol.topics import ClientTopic, Topics
 
 WITHIN_S = 5.0
 ROOT = "foltr/v1/fed"

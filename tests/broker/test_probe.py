@@ -9,7 +9,7 @@ from broker.address import BrokerAddress
 from broker.link import MqttLink
 from broker.probe import Probe, RefusedError, TakenOverError, look_at_tls
 from foltr.errors import UnavailableError
-from foltr.topics import ClientTopic, Topics
+from foltr.protocol.topics import ClientTopic, Topics
 
 TOPICS = Topics("fed")
 NOBODY = TOPICS.client("nobody", ClientTopic.STATUS)

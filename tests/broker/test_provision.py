@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.access import Anonymous, ClientCertificates, Passwords
+from broker.broker_records import BrokerCredentials, BrokerRecord, Mode, read_credentials, read_record
 from broker.certificates import KeyPair, issue_server
 from broker.mosquitto import MosquittoSettings
 from broker.passwords import accepts, users
@@ -21,9 +22,8 @@ from broker.provision import (
     reload_broker,
     withdraw_user,
 )
-from broker.records import BrokerCredentials, BrokerRecord, Mode, read_credentials, read_record
-from foltr.credentials import BrokerAccess
 from foltr.errors import SettingsError, UnavailableError
+from foltr.operator.credentials import BrokerAccess
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 HOSTS = ("localhost", "127.0.0.1")

@@ -9,8 +9,8 @@ from cli.commands import foltr, start, stop
 
 from broker.embedded import embedded_broker
 from edge_client.client import EdgeClient
+from foltr.learning.linear import rank_by_score, score
 from foltr.methods.registry import METHOD_NAMES
-from foltr.rankers import rank_by_score, score
 
 # What a method needs beside its name.
 NEEDED = {

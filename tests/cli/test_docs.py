@@ -18,11 +18,11 @@ from cli.test_readme import blocks
 from made_history import made_history
 
 from federator.round import AbandonReason
-from foltr.cli.method import chosen_rule
-from foltr.events import EVENTS_OF, FINDINGS, MEANINGS, EventKind
-from foltr.messages import EXPLANATIONS, ReceiptCode
-from foltr.robust.spec import read_rule
-from foltr.settings import load_settings
+from foltr.aggregation.rule_spec import read_rule
+from foltr.cli.experiments.method import chosen_rule
+from foltr.cli.settings import load_settings
+from foltr.protocol.messages import EXPLANATIONS, ReceiptCode
+from storage.events import EVENTS_OF, FINDINGS, MEANINGS, EventKind
 
 OPERATIONS = "docs/operations.md"
 
@@ -211,7 +211,7 @@ def _is(assign: ast.Assign, name: str) -> bool:
 
 
 def test_every_kind_of_event_is_documented():
-    """What the code writes is what foltr/events.py lists, and each has a meaning."""
+    """What the code writes is what storage/events.py lists, and each has a meaning."""
     assert event_kinds() | set(FINDINGS) == {str(kind) for kind in EventKind}
     assert set(MEANINGS) == set(EventKind)
 

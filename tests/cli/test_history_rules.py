@@ -8,7 +8,7 @@ import pytest
 from cli.commands import foltr
 from made_history import made_history
 
-from foltr.cli.history import _fates_in_words, _in_words
+from foltr.cli.history.history import _fates_in_words, _in_words
 from storage.records import RoundAggregationRow
 
 

@@ -11,7 +11,7 @@ import yaml
 
 from broker.address import BrokerAddress
 from broker.mosquitto import MosquittoSettings, mosquitto_config
-from foltr.settings import ENV_PREFIX, Settings
+from foltr.cli.settings import ENV_PREFIX, Settings
 
 DOCKER = Path(__file__).parents[2] / "docker"
 TEXT = (DOCKER / "compose.yaml").read_text(encoding="utf-8")

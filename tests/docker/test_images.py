@@ -12,7 +12,7 @@ import yaml
 from cli.commands import FOLTR, PROJECT, environment, foltr
 from compose_spec import PyCompose
 
-from foltr.settings import ENV_PREFIX, Settings
+from foltr.cli.settings import ENV_PREFIX, Settings
 
 DOCKER = PROJECT / "docker"
 COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())

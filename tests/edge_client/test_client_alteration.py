@@ -8,7 +8,7 @@ from played import N_FEATURES, WITHIN_S, Federator, content, device, see, until
 from structlog.testing import capture_logs
 
 from foltr.errors import DataError
-from foltr.messages import DenseDelta, ReceiptCode, pack_vector, unpack_vector
+from foltr.protocol.messages import DenseDelta, ReceiptCode, pack_vector, unpack_vector
 
 
 async def negated(update, _round):

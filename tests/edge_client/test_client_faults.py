@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, model, see, until
 
-from foltr.codec import encode
 from foltr.errors import DataError, SettingsError
-from foltr.messages import ReceiptCode
-from foltr.topics import ClientTopic
+from foltr.protocol.codec import encode
+from foltr.protocol.messages import ReceiptCode
+from foltr.protocol.topics import ClientTopic
 
 
 async def test_nonsense_from_the_network_is_ignored(mqtt_broker):

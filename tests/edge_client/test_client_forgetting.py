@@ -12,12 +12,12 @@ from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, mod
 from structlog.testing import capture_logs
 
 from edge_client.client import EdgeClient, ForgetResult
-from foltr.codec import decode, open_envelope
-from foltr.credentials import BrokerAccess, device_identity
 from foltr.errors import DataError, FoltrError, UnavailableError
-from foltr.identity import SigningKey
-from foltr.messages import ErasureNotice, Forget, ReceiptCode, Status
-from foltr.topics import ClientTopic
+from foltr.operator.credentials import BrokerAccess, device_identity
+from foltr.protocol.codec import decode, open_envelope
+from foltr.protocol.messages import ErasureNotice, Forget, ReceiptCode, Status
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import ClientTopic
 
 OPERATOR, FEDERATOR, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
 INBOX, FORGET, STATUS = (

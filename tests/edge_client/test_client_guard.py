@@ -3,8 +3,8 @@
 import numpy as np
 from played import N_FEATURES, WITHIN_S, Federator, content, device, see
 
-from foltr.guard import FEWEST_LISTS
-from foltr.messages import LinearRankerSpec, ModelAnnouncement, ReceiptCode, pack_vector
+from edge_client.guard.model_judgement import FEWEST_LISTS
+from foltr.protocol.messages import LinearRankerSpec, ModelAnnouncement, ReceiptCode, pack_vector
 
 GOOD = np.zeros(N_FEATURES, np.float32)
 GOOD[:2] = 3.0, 1.0

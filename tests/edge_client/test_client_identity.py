@@ -8,13 +8,13 @@ import pytest
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, content, device, model, see, until
 
 from edge_client.client import EdgeClient
-from edge_client.store import DeviceStore, PendingUpdate
-from foltr.codec import open_envelope
-from foltr.credentials import BrokerAccess, device_identity, write_secret
+from edge_client.store.store import DeviceStore, PendingUpdate
 from foltr.errors import SettingsError
-from foltr.identity import SESSION_STEPS, SigningKey
-from foltr.messages import Join, ModelUpdate, ReceiptCode, Status
-from foltr.topics import ClientTopic
+from foltr.operator.credentials import BrokerAccess, device_identity, write_secret
+from foltr.protocol.codec import open_envelope
+from foltr.protocol.messages import Join, ModelUpdate, ReceiptCode, Status
+from foltr.protocol.signing import SESSION_STEPS, SigningKey
+from foltr.protocol.topics import ClientTopic
 
 OPERATOR, FEDERATOR, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
 

@@ -7,12 +7,11 @@ import pytest
 from played import TOPICS, WITHIN_S, Federator, adding_learner, device, until
 
 from edge_client.client import EdgeClient
-from edge_client.transfer import WINDOW
-from foltr.chunks import Assembly, chunk_of, manifest_of
-from foltr.codec import encode, open_envelope
-from foltr.credentials import BrokerAccess, device_identity
-from foltr.identity import SigningKey
-from foltr.messages import (
+from edge_client.messaging.transfer import WINDOW
+from foltr.operator.credentials import BrokerAccess, device_identity
+from foltr.protocol.chunks import Assembly, chunk_of, manifest_of
+from foltr.protocol.codec import encode, open_envelope
+from foltr.protocol.messages import (
     CHUNK_BYTES,
     MAX_CHUNKED_BYTES,
     Chunk,
@@ -27,7 +26,8 @@ from foltr.messages import (
     pack_vector,
     payload_digest,
 )
-from foltr.topics import ClientTopic
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import ClientTopic
 
 N_FEATURES = 7 * CHUNK_BYTES // 4 - 200  # seven chunks: more than are sent at once
 OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
@@ -143,7 +143,7 @@ async def test_chunks_of_an_older_model_do_not_confuse(mqtt_broker):
 
 async def test_a_model_that_stays_incomplete_is_given_up_and_taken_up(mqtt_broker, monkeypatch, caplog):
     """After a while without a chunk, with a line in the log; the next announcement needs only what was missing."""
-    monkeypatch.setattr("edge_client.transfer.MODEL_PATIENCE_S", 0.2)
+    monkeypatch.setattr("edge_client.messaging.transfer.MODEL_PATIENCE_S", 0.2)
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
         heard, large = count_chunks(client), LargeModel(4)
         await large.chunks(federator, [0, 1, 2, 4])

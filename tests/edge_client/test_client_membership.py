@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from played import TOPICS, WITHIN_S, Federator, content, device, retained, see
 
-from foltr.codec import decode
 from foltr.errors import UnavailableError
-from foltr.messages import Join, ReceiptCode, Status
-from foltr.topics import ClientTopic
+from foltr.protocol.codec import decode
+from foltr.protocol.messages import Join, ReceiptCode, Status
+from foltr.protocol.topics import ClientTopic
 
 STATUS = TOPICS.client("device-7", ClientTopic.STATUS)
 REPOSITORY = Path(__file__).parents[2]

@@ -8,19 +8,26 @@ import pytest
 from methods_of import LINEAR, NEURAL, trainings
 from played import N_FEATURES, WITHIN_S, Federator, device, until
 
-from edge_client.simulated_user import SimulatedUser
-from edge_client.store import DeviceStore
-from foltr.click_models import click_model, clicks_from_draws
-from foltr.codec import encode
+from edge_client.store.store import DeviceStore
+from foltr.cli.fleet.simulated_user import SimulatedUser
+from foltr.data.synthetic import synthetic_dataset
 from foltr.errors import DataError, SettingsError
-from foltr.interactions import Interaction
-from foltr.messages import FedPerTraining, ModelAnnouncement, PersonalTraining, ReceiptCode, pack_vector, unpack_vector
+from foltr.evaluation.click_models import click_model, clicks_from_draws
+from foltr.learning.interaction import Interaction
+from foltr.learning.linear import score
+from foltr.learning.pdgd import pdgd_step
 from foltr.methods.base import DeviceContext
 from foltr.methods.registry import initial_weights, make_device, n_auxiliary
-from foltr.pdgd import pdgd_step
-from foltr.rankers import score
-from foltr.streams import client_streams
-from foltr.synthetic import synthetic_dataset
+from foltr.numerics.streams import client_streams
+from foltr.protocol.codec import encode
+from foltr.protocol.messages import (
+    FedPerTraining,
+    ModelAnnouncement,
+    PersonalTraining,
+    ReceiptCode,
+    pack_vector,
+    unpack_vector,
+)
 
 K, N_INTERACTIONS = 5, 4
 METHODS = [*trainings(), "fedips, propensities estimated"]

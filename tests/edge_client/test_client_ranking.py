@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from played import N_FEATURES, Federator, adding_learner, content, device, model, see
 
-from edge_client.store import DeviceStore
-from foltr.codec import encode
+from edge_client.store.store import DeviceStore
 from foltr.errors import DataError
-from foltr.messages import unpack_vector
+from foltr.protocol.codec import encode
+from foltr.protocol.messages import unpack_vector
 
 NAN, INF = float("nan"), float("inf")
 ROW = [0.0] * N_FEATURES

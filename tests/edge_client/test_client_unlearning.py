@@ -4,11 +4,10 @@ import pytest
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, see
 
 from edge_client.client import EdgeClient
-from foltr.codec import decode, open_envelope
-from foltr.credentials import BrokerAccess, device_identity
 from foltr.errors import SettingsError
-from foltr.identity import SigningKey
-from foltr.messages import (
+from foltr.operator.credentials import BrokerAccess, device_identity
+from foltr.protocol.codec import decode, open_envelope
+from foltr.protocol.messages import (
     LinearRankerSpec,
     PdgdTraining,
     ReceiptCode,
@@ -16,7 +15,8 @@ from foltr.messages import (
     UnlearningUpdate,
     pack_vector,
 )
-from foltr.topics import ClientTopic
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import ClientTopic
 
 OPERATOR, FEDERATOR, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
 UNLEARNING = TOPICS.client("device-7", ClientTopic.UNLEARNING)

@@ -12,8 +12,9 @@ from edge_client.participation import (
     Outgoing,
     Participation,
 )
-from edge_client.store import PendingUpdate
-from foltr.messages import (
+from edge_client.store.store import PendingUpdate
+from foltr.protocol.client_selection import HIGHEST_TICKET, round_seed, ticket
+from foltr.protocol.messages import (
     REACTIONS,
     DeviceReaction,
     LinearRankerSpec,
@@ -27,7 +28,6 @@ from foltr.messages import (
     pack_vector,
     payload_digest,
 )
-from foltr.selection import HIGHEST_TICKET, round_seed, ticket
 
 CLIENT = "device-7"
 ID, OTHER_ID = "a" * 32, "b" * 32

@@ -10,10 +10,10 @@ from served import GENEROUS, Served
 from broker.link import InboundMessage
 from federator.plan import FederationPlan
 from federator.reading import Limits, OperatorSpoke, Reading, read_message
-from foltr.codec import encode
-from foltr.enrolment import issue_enrolment, issue_order, issue_roster
-from foltr.identity import SigningKey
-from foltr.messages import (
+from foltr.methods.bodies import BodySpec
+from foltr.protocol.codec import encode
+from foltr.protocol.enrolment import issue_enrolment, issue_order, issue_roster
+from foltr.protocol.messages import (
     DenseDelta,
     Forget,
     ForgetClient,
@@ -28,8 +28,8 @@ from foltr.messages import (
     Status,
     pack_vector,
 )
-from foltr.methods.bodies import BodySpec
-from foltr.topics import ClientTopic, Topics
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import ClientTopic, Topics
 from storage.database import Database
 from storage.keys import KeyStore
 from storage.migrate import upgrade

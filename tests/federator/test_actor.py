@@ -2,10 +2,10 @@
 
 import asyncio
 
-from broker.intake import IntakeLimits
+from broker.buffer import IntakeLimits
 from broker.link import InboundMessage
 from federator.round import Pacing, RoundPolicy
-from foltr.topics import Topics
+from foltr.protocol.topics import Topics
 from storage.models import list_models
 from storage.queries import list_contributions, list_events, list_rounds
 

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from broker.link import InboundMessage
+from federator.job import UnlearningPolicy
 from federator.round import RoundPolicy
-from federator.unlearning import UnlearningPolicy
 from foltr.erasure.receipt import verify_receipt
-from foltr.identity import SigningKey
-from foltr.messages import (
+from foltr.protocol.messages import (
     DenseDelta,
     ErasureNotice,
     Forget,
@@ -23,8 +22,9 @@ from foltr.messages import (
     pack_vector,
     unpack_vector,
 )
-from foltr.topics import ClientTopic
-from storage.erasure import find_erasure
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import ClientTopic
+from storage.erasure.erasures import find_erasure
 from storage.models import get_model, latest_model, list_models
 from storage.queries import get_round, list_contributions, list_events, list_rounds
 

@@ -5,9 +5,11 @@ import pytest
 
 from federator.round import Pacing, RoundPolicy
 from foltr.errors import SettingsError
-from foltr.evolution import AdamState, adam_ascent, es_direction
 from foltr.failpoints import Failpoint
-from foltr.messages import (
+from foltr.learning.evolution_strategies import AdamState, adam_ascent, es_direction
+from foltr.methods.registry import initial_weights
+from foltr.numerics.streams import first_model_rng
+from foltr.protocol.messages import (
     DenseDelta,
     EvolutionPair,
     EvolutionTraining,
@@ -20,8 +22,6 @@ from foltr.messages import (
     pack_vector,
     unpack_vector,
 )
-from foltr.methods.registry import initial_weights
-from foltr.streams import first_model_rng
 from storage.federations import get_federation
 from storage.models import list_models
 from storage.queries import list_rounds

@@ -11,12 +11,16 @@ from served import TOPICS
 from structlog.testing import capture_logs
 
 from broker.link import InboundMessage
+from federator.closing.stored_rules import round_rng
 from federator.round import RoundPolicy
-from federator.rules import round_rng
-from foltr.enrolment import issue_order
+from foltr.aggregation.round_report import ClientFate, Fate, Finding, RoundReport
+from foltr.aggregation.rule_spec import read_rule
 from foltr.errors import SettingsError
 from foltr.failpoints import Failpoint
-from foltr.messages import (
+from foltr.methods.base import Memory, NextModel
+from foltr.methods.registry import make_aggregation
+from foltr.protocol.enrolment import issue_order
+from foltr.protocol.messages import (
     DenseDelta,
     LiftQuarantine,
     LinearRankerSpec,
@@ -26,11 +30,7 @@ from foltr.messages import (
     pack_vector,
     unpack_vector,
 )
-from foltr.methods.base import Memory, NextModel
-from foltr.methods.registry import make_aggregation
-from foltr.robust.report import ClientFate, Fate, Finding, RoundReport
-from foltr.robust.spec import read_rule
-from foltr.topics import ClientTopic
+from foltr.protocol.topics import ClientTopic
 from storage.federations import get_federation
 from storage.models import list_models
 from storage.queries import (
@@ -298,7 +298,7 @@ class Watchful:
 @pytest.fixture
 def watchful(monkeypatch):
     made = Watchful()
-    monkeypatch.setattr("federator.collecting.make_aggregation", made)
+    monkeypatch.setattr("federator.closing.collected_updates.make_aggregation", made)
     return made
 
 

@@ -4,20 +4,20 @@ from datetime import UTC, datetime
 
 import pytest
 
-from broker.intake import RefusalCause, RefusedSender
+from broker.buffer import RefusalCause, RefusedSender
 from broker.link import InboundMessage
 from federator.engine import MAX_STRANGERS, Decided
 from federator.round import RoundPolicy
-from foltr.codec import encode
-from foltr.enrolment import read_enrolment
 from foltr.erasure.receipt import verify_receipt
 from foltr.errors import DataError, MessageError
-from foltr.identity import SigningKey
-from foltr.messages import ErasureNotice, Forget, Join, Leave, ReceiptCode, UpdateReceipt
-from foltr.topics import ClientTopic
-from storage.audit import stream_audit
-from storage.erasure import list_erasures
-from storage.intake import commit_batch
+from foltr.protocol.codec import encode
+from foltr.protocol.enrolment import read_enrolment
+from foltr.protocol.messages import ErasureNotice, Forget, Join, Leave, ReceiptCode, UpdateReceipt
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import ClientTopic
+from storage.arrivals import commit_batch
+from storage.erasure.audit_log import stream_audit
+from storage.erasure.erasures import list_erasures
 from storage.queries import list_clients, list_events
 from storage.records import Batch, NewEvent
 from storage.rounds import stream_updates

@@ -4,18 +4,18 @@ from collections import Counter
 
 import pytest
 
-from broker.intake import RefusalCause, RefusedSender
+from broker.buffer import RefusalCause, RefusedSender
 from broker.link import InboundMessage
 from federator.clock import to_datetime
 from federator.engine import Engine, Timed
 from federator.plan import FederationPlan
 from federator.reading import Limits, read_message
 from federator.round import AbandonReason, Pacing, RoundPolicy, RoundState
-from foltr.identity import SigningKey
-from foltr.messages import MembershipReceipt, ReceiptCode, payload_digest
 from foltr.methods.bodies import BodySpec
-from foltr.selection import ticket
-from foltr.topics import ClientTopic, Topics
+from foltr.protocol.client_selection import ticket
+from foltr.protocol.messages import MembershipReceipt, ReceiptCode, payload_digest
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import ClientTopic, Topics
 
 OPENED = 1_000.0
 POLICY = RoundPolicy(min_clients=2, max_clients=2, min_time_s=0.0, max_time_s=60.0)

@@ -9,11 +9,11 @@ from structlog.testing import capture_logs
 from federator.round import RoundPolicy
 from foltr.errors import UnavailableError
 from foltr.failpoints import Failpoint
-from foltr.messages import Forget
-from foltr.topics import ClientTopic
+from foltr.protocol.messages import Forget
+from foltr.protocol.topics import ClientTopic
 from storage.database import Database
+from storage.erasure.vacuum import deletions_to_purge
 from storage.federations import get_federation
-from storage.purging import deletions_to_purge
 
 NAMES = ("alice", "bob", "carol")
 POLICY = RoundPolicy(3, 3, 0.0, 60.0)

@@ -6,8 +6,8 @@ import pytest
 
 from federator.members import Change, Members
 from foltr.errors import MessageError
-from foltr.identity import SESSION_STEPS, SessionNonces, SigningKey
-from foltr.topics import ClientTopic, Topics
+from foltr.protocol.signing import SESSION_STEPS, SessionNonces, SigningKey
+from foltr.protocol.topics import ClientTopic, Topics
 
 
 @pytest.fixture

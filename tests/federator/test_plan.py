@@ -6,8 +6,9 @@ import pytest
 
 from federator.plan import FederationPlan
 from federator.round import Pacing, RoundPolicy
+from foltr.aggregation.rule_spec import MEAN, read_rule
 from foltr.errors import SettingsError
-from foltr.messages import (
+from foltr.protocol.messages import (
     MAX_DIM,
     EvolutionTraining,
     FedIpsTraining,
@@ -17,7 +18,6 @@ from foltr.messages import (
     NeuralRankerSpec,
     PdgdTraining,
 )
-from foltr.robust.spec import MEAN, read_rule
 
 NAN, INF = float("nan"), float("inf")
 

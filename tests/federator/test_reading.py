@@ -20,9 +20,9 @@ from federator.reading import (
     read_update,
 )
 from federator.round import Offer
-from foltr.codec import encode, open_envelope
-from foltr.identity import SigningKey
-from foltr.messages import (
+from foltr.methods.bodies import BodySpec, unpack_body
+from foltr.protocol.codec import encode, open_envelope
+from foltr.protocol.messages import (
     MAX_ABS_DELTA,
     Chunk,
     DenseDelta,
@@ -37,8 +37,8 @@ from foltr.messages import (
     pack_vector,
     payload_digest,
 )
-from foltr.methods.bodies import BodySpec, unpack_body
-from foltr.topics import ClientTopic, Topics
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import ClientTopic, Topics
 
 TOPICS = Topics("mail")
 UPDATE_ID = "0123456789abcdef" * 2

@@ -6,12 +6,12 @@ from collections import Counter
 import pytest
 
 from federator import retention
+from federator.job import UnlearningPolicy
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
-from federator.unlearning import UnlearningPolicy
 from foltr.errors import SettingsError
-from foltr.messages import DenseDelta, Forget, UnlearningUpdate, pack_vector
-from foltr.topics import ClientTopic
+from foltr.protocol.messages import DenseDelta, Forget, UnlearningUpdate, pack_vector
+from foltr.protocol.topics import ClientTopic
 from storage.models import latest_model
 from storage.queries import list_contributions
 

@@ -10,8 +10,8 @@ from federator.engine import Decided
 from federator.round import AskedClients, Pacing, RoundState
 from federator.rows import batch_of, resumed_round, swap_of
 from foltr.errors import SettingsError
-from foltr.messages import pack_vector
-from storage.erasure_records import UnlearningJobRow
+from foltr.protocol.messages import pack_vector
+from storage.erasure.records import UnlearningJobRow
 from storage.records import Batch, ModelRow, NewEvent, RoundOpening, RoundRow
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

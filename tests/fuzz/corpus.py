@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from foltr.chunks import chunk_of, manifest_of
-from foltr.codec import encode
-from foltr.credentials import BrokerAccess, Credentials
-from foltr.enrolment import issue_enrolment
-from foltr.identity import SigningKey, key_to_text, signed_bytes
-from foltr.messages import (
+from foltr.operator.credentials import BrokerAccess, Credentials
+from foltr.protocol.chunks import chunk_of, manifest_of
+from foltr.protocol.codec import encode
+from foltr.protocol.enrolment import issue_enrolment
+from foltr.protocol.messages import (
     CHUNK_BYTES,
     MESSAGE_TYPES,
     SCHEMA_VERSION,
@@ -56,7 +55,8 @@ from foltr.messages import (
     UpdateReceipt,
     pack_vector,
 )
-from foltr.topics import ClientTopic, Topics
+from foltr.protocol.signing import SigningKey, key_to_text, signed_bytes
+from foltr.protocol.topics import ClientTopic, Topics
 
 FEDERATION, MEMBER, STRANGER = "mail", "device-7", "device-8"
 N_FEATURES, MAX_INTERACTIONS = 16, 100

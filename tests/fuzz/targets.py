@@ -29,20 +29,20 @@ from fuzz.corpus import (
 
 from broker.link import InboundMessage
 from edge_client.client import EdgeClient
-from federator.assembly import Assembler, PartAnswered
 from federator.engine import Decided, Engine, Timed
 from federator.plan import FederationPlan
 from federator.reading import ChunkOffered, Limits, OperatorSpoke, Reading, Refused, read_message, read_update
+from federator.reassembly import Assembler, PartAnswered
 from federator.round import Round, RoundPolicy
-from foltr.codec import encode, open_envelope
-from foltr.credentials import Credentials
-from foltr.enrolment import read_enrolment, read_order, read_roster
 from foltr.errors import MessageError
-from foltr.identity import SigningKey
-from foltr.messages import MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, MESSAGE_TYPES, Message, ReceiptCode
 from foltr.methods.bodies import check_body, unpack_body
 from foltr.methods.registry import body_spec, make_aggregation
-from foltr.topics import ClientTopic
+from foltr.operator.credentials import Credentials
+from foltr.protocol.codec import encode, open_envelope
+from foltr.protocol.enrolment import read_enrolment, read_order, read_roster
+from foltr.protocol.messages import MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, MESSAGE_TYPES, Message, ReceiptCode
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import ClientTopic
 from storage.records import ClientRow
 from storage.tables import CLIENT_ID_MAX, DETAIL_MAX, SHORT_TEXT_MAX
 

@@ -11,8 +11,8 @@ from fuzz.corpus import messages
 from fuzz.run import FOUND, INPUTS_VARIABLE, Failure, failures, kept
 from fuzz.targets import TARGETS, BrokenPromiseError, examine
 
-from foltr.codec import open_envelope
-from foltr.messages import MESSAGE_TYPES
+from foltr.protocol.codec import open_envelope
+from foltr.protocol.messages import MESSAGE_TYPES
 
 N_INPUTS = int(os.environ.get(INPUTS_VARIABLE) or 20_000)
 

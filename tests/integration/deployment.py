@@ -14,10 +14,10 @@ from broker.address import BrokerAddress
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from federator.service import FederatorService
-from foltr.authority import create_authority
-from foltr.credentials import BrokerAccess, Credentials, read_credentials
 from foltr.failpoints import VARIABLE
-from foltr.messages import PdgdTraining
+from foltr.operator.authority import create_authority
+from foltr.operator.credentials import BrokerAccess, Credentials, read_credentials
+from foltr.protocol.messages import PdgdTraining
 from storage.database import Database
 from storage.keys import KeyStore
 from storage.migrate import upgrade

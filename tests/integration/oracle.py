@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.client import EdgeClient
-from edge_client.store import Interaction
-from foltr.credentials import Credentials, read_credentials
-from foltr.messages import PdgdTraining, unpack_vector
+from edge_client.store.store import Interaction
+from foltr.operator.credentials import Credentials, read_credentials
+from foltr.protocol.messages import PdgdTraining, unpack_vector
 from storage.database import Database
 from storage.models import list_models
 from storage.queries import list_contributions, list_rounds

@@ -9,15 +9,14 @@ from typing import TypeVar
 import numpy as np
 
 from broker.address import BrokerAddress
-from broker.intake import IntakeLimits
+from broker.buffer import IntakeLimits
 from broker.link import InboundMessage, MqttLink
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from federator.service import FederatorService
-from foltr.codec import encode, open_envelope
-from foltr.credentials import BrokerAccess, Credentials, device_identity
-from foltr.identity import SigningKey
-from foltr.messages import (
+from foltr.operator.credentials import BrokerAccess, Credentials, device_identity
+from foltr.protocol.codec import encode, open_envelope
+from foltr.protocol.messages import (
     DenseDelta,
     Join,
     Leave,
@@ -30,7 +29,8 @@ from foltr.messages import (
     UpdateReceipt,
     pack_vector,
 )
-from foltr.topics import ClientTopic, Topics
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import ClientTopic, Topics
 from storage.database import Database
 
 FEDERATION = "test"

@@ -10,12 +10,12 @@ from integration.peers import FEDERATION, served
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from foltr.attacks.registry import read_attack
-from foltr.cli.fleet import Fleet
+from foltr.cli.fleet.fleet import Fleet
+from foltr.data.sources import LoadedData
+from foltr.data.synthetic import synthetic_dataset
 from foltr.errors import SettingsError
-from foltr.messages import unpack_vector
 from foltr.methods.registry import ranker_for, training_for
-from foltr.sources import LoadedData
-from foltr.synthetic import synthetic_dataset
+from foltr.protocol.messages import unpack_vector
 from storage.models import list_models
 from storage.queries import list_contributions, list_rounds
 

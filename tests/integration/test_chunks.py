@@ -12,14 +12,13 @@ from servers import MissingError, ProvisionedMosquitto
 
 from broker.address import BrokerAddress
 from edge_client.client import EdgeClient
-from edge_client.transfer import WINDOW
+from edge_client.messaging.transfer import WINDOW
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from federator.service import FederatorService
-from foltr.codec import open_envelope
-from foltr.credentials import BrokerAccess, device_identity
-from foltr.identity import SigningKey
-from foltr.messages import (
+from foltr.operator.credentials import BrokerAccess, device_identity
+from foltr.protocol.codec import open_envelope
+from foltr.protocol.messages import (
     CHUNK_BYTES,
     Chunk,
     Manifest,
@@ -27,7 +26,8 @@ from foltr.messages import (
     ReceiptCode,
     unpack_vector,
 )
-from foltr.topics import ClientTopic, Topics
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import ClientTopic, Topics
 from storage.database import Database
 from storage.migrate import upgrade
 from storage.models import list_models
@@ -118,7 +118,7 @@ async def take_part(client, after=0):
 @pytest.fixture
 def one_at_a_time(monkeypatch):
     """One chunk, then the question what is missing: so that there is a middle to be cut in."""
-    monkeypatch.setattr("edge_client.outbox.WINDOW", 1)
+    monkeypatch.setattr("edge_client.messaging.outbox.WINDOW", 1)
 
 
 async def test_two_devices_and_two_rounds(mqtt_broker, database):

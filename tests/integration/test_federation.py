@@ -12,8 +12,8 @@ from broker.address import BrokerAddress
 from edge_client.client import EdgeClient
 from federator.round import RoundPolicy
 from federator.service import FederatorService
-from foltr.credentials import Credentials
-from foltr.messages import DenseDelta, ReceiptCode, pack_vector, payload_digest, unpack_vector
+from foltr.operator.credentials import Credentials
+from foltr.protocol.messages import DenseDelta, ReceiptCode, pack_vector, payload_digest, unpack_vector
 from storage.models import list_models
 from storage.queries import count_rejections, list_clients, list_contributions, list_events, list_rounds
 

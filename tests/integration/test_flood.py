@@ -7,10 +7,10 @@ from contextlib import AsyncExitStack
 import pytest
 from integration.peers import FEDERATION, TOPICS, HandMade, make_plan, served
 
-from broker.intake import IntakeLimits
+from broker.buffer import IntakeLimits
 from federator.round import RoundPolicy
-from foltr.messages import ReceiptCode
-from foltr.topics import ClientTopic
+from foltr.protocol.messages import ReceiptCode
+from foltr.protocol.topics import ClientTopic
 from storage.queries import list_contributions, list_events, list_rounds
 
 N_MESSAGES = 3_000

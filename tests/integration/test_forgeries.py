@@ -8,10 +8,9 @@ from integration.peers import FEDERATION, ONE_EACH, TOPICS, HandMade, Operator, 
 
 from edge_client.client import EdgeClient
 from federator.round import RoundPolicy
-from foltr.codec import encode, open_envelope
-from foltr.enrolment import issue_order, issue_roster
-from foltr.identity import SigningKey
-from foltr.messages import (
+from foltr.protocol.codec import encode, open_envelope
+from foltr.protocol.enrolment import issue_order, issue_roster
+from foltr.protocol.messages import (
     LinearRankerSpec,
     MembershipReceipt,
     Message,
@@ -25,7 +24,8 @@ from foltr.messages import (
     payload_digest,
     unpack_vector,
 )
-from foltr.topics import ClientTopic
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import ClientTopic
 from storage.models import latest_model
 from storage.queries import get_client, get_round, list_contributions, list_events, list_rounds
 

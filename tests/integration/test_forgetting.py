@@ -12,10 +12,10 @@ from edge_client.client import EdgeClient
 from foltr.erasure.receipt import ErasureReceipt, verify_receipt
 from foltr.errors import UnavailableError
 from foltr.failpoints import Failpoint
-from storage.erasure import list_erasures
+from storage.erasure.erasures import list_erasures
+from storage.erasure.unlearning_jobs import list_jobs
 from storage.models import list_models
 from storage.queries import list_clients, list_contributions
-from storage.unlearning import list_jobs
 
 N_CLIENTS = 4
 # Three of four are a round, so that it goes on without one.

@@ -13,7 +13,7 @@ from cli.commands import FOLTR, environment, foltr
 from integration.deployment import DIM, FEDERATION, enrol
 from integration.oracle import check_history
 
-from foltr.credentials import write_secret
+from foltr.operator.credentials import write_secret
 from storage.database import Database
 from storage.queries import list_contributions, list_rounds
 

@@ -11,12 +11,12 @@ from integration.peers import FEDERATION, served
 from edge_client.client import EdgeClient
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
-from foltr.credentials import Credentials
 from foltr.failpoints import Failpoint
-from foltr.messages import pack_vector, unpack_vector
 from foltr.methods.base import Memory
 from foltr.methods.bodies import unpack_body
 from foltr.methods.registry import make_aggregation, ranker_for, training_for
+from foltr.operator.credentials import Credentials
+from foltr.protocol.messages import pack_vector, unpack_vector
 from storage.federations import get_federation
 from storage.models import list_models
 from storage.queries import list_rounds

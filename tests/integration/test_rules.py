@@ -9,16 +9,16 @@ from integration.oracle import contribute, power_learner
 from sqlalchemy import select
 
 from edge_client.client import EdgeClient
-from federator.rules import round_rng, stored_rule
-from foltr.authority import open_authority
-from foltr.cli.access import publish_once
-from foltr.credentials import OPERATOR_USER
+from federator.closing.stored_rules import round_rng, stored_rule
+from foltr.cli.operator.access import publish_once
 from foltr.failpoints import Failpoint
-from foltr.messages import LinearRankerSpec, PdgdTraining, unpack_vector
 from foltr.methods.base import Memory
 from foltr.methods.bodies import unpack_body
 from foltr.methods.registry import make_aggregation
-from foltr.topics import Topics
+from foltr.operator.authority import open_authority
+from foltr.operator.credentials import OPERATOR_USER
+from foltr.protocol.messages import LinearRankerSpec, PdgdTraining, unpack_vector
+from foltr.protocol.topics import Topics
 from storage.federations import get_federation
 from storage.models import get_model
 from storage.queries import get_aggregation, list_contributions, list_events, list_quarantined, list_rounds

@@ -9,22 +9,22 @@ from broker.address import BrokerAddress
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from federator.service import FederatorService
+from foltr.aggregation.rule_spec import MEAN, read_rule
 from foltr.attacks.registry import read_attack
-from foltr.cli.fleet import Fleet
-from foltr.messages import DenseDelta, PartDelta, pack_vector, unpack_vector
+from foltr.cli.fleet.fleet import Fleet
+from foltr.data.sources import LoadedData
+from foltr.data.synthetic import split_queries, synthetic_dataset
 from foltr.methods.base import Memory
 from foltr.methods.bodies import unpack_body
 from foltr.methods.registry import body_spec, initial_weights, make_aggregation, ranker_for, training_for
-from foltr.robust.spec import MEAN, read_rule
-from foltr.simulation.attackers import with_poisoned_clicks
-from foltr.simulation.block_runners import block_runner
-from foltr.simulation.crowd import Crowd
+from foltr.numerics.streams import first_model_rng
+from foltr.protocol.messages import DenseDelta, PartDelta, pack_vector, unpack_vector
+from foltr.simulation.blocks.block_runners import block_runner
+from foltr.simulation.clients.attackers import with_poisoned_clicks
+from foltr.simulation.clients.crowd import Crowd
+from foltr.simulation.clients.population import client_name, iid_population
 from foltr.simulation.learners import Federation
-from foltr.simulation.population import client_name, iid_population
 from foltr.simulation.runners import ReferenceRunner
-from foltr.sources import LoadedData
-from foltr.streams import first_model_rng
-from foltr.synthetic import split_queries, synthetic_dataset
 from storage.models import list_models
 from storage.rounds import stream_updates
 

@@ -16,11 +16,11 @@ from simulation.tiny_store import TinyStore
 
 from broker.link import InboundMessage, LastWill
 from edge_client.client import EdgeClient
-from edge_client.store import Interaction
-from foltr.credentials import BrokerAccess
+from edge_client.store.store import Interaction
 from foltr.errors import DataError, FoltrError, UnavailableError
-from foltr.messages import Leave, PdgdTraining
-from foltr.topics import ClientTopic, Topics
+from foltr.operator.credentials import BrokerAccess
+from foltr.protocol.messages import Leave, PdgdTraining
+from foltr.protocol.topics import ClientTopic, Topics
 
 FEDERATION = "sim"
 _FEATURES = np.ones((1, 1), np.float32)
@@ -30,7 +30,7 @@ _BROKER = BrokerAccess(broker_url="mqtt://broker")
 
 @dataclass(frozen=True)
 class Papers:
-    """What `EdgeClient` needs of `foltr.credentials.Credentials`; keys may be stand-ins."""
+    """What `EdgeClient` needs of `foltr.operator.credentials.Credentials`; keys may be stand-ins."""
 
     name: str
     key: Any

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from simulation.device import FEDERATION, SimulatedDevice
 from simulation.promises import BrokenPromiseError
 
-from foltr.topics import ClientTopic, Topics
+from foltr.protocol.topics import ClientTopic, Topics
 
 if TYPE_CHECKING:
     from simulation.world import World

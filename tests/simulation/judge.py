@@ -9,11 +9,12 @@ from simulation.process import FederatorProcess
 from simulation.promises import BrokenPromiseError
 from simulation.store import Tables
 
-from edge_client.store import PendingUpdate
+from edge_client.store.store import PendingUpdate
 from federator.round import RoundState
-from foltr.aggregation import RunningMean, staleness_discount
-from foltr.codec import decode
-from foltr.messages import (
+from foltr.aggregation.mean import RunningMean, staleness_discount
+from foltr.protocol.client_selection import is_selected
+from foltr.protocol.codec import decode
+from foltr.protocol.messages import (
     REACTIONS,
     DeviceReaction,
     MembershipReceipt,
@@ -26,7 +27,6 @@ from foltr.messages import (
     payload_digest,
     unpack_vector,
 )
-from foltr.selection import is_selected
 from storage.records import RoundRow, UpdateRow
 
 _COUNTS = (ReceiptCode.ACCEPTED, ReceiptCode.DUPLICATE)

@@ -7,8 +7,8 @@ from simulation.store import Tables
 
 from foltr.erasure.audit import check_follows
 from foltr.errors import DataError
-from foltr.messages import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt, unpack_vector
-from storage.erasure_records import UnlearningJobRow
+from foltr.protocol.messages import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt, unpack_vector
+from storage.erasure.records import UnlearningJobRow
 from storage.records import ModelRow
 
 _FOLLOWING = {

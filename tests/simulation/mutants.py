@@ -11,15 +11,15 @@ from simulation.mutants_erasure import ERASURE_MUTANTS
 from simulation.store import SimulatedStore, Tables
 
 import federator.actor
-import federator.collecting
-from edge_client.correspondence import Correspondence
+import federator.closing.collected_updates
+from edge_client.messaging.session import Correspondence
 from edge_client.participation import Outgoing, Participation
 from federator.actor import FederationActor
 from federator.engine import Decided, Engine, Timed
 from federator.members import Members
 from federator.round import Offer, Record, Reject, Round
-from foltr.identity import EpochNonces
-from foltr.messages import REACTIONS, DeviceReaction, ReceiptCode
+from foltr.protocol.messages import REACTIONS, DeviceReaction, ReceiptCode
+from foltr.protocol.signing import EpochNonces
 from storage.records import Batch, ClientRow
 
 
@@ -117,7 +117,7 @@ def _any_staleness_will_do() -> Any:
 
 
 def _stale_updates_weigh_as_much() -> Any:
-    return mock.patch.object(federator.collecting, "staleness_discount", return_value=1.0)
+    return mock.patch.object(federator.closing.collected_updates, "staleness_discount", return_value=1.0)
 
 
 def _deadlines_pass_unseen() -> Any:

@@ -11,10 +11,10 @@ from simulation.process import FederatorProcess
 from federator.actor import FederationActor
 from federator.engine import Decided, ErasureWanted
 from federator.eraser import Eraser
+from federator.job import UnlearningStep
+from federator.job_driver import Unlearner
 from federator.members import Members
-from federator.unlearner import Unlearner
-from federator.unlearning import UnlearningStep
-from foltr.messages import ErasureNotice, ReceiptCode
+from foltr.protocol.messages import ErasureNotice, ReceiptCode
 
 
 def _forgotten_names_join_again() -> Any:

@@ -9,7 +9,7 @@ from typing import Protocol
 from simulation.clock import Schedule
 
 from broker.link import InboundMessage
-from foltr.topics import ClientTopic, Topics
+from foltr.protocol.topics import ClientTopic, Topics
 
 
 class Fault(StrEnum):

@@ -15,15 +15,14 @@ from simulation.network import SimulatedBroker, Wire
 from simulation.promises import BrokenPromiseError
 from simulation.store import SimulatedStore
 
-from broker.intake import BoundedIntake, IntakeLimits
+from broker.buffer import BoundedIntake, IntakeLimits
 from broker.link import InboundMessage
 from federator.actor import FederationActor
 from federator.plan import FederationPlan
-from foltr.codec import Sealer
 from foltr.errors import ProtocolViolationError, UnavailableError
 from foltr.failpoints import Failpoint
-from foltr.identity import EpochNonces
-from foltr.messages import (
+from foltr.protocol.codec import Sealer
+from foltr.protocol.messages import (
     ErasureNotice,
     MembershipReceipt,
     Message,
@@ -31,7 +30,8 @@ from foltr.messages import (
     RoundAnnouncement,
     UpdateReceipt,
 )
-from foltr.topics import ClientTopic, Topics
+from foltr.protocol.signing import EpochNonces
+from foltr.protocol.topics import ClientTopic, Topics
 from storage.errors import WriterFencedError
 
 _LONGEST_TRANSACTION_S = 0.3
@@ -279,7 +279,7 @@ class FederatorProcess:
                 self._broker.publish(topic, self._sealer.seal(receipt, topic))
 
     def put(self, topic: str, message: Message | None, when_done: Callable[[], None] | None = None) -> None:
-        """As `federator.retained.RetainedTopics.put`."""
+        """As `federator.publishing.retained.RetainedTopics.put`."""
         self._retained[topic] = message
         self._not_retained.add(topic)
         if when_done is not None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from simulation.scenario import Operation, Scenario, Step, Trust
 
+from federator.job import UnlearningPolicy
 from federator.round import Pacing, RoundPolicy
-from federator.unlearning import UnlearningPolicy
 
 
 @dataclass(frozen=True)

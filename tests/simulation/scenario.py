@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from broker.intake import DEFAULT_LIMITS, IntakeLimits
+from broker.buffer import DEFAULT_LIMITS, IntakeLimits
+from federator.job import STRATEGIES, UnlearningPolicy
 from federator.round import Pacing, RoundPolicy
-from federator.unlearning import STRATEGIES, UnlearningPolicy
 
 
 class Operation(StrEnum):

@@ -23,9 +23,9 @@ import edge_client.contribution
 import edge_client.forgetting
 import federator.actor
 import federator.eraser
-import federator.unlearner
-import foltr.codec
-import foltr.identity
+import federator.job_driver
+import foltr.protocol.codec
+import foltr.protocol.signing
 import storage.records
 from foltr.erasure.receipt import ErasureReceipt
 from foltr.failpoints import Failpoint
@@ -144,7 +144,7 @@ def simulated(world: "World") -> Iterator[None]:
             federator.eraser,
             {"asyncio": SimpleNamespace(to_thread=_at_once, create_task=create_task, timeout=nullcontext)},
         ),
-        (federator.unlearner, {"asyncio": SimpleNamespace(to_thread=_at_once)}),
+        (federator.job_driver, {"asyncio": SimpleNamespace(to_thread=_at_once)}),
         (
             edge_client.forgetting,
             {"asyncio": SimpleNamespace(get_running_loop=lambda: loop, Event=asyncio.Event)},
@@ -157,11 +157,11 @@ def simulated(world: "World") -> Iterator[None]:
             edge_client.contribution,
             {"uuid": SimpleNamespace(uuid4=lambda: uuid.UUID(int=rng.getrandbits(128)))},
         ),
-        (foltr.identity, {"time": world.time}),
+        (foltr.protocol.signing, {"time": world.time}),
         (storage.records, {"uuid4": lambda: uuid.UUID(int=rng.getrandbits(128))}),
     ]
     if world.scenario.trust is not Trust.SIGNED:
-        replaced.append((foltr.codec, {"verify": _verify_stand_in, "verify_repeated": _verify_stand_in}))
+        replaced.append((foltr.protocol.codec, {"verify": _verify_stand_in, "verify_repeated": _verify_stand_in}))
         replaced.append((federator.eraser, {"sign_receipt": sign_stand_in}))
     on_devices = {"log": silence, "time": world.time, "is_set_within": _is_set_within}
     in_federators = FUNCTIONS | ERASURE_FUNCTIONS | UNLEARNING_FUNCTIONS | {"log": silence, "failpoint": failpoint}

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from foltr.erasure.audit import AuditEntry
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint
-from storage.erasure_records import ErasureRow, UnlearningJobRow
+from storage.erasure.records import ErasureRow, UnlearningJobRow
 from storage.errors import WriterFencedError
 from storage.records import (
     Batch,
@@ -184,7 +184,7 @@ async def latest_model(db: Session, _name: str) -> ModelRow | None:
     return models[max(models)] if models else None
 
 
-# --- storage.intake -------------------------------------------------------------------------------------------
+# --- storage.arrivals -------------------------------------------------------------------------------------------
 
 
 async def commit_batch(db: Session, _name: str, epoch: int, batch: Batch) -> None:

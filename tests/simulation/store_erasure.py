@@ -1,4 +1,4 @@
-"""Erasures in the simulated database: the functions of `storage.erasure` and `storage.purging`.
+"""Erasures in the simulated database: the functions of `storage.erasure.erasures` and `storage.erasure.vacuum`.
 
 They are made as those of `simulation.store`. While nobody was erased, those that only look take no time.
 """
@@ -13,20 +13,20 @@ from simulation.store import Session, Tables, federation_of, read, require, writ
 
 from foltr.erasure.audit import AuditEntry, next_entry
 from foltr.failpoints import Failpoint
-from storage.erasure_records import (
+from storage.erasure.records import (
     ErasureOutcome,
     ErasureRequest,
     ErasureRow,
     Sign,
 )
-from storage.mentions import in_the_federators_words
+from storage.erasure.redaction import in_the_federators_words
 
 
 async def look(db: Session) -> Tables:
     return await read(db) if db.store.tables.erasures else db.store.tables
 
 
-# --- storage.erasure ------------------------------------------------------------------------------------------
+# --- storage.erasure.erasures ---------------------------------------------------------------------------------
 
 
 async def erase_client(db: Session, name: str, epoch: int, request: ErasureRequest) -> ErasureRow:
@@ -195,7 +195,7 @@ def finish_erasure(tables: Tables, row: ErasureRow, outcome: ErasureOutcome, sig
     return put_erasure(tables, replace(row, receipt=sign(row, outcome, entry)))
 
 
-# --- storage.purging ------------------------------------------------------------------------------------------
+# --- storage.erasure.vacuum ------------------------------------------------------------------------------------------
 
 
 def count_deletion(tables: Tables) -> None:

@@ -1,4 +1,7 @@
-"""Unlearning jobs in the simulated database: the functions of `storage.unlearning`, and what else only jobs need."""
+"""Unlearning jobs in the simulated database: the functions of `storage.erasure.unlearning_jobs`.
+
+What else only jobs need is here too.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -10,7 +13,7 @@ from simulation.store import Session, Tables, close_without_model, open_next, re
 from simulation.store_erasure import append_audit, count_deletion, finish_erasure, look, put_erasure, those
 
 from foltr.failpoints import Failpoint
-from storage.erasure_records import (
+from storage.erasure.records import (
     ErasureOutcome,
     ErasureRow,
     JobCompletion,

@@ -25,7 +25,7 @@ from federator.round import (
     RoundState,
 )
 from foltr.errors import ProtocolViolationError
-from foltr.selection import ticket
+from foltr.protocol.client_selection import ticket
 
 NUMBER, BASE, GRACE_S = 5, 4, 3.0
 SEED = b"seed" * 8

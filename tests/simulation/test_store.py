@@ -17,17 +17,18 @@ from simulation.world import run
 from sqlalchemy import select
 
 import federator.eraser
-import storage.erasure
+import storage.arrivals
+import storage.erasure.erasures
+import storage.erasure.unlearning_jobs
+import storage.erasure.vacuum
 import storage.federations
-import storage.intake
 import storage.models
-import storage.purging
 import storage.rounds
-import storage.unlearning
-from storage import erasure_tables, tables
-from storage.audit import stream_audit
+from storage import tables
 from storage.database import Database
-from storage.erasure_records import ErasureRow, UnlearningJobRow
+from storage.erasure import tables as erasure_tables
+from storage.erasure.audit_log import stream_audit
+from storage.erasure.records import ErasureRow, UnlearningJobRow
 from storage.migrate import upgrade
 from storage.models import model_row
 from storage.records import ClientRow, FederationRow, RoundRow, UpdateRow
@@ -93,11 +94,11 @@ _SIMULATED = (
 _REAL = (
     storage.federations,
     storage.models,
-    storage.intake,
+    storage.arrivals,
     storage.rounds,
-    storage.erasure,
-    storage.unlearning,
-    storage.purging,
+    storage.erasure.erasures,
+    storage.erasure.unlearning_jobs,
+    storage.erasure.vacuum,
 )
 
 

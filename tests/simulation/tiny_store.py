@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.store import Interaction, PendingUpdate
+from edge_client.store.store import Interaction, PendingUpdate
 from foltr.errors import DataError
 
 
 class TinyStore:
-    """`edge_client.store.DeviceStore` in memory: the same functions, each of them whole or not at all."""
+    """`edge_client.store.store.DeviceStore` in memory: the same functions, each of them whole or not at all."""
 
     def __init__(
         self,

@@ -20,10 +20,9 @@ from simulation.tiny_store import TinyStore
 
 from broker.link import InboundMessage
 from federator.plan import FederationPlan
-from foltr.enrolment import issue_enrolment, issue_order, issue_roster
 from foltr.failpoints import Failpoint
-from foltr.identity import SigningKey
-from foltr.messages import (
+from foltr.protocol.enrolment import issue_enrolment, issue_order, issue_roster
+from foltr.protocol.messages import (
     ErasureNotice,
     ForgetClient,
     ModelAnnouncement,
@@ -33,7 +32,8 @@ from foltr.messages import (
     SetDeadline,
     UpdateReceipt,
 )
-from foltr.topics import Topics
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import Topics
 
 _GRACE_S = 5.0
 _IN_ROUND = (

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from storage.arrivals import commit_batch
 from storage.database import Database
-from storage.erasure import erase_client, note_key_destroyed
-from storage.erasure_records import ErasureRequest, ErasureRow
+from storage.erasure.erasures import erase_client, note_key_destroyed
+from storage.erasure.records import ErasureRequest, ErasureRow
 from storage.federations import claim_federation, create_federation
-from storage.intake import commit_batch
 from storage.keys import KeyStore
 from storage.migrate import upgrade
 from storage.records import Batch, MembershipChange, NewAggregation, NewFate, NewModel, NewUpdate, RoundOpening

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from foltr.errors import SettingsError
+from storage.arrivals import commit_batch
 from storage.errors import WriterFencedError
 from storage.federations import (
     claim_federation,
@@ -14,7 +15,6 @@ from storage.federations import (
     get_federation,
     list_federations,
 )
-from storage.intake import commit_batch
 from storage.models import latest_model, mark_published
 from storage.records import Batch, MembershipChange, NewModel, RoundOpening
 from storage.rounds import abandon_round, begin_aggregation, complete_round, open_round

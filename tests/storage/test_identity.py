@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from foltr.errors import ProtocolViolationError
+from storage.arrivals import load_clients
 from storage.federations import create_federation, get_federation
-from storage.intake import load_clients
 from storage.queries import get_client, list_quarantined, online_members
 from storage.records import Batch, DeadlineChange, MembershipChange, QuarantineChange
 from storage.rounds import begin_aggregation, load_open_round, open_round

@@ -12,9 +12,9 @@ from sqlalchemy import Connection, insert, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
 from foltr.errors import SettingsError
+from storage.arrivals import load_clients
 from storage.database import Database
 from storage.federations import get_federation
-from storage.intake import load_clients
 from storage.migrate import current, downgrade, head, require_head, upgrade
 from storage.models import latest_model
 from storage.queries import list_contributions, list_events, list_rounds

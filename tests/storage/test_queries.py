@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
+from storage.arrivals import commit_batch
 from storage.federations import claim_federation, create_federation
-from storage.intake import commit_batch
 from storage.queries import (
     count_rejections,
     get_client,

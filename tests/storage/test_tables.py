@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy import insert
 from sqlalchemy.exc import DBAPIError
 
-from storage import erasure_records, records
+from storage import records
+from storage.erasure import records as erasure_records
 from storage.tables import metadata, views
 
 LONG = "x" * 1000

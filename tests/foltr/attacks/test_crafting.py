@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foltr.aggregation.krum import krum
 from foltr.attacks.crafting import (
     fang_krum,
     fang_krum_partial,
@@ -21,7 +22,6 @@ from foltr.attacks.crafting import (
     min_sum,
     reversed_direction,
 )
-from foltr.robust.selection import krum
 
 D = 30
 

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from foltr.aggregation.rule_spec import MEAN, read_rule
 from foltr.attacks.crafting import fang_krum, fang_krum_partial, lie, lie_z, reversed_direction
 from foltr.attacks.registry import (
     ATTACKS,
@@ -17,9 +18,8 @@ from foltr.attacks.registry import (
     read_attack,
 )
 from foltr.errors import SettingsError
-from foltr.messages import MAX_ABS_DELTA
 from foltr.methods.registry import METHOD_NAMES, training_for
-from foltr.robust.spec import MEAN, read_rule
+from foltr.protocol.messages import MAX_ABS_DELTA
 
 OWN = np.random.default_rng(1).standard_normal((3, 6)) + 1.0
 OTHERS = np.random.default_rng(2).standard_normal((7, 6)) + 1.0

@@ -15,9 +15,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from foltr.codec import encode
-from foltr.identity import SigningKey
-from foltr.messages import (
+from foltr.protocol.codec import encode
+from foltr.protocol.messages import (
     CHUNK_BYTES,
     SCHEMA_VERSION,
     Chunk,
@@ -62,7 +61,8 @@ from foltr.messages import (
     UpdateReceipt,
     pack_vector,
 )
-from foltr.topics import ClientTopic, Topics
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import ClientTopic, Topics
 
 FOLDER = Path(__file__).parent
 KEY = SigningKey(bytes(range(32)))
@@ -240,9 +240,9 @@ V1_MODULES = ("__init__", "errors", "messages", "codec")
 V1_PROGRAM = """
 import sys
 from pathlib import Path
-from foltr.codec import encode
-from foltr.messages import *
-from foltr.messages import MESSAGE_TYPES
+from foltr.protocol.codec import encode
+from foltr.protocol.messages import *
+from foltr.protocol.messages import MESSAGE_TYPES
 UPDATE_ID = "0123456789abcdef" * 2
 CLIENT = {"federation": "mail", "client_id": "device-7"}
 training = PdgdTraining(learning_rate=0.1, serp_length=10, min_interactions=5, max_interactions=8)

@@ -16,9 +16,9 @@ from made_erasures import DONE, NAME, WAITING, made_erasures, pseudonym_of
 from receipts import KEY
 
 from foltr.erasure.receipt import MAX_RECEIPT_BYTES, ErasureReceipt
-from foltr.identity import key_to_text
+from foltr.protocol.signing import key_to_text
 from storage.database import Database
-from storage.erasure import find_erasure
+from storage.erasure.erasures import find_erasure
 
 DOCUMENT = "docs/erasure.md"
 TEXT = (PROJECT / DOCUMENT).read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from receipts import KEY, NOTHING_TAUGHT, RECEIPT, base64url, signed
 
 from foltr.erasure.receipt import MAX_RECEIPT_BYTES, ErasureReceipt, sign_receipt, utc_text, verify_receipt
 from foltr.errors import DataError, FoltrError, SettingsError
-from foltr.identity import SigningKey
+from foltr.protocol.signing import SigningKey
 
 OTHER_KEY = SigningKey(bytes(32))
 FIELDS = RECEIPT.model_dump()

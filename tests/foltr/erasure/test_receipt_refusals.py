@@ -11,7 +11,7 @@ from receipts import HEADER, KEY, NOTHING_TAUGHT, RECEIPT, base64url, signed
 
 from foltr.erasure.receipt import ErasureReceipt, verify_receipt
 from foltr.errors import DataError
-from foltr.identity import SigningKey
+from foltr.protocol.signing import SigningKey
 
 OTHER_KEY = SigningKey(bytes(32))
 FIELDS = RECEIPT.model_dump()

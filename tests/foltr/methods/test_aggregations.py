@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
+from foltr.aggregation.round_aggregation import TooFewUpdatesError
+from foltr.aggregation.round_report import Fate
+from foltr.aggregation.rule_spec import MEAN, RULES, read_rule
 from foltr.errors import DataError
-from foltr.messages import DenseDelta, EvolutionPair, PartDelta, pack_vector
 from foltr.methods.aggregations import DeltaAggregation, UpdateRows, is_plain_mean
 from foltr.methods.base import Memory
-from foltr.robust.report import Fate
-from foltr.robust.round import TooFewUpdatesError
-from foltr.robust.spec import MEAN, RULES, read_rule
+from foltr.protocol.messages import DenseDelta, EvolutionPair, PartDelta, pack_vector
 
 BASE = np.array([1.0, 2.0, 3.0], np.float32)
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from foltr.errors import DataError, MessageError
-from foltr.messages import DenseDelta, EvolutionPair, PartDelta, pack_vector
 from foltr.methods.bodies import BodySpec, check_body, pack_body, unpack_body
+from foltr.protocol.messages import DenseDelta, EvolutionPair, PartDelta, pack_vector
 
 DENSE = BodySpec("dense", 4, 0, 4)
 PART = BodySpec("part", 6, 0, 4)

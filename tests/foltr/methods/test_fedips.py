@@ -5,13 +5,13 @@ import pytest
 from methods_of import LINEAR, see
 
 from foltr.errors import DataError
-from foltr.interactions import Interaction
-from foltr.ips import ips_step
-from foltr.messages import pack_vector, unpack_vector
+from foltr.learning.interaction import Interaction
+from foltr.learning.ips import ips_step
+from foltr.learning.linear import rank_by_score, score
+from foltr.learning.regression_em import propensities_of
 from foltr.methods.base import DeviceContext
 from foltr.methods.registry import make_device, training_for
-from foltr.propensities import propensities_of
-from foltr.rankers import rank_by_score, score
+from foltr.protocol.messages import pack_vector, unpack_vector
 
 BASE = np.array([0.3, -0.2, 0.1, 0.0, 0.5, -0.4], np.float32)
 POLICY = np.array([-1.0, 1.0, 0.0, 0.0, 2.0, 0.0], np.float32)

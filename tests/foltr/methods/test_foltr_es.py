@@ -5,12 +5,12 @@ import pytest
 from methods_of import LINEAR, see
 
 from foltr.errors import DataError
-from foltr.evolution import es_noise, round_noise_seed
-from foltr.interactions import Interaction
-from foltr.messages import DenseDelta, EvolutionPair, pack_vector
+from foltr.learning.evolution_strategies import es_noise, round_noise_seed
+from foltr.learning.interaction import Interaction
+from foltr.learning.linear import rank_by_score, score
 from foltr.methods.base import DeviceContext, Memory
 from foltr.methods.registry import make_aggregation, make_device, training_for
-from foltr.rankers import rank_by_score, score
+from foltr.protocol.messages import DenseDelta, EvolutionPair, pack_vector
 
 BASE = np.array([0.3, -0.2, 0.1, 0.0, 0.5, -0.4], np.float32)
 SIGMA = 0.5

@@ -8,13 +8,13 @@ import pytest
 from methods_of import LINEAR, NEURAL, RANKERS, see
 
 from foltr.errors import DataError
-from foltr.interactions import Interaction
-from foltr.messages import DenseDelta, PartDelta, unpack_vector
+from foltr.learning.interaction import Interaction
+from foltr.learning.laplace_shares import clip_weights, gamma_noise
+from foltr.learning.neural_pdgd import neural_pdgd_step
+from foltr.learning.pdgd import pdgd_step
 from foltr.methods.base import DeviceContext, scores_of
 from foltr.methods.registry import initial_weights, make_device, training_for
-from foltr.neural_pdgd import neural_pdgd_step
-from foltr.paper_noise import clip_weights, gamma_noise
-from foltr.pdgd import pdgd_step
+from foltr.protocol.messages import DenseDelta, PartDelta, unpack_vector
 
 
 def device_of(method, ranker, model, local_state=None, **parameters):

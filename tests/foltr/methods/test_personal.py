@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from methods_of import LINEAR, see
 
-from foltr.messages import DenseDelta, unpack_vector
 from foltr.methods.base import DeviceContext
 from foltr.methods.personal import DOUBT, PersonalState, personal_start
 from foltr.methods.registry import make_device, training_for
+from foltr.protocol.messages import DenseDelta, unpack_vector
 
 DIM = LINEAR.n_weights
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from foltr.aggregation.adaptive import assess
+from foltr.aggregation.rule_spec import read_rule, shortfall
 from foltr.methods.preconditions import LEAST_FOR_ADAPTIVE, lacking, ways_out
-from foltr.robust.adaptive import assess
-from foltr.robust.spec import read_rule, shortfall
 
 ADAPTIVE = read_rule("adaptive")
 

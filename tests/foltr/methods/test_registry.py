@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from methods_of import LINEAR, NEURAL, RANKERS, see, trainings
 
+from foltr.aggregation.rule_spec import MEAN, read_rule
 from foltr.errors import SettingsError
-from foltr.messages import LinearRankerSpec, NeuralRankerSpec, pack_vector
 from foltr.methods.base import DeviceContext
 from foltr.methods.bodies import check_body
 from foltr.methods.registry import (
@@ -22,7 +22,7 @@ from foltr.methods.registry import (
     ranker_for,
     training_for,
 )
-from foltr.robust.spec import MEAN, read_rule
+from foltr.protocol.messages import LinearRankerSpec, NeuralRankerSpec, pack_vector
 
 
 @pytest.mark.parametrize("method", METHOD_NAMES)

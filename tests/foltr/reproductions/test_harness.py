@@ -53,7 +53,7 @@ def test_reproduces_end_to_end(tmp_path):
 def test_finished_runs_are_not_run_again(tmp_path, monkeypatch):
     """An interrupted reproduction goes on: with more seeds only the new ones run, and the report is the same as of one
     go."""
-    from foltr.simulation import sweep
+    from foltr.simulation.sweeps import sweep
 
     reproduce(TINY, "synthetic", tmp_path / "a", seeds=2)
     ran = []

@@ -9,8 +9,8 @@ from made_results import profile
 
 import foltr.reproductions
 from foltr.errors import SettingsError
-from foltr.reproductions import foltr_es, fpdgd, methods
 from foltr.reproductions.claims import Status
+from foltr.reproductions.experiments import all_methods, foltr_es, fpdgd
 from foltr.reproductions.harness import SCALES, plan
 from foltr.reproductions.outcomes import METRICS, Results
 from foltr.reproductions.registry import EXPERIMENTS, experiment
@@ -58,7 +58,7 @@ def test_figures_and_tables_refer_to_labels_there_are(name):
             assert any(table.where.items() <= run.labels.items() for run in planned)
 
 
-@pytest.mark.parametrize("name", [one.name for module in (foltr_es, fpdgd, methods) for one in module.EXPERIMENTS])
+@pytest.mark.parametrize("name", [one.name for module in (foltr_es, fpdgd, all_methods) for one in module.EXPERIMENTS])
 def test_claims_without_runs_are_not_testable(name):
     """A verdict never comes from nothing."""
     one = EXPERIMENTS[name]

@@ -7,8 +7,8 @@ import pytest
 from cli.commands import PROJECT, foltr
 from cli.test_readme import blocks
 
-from foltr.robust import adaptive, evidence
-from foltr.robust.spec import PRE_STEPS, RULES
+from foltr.aggregation import adaptive, evidence
+from foltr.aggregation.rule_spec import PRE_STEPS, RULES
 
 DOCUMENT = "docs/robustness.md"
 

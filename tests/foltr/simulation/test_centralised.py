@@ -7,12 +7,12 @@ import pytest
 from simulated import config, data
 
 from foltr.errors import SettingsError
-from foltr.messages import LinearRankerSpec, PdgdTraining
+from foltr.protocol.messages import LinearRankerSpec, PdgdTraining
 from foltr.simulation.centralised import CentralPdgd, warmed_up
-from foltr.simulation.crowd import Crowd
-from foltr.simulation.engine import run
-from foltr.simulation.partitions import split_shared
-from foltr.simulation.population import iid_population
+from foltr.simulation.clients.crowd import Crowd
+from foltr.simulation.clients.partitions import split_shared
+from foltr.simulation.clients.population import iid_population
+from foltr.simulation.federated import run
 
 
 def warm_up_population():

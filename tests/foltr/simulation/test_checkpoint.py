@@ -8,7 +8,7 @@ from foltr.errors import DataError, SettingsError
 from foltr.methods.registry import METHOD_NAMES
 from foltr.simulation.checkpoint import CheckpointPlan
 from foltr.simulation.config import SIMULATOR_METHODS
-from foltr.simulation.engine import run
+from foltr.simulation.federated import run
 
 RUNNERS = [(method, "auto") for method in (*METHOD_NAMES, *SIMULATOR_METHODS)]
 RUNNERS += [("fpdgd", "reference"), ("fedper", "reference"), ("fedips-estimated", "auto")]

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from foltr.aggregation.rule_spec import MEAN, read_rule
 from foltr.attacks.registry import read_attack
 from foltr.errors import SettingsError
-from foltr.messages import EvolutionTraining, FpdgdPaperTraining, PdgdTraining
 from foltr.methods.registry import METHOD_NAMES
-from foltr.robust.spec import MEAN, read_rule
+from foltr.protocol.messages import EvolutionTraining, FpdgdPaperTraining, PdgdTraining
 from foltr.simulation.config import (
     ALL_METHODS,
     SIMULATOR_METHODS,

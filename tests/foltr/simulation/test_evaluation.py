@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from simulated import data
 
-from foltr.datasets import select_queries
-from foltr.messages import LinearRankerSpec
-from foltr.metrics import mean_ndcg_at_k
+from foltr.data.dataset import select_queries
+from foltr.evaluation.metrics import mean_ndcg_at_k
+from foltr.protocol.messages import LinearRankerSpec
+from foltr.simulation.clients.population import iid_population
 from foltr.simulation.evaluation import Evaluator
-from foltr.simulation.population import iid_population
 
 
 def test_the_shared_ranker_is_evaluated_as_often_as_there_are_clients():

@@ -9,11 +9,11 @@ import pytest
 from simulated import config, population, simulated, with_quantities
 
 from foltr.errors import SettingsError
-from foltr.messages import DenseDelta, EvolutionPair, PartDelta, pack_vector
 from foltr.methods.bodies import BodySpec, pack_body
-from foltr.simulation.engine import run
+from foltr.protocol.messages import DenseDelta, EvolutionPair, PartDelta, pack_vector
+from foltr.simulation.federated import run
 from foltr.simulation.results import bytes_of_body, rows_of
-from foltr.simulation.tables import write_table
+from foltr.simulation.sweeps.tables import write_table
 
 
 def test_json_has_everything():

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from simulated import config, data, population, simulated, with_quantities
 
-from foltr.messages import DenseDelta, unpack_vector
 from foltr.methods.registry import initial_weights, make_aggregation, training_for
-from foltr.simulation.block_runners import block_runner
+from foltr.numerics.streams import client_streams
+from foltr.protocol.messages import DenseDelta, unpack_vector
+from foltr.simulation.blocks.block_runners import block_runner
+from foltr.simulation.clients.crowd import Crowd
+from foltr.simulation.clients.population import Population
 from foltr.simulation.config import resolve
-from foltr.simulation.crowd import Crowd
-from foltr.simulation.engine import run
-from foltr.simulation.population import Population
+from foltr.simulation.federated import run
 from foltr.simulation.runners import MAX_REPETITIONS, ReferenceRunner
-from foltr.streams import client_streams
 
 IN_BLOCKS = [
     ("fpdgd", "linear", {}),
@@ -79,7 +79,7 @@ def test_blocks_are_cut_without_a_trace(monkeypatch):
     """However few clients fit into a block, the result is the same."""
     of = config(ranker="neural", hidden=3, method="fedper")
     whole = simulated(of)
-    monkeypatch.setattr("foltr.simulation.block_runners.INTERACTIONS_AT_A_TIME", 5)
+    monkeypatch.setattr("foltr.simulation.blocks.block_runners.INTERACTIONS_AT_A_TIME", 5)
     assert np.array_equal(simulated(of).weights, whole.weights)
 
 

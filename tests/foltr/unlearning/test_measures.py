@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foltr.errors import DataError
-from foltr.interactions import Interaction
-from foltr.messages import LinearRankerSpec
+from foltr.learning.interaction import Interaction
+from foltr.protocol.messages import LinearRankerSpec
 from foltr.unlearning.measures import click_losses, cosine, membership_score, relative_distance
 
 RANKER = LinearRankerSpec(n_features=1)

@@ -1,0 +1,173 @@
+"""A device's guard: it holds some of its user's clicks back, and refuses a model that explains them far worse.
+
+What is held back is not learned from: the given share of the lists with a preference in their clicks. The newest
+`MOST_LISTS` of them stay in the device's store; they are never sent. So the guard costs that share of the clicks.
+
+A refusal is not for good: every newer model is judged again, and the refused one too with each further list that is
+held back. There is no number of refusals after which any model is taken, since whoever poisons one model can poison
+the next. Meanwhile lists are ranked by the model the device has, the clicks wait in the store, and the device is in no
+round that is based on what it refused. Nobody waits for it without end: rounds end by their deadline.
+
+What it cannot see: a model that becomes worse in many steps of less than `edge_client.guard.model_judgement.MARGIN`,
+and anything at all before `edge_client.guard.model_judgement.FEWEST_LISTS` lists are held back. It needs lists drawn
+from the scores, for which the probability of another order is known; methods that show other lists are not guarded.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedModel
+from edge_client.guard.model_judgement import Judgement, agreement, judge, preferences
+from edge_client.serps import Serp
+from edge_client.store.store import DeviceStore
+from edge_client.training.working_model import draws_lists
+from foltr.errors import DataError, SettingsError
+from foltr.logs import get_logger
+from foltr.methods.base import scores_of
+from foltr.methods.registry import AnyTraining, Ranker, method_of
+from foltr.protocol.messages import ModelAnnouncement
+
+log = get_logger(__name__)
+
+LARGEST_SHARE = 0.5
+
+WeightsUnder = Callable[[ModelAnnouncement], NDArray[np.floating]]
+"""From a global model to the (n_weights,) of the ranker this device would begin with under it."""
+
+
+class Guard:
+    """Judges the models of one device.
+
+    Args:
+        share: of the lists with a preference in their clicks, how many are held back.
+        seed: of where in the first ``1 / share`` lists the first one is; None takes fresh entropy.
+
+    Attributes:
+        n_held_back: lists since this was made.
+        refused_models: those that are remembered, the lowest version first.
+        refused, refused_payload: the newest model, if it is refused, and the announcement as it came.
+    """
+
+    def __init__(self, share: float, store: DeviceStore, client_id: str, seed: int | None) -> None:
+        self._share = checked_share(share)
+        self._held_back = HeldBackStore(store)
+        self._client_id = client_id
+        entropy = None if seed is None else [seed, *b"guard"]
+        self._due = float(np.random.default_rng(entropy).random())
+        self._n_judged = 0
+        self._idle: bool | None = None  # until a method is known
+        self.n_held_back = 0
+        self.refused_models: tuple[RefusedModel, ...] = self._held_back.refused()
+        self.refused: ModelAnnouncement | None = None
+        self.refused_payload = b""
+
+    def announced(self, training: AnyTraining) -> None:
+        """Say once where the announced method cannot be guarded."""
+        idle = not draws_lists(training)
+        if idle and not self._idle:
+            log.warning("guard_idle", client_id=self._client_id, cause=f"{method_of(training)} draws no lists by score")
+        self._idle = idle
+
+    def hold_back(self, serp: Serp, clicks: NDArray[np.bool_]) -> bool:
+        """Whether this list is held back. It is on disk then, and is not to be learned from.
+
+        None are before a method is known: it may be one whose lists say nothing to a guard.
+
+        Raises:
+            DataError: the store cannot keep it; nothing was changed.
+        """
+        if serp.scores is None or self._idle is not False:
+            return False
+        said = preferences(serp.scores, serp.ranking, clicks)
+        if said.total == 0.0:
+            return False
+        if self._due + self._share < 1.0:
+            self._due += self._share
+            return False
+        self._held_back.add_list(serp.serp_id, HeldBackList(serp.features[serp.ranking], said))
+        self._due += self._share - 1.0
+        self.n_held_back += 1
+        return True
+
+    def admits(
+        self,
+        model: ModelAnnouncement,
+        payload: bytes,
+        kept: ModelAnnouncement | None,
+        weights_under: WeightsUnder,
+    ) -> bool:
+        """Whether the device should use ``model``, announced by ``payload``, in place of ``kept``."""
+        if kept is None or model == kept or self._idle:
+            self.refused = None
+            return True
+        if model == self.refused and self._n_judged == self.n_held_back:
+            return False  # announced again, and nothing new to judge by
+        self._n_judged = self.n_held_back
+        judgement = self._judge(model, kept, weights_under)
+        if not judgement.refused:
+            self._took(model, judgement)
+            return True
+        if model != self.refused:
+            log.warning("model_refused", **self._told(model, judgement), kept_version=kept.version)
+        self.refused, self.refused_payload = model, payload
+        self._remember(RefusedModel(model.version, kept.version, judgement))
+        return False
+
+    def _judge(self, model: ModelAnnouncement, kept: ModelAnnouncement, weights_under: WeightsUnder) -> Judgement:
+        fits = (kept.ranker.n_features, model.ranker.n_features)
+        lists = [held for held in self._held_back.lists() if (held.features.shape[1],) * 2 == fits]
+        return judge(
+            np.array([held.preferences.total for held in lists]),
+            _agreements(kept.ranker, weights_under(kept), lists),
+            _agreements(model.ranker, weights_under(model), lists),
+        )
+
+    def _took(self, model: ModelAnnouncement, judgement: Judgement) -> None:
+        self.refused = None
+        if any(refused.version == model.version for refused in self.refused_models):
+            log.info("model_taken_after_all", **self._told(model, judgement))
+            try:
+                self._held_back.remove_refused(model.version)
+            except DataError as error:
+                log.warning("refusal_not_removed", cause=str(error))
+            self.refused_models = tuple(one for one in self.refused_models if one.version != model.version)
+
+    def _remember(self, refused: RefusedModel) -> None:
+        try:
+            self._held_back.put_refused(refused)
+        except DataError as error:
+            log.warning("refusal_not_stored", cause=str(error))  # the model is judged again after a restart anyway
+        others = (one for one in self.refused_models if one.version != refused.version)
+        self.refused_models = tuple(sorted((*others, refused), key=lambda one: one.version))
+
+    def _told(self, model: ModelAnnouncement, judgement: Judgement) -> dict[str, object]:
+        return {
+            "client_id": self._client_id,
+            "version": model.version,
+            "n_lists": judgement.n_lists,
+            "agreement_kept": round(judgement.kept, 4),
+            "agreement_new": round(judgement.new, 4),
+            "standard_error": round(judgement.standard_error, 4),
+        }
+
+
+def checked_share(share: float) -> float:
+    """The share; SettingsError where it is not above 0 and at most `LARGEST_SHARE`."""
+    if not 0.0 < share <= LARGEST_SHARE:
+        raise SettingsError(
+            f"guard: {share:g} is no share of the clicks to hold back; above 0 and at most {LARGEST_SHARE}, e.g. 0.1"
+        )
+    return share
+
+
+def _agreements(ranker: Ranker, weights: NDArray[np.floating], lists: Sequence[HeldBackList]) -> NDArray[np.float64]:
+    if not lists:
+        return np.zeros(0)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not a number agrees with nothing
+        scores = scores_of(ranker, weights, np.concatenate([held.features for held in lists]))
+    ends = np.cumsum([len(held.features) for held in lists])
+    return np.array(
+        [agreement(own, held.preferences) for own, held in zip(np.split(scores, ends[:-1]), lists, strict=True)]
+    )

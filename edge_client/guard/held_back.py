@@ -1,0 +1,119 @@
+"""What a guard keeps in the device's store: lists that were not learned from, and which models it refused.
+
+Of a list it keeps what judging takes: the features of the documents that were shown, and the preferences in the
+clicks on them. Nothing of it is ever sent.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.guard.model_judgement import Judgement, Preferences
+from edge_client.store.store import DeviceStore
+
+MOST_LISTS = 200
+"""So many of the newest: what a user clicked long ago says little of what is right today."""
+_MOST_REFUSED = 100
+
+
+@dataclass(frozen=True, eq=False)
+class HeldBackList:
+    """One list that was shown and not learned from.
+
+    Attributes:
+        features: (k, d) float32 of the documents shown, in the order shown.
+        preferences: in the clicks on it.
+    """
+
+    features: NDArray[np.float32]
+    preferences: Preferences
+
+
+@dataclass(frozen=True)
+class RefusedModel:
+    """A global model that this device does not use.
+
+    Attributes:
+        version: of it.
+        kept_version: of the model that is used in its place.
+        judgement: what it was refused for.
+    """
+
+    version: int
+    kept_version: int
+    judgement: Judgement
+
+
+class HeldBackStore:
+    """The guard's part of a `DeviceStore`."""
+
+    def __init__(self, store: DeviceStore) -> None:
+        self._store = store
+
+    def add_list(self, serp_id: str, held_back: HeldBackList) -> None:
+        """Keep a list, and let the oldest go that are more than `MOST_LISTS`; one that is kept already stays."""
+        pairs = np.stack([held_back.preferences.preferred, held_back.preferences.other])
+        values = (
+            serp_id,
+            len(held_back.features),
+            held_back.features.astype("<f4", copy=False).tobytes(),
+            pairs.astype("<i8", copy=False).tobytes(),
+            held_back.preferences.weight.astype("<f8", copy=False).tobytes(),
+        )
+        with self._store.transaction() as cursor:
+            cursor.execute(
+                "INSERT OR IGNORE INTO held_back (serp_id, n_shown, features, pairs, weights) VALUES (?, ?, ?, ?, ?)",
+                values,
+            )
+            cursor.execute(
+                "DELETE FROM held_back WHERE id NOT IN (SELECT id FROM held_back ORDER BY id DESC LIMIT ?)",
+                (MOST_LISTS,),
+            )
+
+    def lists(self) -> list[HeldBackList]:
+        """All that are kept, the oldest first."""
+        rows = self._store.rows("SELECT n_shown, features, pairs, weights FROM held_back ORDER BY id")
+        return [_held_back(*row) for row in rows]
+
+    def put_refused(self, refused: RefusedModel) -> None:
+        """Remember a refusal, in place of an earlier one of the same version; the oldest versions are forgotten."""
+        judgement = refused.judgement
+        with self._store.transaction() as cursor:
+            cursor.execute(
+                "INSERT OR REPLACE INTO refused_models "
+                "(version, kept_version, n_lists, agreement_kept, agreement_new, loss, standard_error) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(refused.version, refused.kept_version, judgement.n_lists),
+                    *(judgement.kept, judgement.new, judgement.loss, judgement.standard_error),
+                ),
+            )
+            cursor.execute(
+                "DELETE FROM refused_models WHERE version NOT IN "
+                "(SELECT version FROM refused_models ORDER BY version DESC LIMIT ?)",
+                (_MOST_REFUSED,),
+            )
+
+    def remove_refused(self, version: int) -> None:
+        """It is used after all."""
+        with self._store.transaction() as cursor:
+            cursor.execute("DELETE FROM refused_models WHERE version = ?", (version,))
+
+    def refused(self) -> tuple[RefusedModel, ...]:
+        """Those that are remembered, the lowest version first."""
+        rows = self._store.rows(
+            "SELECT version, kept_version, n_lists, agreement_kept, agreement_new, loss, standard_error "
+            "FROM refused_models ORDER BY version"
+        )
+        return tuple(
+            RefusedModel(version, kept_version, Judgement(True, *judged)) for version, kept_version, *judged in rows
+        )
+
+
+def _held_back(n_shown: int, features: bytes, pairs: bytes, weights: bytes) -> HeldBackList:
+    preferred, other = np.frombuffer(pairs, "<i8").reshape(2, -1)
+    return HeldBackList(
+        np.frombuffer(features, "<f4").reshape(n_shown, -1),
+        Preferences(preferred, other, np.frombuffer(weights, "<f8")),
+    )

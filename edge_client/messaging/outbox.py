@@ -1,0 +1,143 @@
+"""Sends what a device has to say; what cannot be sent now is due again later."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from broker.link import MqttLink
+from edge_client.messaging.session import Correspondence
+from edge_client.messaging.transfer import WINDOW, ModelInParts, UpdateInParts
+from edge_client.participation import Outgoing, Participation
+from edge_client.store.store import PendingUpdate
+from edge_client.training.relearning import Unlearner
+from foltr import __version__
+from foltr.errors import UnavailableError
+from foltr.logs import get_logger
+from foltr.protocol.chunks import needs_chunks
+from foltr.protocol.messages import Join, Message, UpdateReceipt
+from foltr.protocol.topics import ClientTopic
+
+log = get_logger(__name__)
+
+
+class Outbox:
+    """Publishes for one device.
+
+    Args:
+        enrolment: the operator's signed statement that a join shows; None where nobody asks for one.
+    """
+
+    def __init__(
+        self,
+        link: MqttLink,
+        letters: Correspondence,
+        participation: Participation,
+        model_in_parts: ModelInParts,
+        enrolment: bytes | None,
+    ) -> None:
+        self._link = link
+        self._letters = letters
+        self._participation = participation
+        self._model = model_in_parts
+        self._enrolment = enrolment
+        self._update: UpdateInParts | None = None
+        self._subscribed: list[int] = []
+
+    def connected(self) -> None:
+        """A new connection: it has the link's own subscriptions and no other."""
+        self._subscribed = []
+
+    def as_about_update(self, receipt: UpdateReceipt) -> UpdateReceipt:
+        """A receipt that names the bytes of an offer, in terms of the update that was offered."""
+        return receipt if self._update is None else self._update.as_about_update(receipt)
+
+    async def publish(self, topic: ClientTopic, message: Message, *, retain: bool = False) -> None:
+        """Seal and publish. Raises UnavailableError where the broker does not take it."""
+        await self._link.publish(self._letters.topic(topic), self._letters.seal(message, topic), retain=retain)
+
+    async def clear(self, topic: ClientTopic) -> None:
+        """Remove what the broker retains on one of this device's topics. Raises UnavailableError as `publish` does."""
+        await self._link.publish(self._letters.topic(topic), b"", retain=True)
+
+    async def send_due(self) -> None:
+        """Send what is due now; an unreachable broker only makes it later."""
+        if self._participation.pending is None:
+            self._update = None  # it may be large
+        for outgoing in self._participation.due(time.monotonic()):
+            try:
+                await self._send(outgoing)
+            except UnavailableError as error:
+                log.debug("will_send_again", what=str(outgoing), cause=str(error))
+        try:
+            await self._ask_for_model()
+        except UnavailableError as error:
+            log.debug("model_chunks_not_asked_for", cause=str(error))  # the next connection announces it again
+
+    async def send_unlearned(self, unlearner: Unlearner) -> None:
+        """Send the answer to a step of an unlearning job, if one is due; if that fails, it stays so."""
+        answer = unlearner.due
+        if answer is None or self._participation.left:
+            return
+        try:
+            await self.publish(ClientTopic.UNLEARNING, answer)
+        except UnavailableError as error:
+            log.debug("will_send_again", what=answer.kind_name, cause=str(error))
+        else:
+            unlearner.sent(answer)
+
+    def next_due_at(self) -> float:
+        """When `send_due` will next have something to do, if nothing arrives before."""
+        return min(self._participation.next_due_at(), self._model.gives_up_at())
+
+    async def _send(self, outgoing: Outgoing) -> None:
+        pending = self._participation.pending
+        if outgoing is Outgoing.JOIN:
+            join = Join(
+                federation=self._letters.federation,
+                client_id=self._letters.client_id,
+                sdk_version=__version__,
+                enrolment=self._enrolment,
+            )
+            await self.publish(ClientTopic.JOIN, join)
+        elif pending is None:
+            return
+        elif not needs_chunks(pending.payload):
+            await self._link.publish(self._letters.topic(ClientTopic.UPDATES), pending.payload)
+        elif outgoing is Outgoing.UPDATE:
+            await self._link.publish(self._letters.topic(ClientTopic.CHUNKS), self._in_parts(pending).offer)
+        else:
+            await self._send_chunks(self._in_parts(pending), self._participation.take_missing())
+
+    async def _send_chunks(self, update: UpdateInParts, missing: Sequence[int]) -> None:
+        """Some of the missing chunks, and if they are not all, the question what is missing now."""
+        missing, topic = update.existing(missing), self._letters.topic(ClientTopic.CHUNKS)
+        sending = (self._link.publish(topic, update.chunk(index)) for index in missing[:WINDOW])
+        failures = [done for done in await asyncio.gather(*sending, return_exceptions=True) if done is not None]
+        if failures:
+            raise failures[0]
+        if len(missing) > WINDOW:
+            await self._link.publish(topic, update.offer)
+
+    def _in_parts(self, pending: PendingUpdate) -> UpdateInParts:
+        if self._update is None or self._update.update_id != pending.update_id:
+            letters = self._letters
+            self._update = UpdateInParts(
+                pending, letters.federation, letters.client_id, lambda part: letters.seal(part, ClientTopic.CHUNKS)
+            )
+        return self._update
+
+    async def _ask_for_model(self) -> None:
+        """Subscribe to the chunks of a new model, and end that once they are there or given up."""
+        self._model.give_up(time.monotonic())
+        wanted = self._model.to_subscribe
+        if self._subscribed and (wanted is not None or not self._model.collecting):
+            # Also before it subscribes again: not every broker repeats to a subscriber what it retains.
+            unwanted, self._subscribed = self._subscribed, []
+            await self._link.unsubscribe(self._chunk_topics(unwanted))
+        if wanted is not None and wanted is self._model.to_subscribe:
+            self._model.to_subscribe = None
+            self._subscribed = wanted
+            await self._link.subscribe(self._chunk_topics(wanted))
+
+    def _chunk_topics(self, indices: Sequence[int]) -> list[str]:
+        return [self._letters.topics.model_chunk(index) for index in indices]

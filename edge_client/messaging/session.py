@@ -1,0 +1,145 @@
+"""What a device writes and what it believes: sessions, signatures, and the order of announcements.
+
+Every connection is a session. Its nonces are above those of the session before, so that a federator can refuse what
+was recorded earlier; its last will, signed before it begins, is above everything else in it.
+"""
+
+from dataclasses import replace
+
+from broker.link import InboundMessage, LastWill
+from edge_client.store.store import DeviceStore, PendingUpdate
+from foltr.errors import DataError, MessageError
+from foltr.logs import get_logger
+from foltr.operator.credentials import Credentials
+from foltr.protocol.codec import Envelope, Sealer, open_envelope
+from foltr.protocol.messages import (
+    MAX_CHUNKED_BYTES,
+    ErasureNotice,
+    MembershipReceipt,
+    Message,
+    ModelUpdate,
+    ReceiptCode,
+    Status,
+    UpdateReceipt,
+)
+from foltr.protocol.signing import SESSION_STEPS, SessionNonces
+from foltr.protocol.topics import ClientTopic, Topics
+
+log = get_logger(__name__)
+
+
+class Correspondence:
+    """One device's letters to its federator and from it. It sends nothing itself.
+
+    Args:
+        credentials: whose key signs, and whom to believe; None signs nothing and believes anyone.
+    """
+
+    def __init__(self, federation: str, client_id: str, credentials: Credentials | None, store: DeviceStore) -> None:
+        self.federation = federation
+        self.client_id = client_id
+        self.topics = Topics(federation)
+        self._key = None if credentials is None else credentials.key
+        self._federator_key = None if credentials is None else credentials.federator_public_key
+        self._store = store
+        self._nonces = SessionNonces(store.newest_session())
+        self._nonces.begin_session()
+        self._sealer = Sealer(self._key, self._nonces)
+        self._newest_announced: dict[str, int] = {}
+
+    # --- what is sent ---------------------------------------------------------------------------------------
+
+    def topic(self, topic: ClientTopic) -> str:
+        return self.topics.client(self.client_id, topic)
+
+    def seal(self, message: Message, topic: ClientTopic) -> bytes:
+        """``message`` as bytes for this device's ``topic``, signed if there is a key."""
+        return self._sealer.seal(message, self.topic(topic))
+
+    def status(self, *, online: bool) -> Status:
+        return Status(federation=self.federation, client_id=self.client_id, online=online)
+
+    def begin_session(self) -> LastWill:
+        """Before every connection: nonces above those of the last one, and a last will above all of this one's.
+
+        Of a client that was forgotten it clears the status: nothing of it is to stay with the broker.
+        """
+        self._newest_announced.clear()
+        self._store_session(self._nonces.begin_session())
+        topic = self.topic(ClientTopic.STATUS)
+        if self._store.forgotten:
+            return LastWill(topic, b"")
+        return LastWill(topic, self._sealer.seal(self.status(online=False), topic, self._nonces.last_will()))
+
+    def rise_above(self, newest_nonce: int) -> None:
+        """Go on above what the federator has seen: the store was lost, and the clock is behind what it was.
+
+        The broker keeps the last will of this connection, which is too old to be believed, until the next one.
+        """
+        self._nonces.begin_above(newest_nonce)
+        self._store_session(self._nonces.begin_session())
+
+    def signed_pending_update(self) -> PendingUpdate | None:
+        """The update that waits in the store, signed with the key of today: the device may be enrolled anew."""
+        pending = self._store.pending_update()
+        if pending is None:
+            return None
+        try:
+            envelope = open_envelope(pending.payload, MAX_CHUNKED_BYTES)
+            if self._key is None or envelope.is_signed_by(self._key.public, self.topic(ClientTopic.UPDATES)):
+                return pending
+            payload = self.seal(envelope.read(ModelUpdate), ClientTopic.UPDATES)
+        except MessageError as error:
+            # Made by another version of the software: its interactions go into a new one.
+            log.warning("pending_update_not_understood", client_id=self.client_id, cause=str(error))
+            self._store.remove_update(pending.update_id, keep_interactions=True)
+            return None
+        self._store.reseal_update(pending.update_id, payload)
+        return replace(pending, payload=payload)
+
+    def _store_session(self, session: int) -> None:
+        if self._store.forgotten:
+            return  # it says when the device was there
+        try:
+            self._store.put_session(session)
+        except DataError as error:
+            log.warning("session_not_stored", cause=str(error))  # the clock makes up for it, if it is right
+
+    # --- what arrives ---------------------------------------------------------------------------------------
+
+    def open(self, message: InboundMessage) -> Envelope:
+        """The envelope, if the federator sent it and it is not older than one of this connection.
+
+        Raises:
+            MessageError: ``bad_signature``, ``replayed``, or it cannot be read.
+        """
+        announced = message.topic in (self.topics.model, self.topics.round, self.topics.unlearning_round)
+        envelope = open_envelope(message.payload)
+        self._check_signature(envelope, message.topic, repeated=announced)
+        if announced:
+            if envelope.nonce < self._newest_announced.get(message.topic, 0):
+                raise MessageError(ReceiptCode.REPLAYED, "older than an announcement already seen")
+            self._newest_announced[message.topic] = envelope.nonce
+        return envelope
+
+    def open_model(self, payload: bytes) -> Envelope:
+        """A model that came in chunks, as if it had come on its topic; its manifest has told that it is the newest.
+
+        Raises:
+            MessageError: ``bad_signature``, or it cannot be read.
+        """
+        envelope = open_envelope(payload, MAX_CHUNKED_BYTES)
+        self._check_signature(envelope, self.topics.model, repeated=True)
+        return envelope
+
+    def _check_signature(self, envelope: Envelope, topic: str, *, repeated: bool) -> None:
+        key = self._federator_key
+        if key is not None and not envelope.is_signed_by(key, topic, repeated=repeated):
+            raise MessageError(ReceiptCode.BAD_SIGNATURE, "not signed by the federator these credentials name")
+
+    def is_for_us(self, receipt: UpdateReceipt | MembershipReceipt | ErasureNotice) -> bool:
+        return (receipt.federation, receipt.client_id) == (self.federation, self.client_id)
+
+    def is_of_this_session(self, receipt: MembershipReceipt) -> bool:
+        """Whether it answers a message of this session; if not, perhaps it answers one of somebody else."""
+        return receipt.nonce is None or receipt.nonce // SESSION_STEPS == self._nonces.session

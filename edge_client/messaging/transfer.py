@@ -1,0 +1,123 @@
+"""What is too large for one message, on the device: its update out, the newest model in. No I/O.
+
+Both can be taken up where they ended. An update's chunks are sent as the federator asks for them, a few at a time; what
+it has it keeps over a lost connection, and the device keeps the update, so only what is missing is sent. A model's
+chunks are retained at the broker; the device subscribes to those that it lacks, and only once a manifest names a model
+that it does not have, because they are delivered to whoever subscribes, at every connection.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+from edge_client.store.store import PendingUpdate
+from foltr.logs import get_logger
+from foltr.protocol.chunks import Assembly, chunk_of, manifest_of
+from foltr.protocol.messages import Chunk, Manifest, Message, UpdateReceipt, payload_digest
+
+log = get_logger(__name__)
+
+# So many chunks are on their way before the federator is asked what it lacks: it can always take these in.
+WINDOW = 4
+# A model of which nothing has come for so long is waited for no more, until it is announced again.
+MODEL_PATIENCE_S = 30.0
+
+
+class UpdateInParts:
+    """An update that is offered by its manifest.
+
+    Args:
+        seal: makes a message for the device's ``chunks`` topic.
+    """
+
+    def __init__(
+        self, update: PendingUpdate, federation: str, client_id: str, seal: Callable[[Message], bytes]
+    ) -> None:
+        self.update_id = update.update_id
+        self._payload = update.payload
+        self._seal = seal
+        self._manifest = manifest_of(update.payload, federation, client_id)
+        self.offer = seal(self._manifest)
+
+    def chunk(self, index: int) -> bytes:
+        return self._seal(chunk_of(self._manifest, self._payload, index))
+
+    def existing(self, indices: Sequence[int]) -> list[int]:
+        """Those of ``indices`` that are chunks of this update: what a receipt asks for may be anything."""
+        return [index for index in indices if index < self._manifest.n_chunks]
+
+    def as_about_update(self, receipt: UpdateReceipt) -> UpdateReceipt:
+        """A refusal of the offer is one of the update: it names the bytes of the offer if nobody could read it."""
+        if receipt.update_id is None and receipt.payload_digest == payload_digest(self.offer):
+            return receipt.model_copy(update={"payload_digest": self._manifest.digest[:16]})
+        return receipt
+
+
+class ModelInParts:
+    """The newest model, if it comes in chunks. ``now`` is monotonic seconds.
+
+    Attributes:
+        to_subscribe: the chunks that the broker must be asked for; None: nothing new to ask.
+    """
+
+    def __init__(self) -> None:
+        self._assembly: Assembly | None = None
+        self._collecting = False
+        self._newest_at = 0.0
+        self._known = b""
+        self.to_subscribe: list[int] | None = None
+
+    @property
+    def collecting(self) -> bool:
+        return self._collecting
+
+    def has(self, payload: bytes) -> None:
+        """The device has this model: it need not come again."""
+        self._known = hashlib.sha256(payload).digest()
+        self._stop()
+
+    def forget(self) -> None:
+        """Neither the model it has nor what has come of another is remembered."""
+        self._known = b""
+        self._stop()
+
+    def announced(self, manifest: Manifest, now: float) -> None:
+        """Begin to collect the model, or go on with it; nothing to do if the device has it."""
+        if manifest.digest == self._known:
+            self._stop()
+            return
+        if self._assembly is None or self._assembly.manifest != manifest:
+            self._assembly = Assembly(manifest)
+        missing = self._assembly.missing()
+        # With none missing it was whole before, and not believed.
+        self._collecting, self._newest_at = bool(missing), now
+        self.to_subscribe = missing or None
+
+    def take(self, chunk: Chunk, now: float) -> bytes | None:
+        """Take a chunk; the whole model once it is complete. Chunks of another model are passed over.
+
+        Raises:
+            MessageError: ``malformed``; if the chunks are not what the manifest names, it begins anew.
+        """
+        assembly = self._assembly
+        if not self._collecting or assembly is None or chunk.digest != assembly.manifest.digest:
+            return None
+        if assembly.add(chunk):
+            self._newest_at = now
+        if not assembly.complete:
+            return None
+        self._collecting = False  # if it is not right, until it is announced again: bad chunks are not asked for twice
+        return assembly.payload()
+
+    def _stop(self) -> None:
+        self._assembly, self._collecting, self.to_subscribe = None, False, None
+
+    def gives_up_at(self) -> float:
+        return self._newest_at + MODEL_PATIENCE_S if self._collecting else float("inf")
+
+    def give_up(self, now: float) -> None:
+        """Stop waiting if nothing has come for long. What has come is kept for the next announcement."""
+        if self._assembly is not None and now >= self.gives_up_at():
+            log.warning(
+                "model_incomplete", n_missing=len(self._assembly.missing()), n_chunks=self._assembly.manifest.n_chunks
+            )
+            self._collecting, self.to_subscribe = False, None

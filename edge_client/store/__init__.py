@@ -1,0 +1,1 @@
+"""A device's memory across restarts: one SQLite file, and what may be asked of it."""

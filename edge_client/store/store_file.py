@@ -1,0 +1,226 @@
+"""The file of a device's store: its tables, whose it is, its transactions, and how all of it is forgotten.
+
+What is deleted is overwritten in the file (SQLite's ``secure_delete``). What a flash memory or a backup has copied
+meanwhile, no program can reach.
+"""
+
+import contextlib
+import hashlib
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from foltr.errors import DataError, SettingsError
+
+# What leads from version i to version i + 1 of the file. Only ever added to.
+_UPGRADES = (
+    """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
+CREATE TABLE interactions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used again: the agent remembers by it what it has learned
+    serp_id TEXT NOT NULL UNIQUE,
+    n_documents INTEGER NOT NULL CHECK (n_documents > 0),
+    features BLOB NOT NULL,   -- little-endian float32, (n_documents, features), row by row
+    ranking BLOB NOT NULL,    -- little-endian int64: the shown documents, best first
+    clicks BLOB NOT NULL,     -- one byte a shown document: 1 clicked, 0 not
+    update_id TEXT            -- the unsent update that holds it, if one does
+) STRICT;
+CREATE TABLE pending_update (
+    only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
+    update_id TEXT NOT NULL,
+    round INTEGER NOT NULL,
+    payload BLOB NOT NULL
+) STRICT;
+""",
+    # variant and base_version: which of a method's rankers showed the list, and of which global model.
+    # local_state: of the method, with what the update holds learned; never sent.
+    """
+ALTER TABLE interactions ADD COLUMN variant INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE interactions ADD COLUMN base_version INTEGER NULL;
+ALTER TABLE pending_update ADD COLUMN local_state BLOB NULL;
+""",
+    # Of the guard (`edge_client.guard.held_back`): features are little-endian float32, (n_shown, features); pairs
+    # little-endian int64, (2, pairs), positions of what was preferred and of what not; weights little-endian float64.
+    """
+CREATE TABLE held_back (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    serp_id TEXT NOT NULL UNIQUE,
+    n_shown INTEGER NOT NULL CHECK (n_shown > 0),
+    features BLOB NOT NULL,
+    pairs BLOB NOT NULL,
+    weights BLOB NOT NULL
+) STRICT;
+CREATE TABLE refused_models (
+    version INTEGER PRIMARY KEY,
+    kept_version INTEGER NOT NULL,  -- of the model used in its place
+    n_lists INTEGER NOT NULL,       -- it was judged by
+    agreement_kept REAL NOT NULL,
+    agreement_new REAL NOT NULL,
+    loss REAL NOT NULL,
+    standard_error REAL NOT NULL
+) STRICT;
+""",
+    # Interactions of updates that counted (`edge_client.training.relearning`), with the ids they had and the columns
+    # that it takes to learn from them again.
+    """
+CREATE TABLE kept_interactions (
+    id INTEGER PRIMARY KEY,
+    n_documents INTEGER NOT NULL CHECK (n_documents > 0),
+    features BLOB NOT NULL,
+    ranking BLOB NOT NULL,
+    clicks BLOB NOT NULL
+) STRICT;
+""",
+    # By which the list was drawn: little-endian float32, (n_documents,). NULL where it was not drawn by scores.
+    """
+ALTER TABLE interactions ADD COLUMN scores BLOB NULL;
+ALTER TABLE kept_interactions ADD COLUMN scores BLOB NULL;
+""",
+)
+_SCHEMA_VERSION = len(_UPGRADES)
+_SALT_BYTES = 16
+
+
+class StoreFile:
+    """An SQLite file of one client, or ``":memory:"``; one process at a time.
+
+    Attributes:
+        forgotten: the client was forgotten: nothing is in the file but a mark that says so.
+    """
+
+    def __init__(self, path: str | Path, *, client_id: str, federation: str) -> None:
+        self._path = str(path)
+        self._owner = f"{federation}/{client_id}"
+        try:
+            _create_private(self._path)
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=1.0)
+            try:
+                self._prepare()
+                self.forgotten = self._meta("forgotten") is not None
+                if self.forgotten:
+                    self._overwrite()  # perhaps it was interrupted
+            except BaseException:
+                self._db.close()  # or its lock would outlive the refusal
+                raise
+        except sqlite3.Error as error:
+            raise DataError(
+                f"device store {path}: {error}. Name a writable file with store= or --store; "
+                "a store belongs to one running client"
+            ) from error
+
+    def close(self) -> None:
+        self._db.close()
+
+    # --- rows ----------------------------------------------------------------------------------------------
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """What a query without parameters finds."""
+        return self._db.execute(query).fetchall()
+
+    def _meta(self, key: str) -> bytes | None:
+        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def _prepare(self) -> None:
+        # Two processes on one store would each train on the same clicks. The lock ends with the process.
+        self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        self._db.execute("PRAGMA secure_delete = ON")
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version not in range(_SCHEMA_VERSION + 1):
+            raise SettingsError(
+                f"store: {self._path} is of version {version}, this software reads up to {_SCHEMA_VERSION}; upgrade it"
+            )
+        with self.transaction() as cursor:
+            for upgrade in _UPGRADES[version:]:
+                for statement in upgrade.split(";\n"):
+                    cursor.execute(statement)
+            if version < _SCHEMA_VERSION:
+                cursor.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+            if version == 0:
+                cursor.execute("INSERT INTO meta (key, value) VALUES ('owner', ?)", (self._owner.encode(),))
+            self._check_owner()
+            if not self._meta("forgotten"):
+                seed = secrets.randbits(63).to_bytes(8, "big")
+                cursor.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('device_seed', ?)", (seed,))
+
+    def _check_owner(self) -> None:
+        mark = self._meta("forgotten")
+        if mark is not None:
+            if mark != self._mark(mark[:_SALT_BYTES]):
+                raise SettingsError(
+                    f"store: {self._path} belongs to another client, which was forgotten, not to {self._owner}; "
+                    "one store per client"
+                )
+            return
+        stored = (self._meta("owner") or b"").decode()
+        if stored != self._owner:  # and then it is not upgraded either
+            raise SettingsError(f"store: {self._path} belongs to {stored}, not to {self._owner}; one store per client")
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Cursor]:
+        """BEGIN IMMEDIATE ... COMMIT, or nothing happened and DataError says why (say, a full disk)."""
+        try:
+            with closing(self._db.cursor()) as cursor:
+                cursor.execute("BEGIN IMMEDIATE")
+                try:
+                    yield cursor
+                    cursor.execute("COMMIT")
+                finally:
+                    # After some errors SQLite has rolled back by itself.
+                    if self._db.in_transaction:
+                        cursor.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise DataError(
+                f"device store {self._path}: {error}. Nothing was changed; free space on its disk, "
+                "and see that no other process uses it"
+            ) from error
+
+    # --- being forgotten ------------------------------------------------------------------------------------
+
+    def forget(self) -> None:
+        """Delete everything for good, and leave a mark: that this file's client was forgotten, not who it was.
+
+        Raises:
+            DataError: nothing is deleted yet (``forgotten`` is False), or it is and could not be overwritten
+                everywhere, which the next start makes up for.
+        """
+        salt = secrets.token_bytes(_SALT_BYTES)
+        with self.transaction() as cursor:
+            # Also SQLite's own count of how many interactions there ever were.
+            tables = cursor.execute(
+                "SELECT name FROM sqlite_schema WHERE type = 'table' AND (name NOT LIKE 'sqlite_%' "
+                "OR name = 'sqlite_sequence')"
+            ).fetchall()
+            for (table,) in tables:
+                cursor.execute(f"DELETE FROM {table}")  # noqa: S608 (our own tables)
+            cursor.execute("INSERT INTO meta (key, value) VALUES ('forgotten', ?)", (self._mark(salt),))
+        self.forgotten = True
+        try:
+            self._overwrite()
+        except sqlite3.Error as error:
+            raise DataError(
+                f"device store {self._path}: {error}. Its rows are deleted; some of their bytes may be in the file "
+                "until it is opened again, or delete the file"
+            ) from error
+
+    def _overwrite(self) -> None:
+        """Leave nothing of what was deleted in the file, not even by older software, nor in the log beside it."""
+        self._db.execute("VACUUM")
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def _mark(self, salt: bytes) -> bytes:
+        """Salted, so that the mark of a store that is found names nobody unless one guesses whom."""
+        return salt + hashlib.sha256(salt + self._owner.encode()).digest()
+
+
+def _create_private(path: str) -> None:
+    """Make the file, if it is to be one, so that only its owner can read the clicks in it; SQLite's others follow."""
+    if path != ":memory:":
+        with contextlib.suppress(FileExistsError, OSError):  # what is wrong with the path, SQLite will say
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

@@ -1,0 +1,129 @@
+"""A device's part in the unlearning of other clients: it learns again from interactions that it kept.
+
+In each step of an unlearning job the federator announces weights, and every device answers with what it learns from
+them (thesis, Section 6.1; `federator.job`). So that a step costs little, a device learns from a few interactions
+only, drawn from those of its updates that have counted. They, what waits for the next round, and what the method keeps
+on the device stay as they are.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edge_client.messaging.session import Correspondence
+from edge_client.store.store import DeviceStore
+from edge_client.training.trainer import Trainer
+from edge_client.training.working_model import WorkingCopy
+from foltr.errors import DataError
+from foltr.logs import get_logger
+from foltr.protocol.chunks import needs_chunks
+from foltr.protocol.messages import (
+    EvolutionTraining,
+    FpdgdPaperTraining,
+    ModelAnnouncement,
+    UnlearningRound,
+    UnlearningUpdate,
+)
+from foltr.protocol.topics import ClientTopic
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class _Answered:
+    """A step, its deadline aside, and what this device has to say to it."""
+
+    step: UnlearningRound
+    answer: UnlearningUpdate | None
+
+
+class Unlearner:
+    """Answers the steps of unlearning jobs for one device.
+
+    Args:
+        device_seed: by it, the job and the step the interactions are drawn: a device that starts again draws the same.
+
+    Attributes:
+        due: what is to be sent; None once it was.
+    """
+
+    def __init__(self, letters: Correspondence, store: DeviceStore, trainer: Trainer, device_seed: int) -> None:
+        self._letters = letters
+        self._store = store
+        self._trainer = trainer
+        self._device_seed = device_seed
+        self._newest: _Answered | None = None
+        self.due: UnlearningUpdate | None = None
+
+    def announced(self, round_: UnlearningRound) -> None:
+        """Take a step. One that was announced before is answered as before: the answer may have been lost."""
+        if not round_.open:
+            self.forget()
+            return
+        step = round_.model_copy(update={"closes_at": 0.0})
+        if self._newest is None or self._newest.step != step:
+            self._newest = _Answered(step, self._learned(round_))
+        self.due = self._newest.answer
+
+    def sent(self, answer: UnlearningUpdate) -> None:
+        if self.due is answer:
+            self.due = None
+
+    def forget(self) -> None:
+        """There is no step to answer, nor an answer to remember."""
+        self._newest = self.due = None
+
+    def _learned(self, round_: UnlearningRound) -> UnlearningUpdate | None:
+        """What this device learns in a step; None where that is nothing, or cannot be sent."""
+        client_id = self._letters.client_id
+        if isinstance(round_.training, EvolutionTraining | FpdgdPaperTraining):
+            return None  # their clicks are spent for good by being sent, with noise that must not be averaged out
+        rng = np.random.default_rng([self._device_seed, *b"unlearning", round_.job, round_.step])
+        try:
+            copy = self._copy_of(round_, rng)
+            if copy is None or copy.device is None:
+                return None
+            answer = UnlearningUpdate(
+                federation=self._letters.federation,
+                client_id=client_id,
+                job=round_.job,
+                step=round_.step,
+                n_interactions=len(copy.interaction_ids),
+                body=copy.device.body(rng),
+            )
+        except DataError as error:
+            log.warning("unlearning_not_learned", client_id=client_id, job=round_.job, cause=str(error))
+            return None
+        payload = self._letters.seal(answer, ClientTopic.UNLEARNING)
+        if needs_chunks(payload):
+            log.warning("unlearning_too_large", client_id=client_id, job=round_.job, n_bytes=len(payload))
+            return None
+        return answer
+
+    def _copy_of(self, round_: UnlearningRound, rng: np.random.Generator) -> WorkingCopy | None:
+        """The step's model with up to ``n_local`` interactions learned into it; None if there is none to learn.
+
+        What cannot be learned, say because it has another number of features, is passed over for others.
+        """
+        kept = self._store.kept_ids()
+        model = ModelAnnouncement(
+            federation=round_.federation,
+            version=0,  # no method that is announced here asks for it
+            ranker=round_.ranker,
+            n_auxiliary=round_.n_auxiliary,
+            weights=round_.weights,
+        )
+        device = self._trainer.device_under(model, round_.training) if kept else None
+        if device is None:
+            return None
+        copy, causes = WorkingCopy(model, round_.training, device, began_while_pending=False), set[str]()
+        for i in rng.permutation(kept).tolist():
+            if len(copy.interaction_ids) == round_.n_local:
+                break
+            try:
+                copy.learn(self._store.kept_interaction(i), rng)
+            except DataError as error:
+                causes.add(str(error))
+        for cause in sorted(causes):
+            log.warning("kept_interactions_not_learned", client_id=self._letters.client_id, cause=cause)
+        return copy if copy.interaction_ids else None

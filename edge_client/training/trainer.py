@@ -1,0 +1,181 @@
+"""Keeps the device's working copy of the newest model: what waits in the store, learned in order.
+
+A copy follows from the model, the method's local state and the interactions, so it can be dropped and made again. Each
+interaction must enter the local state once, like a counted update; so the state travels with the update. It is
+stored beside the pending one, and it is where a copy begins that is made while the update waits for its receipt. If
+the update counts, the state stays; if its interactions are given back, they are learned again, and such a copy with
+them, from the state before.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.participation import Participation
+from edge_client.store.store import DeviceStore
+from edge_client.training.working_model import (
+    BareModel,
+    Learner,
+    LearnerDevice,
+    WorkingCopy,
+    device_for,
+    marked,
+    unmarked,
+)
+from foltr.errors import DataError, SettingsError
+from foltr.learning.interaction import Interaction
+from foltr.logs import get_logger
+from foltr.methods.base import Device, DeviceContext
+from foltr.methods.registry import AnyTraining
+from foltr.protocol.messages import EvolutionTraining, ModelAnnouncement, UpdateBody, unpack_vector
+
+log = get_logger(__name__)
+
+
+class Trainer:
+    """Learns by the method that the federation announces.
+
+    Args:
+        learner: learns instead of the method; None except in tests.
+        device_seed, propensities: see `DeviceContext`.
+        rng: of what a method draws when it learns or sends.
+
+    Attributes:
+        copy: the newest model with what waits learned into it; None before the first model.
+    """
+
+    def __init__(
+        self,
+        store: DeviceStore,
+        participation: Participation,
+        rng: np.random.Generator,
+        *,
+        learner: Learner | None,
+        device_seed: int,
+        propensities: NDArray[np.float64] | None,
+    ) -> None:
+        self._store = store
+        self._participation = participation
+        self._rng = rng
+        self._learner = learner
+        self._device_seed = device_seed
+        self._propensities = propensities
+        self._told = ""
+        self.copy: WorkingCopy | None = None
+
+    def catch_up(self) -> None:
+        """Learn what waits and was not learned, from the newest model by the newest announced settings."""
+        model, round_ = self._participation.model, self._participation.round
+        if model is None:
+            return
+        training = None if round_ is None else round_.training
+        copy = self.copy
+        if copy is None or copy.model is not model or copy.training != training:
+            copy = self._begin(model, training)
+        if training is None or copy.device is None:
+            return
+        all_learned = False
+        while not all_learned:  # what had to be discarded made room for others
+            waiting = self._store.waiting_interactions(training.max_interactions)
+            n_learned = len(copy.interaction_ids)
+            if copy.interaction_ids != [item.id for item in waiting[:n_learned]]:
+                if self._participation.pending is not None:
+                    # Its interactions are on their way; ranking goes on with what was learned from them.
+                    return
+                copy, n_learned = self._begin(model, training), 0
+            all_learned = self._learn(copy, waiting[n_learned:])
+
+    def take_new(self, interaction: Interaction, *, in_order: bool) -> None:
+        """Learn an interaction that was just stored.
+
+        Args:
+            in_order: no other had to make room for it.
+        """
+        copy = self.copy
+        if copy is None or copy.training is None or copy.device is None:
+            return
+        if not in_order:
+            self.catch_up()
+        elif len(copy.interaction_ids) < copy.training.max_interactions:
+            self._learn(copy, [interaction])
+
+    def given_back(self) -> None:
+        """The pending update does not count: nothing that was learned with it stays."""
+        copy = self.copy
+        if copy is not None and copy.began_while_pending:
+            self._begin(copy.model, copy.training)
+
+    def body(self) -> UpdateBody | None:
+        """What was learned, as it is sent; None if that is too little yet."""
+        copy = self.copy
+        if copy is None or copy.training is None or copy.device is None:
+            return None
+        if len(copy.interaction_ids) < copy.training.min_interactions:
+            return None
+        try:
+            return copy.device.body(self._rng)
+        except DataError as error:
+            log.debug("nothing_to_send_yet", cause=str(error))
+            return None
+
+    def weights_under(self, model: ModelAnnouncement) -> NDArray[np.float64]:
+        """(n_weights,) of the ranker this device would begin with, were ``model`` the newest."""
+        round_ = self._participation.round
+        device = None if round_ is None else self.device_under(model, round_.training)
+        bare = BareModel(model.ranker, unpack_vector(model.weights))
+        return bare.weights if device is None else device.weights
+
+    def local_state(self) -> bytes | None:
+        """What the store keeps of this copy, with the update made of it."""
+        copy = self.copy
+        if copy is None or copy.training is None or copy.device is None:
+            return None
+        return marked(copy.device.local_state(), copy.training)
+
+    def forget(self) -> None:
+        """Nothing that was learned stays."""
+        self.copy = None
+
+    def _begin(self, model: ModelAnnouncement, training: AnyTraining | None) -> WorkingCopy:
+        device = None if training is None else self.device_under(model, training)
+        self.copy = WorkingCopy(model, training, device, self._participation.pending is not None)
+        return self.copy
+
+    def device_under(self, model: ModelAnnouncement, training: AnyTraining) -> Device | None:
+        """A device part that has learned nothing yet; None, said in the log, where the method cannot be used."""
+        if self._learner is not None:
+            return LearnerDevice(self._learner, model.ranker, unpack_vector(model.weights), training)
+        kept = unmarked(self._store.local_state(), training)
+        try:
+            device = device_for(model, training, DeviceContext(self._device_seed, kept, self._propensities))
+        except SettingsError as error:
+            if str(error) != self._told:  # once, not with every model
+                self._told = str(error)
+                log.error("method_not_usable", cause=str(error))  # noqa: TRY400
+            return None
+        self._told = ""
+        return device
+
+    def _learn(self, copy: WorkingCopy, interactions: list[Interaction]) -> bool:
+        """Learn these, and discard what cannot be: one such list must not keep the others from it.
+
+        Returns:
+            whether nothing was discarded.
+        """
+        refused: dict[str, list[int]] = {}
+        for interaction in interactions:
+            try:
+                copy.learn(interaction, self._rng)
+            except DataError as error:
+                refused.setdefault(str(error), []).append(interaction.id)
+        if not refused:
+            return True
+        # Of FOLtR-ES lists go out of date with their model; of other methods something is wrong with them.
+        say = log.debug if isinstance(copy.training, EvolutionTraining) else log.warning
+        for cause, ids in refused.items():
+            say("interactions_discarded", n=len(ids), cause=cause)
+        try:
+            self._store.discard_interactions([i for ids in refused.values() for i in ids])
+        except DataError as error:
+            log.warning("interactions_not_discarded", cause=str(error))  # refused again at the next occasion
+            return True
+        return False

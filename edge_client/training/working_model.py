@@ -1,0 +1,189 @@
+"""The device's working copy of the global model: what lists are ranked by and what learns from clicks.
+
+The announced method's device part (`foltr.methods`) does both. It needs a round's announcement for its settings; as
+long as there is none, or it cannot be used, lists are ranked by the global model as it is.
+"""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.errors import DataError, SettingsError
+from foltr.learning.interaction import Interaction
+from foltr.learning.linear import rank_by_score, sample_plackett_luce
+from foltr.methods.base import Device, DeviceContext, checked_scores, checked_weights
+from foltr.methods.fpdgd import dense_delta
+from foltr.methods.registry import AnyTraining, Ranker, make_device, n_auxiliary
+from foltr.protocol.messages import (
+    EvolutionTraining,
+    FedAvgTraining,
+    FedIpsTraining,
+    ModelAnnouncement,
+    UpdateBody,
+    unpack_vector,
+)
+
+
+class Ranks(Protocol):
+    """What a `Device` and the bare model have in common."""
+
+    @property
+    def weights(self) -> NDArray[np.float64]: ...
+
+    def rank(
+        self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
+    ) -> tuple[NDArray[np.int64], int]: ...
+
+
+class Learner(Protocol):
+    """One step of learning from one interaction, in place of a method's, e.g. in a test that counts."""
+
+    def __call__(
+        self, weights: NDArray[np.float64], interaction: Interaction, training: AnyTraining
+    ) -> NDArray[np.float64]:
+        """The weights (d,) after the step; ``weights`` itself stays as it is."""
+
+
+@dataclass
+class WorkingCopy:
+    """A global model on this device.
+
+    Attributes:
+        training: as announced with the newest round; None before one was seen.
+        device: what learns; None if ``training`` is None or cannot be used.
+        began_while_pending: an update waited for its receipt when this was made.
+        interaction_ids: what was learned, in order.
+    """
+
+    model: ModelAnnouncement
+    training: AnyTraining | None
+    device: Device | None
+    began_while_pending: bool
+    interaction_ids: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._bare = BareModel(self.model.ranker, unpack_vector(self.model.weights))
+
+    @property
+    def ranker(self) -> Ranks:
+        return self._bare if self.device is None else self.device
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """(n_weights,) of the ranker, with what was learned."""
+        return self.ranker.weights
+
+    @property
+    def base_version(self) -> int:
+        return self.model.version
+
+    @property
+    def n_features(self) -> int:
+        return self.model.ranker.n_features
+
+    def scores_drawn_by(self, features: NDArray[np.float32]) -> NDArray[np.float32] | None:
+        """(documents,) by which lists are drawn; None where the method draws none by scores."""
+        if self.training is not None and not draws_lists(self.training):
+            return None
+        return checked_scores(self.model.ranker, self.weights, features)
+
+    def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:
+        """Learn one interaction; DataError if it cannot be learned, and then nothing is changed."""
+        if self.device is None:
+            raise RuntimeError("nothing is learned before a method is known")
+        if interaction.features.shape[1] != self.n_features:
+            raise DataError(f"{interaction.features.shape[1]} features; the federation's ranker has {self.n_features}")
+        self.device.learn(interaction, rng)
+        self.interaction_ids.append(interaction.id)
+
+
+class BareModel:
+    """The global model as it is: it ranks and does not learn."""
+
+    def __init__(self, ranker: Ranker, weights: NDArray[np.float32]) -> None:
+        self._ranker = ranker
+        self._weights = weights[: ranker.n_weights]
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return self._weights.astype(np.float64)
+
+    def rank(
+        self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
+    ) -> tuple[NDArray[np.int64], int]:
+        """As `Device.rank`: a Plackett-Luce sample of the scores, or without ``rng`` the best-scored."""
+        return _plackett_luce(self._ranker, self._weights, features, k, rng), 0
+
+
+class LearnerDevice:
+    """A `Device` whose steps are a `Learner`'s, whatever the announced method."""
+
+    def __init__(self, learner: Learner, ranker: Ranker, base: NDArray[np.float32], training: AnyTraining) -> None:
+        self._learner = learner
+        self._ranker = ranker
+        self._training = training
+        self._base = base.astype(np.float64)
+        self._learned = self._base
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return self._learned[: self._ranker.n_weights]
+
+    def rank(
+        self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
+    ) -> tuple[NDArray[np.int64], int]:
+        return _plackett_luce(self._ranker, self.weights, features, k, rng), 0
+
+    def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:  # noqa: ARG002 (nothing is drawn)
+        with np.errstate(over="ignore", invalid="ignore"):  # told as an error instead
+            stepped = self._learner(self._learned, interaction, self._training)
+        self._learned = checked_weights(stepped)
+
+    def body(self, rng: np.random.Generator) -> UpdateBody:  # noqa: ARG002
+        return dense_delta(self._learned, self._base)
+
+    def local_state(self) -> bytes | None:
+        return None
+
+
+def draws_lists(training: AnyTraining) -> bool:
+    """Whether a device that explores draws the lists it shows from the Plackett-Luce model of its ranker's scores."""
+    return not isinstance(training, EvolutionTraining | FedIpsTraining | FedAvgTraining)
+
+
+def device_for(model: ModelAnnouncement, training: AnyTraining, context: DeviceContext) -> Device:
+    """The announced method's device part; SettingsError where the announcements do not go together."""
+    expected = n_auxiliary(training, model.ranker)
+    if model.n_auxiliary != expected:
+        raise SettingsError(
+            f"the model has {model.n_auxiliary} values beside the ranker's, and the announced method {expected}"
+        )
+    return make_device(training, model.ranker, unpack_vector(model.weights), model.version, context)
+
+
+def marked(state: bytes | None, training: AnyTraining) -> bytes | None:
+    """A method's local state as it is kept: with the method in front, since another one would misread it."""
+    return None if state is None else _mark(training) + state
+
+
+def unmarked(kept: bytes | None, training: AnyTraining) -> bytes | None:
+    """What `marked` was given; None where that was a state of another method."""
+    mark = _mark(training)
+    return kept.removeprefix(mark) if kept is not None and kept.startswith(mark) else None
+
+
+def _mark(training: AnyTraining) -> bytes:
+    return training.kind.encode() + b"\n"
+
+
+def _plackett_luce(
+    ranker: Ranker,
+    weights: NDArray[np.floating],
+    features: NDArray[np.float32],
+    k: int,
+    rng: np.random.Generator | None,
+) -> NDArray[np.int64]:
+    scores = checked_scores(ranker, weights, features)
+    return rank_by_score(scores, k) if rng is None else sample_plackett_luce(scores, k, rng)

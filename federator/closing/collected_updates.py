@@ -1,0 +1,93 @@
+"""A round's stored updates in the form its method aggregates: for who ends it and for who replays it."""
+
+from dataclasses import dataclass
+
+from federator.closing.stored_rules import round_rng
+from foltr.aggregation.mean import staleness_discount
+from foltr.aggregation.rule_spec import RuleSpec
+from foltr.methods.base import Aggregation
+from foltr.methods.bodies import unpack_body
+from foltr.methods.registry import AnyTraining, Ranker, make_aggregation, n_auxiliary
+from storage.database import Database
+from storage.rounds import stream_updates
+
+_PAGE_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What goes into the aggregate of every round of a federation.
+
+    Attributes:
+        seed: the federation's ``aggregation_seed``.
+    """
+
+    federation: str
+    training: AnyTraining
+    ranker: Ranker
+    seed: bytes
+
+    @property
+    def n_values(self) -> int:
+        """How many values a model has: the ranker's weights, and what only training uses."""
+        return self.ranker.n_weights + n_auxiliary(self.training, self.ranker)
+
+
+@dataclass(frozen=True)
+class Collecting:
+    """What of a round goes into its aggregate, beside its updates.
+
+    Attributes:
+        n_expected: how many updates there are, so that a rule makes room for them once; others are taken too.
+    """
+
+    number: int
+    base_version: int
+    rule: RuleSpec
+    staleness_exponent: float
+    n_expected: int
+
+
+@dataclass(frozen=True, eq=False)
+class Collected:
+    """An aggregation that has been given ``n_updates``.
+
+    Attributes:
+        n_left_out: updates of the client that was to be left out; at most one.
+    """
+
+    aggregation: Aggregation
+    n_updates: int
+    n_left_out: int
+
+
+async def collect(db: Database, recipe: Recipe, of: Collecting, without: str | None = None) -> Collected:
+    """The updates of a round in order of client_id, so that it repeats bit for bit.
+
+    In a buffered round each update is discounted by how old its base model is (FedBuff).
+
+    Args:
+        without: a client whose update is left out.
+
+    Raises:
+        DataError: an update cannot be read, or does not fit the federation.
+    """
+    aggregation = make_aggregation(
+        recipe.training,
+        recipe.ranker,
+        of.rule,
+        n_expected=of.n_expected,
+        rng=round_rng(recipe.seed, of.number),
+    )
+    # Few at a time where they are large: one is needed.
+    page = max(1, min(256, _PAGE_BYTES // (4 * recipe.n_values)))
+    n_updates = n_left_out = 0
+    async for row in stream_updates(db, recipe.federation, of.number, page):
+        if row.client_id == without:
+            n_left_out += 1
+            continue
+        discount = staleness_discount(of.base_version - row.base_version, of.staleness_exponent)
+        body = unpack_body(row.encoding, row.body, recipe.n_values)
+        aggregation.add(body, row.n_interactions, discount, row.client_id)
+        n_updates += 1
+    return Collected(aggregation, n_updates, n_left_out)

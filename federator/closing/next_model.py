@@ -1,0 +1,81 @@
+"""What the updates of a round make: the next model, and the rows that tell of it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+from federator.closing.collected_updates import Collecting, Recipe, collect
+from federator.closing.stored_rules import found_events, new_aggregation
+from federator.plan import FederationPlan
+from federator.round import Round
+from foltr.methods.aggregations import is_plain_mean
+from foltr.methods.base import Aggregation, Memory, NextModel
+from foltr.protocol.messages import pack_vector, unpack_vector
+from storage.database import Database
+from storage.records import ModelRow, NewModel
+
+
+async def next_model(
+    db: Database,
+    plan: FederationPlan,
+    seed: bytes,
+    current: Round,
+    base: ModelRow,
+    persist: Callable[[Callable[[], Awaitable[Aggregation]]], Awaitable[Aggregation]],
+) -> NextModel:
+    """The model that the method and the round's rule make of the stored updates, with all that goes with it.
+
+    Everything follows from what is stored, the updates in order of client_id, so it repeats bit for bit. In a
+    buffered round each update is discounted by how old its base model is (FedBuff).
+
+    Args:
+        seed: the federation's ``aggregation_seed``.
+        base: the newest model, which the updates are added to.
+        persist: runs a transaction, again while the database is away.
+
+    Raises:
+        DataError: an update cannot be read, or no model can be made of them.
+    """
+    policy = current.policy
+    recipe = Recipe(plan.federation, plan.training, plan.ranker, seed)
+    n_expected = len(current.contributions)
+    of = Collecting(current.number, current.base_version, policy.rule, policy.staleness_exponent, n_expected)
+
+    async def collected() -> Aggregation:
+        return (await collect(db, recipe, of)).aggregation
+
+    aggregation = await persist(collected)
+    weights, memory = unpack_vector(base.weights), Memory(base.optimizer_state, base.defence_state)
+    if is_plain_mean(policy.rule):
+        return aggregation.finish(weights, memory)
+    # A rule compares all updates, for seconds where they are large: meanwhile messages are taken from the broker,
+    # and wait. Nothing else is decided, since whoever decides is waiting here.
+    return await asyncio.to_thread(aggregation.finish, weights, memory)
+
+
+def new_model(made: NextModel, version: int, number: int, at: datetime) -> NewModel:
+    """The row of a round's model, with what its rule noted and found out."""
+    return NewModel(
+        version,
+        pack_vector(made.weights),
+        made.memory.optimiser,
+        made.memory.defence,
+        new_aggregation(made),
+        found_events(made, number, at),
+    )
+
+
+def model_row(plan: FederationPlan, current: Round, model: NewModel, at: datetime) -> ModelRow:
+    """``model`` as it is stored, once it is the outcome of the round."""
+    return ModelRow(
+        plan.federation,
+        model.version,
+        current.base_version,
+        current.number,
+        plan.n_values,
+        model.weights,
+        at,
+        published_at=None,
+        optimizer_state=model.optimizer_state,
+        defence_state=model.defence_state,
+    )

@@ -1,0 +1,234 @@
+"""Aggregates stored rounds once more: to see that a model follows from them, or what it had been without a client.
+
+Nothing is stored. What is needed and is not there any more is a `DataError` that says what and why: a model that
+cannot be made again is no model that differs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from federator.closing.collected_updates import Collected, Collecting, Recipe, collect
+from federator.closing.stored_rules import stored_rule
+from foltr.errors import DataError, SettingsError
+from foltr.methods.base import Memory, NextModel
+from foltr.protocol.messages import pack_vector, unpack_vector
+from storage.database import Database
+from storage.models import get_model, latest_model
+from storage.records import ModelRow, RoundRow
+from storage.rounds import count_updates, find_round, stream_completed
+
+OnRound = Callable[[int], None]
+"""Told the number of each round that was gone through."""
+
+
+@dataclass(frozen=True, eq=False)
+class Replayed:
+    """A round's model as it is stored and as it was made again, (d,) float32 each.
+
+    Attributes:
+        differs: what is not the same bit for bit, in words; empty if all of it is.
+    """
+
+    round: RoundRow
+    stored: NDArray[np.float32]
+    made: NDArray[np.float32]
+    differs: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Counterfactual:
+    """What the stored updates of all other clients make, (d,) float32, beside the newest model, (d,) float32.
+
+    Attributes:
+        n_with_client: rounds that the client had an update in.
+        n_without_model: rounds whose other updates make no model by their rule; they change nothing.
+    """
+
+    first_round: int
+    last_round: int
+    newest_version: int
+    newest: NDArray[np.float32]
+    made: NDArray[np.float32]
+    n_rounds: int
+    n_with_client: int
+    n_without_model: int
+
+
+async def replay_round(db: Database, recipe: Recipe, number: int, on_round: OnRound = lambda _: None) -> Replayed:
+    """Aggregate a round from what is stored, as the federator did.
+
+    Raises:
+        SettingsError: there is no such round, or the method's parameters make models of another size.
+        DataError: it made no model, or not all that made it is stored any more.
+    """
+    name = recipe.federation
+    row = await find_round(db, name, number)
+    if row is None:
+        raise SettingsError(f"federation {name!r} has no round {number}; see: foltr rounds list")
+    if row.state != "completed" or row.model_version is None:
+        raise DataError(f"round {number} is {row.state} and has made no model; see: foltr rounds list")
+    base, stored = await _model(db, recipe, row.base_version), await _model(db, recipe, row.model_version)
+    lacking = [_withdrawn(model) for model in (base, stored) if model.withdrawn_at is not None]
+    lacking += await _missing_updates(db, row)
+    if lacking:
+        raise DataError(f"round {number} cannot be replayed: {'; '.join(lacking)}")
+    memory = Memory(base.optimizer_state, await _remembered(db, recipe, row, on_round))
+    collected = await collect(db, recipe, _collecting(row))
+    made = collected.aggregation.finish(unpack_vector(base.weights), memory)
+    on_round(number)
+    return Replayed(row, unpack_vector(stored.weights), made.weights, tuple(_differences(row, stored, made)))
+
+
+async def counterfactual(
+    db: Database, recipe: Recipe, without: str, first: int, on_round: OnRound = lambda _: None
+) -> Counterfactual:
+    """Aggregate the rounds from ``first`` to the newest, each on top of the one before, without a client's updates.
+
+    The others' updates stay as they are, made on models that had learned from the client: this is not the model that
+    there would be without it. It begins with the model that round ``first`` began with, whoever is in that.
+
+    Raises:
+        SettingsError: as `replay_round`.
+        DataError: no round from ``first`` on has made a model, or not all of them are stored as they were.
+    """
+    name = recipe.federation
+    newest = await latest_model(db, name)
+    if newest is None or newest.round is None:
+        what = "there is no model yet" if newest is None or not newest.version else _unlearned(newest.version)
+        raise DataError(f"nothing to aggregate: {what}")
+    weights, memory, version, found = np.empty(0, np.float32), Memory(), -1, first
+    n_rounds = n_with_client = n_without_model = 0
+    remembers = False
+    async for row in stream_completed(db, name, first, newest.round):
+        if not n_rounds:
+            base = await _model(db, recipe, row.base_version)
+            if base.withdrawn_at is not None:
+                raise DataError(f"round {row.number} cannot be aggregated: {_withdrawn(base)}")
+            weights, memory, found = unpack_vector(base.weights), Memory(base.optimizer_state), row.number
+        elif row.base_version != version:
+            raise DataError(f"{_unlearned(row.base_version)}; begin with --from {row.number}")
+        if lacking := await _missing_updates(db, row):
+            raise DataError(f"round {row.number} cannot be aggregated: {'; '.join(lacking)}")
+        if _is_remembering(row) and not remembers:
+            remembers, memory = True, replace(memory, defence=await _remembered(db, recipe, row, on_round))
+        collected = await collect(db, recipe, _collecting(row), without)
+        made = _next(collected, weights, memory)
+        if made is None:
+            n_without_model += 1
+        else:
+            weights, memory = made.weights, made.memory
+        version, n_rounds = row.model_version or 0, n_rounds + 1
+        n_with_client += collected.n_left_out
+        on_round(row.number)
+    if not n_rounds:
+        raise DataError(f"no round from {first} on has made a model; see: foltr rounds list")
+    return Counterfactual(
+        found,
+        newest.round,
+        newest.version,
+        unpack_vector(newest.weights),
+        weights,
+        n_rounds,
+        n_with_client,
+        n_without_model,
+    )
+
+
+def _next(collected: Collected, weights: NDArray[np.float32], memory: Memory) -> NextModel | None:
+    """The next model; None where the federator would have abandoned the round."""
+    try:
+        return collected.aggregation.finish(weights, memory)
+    except DataError:
+        return None
+
+
+async def _remembered(db: Database, recipe: Recipe, row: RoundRow, on_round: OnRound) -> bytes | None:
+    """What the adaptive rule had against clients before a round; None for other rules.
+
+    It is stored with the newest model alone, so that all rounds before are gone through, from the first.
+    """
+    if not _is_remembering(row):
+        return None
+    defence, version = None, 0
+    async for before in stream_completed(db, recipe.federation, 1, row.number - 1):
+        _require_next(row, before.base_version, version)
+        version = before.model_version or 0
+        if _is_remembering(before):
+            if lacking := await _missing_updates(db, before):
+                raise _forgotten(row, f"of round {before.number} {'; '.join(lacking)}")
+            collected = await collect(db, recipe, _collecting(before))
+            # What it remembers follows from the updates, whatever they are added to.
+            made = collected.aggregation.finish(np.zeros(recipe.n_values, np.float32), Memory(None, defence))
+            defence = made.memory.defence
+        on_round(before.number)
+    _require_next(row, row.base_version, version)
+    return defence
+
+
+def _require_next(row: RoundRow, base_version: int, version: int) -> None:
+    if base_version != version:
+        raise _forgotten(row, f"{_unlearned(base_version)}, and what it was given to remember is not kept")
+
+
+def _forgotten(row: RoundRow, why: str) -> DataError:
+    return DataError(
+        f"round {row.number} cannot be aggregated: the adaptive rule judged by all rounds before it, which would have "
+        f"to be gone through again; {why}"
+    )
+
+
+def _is_remembering(row: RoundRow) -> bool:
+    return stored_rule(row).rule == "adaptive"
+
+
+def _collecting(row: RoundRow) -> Collecting:
+    return Collecting(row.number, row.base_version, stored_rule(row), row.staleness_exponent, row.n_updates or 0)
+
+
+async def _missing_updates(db: Database, row: RoundRow) -> list[str]:
+    """Which updates of a completed round are not there any more, in words; empty where all are."""
+    n_then = row.n_updates or 0
+    n_rows, n_bodies = await count_updates(db, row.federation, row.number)
+    lacking = []
+    if n_rows < n_then:
+        lacking.append(f"no longer there, as clients were erased: {n_then - n_rows} of its {n_then} updates")
+    if n_bodies < n_rows:
+        lacking.append(f"no longer there, as the round was thinned: {n_rows - n_bodies} of its {n_then} updates")
+    return lacking
+
+
+async def _model(db: Database, recipe: Recipe, version: int) -> ModelRow:
+    row = await get_model(db, recipe.federation, version)
+    if row is None:
+        raise DataError(f"model {version} is not stored; restore a backup of the database")
+    if row.n_features != recipe.n_values:
+        raise SettingsError(
+            f"set: model {version} has {row.n_features} values, with these parameters of the method it would have "
+            f"{recipe.n_values}; give those that the federator was started with"
+        )
+    return row
+
+
+def _withdrawn(model: ModelRow) -> str:
+    return f"no longer there, as an erased client was in it: model {model.version}"
+
+
+def _unlearned(version: int) -> str:
+    return f"model {version} was made by unlearning, and not by a round"
+
+
+def _differences(row: RoundRow, stored: ModelRow, made: NextModel) -> list[str]:
+    found = []
+    if pack_vector(made.weights) != stored.weights:
+        before = unpack_vector(stored.weights)
+        n_other = int((made.weights.view(np.uint32) != before.view(np.uint32)).sum())
+        largest = float(np.abs(made.weights.astype(np.float64) - before.astype(np.float64)).max())
+        found.append(f"{n_other} of {len(before)} weights, by at most {largest:.3g}")
+    if made.memory.optimiser != stored.optimizer_state:
+        found.append("the state of the optimiser")
+    if _is_remembering(row) and stored.defence_state not in (None, made.memory.defence):
+        found.append("what the rule remembers of clients")
+    return found

@@ -1,0 +1,57 @@
+"""A round's rule between the settings, the database and `foltr.aggregation`: what is stored, and read again."""
+
+import json
+import math
+from datetime import datetime
+
+import numpy as np
+
+from foltr.aggregation.rule_spec import RuleSpec, read_rule
+from foltr.methods.base import NextModel
+from storage.records import NewAggregation, NewEvent, NewFate, RoundRow
+
+
+def stored_parameters(rule: RuleSpec) -> str:
+    """The parameters that are set, as `storage.records.RoundOpening` has them."""
+    values: dict[str, object] = dict(rule.parameters)
+    if rule.beyond_bounds:
+        values["beyond_bounds"] = True
+    return json.dumps(values, sort_keys=True)
+
+
+def stored_rule(row: RoundRow) -> RuleSpec:
+    """The rule a round was opened with; SettingsError if this foltr does not know it."""
+    return read_rule(
+        row.aggregation,
+        byzantine=row.byzantine,
+        parameters=json.loads(row.aggregation_parameters),
+        fallback=row.aggregation_fallback,
+    )
+
+
+def round_rng(seed: bytes, number: int) -> np.random.Generator:
+    """What the aggregation of a round draws from: the same again after a restart, and known to nobody else.
+
+    Args:
+        seed: the federation's ``aggregation_seed``. Whoever knew it could choose in whose bucket it lands.
+    """
+    return np.random.default_rng(np.random.SeedSequence([int.from_bytes(seed), number]))
+
+
+def new_aggregation(made: NextModel) -> NewAggregation | None:
+    """The rows of what a rule made of a round; None for the plain mean."""
+    report = made.report
+    if report is None:
+        return None
+    # JSON has no infinity: what is not finite is null.
+    parameters = {name: value if math.isfinite(value) else None for name, value in report.parameters.items()}
+    fates = [NewFate(each.client_id, each.fate.value, each.share, each.score, each.reason) for each in report.fates]
+    return NewAggregation(report.rule, json.dumps(parameters), report.fallback_reason, fates)
+
+
+def found_events(made: NextModel, number: int, at: datetime) -> list[NewEvent]:
+    """What a rule found out while it made a model, as events of the round."""
+    findings = () if made.report is None else made.report.findings
+    return [
+        NewEvent(at, finding.kind, finding.detail, client_id=finding.client_id, round=number) for finding in findings
+    ]

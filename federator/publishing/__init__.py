@@ -1,0 +1,1 @@
+"""What the federator tells: retained announcements, receipts, and publishing again until the broker has them."""

@@ -1,0 +1,205 @@
+"""What a federator publishes: the retained announcements, and receipts.
+
+Both may be lost on the way without harm. The announcements are kept here until the broker has them, and are
+published again after every reconnection, because a broker may have lost what it retained. A receipt that
+does not arrive is asked for again: the device resends its update and is told ``duplicate``.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from broker.link import MqttLink
+from federator.plan import FederationPlan
+from federator.publishing.delivery import keep_published, wait_while
+from federator.round import Round
+from foltr.errors import UnavailableError
+from foltr.failpoints import Failpoint, failpoint
+from foltr.methods.registry import n_auxiliary
+from foltr.protocol.chunks import chunk_of, manifest_of, needs_chunks
+from foltr.protocol.codec import Sealer
+from foltr.protocol.messages import (
+    ErasureNotice,
+    MembershipReceipt,
+    ModelAnnouncement,
+    RoundAnnouncement,
+    Selection,
+    UpdateReceipt,
+)
+from foltr.protocol.topics import ClientTopic, Topics
+from storage.records import ModelRow
+
+log = structlog.get_logger(__name__)
+
+_MAX_WAITING_RECEIPTS = 100_000
+# Publishing waits for the broker's acknowledgement; this many wait at the same time.
+_RECEIPT_SENDERS = 32
+
+
+def model_announcement(plan: FederationPlan, model: ModelRow) -> ModelAnnouncement:
+    """A stored model as devices are told of it."""
+    return ModelAnnouncement(
+        federation=plan.federation,
+        version=model.version,
+        ranker=plan.ranker,
+        n_auxiliary=n_auxiliary(plan.training, plan.ranker),
+        weights=model.weights,
+    )
+
+
+def round_announcement(plan: FederationPlan, shown: Round, first_seed: bytes, *, is_open: bool) -> RoundAnnouncement:
+    """A round as devices are told of it.
+
+    Args:
+        first_seed: the federation's ``selection_seed``, from which a client works out whether it is asked.
+        is_open: whether its updates are taken; a closed one is the federation's last.
+    """
+    asked = shown.asked
+    return RoundAnnouncement(
+        federation=plan.federation,
+        round=shown.number,
+        open=is_open,
+        base_version=shown.base_version,
+        opened_at=shown.opened_at,
+        closes_at=shown.closes_at,
+        training=plan.training,
+        selection=None
+        if asked is None
+        else Selection(
+            first_seed=first_seed,
+            cutoff=asked.cutoff,
+            n_selected=asked.n_selected,
+            n_eligible=asked.n_eligible,
+        ),
+    )
+
+
+class Announcer:
+    """Keeps the retained ``model`` and ``round`` topics equal to what was last announced."""
+
+    def __init__(
+        self, link: MqttLink, topics: Topics, sealer: Sealer, on_model_published: Callable[[int], None]
+    ) -> None:
+        self._link = link
+        self._topics = topics
+        self._sealer = sealer
+        self._on_model_published = on_model_published
+        self._model: ModelAnnouncement | None = None
+        self._round: RoundAnnouncement | None = None
+        self._published: tuple[ModelAnnouncement | None, RoundAnnouncement | None] = (None, None)
+        self._changed = asyncio.Event()
+        self._settled = asyncio.Event()
+
+    def announce(self, model: ModelAnnouncement, round_: RoundAnnouncement) -> None:
+        self._model, self._round = model, round_
+        self._settled.clear()
+        self._changed.set()
+
+    def announce_again(self) -> None:
+        """Publish everything once more: the connection, perhaps the broker, is a new one."""
+        self._published = (None, None)
+        self._settled.clear()
+        self._changed.set()
+
+    async def wait_settled(self, timeout_s: float) -> bool:
+        """Whether, within ``timeout_s``, the broker had everything that was announced (if anything was)."""
+        if self._model is None:
+            return True
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._settled.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def run(self) -> None:
+        await keep_published(self._changed, self._publish, "announcement_delayed")
+
+    async def _publish(self) -> None:
+        model, round_ = self._model, self._round
+        if model is None or round_ is None:
+            return
+        published_model, published_round = self._published
+        if model is not published_model:
+            # The model goes first: a device that sees a round should find its base model already there.
+            await self._publish_model(model)
+            failpoint(Failpoint.MODEL_ANNOUNCED)
+        if round_ is not published_round:
+            topic = self._topics.round
+            await self._link.publish(topic, self._sealer.seal(round_, topic), retain=True)
+            failpoint(Failpoint.ROUND_ANNOUNCED)
+        self._published = (model, round_)
+        if model is not published_model:
+            self._on_model_published(model.version)
+        if (model, round_) == (self._model, self._round):
+            self._settled.set()
+
+    async def _publish_model(self, model: ModelAnnouncement) -> None:
+        topic = self._topics.model
+        payload = self._sealer.seal(model, topic)
+        if needs_chunks(payload):
+            payload = await self._publish_chunks(model)
+        await self._link.publish(topic, payload, retain=True)
+
+    async def _publish_chunks(self, model: ModelAnnouncement) -> bytes:
+        """Publish the chunks of a model too large for one message; returns what is announced in its place.
+
+        The manifest goes last: whoever reads it finds the chunks. Its nonce tells the order, so the model's own can be
+        its version: then its bytes, and with them its digest, are the same in every announcement, also after a
+        restart, and a device that has it does not fetch it again.
+        """
+        payload = self._sealer.seal(model, self._topics.model, nonce=model.version)
+        manifest = manifest_of(payload, self._topics.federation)
+        for index in range(manifest.n_chunks):
+            topic = self._topics.model_chunk(index)
+            chunk = self._sealer.seal(chunk_of(manifest, payload, index), topic)
+            await self._link.publish(topic, chunk, retain=True)
+        return self._sealer.seal(manifest, self._topics.model)
+
+
+class ReceiptSender:
+    """Sends receipts in order of decision, many under way at once, without making the actor wait."""
+
+    def __init__(self, link: MqttLink, topics: Topics, sealer: Sealer) -> None:
+        self._link = link
+        self._topics = topics
+        self._sealer = sealer
+        self._waiting: deque[UpdateReceipt | MembershipReceipt | ErasureNotice] = deque(maxlen=_MAX_WAITING_RECEIPTS)
+        self._some = asyncio.Event()
+        self._n_sending = 0
+        self._all_sent = asyncio.Event()
+
+    def send(self, receipts: Sequence[UpdateReceipt | MembershipReceipt | ErasureNotice]) -> None:
+        self._waiting.extend(receipts)
+        if self._waiting:
+            self._some.set()
+
+    async def wait_sent(self, timeout_s: float) -> None:
+        """Wait, up to ``timeout_s``, until nothing is left to send."""
+        await wait_while(lambda: bool(self._waiting or self._n_sending), self._all_sent, timeout_s)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_RECEIPT_SENDERS):
+                group.create_task(self._send_each())
+
+    async def _send_each(self) -> None:
+        while True:
+            await self._some.wait()
+            if not self._waiting:
+                self._some.clear()
+                continue
+            receipt = self._waiting.popleft()
+            self._n_sending += 1
+            try:
+                topic = self._topics.client(receipt.client_id, ClientTopic.INBOX)
+                await self._link.publish(topic, self._sealer.seal(receipt, topic), at_most_once=True)
+                failpoint(Failpoint.RECEIPT_SENT)
+            except UnavailableError:
+                log.debug("receipt_lost", client_id=receipt.client_id, code=receipt.code)
+            finally:
+                self._n_sending -= 1
+                if not self._waiting and not self._n_sending:
+                    self._all_sent.set()

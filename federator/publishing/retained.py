@@ -1,0 +1,62 @@
+"""Retained messages that are not the model and the round: kept here until the broker has them, or has none of them."""
+
+import asyncio
+from collections.abc import Callable
+
+from broker.link import MqttLink
+from federator.publishing.delivery import keep_published, wait_while
+from foltr.protocol.codec import Sealer
+from foltr.protocol.messages import Message
+
+
+class RetainedTopics:
+    """Keeps some retained topics equal to what was put there last."""
+
+    def __init__(self, link: MqttLink, sealer: Sealer) -> None:
+        self._link = link
+        self._sealer = sealer
+        self._wanted: dict[str, Message | None] = {}
+        self._waiting: set[str] = set()
+        self._when_done: dict[str, Callable[[], None]] = {}
+        self._changed = asyncio.Event()
+        self._settled = asyncio.Event()
+
+    def put(self, topic: str, message: Message | None, when_done: Callable[[], None] | None = None) -> None:
+        """Retain this message on the topic; None clears it.
+
+        Args:
+            when_done: called once the broker has it.
+        """
+        self._wanted[topic] = message
+        self._waiting.add(topic)
+        if when_done is not None:
+            self._when_done[topic] = when_done
+        self._changed.set()
+
+    def put_again(self) -> None:
+        """Publish everything once more: the connection, perhaps the broker, is a new one."""
+        self._waiting |= self._wanted.keys()
+        self._changed.set()
+
+    async def wait_settled(self, timeout_s: float) -> None:
+        """Wait, up to ``timeout_s``, until the broker has everything."""
+        await wait_while(lambda: bool(self._waiting), self._settled, timeout_s)
+
+    async def run(self) -> None:
+        await keep_published(self._changed, self._publish, "retained_delayed")
+
+    async def _publish(self) -> None:
+        while self._waiting:
+            topic = next(iter(self._waiting))
+            message = self._wanted[topic]
+            payload = b"" if message is None else self._sealer.seal(message, topic)
+            await self._link.publish(topic, payload, retain=True)
+            if self._wanted.get(topic) is not message:
+                continue  # something newer was put there meanwhile
+            self._waiting.discard(topic)
+            if message is None:
+                del self._wanted[topic]
+            when_done = self._when_done.pop(topic, None)
+            if when_done is not None:
+                when_done()
+        self._settled.set()

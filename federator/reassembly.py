@@ -1,0 +1,175 @@
+"""Updates too large for one message: their chunks, until they are whole. No I/O; forgotten when the process ends.
+
+A device offers such an update by its manifest and is answered ``incomplete`` with the chunks that are not here, until
+none is missing; then the update is read and decided like any other. What is answered is named by the beginning of the
+manifest's digest, which is the `payload_digest` of the whole update: that is what the device has and can compare.
+
+Everything is bounded: one assembly for each client, no larger than an update of this federation can be, so many bytes
+in all. Who comes when there is no room is told ``busy``, unless another assembly is complete or has been at rest for a
+while: that one goes, and its device is asked for its chunks again. A complete assembly is kept as long as there is
+room, because its device asks again if it misses the receipt.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from federator.members import Members
+from federator.reading import ChunkOffered, Limits, Refused, UpdateOffered, read_update
+from foltr.errors import MessageError
+from foltr.protocol.chunks import Assembly
+from foltr.protocol.messages import Chunk, Manifest, ReceiptCode
+from foltr.protocol.topics import ClientTopic, Topics
+
+MAX_BYTES = 64 * 1024 * 1024
+# Beside the values of a delta an update has names, numbers and a signature; one without a delta has no more.
+OVERHEAD_BYTES = 4096
+IDLE_S = 600.0
+# At rest for so long an assembly makes room for another: its device is resending with a pause, or gone.
+YIELDS_AFTER_S = 30.0
+RETRY_AFTER_S = 10.0
+# Reading a whole update costs more than asking for it: who asks more often is not answered.
+READ_AGAIN_AFTER_S = 1.0
+
+
+@dataclass(frozen=True)
+class PartAnswered:
+    """An answer to an offer that decides nothing: which chunks are missing, or that there is no room now."""
+
+    client_id: str
+    code: ReceiptCode
+    payload_digest: bytes
+    detail: str = ""
+    missing: list[int] | None = None
+    retry_after_s: float | None = None
+
+
+class _NoRoomError(Exception):
+    """The newcomer does not fit now."""
+
+
+class Assembler:
+    """The assemblies of one federation. ``now`` is the federator's clock."""
+
+    def __init__(self, topics: Topics, limits: Limits, max_bytes: int = MAX_BYTES) -> None:
+        self._topics = topics
+        self._limits = limits
+        self._max_size = 4 * limits.spec.n_values + OVERHEAD_BYTES
+        # One update always fits.
+        self._max_bytes = max(max_bytes, self._max_size)
+        self._by_client: OrderedDict[str, _Entry] = OrderedDict()  # the longest unused first
+        self.n_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._by_client)
+
+    def take(
+        self, offered: ChunkOffered, members: Members, now: float
+    ) -> UpdateOffered | Refused | PartAnswered | None:
+        """What follows from a manifest or a chunk: the update it completes, an answer, or nothing yet."""
+        client_id, part = offered.client_id, offered.part
+        self._drop_idle(now)
+        try:
+            members.check_sender(client_id, offered.signed)
+            if isinstance(part, Manifest):
+                return self._take_manifest(client_id, part, offered.signed.nonce, now)
+            return self._take_chunk(client_id, part, now)
+        except MessageError as error:
+            code = ReceiptCode(error.code)
+            # Anybody may have sent it: naming the update would make its owner drop the genuine one.
+            digest = None if code is ReceiptCode.BAD_SIGNATURE else _name_of(part)
+            return Refused(client_id, ClientTopic.CHUNKS, code, error.detail, payload_digest=digest)
+        except _NoRoomError:
+            return PartAnswered(
+                client_id,
+                ReceiptCode.BUSY,
+                _name_of(part),
+                detail="other large updates are being put together",
+                retry_after_s=RETRY_AFTER_S,
+            )
+
+    def _take_manifest(
+        self, client_id: str, manifest: Manifest, nonce: int, now: float
+    ) -> UpdateOffered | Refused | PartAnswered | None:
+        entry = self._by_client.get(client_id)
+        if entry is None or entry.assembly.manifest != manifest:
+            if entry is not None and nonce < entry.nonce:
+                raise MessageError(ReceiptCode.REPLAYED, "the client has offered a newer update since")
+            if manifest.size > self._max_size:
+                raise MessageError(
+                    ReceiptCode.TOO_LARGE,
+                    f"{manifest.size} bytes; an update of this federation has at most {self._max_size}",
+                )
+            self.forget(client_id)  # it has given up the other one
+            self._make_room(manifest.size, now)
+            entry = _Entry(Assembly(manifest), now, nonce)
+            self._by_client[client_id] = entry
+            self.n_bytes += manifest.size
+        self._used(client_id, entry, now)
+        if entry.assembly.complete and now - entry.read_at < READ_AGAIN_AFTER_S:
+            return None
+        return self._update_or_missing(client_id, entry, now)
+
+    def _take_chunk(self, client_id: str, chunk: Chunk, now: float) -> UpdateOffered | Refused | PartAnswered | None:
+        entry = self._by_client.get(client_id)
+        if entry is None or entry.assembly.manifest.digest != chunk.digest:
+            return None  # it made room, or this is another process: the device will offer the update again
+        is_new = entry.assembly.add(chunk)
+        self._used(client_id, entry, now)
+        # Only the chunk that completes it: a copy that comes later must not have the update decided once more.
+        return self._update_or_missing(client_id, entry, now) if is_new and entry.assembly.complete else None
+
+    def _update_or_missing(self, client_id: str, entry: "_Entry", now: float) -> UpdateOffered | Refused | PartAnswered:
+        assembly = entry.assembly
+        if assembly.complete:
+            entry.read_at = now
+            try:
+                return read_update(self._topics, self._limits, client_id, assembly.payload(), chunked=True)
+            except MessageError:
+                pass  # it has begun anew; a bad chunk must not cost the update that it is not from
+        return PartAnswered(client_id, ReceiptCode.INCOMPLETE, _name_of(assembly.manifest), missing=assembly.missing())
+
+    def _make_room(self, size: int, now: float) -> None:
+        """Let the longest unused go that may go, until ``size`` more bytes fit; nobody goes if that is not enough."""
+        going: list[str] = []
+        free = self._max_bytes - self.n_bytes
+        for client_id, entry in self._by_client.items():
+            if free >= size:
+                break
+            if entry.assembly.complete or now - entry.used_at >= YIELDS_AFTER_S:
+                going.append(client_id)
+                free += entry.assembly.manifest.size
+        if free < size:
+            raise _NoRoomError
+        for client_id in going:
+            self.forget(client_id)
+
+    def _drop_idle(self, now: float) -> None:
+        while self._by_client:
+            client_id, entry = next(iter(self._by_client.items()))
+            if now - entry.used_at < IDLE_S:
+                return
+            self.forget(client_id)
+
+    def _used(self, client_id: str, entry: "_Entry", now: float) -> None:
+        entry.used_at = now
+        self._by_client.move_to_end(client_id)
+
+    def forget(self, client_id: str) -> None:
+        """Drop what has come of a client's update."""
+        entry = self._by_client.pop(client_id, None)
+        if entry is not None:
+            self.n_bytes -= entry.assembly.manifest.size
+
+
+@dataclass
+class _Entry:
+    assembly: Assembly
+    used_at: float
+    # Of the manifest: an older one, sent again by somebody, must not end what a newer one began.
+    nonce: int = 0
+    read_at: float = float("-inf")
+
+
+def _name_of(part: Manifest | Chunk) -> bytes:
+    """The `payload_digest` of the whole update."""
+    return part.digest[:16]

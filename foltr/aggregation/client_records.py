@@ -1,0 +1,165 @@
+"""What the adaptive defence remembers of each client from round to round, and how it is kept as bytes.
+
+The bytes are all there is: a federator that starts again, a replay and the simulator go on from the same ones.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgpack
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.errors import DataError
+
+SKETCH_LENGTH = 64
+"""How many numbers of an update's deviation are kept: distances between sketches are within about 18 % of the true."""
+
+# Rounds without an update after which a client is forgotten, so that memory does not grow with all who ever came.
+_FORGOTTEN_AFTER = 1000
+_FORMAT = 1
+
+
+def record_type(length: int) -> np.dtype[Any]:
+    """One client's record, with a sketch of ``length`` numbers. What each means is said in
+    `foltr.aggregation.evidence`."""
+    return np.dtype(
+        [
+            ("alignment", "<f8"),
+            ("alignment_energy", "<f8"),
+            ("drift", "<f4", (length,)),
+            ("drift_energy", "<f8"),
+            ("log_length", "<f8"),
+            ("log_length_square", "<f8"),
+            ("length_weight", "<f8"),
+            ("length_weight_square", "<f8"),
+            ("log_size", "<f8"),
+            ("size_weight", "<f8"),
+            ("copies", "<f8"),
+            ("n_updates", "<i4"),
+            ("last_round", "<i4"),
+            # How many updates it has sent since it is suspected; 0 for a client that is not.
+            ("n_suspected", "<i4"),
+        ]
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """The state after a round.
+
+    Attributes:
+        n_rounds: how many rounds it has seen.
+        progress: (d,) float32 sum of what all rounds made of their updates.
+        client_ids: sorted; one for each of ``clients``.
+        clients: (n,) of `record_type`.
+        undecided: half of the clients that can be judged, or more, looked suspicious.
+    """
+
+    n_rounds: int
+    progress: NDArray[np.float32]
+    client_ids: tuple[str, ...]
+    clients: NDArray[np.void]
+    undecided: bool = False
+
+    @classmethod
+    def empty(cls, dim: int) -> "Records":
+        return cls(0, np.zeros(dim, np.float32), (), np.zeros(0, record_type(min(dim, SKETCH_LENGTH))))
+
+    def to_bytes(self) -> bytes:
+        packed: bytes = msgpack.packb(
+            {
+                "format": _FORMAT,
+                "n_rounds": self.n_rounds,
+                "progress": self.progress.astype("<f4").tobytes(),
+                "client_ids": list(self.client_ids),
+                "clients": self.clients.tobytes(),
+                "undecided": self.undecided,
+            }
+        )
+        return packed
+
+    @classmethod
+    def from_bytes(cls, stored: bytes | None, dim: int) -> "Records":
+        """What `to_bytes` made; empty for None. DataError where it is of other updates or another program."""
+        if stored is None:
+            return cls.empty(dim)
+        try:
+            found = msgpack.unpackb(stored)
+            if found["format"] != _FORMAT:
+                raise ValueError(f"format {found['format']}")
+            clients = np.frombuffer(found["clients"], record_type(min(dim, SKETCH_LENGTH)))
+            records = cls(
+                found["n_rounds"],
+                np.frombuffer(found["progress"], "<f4"),
+                tuple(found["client_ids"]),
+                clients,
+                found["undecided"],
+            )
+            if len(records.progress) != dim or len(records.client_ids) != len(clients):
+                raise ValueError(f"{len(records.progress)} values and {len(clients)} clients")
+        except (ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
+            raise DataError(
+                f"what the adaptive defence remembers cannot be read for updates of {dim} values ({error}); choose "
+                "another aggregation, or a federation of a new name"
+            ) from error
+        return records
+
+    def of(self, client_ids: tuple[str, ...]) -> NDArray[np.void]:
+        """(n,) copies of the records of these clients, new ones for those it does not know."""
+        places = self._places()
+        own = np.zeros(len(client_ids), self.clients.dtype)
+        for row, client_id in enumerate(client_ids):
+            if client_id in places:
+                own[row] = self.clients[places[client_id]]
+        return own
+
+    def put(self, client_ids: tuple[str, ...], own: NDArray[np.void]) -> None:
+        """Write the records (n,) of these clients, all of them known, over what is here."""
+        places = self._places()
+        self.clients[[places[client_id] for client_id in client_ids]] = own
+
+    def after(
+        self,
+        client_ids: tuple[str, ...],
+        own: NDArray[np.void],
+        progress: NDArray[np.float32],
+        *,
+        undecided: bool,
+    ) -> "Records":
+        """The state after one more round, in which these clients took part; long absent ones are forgotten.
+
+        It shares no record with this one, so that `put` changes the new state alone.
+        """
+        n_rounds = self.n_rounds + 1
+        own["last_round"] = n_rounds
+        kept = {
+            client_id: record
+            for client_id, record in zip(self.client_ids, self.clients, strict=True)
+            if n_rounds - int(record["last_round"]) < _FORGOTTEN_AFTER
+        }
+        kept |= dict(zip(client_ids, own, strict=True))
+        names = tuple(sorted(kept))
+        clients = np.array([kept[name] for name in names], self.clients.dtype)
+        return Records(n_rounds, progress, names, clients, undecided)
+
+    def _places(self) -> dict[str, int]:
+        return {client_id: i for i, client_id in enumerate(self.client_ids)}
+
+
+def without_client(stored: bytes, client_id: str) -> bytes | None:
+    """What `Records.to_bytes` made, without one client's name and record; as it is where the client is not in it.
+
+    What all rounds made of their updates stays. None where the bytes cannot be read: a name that nobody can look for in
+    them must not stay in them, and a defence that begins anew is better than that.
+    """
+    try:
+        dim = len(msgpack.unpackb(stored)["progress"]) // 4
+        records = Records.from_bytes(stored, dim)
+    except (DataError, ValueError, KeyError, TypeError, msgpack.UnpackException):
+        return None
+    if client_id not in records.client_ids:
+        return stored
+    position = records.client_ids.index(client_id)
+    names = records.client_ids[:position] + records.client_ids[position + 1 :]
+    return replace(records, client_ids=names, clients=np.delete(records.clients, position)).to_bytes()

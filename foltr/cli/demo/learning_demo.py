@@ -1,0 +1,353 @@
+"""``foltr demo``: the whole system in one command, on real data, ending with what the database says."""
+
+import asyncio
+import contextlib
+import json as json_text
+import math
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from foltr.cli import options
+from foltr.cli.experiments.method import chosen_method, read_parameters
+from foltr.cli.experiments.simulation_options import check_writable
+from foltr.cli.output import configure_logging, console, print_rows, to_plain
+from foltr.cli.settings import Settings, load_settings
+from foltr.errors import SettingsError, first_cause
+from foltr.operator.credentials import BrokerAccess, Credentials, device_identity
+from foltr.protocol.signing import SigningKey
+
+if TYPE_CHECKING:
+    from broker.address import BrokerAddress
+    from foltr.data.sources import LoadedData
+    from foltr.methods.registry import AnyTraining, Ranker
+    from storage.database import Database
+    from storage.records import ModelRow
+
+_POLL_S = 0.2
+# A round waits this long for stragglers once four of five clients have sent, and at most that long in all.
+_MIN_TIME_S, _MAX_TIME_S = 2.0, 20.0
+
+
+def demo(
+    clients: Annotated[
+        int | None, typer.Option(min=1, max=2000, help="Simulated devices", show_default="20, with --forget 10")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds", show_default="50, with --forget 40")] = None,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="One device harms the model and then asks to be forgotten")
+    ] = False,
+    interactions: options.Interactions = None,
+    method: options.Method = None,
+    parameters: options.Parameters = None,
+    ranker: options.Ranker = None,
+    hidden: options.Hidden = None,
+    clicks: options.Clicks = None,
+    data: options.Data = None,
+    db: options.Db = None,
+    broker: Annotated[
+        str | None, typer.Option("--broker", help="Use this broker instead of starting the embedded one")
+    ] = None,
+    seed: options.Seed = None,
+    json: options.JsonFile = None,
+) -> None:
+    """Run a federation on this machine: broker, federator and devices as real MQTT peers, on real data."""
+    settings = load_settings(
+        db_url=db or f"sqlite:///foltr-demo{'-forget' if forget else ''}.sqlite",
+        dataset=data,
+        clicks=clicks,
+        interactions=interactions,
+        method=method,
+        method_parameters=read_parameters(parameters),
+        ranker=ranker,
+        hidden=hidden,
+        seed=seed,
+        # A new federation every time, so that the first model really is the start.
+        federation=f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}",
+        log_level="error",
+    )
+    configure_logging(settings.log_level, settings.log_format)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    check_writable(json, "--json", replaced=False)
+    kind: type[Demo] = Demo
+    if forget:
+        from foltr.cli.demo.forgetting_demo import ForgetDemo
+
+        kind = ForgetDemo
+    n_clients, n_rounds = (10, 40) if forget else (20, 50)
+    results = asyncio.run(kind(settings, clients or n_clients, rounds or n_rounds, broker).run())
+    if json is not None:
+        text = json_text.dumps(to_plain(results), indent=2)
+        try:
+            json.write_text(f"{text}\n")
+        except OSError as error:
+            typer.echo(text)
+            raise SettingsError(f"--json: {json} cannot be written: {error.strerror or error}") from error
+        console.print(f"Results: {json}", soft_wrap=True, highlight=False)
+    if forget:
+        from foltr.cli.demo.forgetting_demo import check_promise
+
+        check_promise(results["forget"])
+
+
+class Demo:
+    """A federation on this machine, and what it has to show for itself."""
+
+    def __init__(self, settings: Settings, n_clients: int, n_rounds: int, broker_url: str | None) -> None:
+        self._settings = settings
+        self._n_clients = n_clients
+        self._n_rounds = n_rounds
+        self._broker_url = broker_url
+
+    async def run(self) -> dict[str, Any]:
+        from foltr.cli.experiments.datasets import find_data
+        from storage.database import Database
+        from storage.keys import KeyStore, keys_folder
+        from storage.migrate import upgrade
+
+        settings = self._settings
+        data = find_data(settings.dataset, settings.seed)
+        console.print(
+            f"Data: {data.description}: {data.train.n_queries} training queries, {data.test.n_queries} held out, "
+            f"{data.train.n_features} features",
+            soft_wrap=True,
+            highlight=False,
+        )
+        training, ranker = self._method(data)
+        console.print(f"Method: {settings.method}, {ranker.kind} ranker", highlight=False)
+        with console.status("Preparing the learner (compiled once, then cached)"):
+            _warm_up(data, training, ranker)
+        keys = KeyStore(keys_folder(settings.db_url, settings.keys))
+        async with await Database.connect(settings.db_url, keys=keys) as database:
+            await upgrade(database)
+            started = time.perf_counter()
+            with self._broker() as address:
+                try:
+                    await self._federate(data, training, ranker, database, address)
+                except BaseExceptionGroup as failures:
+                    raise first_cause(failures) from failures
+            results = await self._report(data, ranker, database, time.perf_counter() - started)
+        results["config"] |= {
+            "ranker": ranker.model_dump(),
+            "training": training.model_dump(exclude={"logging_policy"}),
+        }
+        return results
+
+    @contextlib.contextmanager
+    def _broker(self) -> Any:
+        from broker.address import BrokerAddress
+        from broker.embedded import embedded_broker
+
+        if self._broker_url is not None:
+            yield BrokerAddress.parse(self._broker_url)
+            return
+        with embedded_broker() as address:
+            yield address
+
+    def _method(self, data: "LoadedData") -> "tuple[AnyTraining, Ranker]":
+        extra = {}
+        if self._settings.method in ("fedips", "fedavg"):
+            from foltr.learning.lambdarank import logging_policy
+            from foltr.protocol.messages import pack_vector
+
+            # The ranker in production: trained on a hundredth of the queries with full information (fedips-2021).
+            # Named, so that it is not the stream that synthetic data are drawn from.
+            rng = np.random.default_rng(np.random.SeedSequence([self._settings.seed, *b"logging policy"]))
+            extra["logging_policy"] = pack_vector(logging_policy(data.train, rng))
+        return chosen_method(self._settings, data.train.n_features, self._n_clients, **extra)
+
+    async def _federate(
+        self,
+        data: "LoadedData",
+        training: "AnyTraining",
+        ranker: "Ranker",
+        database: "Database",
+        address: "BrokerAddress",
+    ) -> None:
+        from federator.plan import FederationPlan
+        from federator.round import RoundPolicy
+        from federator.service import FederatorService
+        from foltr.cli.fleet.fleet import Fleet
+
+        settings = self._settings
+        names = [f"device-{i:03d}" for i in range(1, self._n_clients + 1)]
+        federator_key, enrolment_key, credentials = self._enrolled(names, address)
+        plan = FederationPlan(
+            settings.federation,
+            data.train.n_features,
+            RoundPolicy(math.ceil(0.8 * self._n_clients), self._n_clients, _MIN_TIME_S, _MAX_TIME_S),
+            training,
+            chosen_ranker=ranker,
+            seed=settings.seed,
+            stop_after_round=self._n_rounds,
+            enrolment_key=enrolment_key,
+        )
+        service = FederatorService(plan, database, address, key=federator_key, give_up_after_s=30.0)
+        fleet = Fleet(
+            broker_url=None,
+            credentials=credentials,
+            federation=settings.federation,
+            data=data,
+            clicks=settings.clicks,
+            interactions=settings.interactions,
+            seed=settings.seed,
+            stores=dict.fromkeys(names, ":memory:"),
+            give_up_after_s=30.0,
+        )
+        async with asyncio.TaskGroup() as group:
+            federating = group.create_task(service.run())
+            group.create_task(fleet.run())
+            await self._show_progress(federating, data, ranker, database)
+
+    def _enrolled(
+        self, names: Sequence[str], address: "BrokerAddress"
+    ) -> tuple[SigningKey, bytes, dict[str, Credentials]]:
+        """The federator's key, the operator's public one, and the credentials of each device."""
+        access = BrokerAccess(broker_url=str(address), username=address.username, password=address.password)
+        operator, federator = SigningKey.generate(), SigningKey.generate()
+        credentials = {
+            name: device_identity(operator, federator.public, self._settings.federation, name, serial, access)
+            for serial, name in enumerate(names, start=1)
+        }
+        return federator, operator.public, credentials
+
+    async def _show_progress(
+        self, federating: "asyncio.Task[None]", data: "LoadedData", ranker: "Ranker", database: "Database"
+    ) -> None:
+        from storage.models import latest_model
+        from storage.rounds import latest_round
+
+        columns = (
+            TextColumn("round {task.completed}/{task.total}"),
+            BarColumn(),
+            TextColumn("nDCG@10 {task.fields[ndcg]}"),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=console) as progress:
+            shown = progress.add_task("rounds", total=self._n_rounds, ndcg="-")
+            printed = -1
+            while not federating.done():
+                await asyncio.wait({federating}, timeout=_POLL_S)
+                newest = await latest_round(database, self._settings.federation)
+                model = await latest_model(database, self._settings.federation)
+                if newest is None or model is None:
+                    continue
+                ndcg = await asyncio.to_thread(ndcg_of, model, ranker, data)
+                done = newest.number if newest.closed_at is not None else newest.number - 1
+                progress.update(shown, completed=done, ndcg=f"{ndcg:.4f}")
+                if not console.is_terminal and (done % 10 == 0 or done < 4) and done != printed:
+                    printed = done
+                    console.print(f"round {done}/{self._n_rounds}  nDCG@10 {ndcg:.4f}", highlight=False)
+
+    async def _report(
+        self, data: "LoadedData", ranker: "Ranker", database: "Database", seconds: float
+    ) -> dict[str, Any]:
+        from storage.models import list_models
+        from storage.queries import count_rejections, list_rounds
+
+        name = self._settings.federation
+        rounds = await list_rounds(database, name, limit=self._n_rounds)
+        models = await list_models(database, name, limit=self._n_rounds + 1)
+        by_version = {model.version: ndcg_of(model, ranker, data) for model in models}
+        # A round without a model leaves the ranker as it was.
+        per_round = [by_version[row.base_version if row.model_version is None else row.model_version] for row in rounds]
+        states: dict[str, int] = {}
+        for row in rounds:
+            states[row.state] = states.get(row.state, 0) + 1
+        results = {
+            "ndcg_at_10": {"first": by_version[0], "last": per_round[-1], "per_round": per_round},
+            "updates": {
+                "accepted": sum(row.n_updates for row in rounds),
+                "rejected": await count_rejections(database, name),
+            },
+            "rounds": states,
+            **self._circumstances(data, seconds),
+        }
+        columns = (
+            "round",
+            "state",
+            "n_updates",
+            "n_rejected",
+            "n_interactions",
+            "duration_s",
+            "model_version",
+        )
+        print_rows(rounds[-10:], columns, title="The last rounds, from the database", as_json=False)
+        first, last = by_version[0], per_round[-1]
+        console.print(
+            f"nDCG@10 on held-out queries: {first:.4f} before, {last:.4f} after {len(rounds)} rounds ({seconds:.1f} s)",
+            soft_wrap=True,
+            highlight=False,
+        )
+        self._look_further("rounds list", f"rounds show {rounds[-1].round}", "clients show device-001", "models list")
+        if self._settings.db_url.startswith("sqlite:///"):
+            path = Path(self._settings.db_url.removeprefix("sqlite:///"))
+            console.print(
+                f"  sqlite3 {path} \"SELECT round, state, n_updates FROM round_history WHERE federation = '{name}'\"",  # noqa: S608 (printed)
+                soft_wrap=True,
+                highlight=False,
+            )
+        return results
+
+    def _circumstances(self, data: "LoadedData", seconds: float) -> dict[str, Any]:
+        """The part of the results that says how they came about."""
+        return {
+            "db": self._settings.db_url,
+            "federation": self._settings.federation,
+            "data": data.description,
+            "seconds": round(seconds, 3),
+            "config": {
+                "clients": self._n_clients,
+                "rounds": self._n_rounds,
+                "interactions": self._settings.interactions,
+                "clicks": self._settings.clicks,
+                "method": self._settings.method,
+                "seed": self._settings.seed,
+            },
+        }
+
+    def _look_further(self, *commands: str) -> None:
+        console.print("Look further:", highlight=False)
+        where = f"--db {self._settings.db_url} --federation {self._settings.federation}"
+        for command in commands:
+            console.print(f"  {command_name()} {command} {where}", soft_wrap=True, highlight=False)
+
+
+def command_name() -> str:
+    """How to call this program: `make demo` runs it where it is installed, which need not be on the PATH."""
+    return "foltr" if shutil.which("foltr") else sys.argv[0]
+
+
+def ndcg_of(model: "ModelRow", ranker: "Ranker", data: "LoadedData") -> float:
+    """Of the model that all share: what devices keep to themselves is not in it."""
+    from foltr.evaluation.metrics import mean_ndcg_of_scores
+    from foltr.methods.base import scores_of
+    from foltr.protocol.messages import unpack_vector
+
+    weights = unpack_vector(model.weights)[: ranker.n_weights]
+    return mean_ndcg_of_scores(scores_of(ranker, weights, data.test.features), data.test).mean
+
+
+def _warm_up(data: "LoadedData", training: "AnyTraining", ranker: "Ranker") -> None:
+    """Compile what the devices and the evaluation will call, while the screen says so."""
+    from foltr.evaluation.metrics import mean_ndcg_of_scores
+    from foltr.learning.interaction import Interaction
+    from foltr.methods.base import DeviceContext, scores_of
+    from foltr.methods.registry import initial_weights, make_device
+
+    rng = np.random.default_rng(0)
+    model = initial_weights(training, ranker, rng)
+    device = make_device(training, ranker, model, 0, DeviceContext(0))
+    query = data.train.query(0)
+    shown, variant = device.rank(query.features, min(training.serp_length, len(query.features)), rng)
+    device.learn(Interaction(0, query.features, shown, shown == shown[0], variant, 0), rng)
+    mean_ndcg_of_scores(scores_of(ranker, model[: ranker.n_weights], data.test.features), data.test)

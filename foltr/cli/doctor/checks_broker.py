@@ -1,0 +1,281 @@
+"""What ``foltr doctor`` looks at on the broker: reachable, encrypted, who may do what, and what is announced there.
+
+Nothing it sends is stored or obeyed by anybody: messages to itself, and empty ones, not retained, to a client that
+does not exist or to topics of the user's own, which a federator passes over.
+"""
+
+import asyncio
+import secrets
+import ssl
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from foltr.cli.doctor.checks import Finding, State, days_left
+from foltr.errors import MessageError, SettingsError, UnavailableError
+from foltr.operator.credentials import Credentials
+from foltr.protocol.codec import Envelope, open_envelope
+from foltr.protocol.enrolment import read_roster
+from foltr.protocol.messages import MAX_CHUNKED_BYTES, SCHEMA_VERSION, RoundAnnouncement
+from foltr.protocol.topics import ClientTopic, Topics
+
+if TYPE_CHECKING:
+    from broker.address import BrokerAddress
+    from broker.link import InboundMessage
+
+_ANSWER_S = 3.0
+# Retained messages and our own come at once or not at all.
+_QUIET_S = 0.5
+_CLOCK_TOLERANCE_S = 5.0
+_RENEW = "run the same `foltr broker config` again where the broker is, which renews it, and restart the broker"
+
+
+@dataclass
+class Visit:
+    """One look at a broker, as one user."""
+
+    address: "BrokerAddress"
+    federation: str
+    credentials: Credentials | None
+    nonce: str = field(default_factory=lambda: secrets.token_hex(8))
+    heard: "dict[str, InboundMessage]" = field(default_factory=dict)
+
+    @property
+    def topics(self) -> Topics:
+        return Topics(self.federation)
+
+    @property
+    def user(self) -> str:
+        return self.address.username or f"foltr-doctor-{self.nonce}"
+
+    @property
+    def is_federator(self) -> bool:
+        """Whose session must not be taken: updates may be waiting in it."""
+        return self.credentials is not None and self.credentials.role == "federator"
+
+    @property
+    def own_topic(self) -> str:
+        """Where the access list lets every user speak to itself."""
+        corner = "" if self.address.username is None else f"{self.address.username}/"
+        return f"foltr/doctor/{corner}{self.nonce}"
+
+    @property
+    def anothers_topic(self) -> str:
+        """Of a client that does not exist. An empty status is none: federators pass it over."""
+        return self.topics.client(f"doctor-{self.nonce}", ClientTopic.STATUS)
+
+    @property
+    def granted_topic(self) -> str:
+        """What this user's part takes, and where an empty message means nothing to anybody."""
+        match None if self.credentials is None else self.credentials.role:
+            case "device":
+                return self.topics.client(self.user, ClientTopic.STATUS)
+            case "federator":
+                return self.topics.client(f"doctor-{self.nonce}", ClientTopic.INBOX)
+            case _:
+                return self.own_topic
+
+
+async def look(visit: Visit) -> list[Finding]:
+    """Everything about one broker; each wait is bounded."""
+    findings = [await _encryption(visit)]
+    if findings[0].state is State.PROBLEM and visit.address.tls:
+        return [*findings, Finding("broker", State.PROBLEM, f"{visit.address}: no connection, see tls")]
+    try:
+        if not visit.is_federator:
+            findings.append(await _round_trip(visit))
+        findings += await _access(visit)
+    except (UnavailableError, SettingsError) as error:
+        return [*findings, Finding("broker", State.PROBLEM, str(error))]
+    # A federator may not read what it announces itself, and need not.
+    return findings if visit.is_federator else [*findings, *_announced(visit)]
+
+
+async def _encryption(visit: Visit) -> Finding:
+    from broker.mosquitto import is_loopback
+    from broker.probe import look_at_tls
+    from broker.tls import explain_failure
+
+    address = visit.address
+    if not address.tls:
+        if is_loopback(address.host):
+            return Finding("tls", State.ABSENT, "none; it stays on this machine")
+        if address.password is not None:
+            detail = (
+                f"the password crosses the network readable: set up TLS with `foltr broker config --tls` and use "
+                f"mqtts://{address.host}:8883"
+            )
+            return Finding("tls", State.PROBLEM, detail)
+        return Finding("tls", State.WARNING, "none: what is sent can be read and changed on its way; use mqtts://")
+    try:
+        shown = await asyncio.to_thread(look_at_tls, address, _ANSWER_S)
+    except ssl.SSLError as error:
+        cause, advice = explain_failure(error) or (str(error), "Look at the broker's log")
+        return Finding("tls", State.PROBLEM, f"{address}: {cause}. {advice}")
+    except TimeoutError:
+        detail = (
+            f"{address}: no answer to a TLS handshake within {_ANSWER_S:g} s. Is it a broker with TLS on this port?"
+        )
+        return Finding("tls", State.PROBLEM, detail)
+    except OSError as error:
+        cause = error.strerror or str(error) or type(error).__name__
+        detail = f"{address}: {cause}. Start the broker, or check the host and the port"
+        return Finding("tls", State.PROBLEM, detail)
+    who = f"{shown.protocol}, certificate of {shown.subject!r} issued by {shown.issuer!r}, for the host {address.host}"
+    return days_left("tls", who, shown.not_after, _RENEW)
+
+
+async def _round_trip(visit: Visit) -> Finding:
+    """Connect as this user, send a message to ourselves, and hear what is retained meanwhile."""
+    from broker.link import InboundMessage, MqttLink
+
+    back = asyncio.Event()
+    topics = visit.topics
+
+    def received(message: InboundMessage) -> None:
+        visit.heard[message.topic] = message
+        if message.topic == visit.own_topic and message.payload == visit.nonce.encode():
+            back.set()
+
+    link = MqttLink(
+        visit.address,
+        client_id=f"foltr-doctor-{visit.nonce}" if visit.is_federator else visit.user,
+        subscriptions=[visit.own_topic, visit.anothers_topic, topics.round, topics.model, topics.roster],
+        on_message=received,
+        persistent=False,
+        timeout_s=_ANSWER_S,
+        give_up_after_s=0.0,
+    )
+    async with link:
+        await link.wait_connected(_ANSWER_S)
+        started = time.perf_counter()
+        await link.publish(visit.own_topic, visit.nonce.encode())
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await back.wait()
+        except TimeoutError as error:
+            if link.connected:
+                why = "its access list gives every user foltr/doctor/NAME/#; `foltr broker config --force` writes it"
+            else:
+                why = "or another process is connected as this user: stop it, and look again"
+            raise UnavailableError(
+                f"MQTT broker {visit.address}: it took a message and did not deliver it; {why}"
+            ) from error
+        milliseconds = 1000 * (time.perf_counter() - started)
+        await link.publish(visit.anothers_topic, b"")
+        await asyncio.sleep(_QUIET_S)
+    who = "as nobody" if visit.address.username is None else f"as {visit.address.username}"
+    return Finding("broker", State.OK, f"{visit.address} answers {who}, a message and back takes {milliseconds:.0f} ms")
+
+
+async def _access(visit: Visit) -> list[Finding]:
+    """What this user can write, by the broker's own words where it has any."""
+    from broker.probe import RefusedError, TakenOverError
+
+    what = "access list"
+    findings = []
+    try:
+        own, others = await asyncio.to_thread(_try_topics, visit)
+    except TakenOverError as error:
+        return [Finding(what, State.WARNING, f"{error}: stop that one to have everything looked at")]
+    except RefusedError:
+        raise
+    except UnavailableError:
+        # MQTT 3.1.1 only: whatever comes back was let through.
+        if visit.is_federator:
+            findings.append(await _round_trip(visit))
+        own, others = True, visit.anothers_topic in visit.heard
+    else:
+        if visit.is_federator:
+            findings.append(Finding("broker", State.OK, f"{visit.address} answers as {visit.user}"))
+    if not own:
+        detail = (
+            f"{visit.user} may not write {visit.granted_topic}, which its part needs: is the broker's access list for "
+            f"the federation {visit.federation}? `foltr broker config --force` writes it, then reload the broker"
+        )
+        return [*findings, Finding(what, State.PROBLEM, detail)]
+    if others:
+        signed = "signatures protect what a federator with credentials takes"
+        detail = f"none: anyone can write in anyone's name; {signed}. `foltr broker config --tls` closes it"
+        return [*findings, Finding(what, State.WARNING, detail)]
+    detail = f"{visit.user} can write what its part needs, and not what is another's"
+    return [*findings, Finding(what, State.OK, detail)]
+
+
+def _try_topics(visit: Visit) -> tuple[bool, bool]:
+    """Whether this user may write what is its own, and what is another's."""
+    from broker.probe import Probe
+
+    # A federator may clear any client's status; the roster is the operator's, and an empty one is passed over.
+    forbidden = visit.topics.roster if visit.is_federator else visit.anothers_topic
+    with Probe(visit.address, visit.user, _ANSWER_S) as probe:
+        return probe.may_publish(visit.granted_topic), probe.may_publish(forbidden)
+
+
+# --- what is retained there -----------------------------------------------------------------------------------
+
+
+def _announced(visit: Visit) -> list[Finding]:
+    topics = visit.topics
+    if topics.round not in visit.heard:
+        detail = f"nothing is announced for {visit.federation!r}: no federator of it has run at this broker yet"
+        return [Finding("federation", State.ABSENT, detail)]
+    findings = []
+    try:
+        for topic in (topics.model, topics.round):
+            if topic in visit.heard:
+                _check_signed(visit, topic, open_envelope(visit.heard[topic].payload, MAX_CHUNKED_BYTES))
+        announced = open_envelope(visit.heard[topics.round].payload).read(RoundAnnouncement)
+    except MessageError as error:
+        return [Finding("federation", State.PROBLEM, f"what {visit.federation!r} announces: {error.detail}")]
+    state = "open" if announced.open else "over"
+    signed = "" if visit.credentials is None else ", signed by its federator"
+    detail = f"round {announced.round} of {visit.federation} is {state}{signed}; schema version {SCHEMA_VERSION}"
+    findings.append(Finding("federation", State.OK, detail))
+    findings.append(_clock(visit, announced))
+    if visit.credentials is not None and visit.credentials.role == "device" and topics.roster in visit.heard:
+        findings += _revoked(visit.credentials, visit.heard[topics.roster].payload)
+    return findings
+
+
+def _check_signed(visit: Visit, topic: str, envelope: Envelope) -> None:
+    credentials = visit.credentials
+    if credentials is not None and not envelope.is_signed_by(credentials.federator_public_key, topic):
+        raise MessageError(
+            "bad_signature",
+            f"{topic} is not signed by the federator these credentials name: is it another federation of the same "
+            "name, or was its key replaced? Ask the operator; devices ignore what it announces",
+        )
+
+
+def _clock(visit: Visit, announced: RoundAnnouncement) -> Finding:
+    """A hint only: the announcement says when the round opened, by the federator's clock."""
+    harmless = "devices need no clock: deadlines are the federator's"
+    ahead = announced.opened_at - time.time()
+    if ahead > _CLOCK_TOLERANCE_S:
+        who = "this machine's clock is behind the federator's, or that one's is ahead"
+        matter = "" if visit.credentials is None or visit.credentials.role == "device" else "; set both by NTP"
+        detail = f"{who}, by {ahead:.0f} s at least. {harmless}{matter}"
+        is_device = visit.credentials is not None and visit.credentials.role == "device"
+        return Finding("clock", State.OK if is_device else State.WARNING, detail)
+    overdue = time.time() - announced.closes_at
+    if announced.open and overdue > _CLOCK_TOLERANCE_S:
+        detail = (
+            f"by this machine's clock round {announced.round} should have ended {overdue:.0f} s ago: its federator is "
+            f"not running (start it), or this clock is ahead; {harmless}"
+        )
+        return Finding("clock", State.WARNING, detail)
+    return Finding("clock", State.OK, f"it does not contradict the federator's; {harmless}")
+
+
+def _revoked(device: Credentials, payload: bytes) -> list[Finding]:
+    try:
+        roster = read_roster(payload, device.enrolment_public_key, device.federation)
+    except MessageError as error:
+        return [Finding("roster", State.WARNING, f"{error.detail}: somebody else wrote it; it counts for nothing")]
+    payload_of_ours = device.enrolment_bytes
+    serial = 0 if payload_of_ours is None else open_envelope(payload_of_ours).nonce
+    if any(entry.client_id == device.name and serial <= entry.serial for entry in roster.revoked):
+        detail = f"{device.name} is revoked (roster {roster.version}); ask the operator for: foltr enrol --replace"
+        return [Finding("roster", State.PROBLEM, detail)]
+    return [Finding("roster", State.OK, f"roster {roster.version} does not revoke {device.name}")]

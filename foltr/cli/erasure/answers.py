@@ -1,0 +1,128 @@
+"""What a federation says to a request to forget a client, and in words how far that is."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from foltr.errors import DataError
+from foltr.protocol.topics import Topics
+
+if TYPE_CHECKING:
+    from broker.link import InboundMessage
+    from foltr.protocol.messages import ErasureNotice, UnlearningProgress
+
+
+class Answers:
+    """What is heard while a request is under way, over several visits at the broker.
+
+    Args:
+        federator_key: whose messages are believed.
+        named_by: what names that key, in words.
+        refused_as: the event by which a federator's log tells that it refused the request without an answer.
+    """
+
+    def __init__(self, topics: Topics, client_id: str, federator_key: bytes, named_by: str, refused_as: str) -> None:
+        self._topics = topics
+        self._client_id = client_id
+        self._federator_key = federator_key
+        self._named_by = named_by
+        self._refused_as = refused_as
+        self._notices: asyncio.Queue[ErasureNotice] = asyncio.Queue()
+        self._newest: ErasureNotice | None = None
+        # Of this visit, and what is told: a visit that has just begun knows nothing yet.
+        self._heard: UnlearningProgress | None = None
+        self._progress: UnlearningProgress | None = None
+        self._is_sent = False
+        self._unanswered = False
+        # Whether the announced round is signed by another key than the one that is believed, or by none.
+        self._other_federator = False
+
+    @property
+    def answered(self) -> bool:
+        """Whether the federator has ever answered."""
+        return self._newest is not None
+
+    def begin(self) -> None:
+        """A visit begins. What was retained at the last one may have been cleared since."""
+        self._heard = None
+        while not self._notices.empty():
+            self._notices.get_nowait()
+
+    def sent(self) -> None:
+        """The broker has the request."""
+        self._is_sent = True
+
+    def received(self, message: "InboundMessage") -> None:
+        """Only what the federator has signed is believed; the rest of what an inbox or a topic has is passed over."""
+        from foltr.errors import MessageError
+        from foltr.protocol.codec import open_envelope
+        from foltr.protocol.messages import ErasureNotice, UnlearningProgress
+
+        try:
+            envelope = open_envelope(message.payload)
+            is_believed = envelope.is_signed_by(self._federator_key, message.topic)
+            if message.topic == self._topics.round:
+                self._other_federator = not is_believed
+            elif not is_believed:
+                return
+            elif envelope.kind == ErasureNotice.kind_name:
+                self._notices.put_nowait(envelope.read(ErasureNotice))
+            elif envelope.kind == UnlearningProgress.kind_name:
+                self._heard = envelope.read(UnlearningProgress)
+        except MessageError:
+            return
+
+    async def notice(self, timeout_s: float) -> "ErasureNotice | None":
+        """The notice that it is done; None if it is not, or nothing was heard. DataError where it is refused."""
+        from foltr.protocol.messages import ReceiptCode
+
+        try:
+            async with asyncio.timeout(timeout_s):
+                notice = self._newest = await self._notices.get()
+        except TimeoutError:
+            return None
+        finally:
+            self._progress, self._unanswered = self._heard, self._newest is None
+        if notice.code is ReceiptCode.FORGOTTEN:
+            return notice
+        if notice.code is not ReceiptCode.FORGETTING:
+            raise DataError(f"{self._client_id} is not forgotten: {notice.code}, {notice.detail}")
+        return None
+
+    def state(self) -> str:
+        """How far it is, and what to look at where that is not enough; without a full stop at the end."""
+        if self._newest is None:
+            return self._silence()
+        progress = self._progress
+        if progress is None or progress.state == "done":
+            return (
+                "its data is erased; the model without it is not made yet; where nothing has to be learned again, it "
+                "goes into service when the open round ends"
+            )
+        step = f"step {progress.step} of {progress.n_steps}"
+        told = f"its data is erased; unlearning job {progress.job} is {progress.state}, {step}"
+        if progress.state == "paused":
+            because = f": {progress.detail}" if progress.detail else ""
+            return (
+                f"{told}{because}; it goes on when devices that are left are online, and learns only from those that "
+                "keep interactions; see: foltr erasures list"
+            )
+        if progress.step == progress.n_steps:
+            return (
+                f"{told}; the model goes into service when the open round ends; an operator hastens that with "
+                "`foltr rounds deadline`"
+            )
+        return told
+
+    def _silence(self) -> str:
+        """What may be the matter while the federator has not answered."""
+        if not self._is_sent:
+            return "waiting for the broker"
+        if not self._unanswered:
+            return "sent; waiting for the federator's answer"
+        told = (
+            "the federator has not answered; see whether it runs, and if so its log, which says "
+            f"{self._refused_as} and why, e.g. where {self._named_by} is not this federation's"
+        )
+        if self._other_federator:
+            told += f"; the round announced at this broker is not signed by the federator that {self._named_by} names"
+        return told

@@ -1,0 +1,218 @@
+"""``foltr erasures``: who was forgotten, how far the models made without them are, and their receipts."""
+
+import re
+from collections.abc import Sequence
+from json import loads
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from foltr.cli import options
+from foltr.cli.history.history import Limit
+from foltr.cli.history.query import erasure_of, run_query
+from foltr.cli.output import console, print_json, to_plain
+from foltr.errors import DataError, SettingsError
+from foltr.protocol.topics import check_name
+
+if TYPE_CHECKING:
+    from storage.database import Database
+    from storage.erasure.records import ErasureRow, UnlearningJobRow
+
+app = typer.Typer(help="Look at who was forgotten, and get receipts.", no_args_is_help=True)
+
+# What only the federator can use; of a job that is closed it is deleted.
+_STATE_OF_JOB = ("weights", "optimizer_state", "defence_state", "coverage_sum")
+_PSEUDONYM = re.compile(r"[0-9a-f]{32}")
+_ALL = 2**31 - 1
+
+
+@app.command("list")
+def erasures_list(
+    db: options.Db = None,
+    federation: options.Federation = None,
+    limit: Limit = 1000,
+    json: options.Json = False,
+) -> None:
+    """Everybody who was forgotten, newest last: by pseudonym, when, and how far the model without them is."""
+    from storage.erasure.erasures import list_erasures
+    from storage.erasure.unlearning_jobs import list_jobs
+
+    async def query(database: "Database", name: str) -> None:
+        rows = await list_erasures(database, name, limit=limit)
+        jobs = {job.number: job for job in await list_jobs(database, name, limit=_ALL)}
+        told = [(row, None if row.job is None else jobs.get(row.job)) for row in rows]
+        if json:
+            print_json([_in_short(row, job) for row, job in told])
+            return
+        console.print(_table(name, told) if told else f"Erasures of {name}: none")
+
+    run_query(db, federation, query)
+
+
+@app.command("show")
+def erasures_show(
+    client: Annotated[str, typer.Argument(metavar="PSEUDONYM|NAME", help="The client's pseudonym or its own name")],
+    receipt: Annotated[
+        str | None, typer.Option("--receipt", metavar="FILE", help="Write its receipt here; - prints nothing else")
+    ] = None,
+    db: options.Db = None,
+    federation: options.Federation = None,
+    json: options.Json = False,
+) -> None:
+    """One erasure and its unlearning job; by its name also where the database still names it.
+
+    With --receipt, get its receipt.
+    """
+    from storage.erasure.residue import rows_that_name
+    from storage.erasure.unlearning_jobs import load_job
+
+    check_name("client", client)
+    if receipt == "-" and json:
+        raise SettingsError("receipt: --json has the receipt as a field; give it or --receipt -")
+
+    async def query(database: "Database", name: str) -> None:
+        row = await _found(database, name, client)
+        if receipt is not None:
+            _write(_receipt_of(row), receipt)
+            if receipt == "-":
+                return
+        job = None if row.job is None else await load_job(database, name, row.job)
+        named = None if client == row.pseudonym else await rows_that_name(database, name, client)
+        if json:
+            print_json({"erasure": row, "job": _plain_job(job), "rows_that_name_it": named})
+            return
+        shown = to_plain(row) | {"receipt": _receipt_in_words(row)}
+        console.print(_fields(shown, f"Erasure of {row.pseudonym} in {name}"))
+        if (plain := _plain_job(job)) is not None:
+            console.print(_fields(plain, f"Unlearning job {plain['number']}"))
+        _say(f"The model without it: {_progress(row, job)}")
+        if named is not None:
+            _say(f"Rows that name {client} now: {_where(named)}")
+        if receipt is not None:
+            _say(f"Wrote its receipt; check it: foltr receipt verify {receipt} --key FILE")
+        elif row.receipt is not None:
+            _say(f"Get its receipt: foltr erasures show {row.pseudonym} --receipt FILE")
+
+    run_query(db, federation, query)
+
+
+async def _found(database: "Database", name: str, client: str) -> "ErasureRow":
+    """An erasure by pseudonym, else by name, as a name may look like a pseudonym; DataError if there is neither."""
+    from storage.erasure.erasures import find_erasure
+    from storage.queries import get_client
+
+    row = await find_erasure(database, name, client) if _PSEUDONYM.fullmatch(client) else None
+    row = row or await erasure_of(database, name, client)
+    if row is not None:
+        return row
+    if await get_client(database, name, client) is not None:
+        raise DataError(
+            f"{client} of {name} was not forgotten; see: foltr clients show {client}. Whoever runs the federation has "
+            f"it forgotten with: foltr forget {client}"
+        )
+    raise DataError(f"federation {name!r} has erased no {client!r}, by pseudonym or name; see: foltr erasures list")
+
+
+def _receipt_of(row: "ErasureRow") -> str:
+    """The receipt of an erasure; DataError with the reason if it has none."""
+    if row.receipt is not None:
+        return row.receipt
+    if row.state != "done":
+        raise DataError(
+            f"the erasure of {row.pseudonym} is {row.state}: its receipt is signed when it is done; how far it is: "
+            f"foltr erasures show {row.pseudonym}"
+        )
+    raise DataError(
+        f"the erasure of {row.pseudonym} has no receipt: its federator had no key to sign one with. Entry "
+        f"{row.audit_seq} of the audit log tells of it: foltr audit list"
+    )
+
+
+def _write(receipt: str, file: str) -> None:
+    """Write a receipt as `foltr forget` does, with a line break at its end; ``-`` is standard output."""
+    if file == "-":
+        typer.echo(receipt)
+        return
+    try:
+        Path(file).write_text(receipt + "\n", encoding="ascii")
+    except OSError as error:
+        raise SettingsError(f"receipt: {file}: {error.strerror}; name a file that can be written") from error
+
+
+def _table(name: str, told: "Sequence[tuple[ErasureRow, UnlearningJobRow | None]]") -> Table:
+    """Three lines an erasure, so that a terminal of 80 columns holds whole pseudonyms and times."""
+    table = Table(title=f"Erasures of {name}, times in UTC", title_justify="left", box=None, header_style="bold")
+    for column, is_whole in (("erasure", True), ("when", True), ("job", False)):
+        table.add_column(column, no_wrap=is_whole)
+    for row, job in told:
+        completed = "-" if row.completed_at is None else f"{row.completed_at:%Y-%m-%d %H:%M}"
+        table.add_row(
+            f"{row.pseudonym}\n{row.state}, by {row.requested_by}\n{_receipt_in_words(row)}",
+            f"requested {row.requested_at:%Y-%m-%d %H:%M}\nerased    {row.erased_at:%Y-%m-%d %H:%M}\n"
+            f"completed {completed}",
+            Text(_progress(row, job)),  # a reason may hold what looks like markup
+        )
+    return table
+
+
+def _fields(plain: dict[str, Any], title: str) -> Table:
+    """Every field on a line of its own, whole: a digest that is cut off proves nothing."""
+    table = Table(title=title, title_justify="left", box=None, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for field, value in plain.items():
+        table.add_row(field, Text("-" if value is None else str(value)))
+    return table
+
+
+def _receipt_in_words(row: "ErasureRow") -> str:
+    if row.receipt is not None:
+        return "has a receipt"
+    return "no receipt: nothing is signed" if row.state == "done" else "no receipt yet"
+
+
+def _progress(row: "ErasureRow", job: "UnlearningJobRow | None") -> str:
+    """How far the model without a client is, in words."""
+    if row.first_round is None:
+        return "needs none, it was in no model"
+    if job is None:
+        return "waits for a job" if row.job is None else f"job {row.job}, which the database does not have"
+    coverage = "" if job.coverage is None else f", coverage {job.coverage:.0%}"
+    told = f"job {job.number}, {job.strategy}: step {job.step} of {job.n_steps}{coverage}"
+    if job.state == "done":
+        return f"{told}; made model {job.model_version}"
+    if job.state == "running":
+        is_made = job.step == job.n_steps
+        return f"{told}; goes into service when the open round ends (foltr rounds deadline)" if is_made else told
+    next_one = "; waits for another job" if job.state == "failed" else ""
+    return f"{told}; {job.state}: {job.reason}{next_one}"
+
+
+def _where(rows: dict[str, int]) -> str:
+    """How many rows of which table, and what is to be done about those that may stay."""
+    told = ", ".join(f"{n} of {table}" for table, n in rows.items()) or "none"
+    if "erasures" in rows:
+        told += "; the one of erasures until its device was told"
+    if "federations" in rows:
+        told += "; the one of federations is the operator's roster, which voids its enrolment by name"
+    return told
+
+
+def _in_short(row: "ErasureRow", job: "UnlearningJobRow | None") -> dict[str, Any]:
+    """An erasure for a program: without the client's name, and whether there is a receipt in place of it."""
+    plain = {key: value for key, value in to_plain(row).items() if key not in ("client_id", "receipt")}
+    return plain | {"has_receipt": row.receipt is not None, "job": _plain_job(job)}
+
+
+def _plain_job(job: "UnlearningJobRow | None") -> dict[str, Any] | None:
+    if job is None:
+        return None
+    plain = {key: value for key, value in to_plain(job).items() if key not in _STATE_OF_JOB}
+    return plain | {"coverage": job.coverage, "figures": loads(job.figures)}
+
+
+def _say(text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,298 @@
+"""``foltr forget``: erase a client, as the operator or as the client itself."""
+
+import asyncio
+import base64
+import contextlib
+import math
+import os
+import shlex
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from foltr.cli import options
+from foltr.cli.erasure.answers import Answers
+from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, opened, redirected
+from foltr.cli.output import console, errors, print_json
+from foltr.errors import SettingsError, UnavailableError
+from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, read_credentials
+from foltr.protocol.topics import ClientTopic, Topics, check_name
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from foltr.protocol.messages import ErasureNotice
+
+_ANSWER_S = 3.0
+_CONNECT_S = 5.0
+# Between two visits at the broker while a model is made anew: twice as long each time.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+# How often it is looked whether there is something to tell, and after how long the same is told again.
+_LOOK_EVERY_S, _LINE_EVERY_S = 1.0, 10.0
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A signed wish to forget a client, and how it gets to the broker.
+
+    Attributes:
+        session: the MQTT client id to connect with.
+        federator_key: whose notices are believed.
+        key_file: credentials that name this key.
+        named_by: what was given to find it, in words.
+        retained: the broker holds it until it is obeyed.
+    """
+
+    federation: str
+    client_id: str
+    topic: str
+    payload: bytes
+    access: BrokerAccess
+    session: str
+    federator_key: bytes
+    key_file: Path
+    named_by: str
+    retained: bool
+
+
+def forget(
+    client: Annotated[str | None, typer.Argument(help="The client's name; not needed with --credentials")] = None,
+    credentials: Annotated[
+        Path | None, typer.Option("--credentials", help="The client's own credentials: it asks for itself")
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the client is forgotten, and print its receipt")
+    ] = False,
+    timeout: Annotated[float, typer.Option("--timeout", help="With --wait: give up after so many seconds")] = 3600.0,
+    receipt: Annotated[Path | None, typer.Option("--receipt", help="With --wait: write the receipt here")] = None,
+    print_payload: Annotated[
+        bool, typer.Option("--print-payload", help="Send nothing; print what mosquitto_pub is to send")
+    ] = False,
+    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
+    broker: options.Broker = None,
+    json: options.Json = False,
+) -> None:
+    """Erase what a federation has of a client and unlearn what it has taught. It cannot be undone.
+
+    Without --wait success means that the request was sent. The name is not used again. With credentials it connects as
+    that client; where the broker has users, a running device is cut off for a moment each time, and connects again.
+    """
+    if receipt is not None and not wait:
+        raise SettingsError("receipt: there is one once the client is forgotten; add --wait")
+    if receipt is not None and not os.access(receipt.parent, os.W_OK):
+        raise SettingsError(f"receipt: {receipt.parent} is no folder that can be written to; name a file elsewhere")
+    if not 0 < timeout <= 30 * 86_400:
+        raise SettingsError(f"timeout: {timeout:g}; give more than 0 and at most {30 * 86_400} seconds")
+    request = _by_client(client, credentials, broker) if credentials else _by_operator(client, operator, broker)
+    if print_payload:
+        _print_payload(request, json=json)
+        return
+    with errors.status("waiting for the broker") as status:
+        notice = asyncio.run(_send(request, timeout if wait else None, _Telling(status).tell))
+    if notice is None:
+        kept = "the message" if request.retained else "the federator's session"
+        _say(
+            f"Sent: forget {request.client_id} of {request.federation}; nothing has confirmed it. A federator that "
+            f"runs obeys it at once; one that is off hears it when it is started if the broker has kept {kept}, as "
+            "an embedded broker does not over a restart. --wait, now or later, confirms it and gets the receipt"
+        )
+        return
+    text = "" if notice.receipt is None else notice.receipt.decode()
+    if receipt is not None:
+        try:
+            receipt.write_text(text + "\n", encoding="ascii")
+        except OSError as error:
+            raise SettingsError(
+                f"receipt: {receipt}: {error.strerror}. {request.client_id} is forgotten; ask again with another file"
+            ) from error
+    if json:
+        print_json({"client": request.client_id, "state": str(notice.code), "receipt": text or None})
+    elif receipt is not None:
+        check = shlex.join(("foltr", "receipt", "verify", str(receipt), "--key", str(request.key_file)))
+        _say(f"Forgotten: {request.client_id} of {request.federation}; check it: {check}")
+    else:
+        _say(text or f"Forgotten: {request.client_id}; {notice.detail}")
+
+
+def _by_operator(client: str | None, folder: Path, broker: str | None) -> _Request:
+    from foltr.operator.authority import is_authority
+
+    if client is None:
+        raise SettingsError("client: name the client that is to be forgotten, or give its --credentials")
+    check_name("client", client)
+    if not is_authority(folder):
+        raise SettingsError(
+            f"operator: {folder} is not an operator's folder; name it with --operator (`foltr enrol` makes one), or "
+            "ask as the client itself, with --credentials FILE"
+        )
+    with opened(folder) as authority:
+        if client not in authority.register.enrolled and client not in authority.register.revoked:
+            _warn(
+                f"{client} was never enrolled with {folder} (see: foltr roster show). The order is given all the same: "
+                "whatever the federator has under this very name is erased for ever; if it has nothing, it answers "
+                "unknown_client, and nothing changes"
+            )
+        topics = Topics(authority.federation)
+        return _Request(
+            authority.federation,
+            client,
+            topics.operator,
+            authority.forget(client),
+            redirected(authority.operator.broker, broker),
+            OPERATOR_USER,
+            authority.operator.federator_public_key,
+            folder / "operator.json",
+            f"the operator's folder {folder}",
+            retained=False,
+        )
+
+
+def _by_client(client: str | None, path: Path, broker: str | None) -> _Request:
+    from foltr.protocol.codec import encode
+    from foltr.protocol.messages import Forget
+
+    own = read_credentials(path, "device")
+    if client not in (None, own.name):
+        raise SettingsError(f"client: {path} is of {own.name}, not of {client}")
+    topic = Topics(own.federation).client(own.name, ClientTopic.FORGET)
+    payload = encode(Forget(federation=own.federation, client_id=own.name), topic, 0, own.key)
+    return _Request(
+        own.federation,
+        own.name,
+        topic,
+        payload,
+        redirected(own.broker, broker),
+        f"foltr-forget:{own.federation}:{own.name}",
+        own.federator_public_key,
+        path,
+        f"the credentials file {path}",
+        retained=True,
+    )
+
+
+def _print_payload(request: _Request, *, json: bool) -> None:
+    text = base64.b64encode(request.payload).decode()
+    options_ = f"-t {request.topic} -q 1{' -r' if request.retained else ''} -s"
+    if json:
+        print_json({"topic": request.topic, "payload": text, "retain": request.retained})
+        return
+    _say(text)
+    errors.print(
+        f"The line above, base64, is for: base64 -d | mosquitto_pub {options_}  (and -h, -p, -u, -P, --cafile as the "
+        "broker needs them)",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+async def _send(
+    request: _Request, timeout_s: float | None, on_progress: Callable[[str], None]
+) -> "ErasureNotice | None":
+    """Publish the request; with a timeout, again and again until the client is forgotten.
+
+    Where the broker has users, one user is one session: whoever comes as the client, or as the operator, ends the
+    connection of the device, or of another command. So nobody stays there to wait: each visit takes a moment, and who
+    was thrown out comes back in between.
+
+    Args:
+        on_progress: told every second how far it is, in words.
+
+    Raises:
+        UnavailableError: no broker, or not forgotten in time.
+        FoltrError: the federator refuses.
+    """
+    answers = Answers(
+        Topics(request.federation),
+        request.client_id,
+        request.federator_key,
+        request.named_by,
+        # A device's wish is a message like its others.
+        "message_refused" if request.retained else "order_refused",
+    )
+    telling = asyncio.create_task(_tell(answers, on_progress))
+    try:
+        if timeout_s is None:
+            await _visit(request, answers, answer_s=None)
+            return None
+        async with asyncio.timeout(timeout_s):
+            notice, pause_s = await _visit(request, answers, _ANSWER_S), _FIRST_PAUSE_S
+            while notice is None:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                # The broker has the request: from now on one that is away for a while is no reason to give up.
+                with contextlib.suppress(UnavailableError):
+                    notice = await _visit(request, answers, _ANSWER_S)
+            return notice
+    except TimeoutError as error:
+        next_step = "The request stands; ask again" if answers.answered else "Ask again"
+        raise UnavailableError(
+            f"{request.client_id} is not forgotten after {timeout_s:g} s: {answers.state()}. {next_step} with --wait"
+        ) from error
+    finally:
+        telling.cancel()
+
+
+async def _tell(answers: Answers, on_progress: Callable[[str], None]) -> None:
+    while True:
+        await asyncio.sleep(_LOOK_EVERY_S)
+        on_progress(answers.state())
+
+
+async def _visit(request: _Request, answers: Answers, answer_s: float | None) -> "ErasureNotice | None":
+    """Publish the request once; with ``answer_s``, hear so long what the federator says to it.
+
+    Returns:
+        the notice that the client is forgotten, if it is.
+    """
+    from broker.address import BrokerAddress
+    from broker.link import MqttLink
+
+    topics = Topics(request.federation)
+    inbox = topics.client(request.client_id, ClientTopic.INBOX)
+    link = MqttLink(
+        BrokerAddress.of(request.access),
+        client_id=request.session,
+        subscriptions=[] if answer_s is None else [inbox, topics.round, f"{topics.root}/unlearning/+"],
+        on_message=answers.received,
+        persistent=False,
+        timeout_s=_CONNECT_S,
+        give_up_after_s=0.0,
+    )
+    answers.begin()
+    async with link:
+        await link.wait_connected(_CONNECT_S)
+        await link.publish(request.topic, request.payload, retain=request.retained)
+        answers.sent()
+        return None if answer_s is None else await answers.notice(answer_s)
+
+
+class _Telling:
+    """Tells how far it is: beside the spinner of a terminal, else in lines on standard error, which a log keeps."""
+
+    def __init__(self, status: "Status") -> None:
+        self._status = status
+        self._told, self._told_at = "", -math.inf
+
+    def tell(self, text: str) -> None:
+        """Tell it; where there are lines, only if it is new or has not been told for a while."""
+        if errors.is_terminal:
+            self._status.update(Text(text))
+            return
+        now = time.monotonic()
+        if text != self._told or now >= self._told_at + _LINE_EVERY_S:
+            errors.print(text, markup=False, highlight=False, soft_wrap=True)
+            self._told, self._told_at = text, now
+
+
+def _warn(text: str) -> None:
+    errors.print(f"warning: {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _say(text: str) -> None:
+    console.print(text, soft_wrap=True, highlight=False, markup=False)

@@ -1,0 +1,195 @@
+"""``foltr receipt verify``: whether a federator signed a receipt, checked offline by whoever doubts it."""
+
+import codecs
+import hashlib
+import re
+import sys
+from json import loads
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from foltr.cli import options
+from foltr.cli.history.query import told_as_json
+from foltr.cli.output import console, print_json
+from foltr.errors import DataError, SettingsError
+from foltr.operator.credentials import read_credentials
+from foltr.protocol.signing import key_from_text, key_to_text
+
+if TYPE_CHECKING:
+    from foltr.erasure.receipt import ErasureReceipt
+
+app = typer.Typer(help="Check the receipt of an erasure.", no_args_is_help=True)
+
+KEY_HELP = "The federator's public key: base64 text, a file with that, or a credentials file, which names it"
+_WHERE_KEYS_ARE = (
+    "the federator's public key is `federator_key` in the credentials file of every device (NAME.json) and of the "
+    "operator (foltr-operator/operator.json): name such a file, or ask the operator for the key alone"
+)
+# A credentials file holds certificates, too.
+_MAX_KEY_FILE_BYTES = 64 * 1024
+_BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_THREE_TEXTS = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+")
+# By how a file begins, what it is that may be named by mistake.
+_OTHER_FILES = (
+    ("-----BEGIN", "a PEM file: a key or certificate of TLS"),
+    ("ssh-", "an SSH key"),
+    ("eyJ", "a receipt"),
+)
+# Of an operator's folder; their texts look like any other key.
+_ENROLMENT_KEYS = ("enrolment.key", "enrolment.pub")
+
+
+@app.command("verify")
+def receipt_verify(
+    file: Annotated[str, typer.Argument(help="The file with the receipt; - reads standard input")],
+    key: Annotated[str, typer.Option("--key", metavar="TEXT|FILE", help=KEY_HELP)],
+    json: options.Json = False,
+) -> None:
+    """Check offline that the federator signed this receipt, and print what it says."""
+    asked: dict[str, Any] = {"verified": False, "federator_key": None, "key_fingerprint": None}
+    with told_as_json(json, asked):
+        public_key = public_key_of(key)
+        asked |= identified(public_key)
+        receipt = _verified(file, public_key)
+    if json:
+        print_json(asked | {"verified": True, "receipt": receipt.model_dump()})
+        return
+    for sentence in _in_words(receipt):
+        _say(sentence)
+    _say(f"The signature is right: the holder of the key {key_to_text(public_key)} signed this very text.")
+    _say("What a receipt proves and what it does not: docs/erasure.md")
+
+
+def verified(file: str, key: str) -> "ErasureReceipt":
+    """The receipt in a file, if it is signed by the key that ``key`` is, or names."""
+    return _verified(file, public_key_of(key))
+
+
+def identified(public_key: bytes) -> dict[str, str]:
+    """A key as programs are told of it: base64, and SHA-256 of its 32 bytes in hex."""
+    return {"federator_key": key_to_text(public_key), "key_fingerprint": hashlib.sha256(public_key).hexdigest()}
+
+
+def _verified(file: str, public_key: bytes) -> "ErasureReceipt":
+    from foltr.erasure.receipt import verify_receipt
+
+    return verify_receipt(_read_receipt(file), public_key)
+
+
+def _read_receipt(file: str) -> str:
+    """The text in a file or on standard input, without blanks and line breaks around it."""
+    from foltr.erasure.receipt import MAX_RECEIPT_BYTES
+
+    # One byte beyond what a receipt may have, so that a wrong file is not read whole to be refused.
+    if file == "-":
+        content = sys.stdin.buffer.read(MAX_RECEIPT_BYTES + 1)
+    else:
+        content = _read(
+            "receipt", file, MAX_RECEIPT_BYTES + 1, "name the file with the receipt, or - for standard input"
+        )
+    what = "standard input" if file == "-" else file
+    if content.startswith(_BYTE_ORDER_MARKS):
+        raise DataError(
+            f"receipt: {what} begins with a byte order mark (BOM), which an editor or a shell has put there: save it "
+            "as plain ASCII text, or as UTF-8 without BOM, or ask for the file as it was issued"
+        )
+    try:
+        text = content.decode("ascii")
+    except UnicodeDecodeError as error:
+        raise DataError(f"receipt: {what} is not the text of a receipt; ask for the file as it was issued") from error
+    if len(text) > MAX_RECEIPT_BYTES:
+        return text  # `verify_receipt` refuses it, and says what is allowed
+    _check_form(what, text.strip())
+    return text.strip()
+
+
+def _check_form(what: str, text: str) -> None:
+    """DataError with what a file has in place of a receipt, where that can be told before any signature is checked."""
+    if not text:
+        raise DataError(f"receipt: {what} is empty; ask whoever sent it for the file as it was issued")
+    parts = text.split()
+    if len(parts) > 1 and _THREE_TEXTS.fullmatch("".join(parts)):
+        raise DataError(
+            f"receipt: {what} is broken over lines, and a receipt is one line: join the {len(parts)} pieces without "
+            "blanks between them, or ask for the file as it was issued"
+        )
+    if text.startswith("{"):
+        raise DataError(
+            f"receipt: {what} is JSON, perhaps what a command printed of a receipt; name the file with the signed text "
+            "itself, which `foltr erasures show NAME --receipt FILE` writes"
+        )
+    if not _THREE_TEXTS.fullmatch(text):
+        raise DataError(
+            f"receipt: {what} is no receipt, which is one line of three texts with dots between; is it the right file? "
+            "An operator gets it with `foltr erasures show NAME --receipt FILE`"
+        )
+
+
+def public_key_of(text: str) -> bytes:
+    """The federator's public key: ``text`` itself, what the file of that name holds, or what those credentials name.
+
+    Raises:
+        SettingsError: it is none of these.
+    """
+    try:
+        return key_from_text("key", text)
+    except SettingsError:
+        pass  # then it is the name of a file
+    path = Path(text)
+    if path.name in _ENROLMENT_KEYS:
+        raise SettingsError(f"key: {path} is the enrolment key, which signs no receipts; {_WHERE_KEYS_ARE}")
+    content = _read("key", text, _MAX_KEY_FILE_BYTES, _WHERE_KEYS_ARE).decode("utf-8-sig", "replace").strip()
+    if not content.startswith("{"):
+        try:
+            return key_from_text("key", content)
+        except SettingsError as error:
+            other = next((f"is {what}" for start, what in _OTHER_FILES if content.startswith(start)), "holds no key")
+            raise SettingsError(f"key: {path} {other}, not base64 text of 32 bytes; {_WHERE_KEYS_ARE}") from error
+    try:
+        role = loads(content)["role"]
+    except (ValueError, KeyError, RecursionError):
+        role = None
+    if role not in ("device", "federator", "operator"):
+        raise SettingsError(f"key: {path} is no credentials file as `foltr enrol` writes it; {_WHERE_KEYS_ARE}")
+    return read_credentials(path, role).federator_public_key
+
+
+def _read(what: str, file: str, n_bytes: int, next_step: str) -> bytes:
+    """The first ``n_bytes`` of a file; SettingsError that ends with ``next_step`` if it cannot be read."""
+    try:
+        with Path(file).open("rb") as opened:
+            return opened.read(n_bytes)
+    except (OSError, ValueError) as error:
+        cause = getattr(error, "strerror", None) or "no file has such a name"
+        raise SettingsError(f"{what}: {file:.200}: {cause}; {next_step}") from error
+
+
+def _in_words(receipt: "ErasureReceipt") -> list[str]:
+    """What a receipt says, for people: all of it."""
+    who = f"in the federation {receipt.federation}, for the client with the pseudonym {receipt.pseudonym}"
+    when = f"erased {receipt.erased_at}, completed {receipt.completed_at}"
+    key = "the key they were encrypted with exists no more" if receipt.key_destroyed else "no key was destroyed"
+    lines = [
+        f"Receipt of an erasure {who}.",
+        f"Requested by the {receipt.requested_by} {receipt.requested_at}, {when}.",
+        f"Erased: {receipt.n_updates} updates of {receipt.n_rounds} rounds, {receipt.n_events} events; {key}.",
+        f"SHA-256 of the updates: {receipt.erased_digest}",
+    ]
+    if receipt.strategy == "none":
+        lines.append("It had taught no model, so there was none to unlearn.")
+    else:
+        coverage = "" if receipt.coverage is None else f", coverage {receipt.coverage:.0%}"
+        how = f"{receipt.strategy}, {receipt.rounds_replayed} rounds replayed{coverage}"
+        lines.append(
+            f"Model {receipt.model_after}, made without the client ({how}), replaced model {receipt.model_before}."
+        )
+        lines.append(f"Models whose weights are deleted: {receipt.models_withdrawn}.")
+    if receipt.figures:
+        lines.append("Figures: " + ", ".join(f"{name} {value:g}" for name, value in sorted(receipt.figures.items())))
+    return [*lines, f"Audit log: entry {receipt.audit_seq}, hash {receipt.audit_hash}"]
+
+
+def _say(text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,1 @@
+"""The commands that need no federation: data, simulations, sweeps and reproductions."""

@@ -1,0 +1,91 @@
+"""Which method and ranker a command was asked for."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foltr.cli.settings import Settings, read_assignments
+from foltr.errors import SettingsError
+from foltr.protocol.messages import pack_vector
+
+if TYPE_CHECKING:
+    from foltr.aggregation.rule_spec import RuleSpec
+    from foltr.methods.registry import AnyTraining, Ranker
+
+
+def read_parameters(assignments: Sequence[str] | None, option: str = "--set") -> dict[str, str] | None:
+    """What ``--set name=value`` options, or those of another name, say; None where there are none."""
+    try:
+        return read_assignments(assignments) if assignments else None
+    except ValueError as error:
+        raise SettingsError(f"{option}: {error}") from error
+
+
+def read_logging_policy(settings: Settings) -> dict[str, bytes]:
+    """What the file of `Settings.logging_policy` adds to the method's parameters; nothing where none is set.
+
+    Raises:
+        SettingsError: the method has no logging policy, or the file does not hold one weight for each feature.
+    """
+    from foltr.methods.registry import parameters_of
+
+    if settings.logging_policy is None:
+        return {}
+    if "logging_policy" not in parameters_of(settings.method):
+        raise SettingsError(
+            f"logging_policy: {settings.method} shows the lists of the model it learns; "
+            "another ranker's are for the methods fedips and fedavg"
+        )
+    path = Path(settings.logging_policy)
+    try:
+        with path.open("rb") as file:
+            weights = np.lib.format.read_array(file, allow_pickle=False)
+    except OSError as error:
+        raise SettingsError(f"logging_policy: cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise SettingsError(
+            f"logging_policy: {path} is not a .npy file, as `foltr models export` writes them"
+        ) from error
+    if weights.dtype != np.float32 or weights.shape != (settings.n_features,):
+        raise SettingsError(
+            f"logging_policy: {path} holds {weights.dtype} values of shape {weights.shape}; "
+            f"expected one float32 weight for each of the {settings.n_features} features"
+        )
+    return {"logging_policy": pack_vector(weights)}
+
+
+def chosen_rule(settings: Settings) -> "RuleSpec":
+    """The rule by which updates become one; SettingsError for one that does not exist or can never be used."""
+    from foltr.aggregation.rule_spec import read_rule
+
+    return read_rule(
+        settings.aggregation,
+        byzantine=settings.byzantine,
+        parameters=settings.aggregation_parameters,
+        fallback=settings.aggregation_fallback,
+    )
+
+
+def chosen_method(settings: Settings, n_features: int, n_clients: int, **extra: Any) -> "tuple[AnyTraining, Ranker]":
+    """The announced settings of the method, and the ranker; SettingsError where they make no sense together.
+
+    Args:
+        n_clients: who shares the noise of fpdgd-paper, unless its parameters say.
+        extra: parameters that no text can give, i.e. a logging policy; one given as text is refused all the same.
+    """
+    from foltr.methods.registry import check_method, parameters_of, ranker_for, training_for
+
+    known = parameters_of(settings.method)
+    parameters: dict[str, object] = {**extra, **settings.method_parameters}
+    if "n_clients" in known:
+        parameters.setdefault("n_clients", n_clients)
+    if settings.learning_rate is not None:
+        if "learning_rate" not in known:
+            raise SettingsError(f"learning_rate: {settings.method} has none on the devices; it has {', '.join(known)}")
+        parameters.setdefault("learning_rate", settings.learning_rate)
+    training = training_for(settings.method, parameters, settings.interactions)
+    ranker = ranker_for(settings.ranker, n_features, settings.hidden)
+    check_method(training, ranker)
+    return training, ranker

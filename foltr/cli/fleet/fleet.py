@@ -1,0 +1,175 @@
+"""Several simulated devices in one process, each a real MQTT peer with a connection of its own."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from edge_client.client import EdgeClient
+from foltr.aggregation.rule_spec import RuleSpec
+from foltr.attacks.registry import CLICKS, AttackSpec
+from foltr.cli.fleet.collusion import Collusion
+from foltr.cli.fleet.simulated_user import SimulatedUser
+from foltr.data.dataset import RankingDataset
+from foltr.data.sources import LoadedData
+from foltr.errors import FoltrError, first_cause
+from foltr.evaluation.click_models import ClickModel, click_model, examination_by_rank, personal
+from foltr.numerics.streams import client_streams
+from foltr.operator.credentials import Credentials
+
+log = structlog.get_logger(__name__)
+
+_ROUND_TIMEOUT_S = 86_400.0
+_SILENCE_S = 15.0
+# As many documents as any federation may ask to show.
+_LONGEST_SERP = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class FleetUser:
+    """What one device's user does.
+
+    Attributes:
+        dataset: whose queries it issues.
+        queries: (n,) indices of those it may issue; None: all.
+        click_models: of several, one is drawn for each interaction.
+        n_interactions: in a round.
+    """
+
+    dataset: RankingDataset
+    queries: NDArray[np.int64] | None
+    click_models: tuple[ClickModel, ...]
+    n_interactions: int
+
+
+@dataclass
+class Fleet:
+    """Devices by name, each with its store (a path or ``:memory:``).
+
+    Attributes:
+        broker_url: None takes the one in the credentials.
+        data, clicks, interactions: of the users that ``users`` does not name, who are all alike.
+        credentials: by name; empty: nothing is signed.
+        users: by name, where devices differ.
+        attack: what the first ``n_attackers`` devices do; None: all are honest.
+        believed_rule: by which the attackers think the federator aggregates.
+        guard: of the devices, see `EdgeClient`.
+        receipts: how often each receipt code was received, over all devices that are done.
+        n_refused_models: that guards refused, likewise.
+    """
+
+    broker_url: str | None
+    federation: str
+    data: LoadedData
+    clicks: str
+    interactions: int
+    seed: int
+    stores: dict[str, str]
+    credentials: dict[str, Credentials] = field(default_factory=dict)
+    users: Mapping[str, FleetUser] = field(default_factory=dict)
+    n_rounds: int | None = None
+    give_up_after_s: float | None = None
+    attack: AttackSpec | None = None
+    n_attackers: int = 0
+    believed_rule: RuleSpec | None = None
+    guard: float | None = None
+    receipts: Counter[str] = field(default_factory=Counter)
+    n_refused_models: int = 0
+    newest_round: int = 0
+
+    async def run(self) -> None:
+        """Run all devices to the federation's last round (or ``n_rounds``)."""
+        log.info("clients_started", n_clients=len(self.stores), federation=self.federation, broker=self.broker_url)
+        collusion = self._collusion()
+        try:
+            async with asyncio.TaskGroup() as group:
+                watching = [group.create_task(self._say_when_waiting())]
+                if collusion is not None:
+                    watching.append(group.create_task(collusion.fails()))
+                devices = [
+                    group.create_task(self._run_device(name, store, collusion)) for name, store in self.stores.items()
+                ]
+                await asyncio.wait(devices)
+                for task in watching:
+                    task.cancel()
+        except BaseExceptionGroup as failures:
+            # One line is enough: the same cause usually stops them all.
+            expected, others = failures.split(FoltrError)
+            if others is None and expected is not None:
+                raise first_cause(expected) from failures
+            raise
+
+    def _collusion(self) -> Collusion | None:
+        if self.attack is None:
+            return None
+        return Collusion(self.attack, tuple(self.stores), self.n_attackers, self.seed, self.believed_rule)
+
+    async def _say_when_waiting(self) -> None:
+        while True:
+            before = self.newest_round
+            await asyncio.sleep(_SILENCE_S)
+            if self.newest_round == before:
+                log.warning("no_new_round", newest=before, federation=self.federation, hint="is its federator running?")
+
+    def _seen_round(self, number: int) -> None:
+        if number > self.newest_round:
+            self.newest_round = number
+            log.info("round_open", round=number, n_clients=len(self.stores))
+
+    def _user(self, name: str) -> FleetUser:
+        if name in self.users:
+            return self.users[name]
+        return FleetUser(
+            self.data.train, None, (click_model(self.clicks, self.data.n_grades),), n_interactions=self.interactions
+        )
+
+    async def _run_device(self, name: str, store: str, collusion: Collusion | None) -> None:
+        streams, chosen = client_streams(self.seed, name), self._user(name)
+        if collusion is not None and collusion.spec.name == CLICKS and name in collusion.attackers:
+            chosen = _poisoned(chosen)
+        click_models = tuple(personal(model, streams.user) for model in chosen.click_models)
+        client = EdgeClient(
+            self.broker_url,
+            federation=self.federation,
+            client_id=name,
+            credentials=self.credentials.get(name),
+            store=store,
+            seed=streams.device_seed,
+            propensities=_propensities(click_models),
+            guard=self.guard,
+            alter_update=None if collusion is None else collusion.alteration_of(name),
+            give_up_after_s=self.give_up_after_s,
+        )
+        async with client:
+            try:
+                if self.give_up_after_s is not None:
+                    await client.wait_connected(self.give_up_after_s)
+                user = SimulatedUser(client, chosen.dataset, click_models, streams.user, chosen.queries)
+                n_rounds = await user.take_part(
+                    chosen.n_interactions,
+                    n_rounds=self.n_rounds,
+                    round_timeout_s=_ROUND_TIMEOUT_S,
+                    on_round=self._seen_round,
+                )
+                log.debug("device_done", client_id=name, rounds=n_rounds, interactions=user.n_interactions)
+            finally:
+                self.receipts.update(client.receipts)
+                self.n_refused_models += len(client.refused_models)
+
+
+def _poisoned(user: FleetUser) -> FleetUser:
+    """A user who clicks what is irrelevant (thesis, Section 5.2.2)."""
+    n_grades = len(user.click_models[0].click_probability)
+    return replace(user, click_models=(click_model("poison", n_grades),))
+
+
+def _propensities(click_models: tuple[ClickModel, ...]) -> NDArray[np.float64] | None:
+    """How likely a user examines each position, if it is one click model's examination that falls with the rank."""
+    if len(click_models) > 1 or click_models[0].examination_exponent == 0.0:
+        return None
+    examination = examination_by_rank(click_models[0].examination_exponent, _LONGEST_SERP)
+    return examination[examination > 0.0]  # the last ones may be too small for a float64

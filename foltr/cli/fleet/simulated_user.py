@@ -1,0 +1,92 @@
+"""A simulated user: queries from a ranking dataset, clicks from a click model, through the same SDK."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.client import EdgeClient
+from foltr.data.dataset import RankingDataset
+from foltr.errors import UnavailableError
+from foltr.evaluation.click_models import ClickModel, clicks_from_draws, personal
+
+
+class SimulatedUser:
+    """Issues random queries of ``dataset`` and clicks as its click model says.
+
+    Args:
+        click_models: one or several; of several, one is drawn for each interaction.
+        rng: draws what is personal about the click models now, and then one block for each interaction, as the
+            simulator's users do (see `foltr.numerics.streams`).
+        queries: (n,) indices of the queries that it may issue; None: all of ``dataset``.
+
+    Attributes:
+        n_interactions: how many result lists it has seen.
+    """
+
+    def __init__(
+        self,
+        client: EdgeClient,
+        dataset: RankingDataset,
+        click_models: ClickModel | Sequence[ClickModel],
+        rng: np.random.Generator,
+        queries: NDArray[np.int64] | None = None,
+    ) -> None:
+        self._client = client
+        self._dataset = dataset
+        models = (click_models,) if isinstance(click_models, ClickModel) else click_models
+        self._click_models = tuple(personal(model, rng) for model in models)
+        self._rng = rng
+        self._queries = np.arange(dataset.n_queries) if queries is None else queries
+        self.n_interactions = 0
+
+    def interact(self) -> None:
+        """One query: see a result list, click or not."""
+        draws = self._rng.random(2 + 2 * self._client.serp_length)
+        query = self._dataset.query(int(self._queries[int(draws[0] * len(self._queries))]))
+        click_model = self._click_models[int(draws[1] * len(self._click_models))]
+        serp = self._client.rank(query.features)
+        clicks = clicks_from_draws(click_model, query.relevance[serp.ranking], draws[2:])
+        self._client.record_clicks(serp, np.flatnonzero(clicks).tolist())
+        self.n_interactions += 1
+
+    async def take_part(
+        self,
+        interactions_per_round: int,
+        *,
+        n_rounds: int | None = None,
+        round_timeout_s: float = 120.0,
+        on_round: Callable[[int], None] | None = None,
+    ) -> int:
+        """Interact in every round until the federation's last, or ``n_rounds``; returns how many it saw.
+
+        It ends, too, once its client was forgotten.
+
+        Args:
+            interactions_per_round: which the device learns from; those that its guard holds back come on top.
+            on_round: told the number of each round as it opens.
+
+        Raises:
+            UnavailableError: no new round within ``round_timeout_s``.
+        """
+        seen = newest = 0
+        while n_rounds is None or seen < n_rounds:
+            try:
+                round_ = await self._client.next_round(after=newest, timeout_s=round_timeout_s)
+            except UnavailableError:
+                if self._client.forgotten:
+                    break
+                raise
+            if not round_.open:
+                break
+            newest = round_.round
+            seen += 1
+            if on_round is not None:
+                on_round(newest)
+            n_learned = 0
+            while n_learned < interactions_per_round:
+                n_held_back = self._client.n_held_back
+                self.interact()
+                n_learned += self._client.n_held_back == n_held_back
+        await self._client.wait_settled(timeout_s=10.0)
+        return seen

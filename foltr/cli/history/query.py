@@ -1,0 +1,97 @@
+"""What the commands that look at something share: which database and federation, who was forgotten, errors as JSON."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from foltr.cli.output import errors, print_json, require_existing
+from foltr.cli.settings import load_settings
+from foltr.erasure.pseudonyms import pseudonym
+from foltr.errors import FoltrError, SettingsError
+
+if TYPE_CHECKING:
+    from storage.database import Database
+    from storage.erasure.records import ErasureRow
+
+
+def run_query(
+    db: str | None,
+    federation: str | None,
+    query: Callable[["Database", str], Awaitable[None]],
+    *,
+    keys: str | None = None,
+    opens: bool = False,
+) -> None:
+    """Ask a database.
+
+    Args:
+        keys: the folder of data keys; None for the one that belongs to the database.
+        opens: whether the query opens sealed updates, and so needs them.
+    """
+    settings = load_settings(db_url=db, federation=federation, keys=keys)
+    require_existing(settings.db_url)
+
+    async def run() -> None:
+        from storage.database import Database
+        from storage.keys import KeyStore, keys_folder
+        from storage.migrate import require_head
+
+        data_keys = KeyStore(keys_folder(settings.db_url, settings.keys)) if opens else None
+        async with await Database.connect(settings.db_url, keys=data_keys) as database:
+            await require_head(database)
+            await query(database, await _federation(database, settings.federation, named=federation is not None))
+
+    asyncio.run(run())
+
+
+async def erasure_of(database: "Database", federation: str, client_id: str) -> "ErasureRow | None":
+    """The erasure of a client by its own name; None if nobody of that name was forgotten."""
+    from storage.erasure.erasures import find_erasure
+    from storage.federations import get_federation
+
+    row = await get_federation(database, federation)
+    if row is None or row.pseudonym_key is None:  # no federator that could forget anybody has run
+        return None
+    return await find_erasure(database, federation, pseudonym(row.pseudonym_key, client_id))
+
+
+async def no_such_client(database: "Database", federation: str, client_id: str) -> SettingsError:
+    """Why there is no client of a name: it was forgotten, or there never was one."""
+    row = await erasure_of(database, federation, client_id)
+    if row is None:
+        return SettingsError(f"federation {federation!r} knows no client {client_id!r}; see: foltr clients list")
+    return SettingsError(
+        f"{client_id} of {federation} was forgotten on {row.erased_at:%Y-%m-%d}; see: foltr erasures show {client_id}"
+    )
+
+
+@contextmanager
+def told_as_json(json: bool, asked: dict[str, Any]) -> Iterator[None]:
+    """Print what was asked with the reason why it cannot be answered, for a program; the error goes its way.
+
+    Args:
+        asked: what is added to it meanwhile is printed, too.
+    """
+    try:
+        yield
+    except FoltrError as error:
+        if json:
+            print_json({**asked, "reason": str(error)})
+        raise
+
+
+async def _federation(database: "Database", name: str, *, named: bool) -> str:
+    """The federation meant: the one named, else the default one, else the only or newest one there is."""
+    from storage.federations import list_federations
+
+    known = await list_federations(database)
+    if name in {row.name for row in known}:
+        return name
+    if not known or named:
+        names = ", ".join(row.name for row in known) or "none"
+        raise SettingsError(f"federation: {database.location} holds no {name!r}; it holds: {names}")
+    newest = max(known, key=lambda row: row.created_at)
+    if len(known) > 1:
+        errors.print(f"{len(known)} federations; showing the newest, {newest.name} (choose with --federation)")
+    return newest.name

@@ -1,0 +1,242 @@
+"""``foltr replay``: whether a stored model follows from the stored updates, and what it were without a client."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from foltr.cli import options
+from foltr.cli.experiments.method import chosen_method, read_parameters
+from foltr.cli.history.query import no_such_client, run_query, told_as_json
+from foltr.cli.output import console, errors, print_json
+from foltr.cli.settings import Settings, load_settings
+from foltr.errors import SettingsError
+
+if TYPE_CHECKING:
+    from federator.closing.collected_updates import Recipe
+    from federator.closing.replay import Counterfactual, Replayed
+    from storage.database import Database
+
+_SHOWN_AFTER_S = 2.0
+_LINE_EVERY_S = 10.0
+
+Parameters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A parameter of the method, as the federator was given it; may be given several times",
+    ),
+]
+
+
+def replay(
+    number: Annotated[
+        int | None, typer.Argument(metavar="[ROUND]", min=1, max=2**31 - 1, help="The round to aggregate again")
+    ] = None,
+    without: Annotated[
+        str | None, typer.Option("--without", metavar="CLIENT", help="Aggregate without this client's updates")
+    ] = None,
+    first: Annotated[
+        int | None,
+        typer.Option("--from", metavar="ROUND", min=1, max=2**31 - 1, help="With --without: from this round on"),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.npy", help="With --without: write the weights, float32")
+    ] = None,
+    db: options.Db = None,
+    federation: options.Federation = None,
+    parameters: Parameters = None,
+    keys: options.Keys = None,
+    json: options.Json = False,
+) -> None:
+    """Aggregate a stored round again: exit code 0 if its model follows bit for bit from what is stored, else 1.
+
+    With --without CLIENT --from ROUND: aggregate that round and all after it without the client's updates, each on top
+    of the one before, and tell how far that is from the newest model. It is not the model that there would be without
+    the client: the others' updates were made on models that had learned from it; and what it taught before ROUND stays.
+
+    Nothing is stored in the database.
+    """
+    settings = load_settings(db_url=db, federation=federation, method_parameters=read_parameters(parameters), keys=keys)
+    if without is None:
+        if first is not None or out is not None:
+            raise SettingsError("without: --from and --out belong to --without CLIENT")
+        if number is None:
+            raise SettingsError("round: name the round to replay, or a client with --without CLIENT --from ROUND")
+        _replay(settings, number, db, federation, json=json)
+        return
+    if number is not None or first is None:
+        raise SettingsError("from: --without CLIENT takes the first round as --from ROUND")
+    if out is not None and not out.resolve().parent.is_dir():
+        raise SettingsError(f"out: there is no folder {out.resolve().parent}")
+    _leave_out(settings, without, first, db, federation, out=out, json=json)
+
+
+def _replay(settings: Settings, number: int, db: str | None, federation: str | None, *, json: bool) -> None:
+    from federator.closing.replay import replay_round
+
+    async def query(database: "Database", name: str) -> None:
+        with told_as_json(json, {"federation": name, "round": number, "equal": None}), _shown_progress() as on_round:
+            found = await replay_round(database, await _recipe(database, name, settings), number, on_round)
+        _tell_replayed(found, json=json)
+        if found.differs:
+            raise typer.Exit(1)
+
+    run_query(db, federation, query, keys=settings.keys, opens=True)
+
+
+def _leave_out(
+    settings: Settings,
+    without: str,
+    first: int,
+    db: str | None,
+    federation: str | None,
+    *,
+    out: Path | None,
+    json: bool,
+) -> None:
+    from federator.closing.replay import counterfactual
+    from storage.queries import get_client
+
+    async def query(database: "Database", name: str) -> None:
+        if await get_client(database, name, without) is None:
+            raise await no_such_client(database, name, without)
+        asked = {"federation": name, "without": without, "from": first, "sha256": None}
+        with told_as_json(json, asked), _shown_progress() as on_round:
+            recipe = await _recipe(database, name, settings)
+            found = await counterfactual(database, recipe, without, first, on_round)
+        if out is not None:
+            with out.open("wb") as file:  # by name `np.save` would add a suffix
+                np.save(file, found.made)
+        _tell_counterfactual(found, name, without, out, json=json)
+
+    run_query(db, federation, query, keys=settings.keys, opens=True)
+
+
+async def _recipe(database: "Database", name: str, settings: Settings) -> "Recipe":
+    """What the federation aggregates by: what is stored of it, and the method's parameters, which are settings."""
+    from federator.closing.collected_updates import Recipe
+    from storage.federations import get_federation
+
+    row = await get_federation(database, name)
+    if row is None:
+        raise SettingsError(f"federation: {database.location} holds no {name!r}")
+    fixed = {"method": row.method, "ranker": row.ranker, "hidden": row.hidden or settings.hidden}
+    training, ranker = chosen_method(settings.model_copy(update=fixed), row.n_features, settings.max_clients)
+    # Rounds from before a federation had a seed drew nothing.
+    return Recipe(name, training, ranker, row.aggregation_seed or b"")
+
+
+def _tell_replayed(found: "Replayed", *, json: bool) -> None:
+    row, stored, made = found.round, _digest(found.stored), _digest(found.made)
+    if json:
+        print_json(
+            {
+                "federation": row.federation,
+                "round": row.number,
+                "model": row.model_version,
+                "aggregation": row.aggregation,
+                "n_updates": row.n_updates,
+                "equal": not found.differs,
+                "differs": found.differs,
+                "sha256": {"stored": stored, "replayed": made},
+            }
+        )
+        return
+    what = f"Model {row.model_version} from the {row.n_updates} updates of round {row.number} ({row.aggregation})"
+    if not found.differs:
+        _say(f"{what}: equal, SHA-256 {made}")
+        return
+    _say(f"{what} differs: {'; '.join(found.differs)}")
+    _say(f"SHA-256 of the stored weights {stored}, of the replayed {made}")
+    _say(
+        "The parameters of the method are not stored: give those of the federator with --set. Another processor or "
+        "version of NumPy can round otherwise, too"
+    )
+
+
+def _tell_counterfactual(found: "Counterfactual", name: str, without: str, out: Path | None, *, json: bool) -> None:
+    from foltr.unlearning.measures import cosine, relative_distance
+
+    both = found.made.any() and found.newest.any()
+    distance = relative_distance(found.made, found.newest) if found.newest.any() else None
+    angle = cosine(found.made, found.newest) if both else None
+    if json:
+        print_json(
+            {
+                "federation": name,
+                "without": without,
+                "from": found.first_round,
+                "to": found.last_round,
+                "n_rounds": found.n_rounds,
+                "n_rounds_with_client": found.n_with_client,
+                "n_rounds_without_model": found.n_without_model,
+                "model": found.newest_version,
+                "relative_distance": distance,
+                "cosine": angle,
+                "sha256": _digest(found.made),
+            }
+        )
+        return
+    rounds = f"Rounds {found.first_round} to {found.last_round} of {name} without {without}"
+    _say(f"{rounds}, who had sent an update in {found.n_with_client} of {found.n_rounds}:")
+    figures = [
+        f"{what} {value:.4g}"
+        for what, value in (("relative distance", distance), ("cosine", angle))
+        if value is not None
+    ]
+    if figures:
+        _say(f"{', '.join(figures)} to model {found.newest_version}; SHA-256 {_digest(found.made)}")
+    else:
+        _say(f"model {found.newest_version} is all zeros; SHA-256 {_digest(found.made)}")
+    if found.n_without_model:
+        _say(f"{found.n_without_model} of the rounds make no model without it, and were passed over")
+    _say(
+        f"The others' updates were made on models that had learned from {without}: this is not the model that there "
+        "would be without it"
+    )
+    if out is not None:
+        _say(f"wrote {len(found.made)} weights to {out}")
+
+
+def _digest(weights: NDArray[np.float32]) -> str:
+    """SHA-256 of the weights as they are stored, little-endian float32, in hex."""
+    from foltr.protocol.messages import pack_vector
+
+    return hashlib.sha256(pack_vector(weights)).hexdigest()
+
+
+@contextmanager
+def _shown_progress() -> Iterator[Callable[[int], None]]:
+    """Tell on standard error which round was gone through, once that lasts."""
+    began = time.monotonic()
+    shown_at: float | None = None
+    status = errors.status("")
+
+    def on_round(number: int) -> None:
+        nonlocal shown_at
+        now = time.monotonic()
+        if now - began < _SHOWN_AFTER_S:
+            return
+        if errors.is_terminal:
+            status.update(f"round {number}")
+            status.start()
+        elif shown_at is None or now - shown_at >= _LINE_EVERY_S:
+            shown_at = now
+            errors.print(f"round {number}", highlight=False)
+
+    try:
+        yield on_round
+    finally:
+        status.stop()
+
+
+def _say(text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

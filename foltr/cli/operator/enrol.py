@@ -1,0 +1,267 @@
+"""``foltr enrol``, ``foltr revoke``, ``foltr roster``: who may take part, as the operator signs it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import track
+
+from foltr.cli import options
+from foltr.cli.operator.access import (
+    DEFAULT_OPERATOR_FOLDER,
+    OperatorFolder,
+    access_to,
+    broker_record,
+    opened,
+    publish_once,
+    redirected,
+    service_access,
+)
+from foltr.cli.output import console, errors, print_json, print_rows
+from foltr.cli.settings import load_settings
+from foltr.errors import SettingsError, UnavailableError
+from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, write_secret
+from foltr.protocol.topics import Topics, check_name
+
+if TYPE_CHECKING:
+    from foltr.operator.authority import Authority
+
+roster_app = typer.Typer(
+    help="Look at the roster of enrolled and revoked devices, and publish it.", no_args_is_help=True
+)
+
+_RELOAD = "The broker was not told (is it on another machine?): restart it or send it SIGHUP."
+
+
+@dataclass(frozen=True)
+class RosterRow:
+    """One client as ``foltr roster show`` prints it; serials up to ``void_up_to`` are revoked."""
+
+    client_id: str
+    state: str
+    serial: int | None
+    issued_at: datetime | None
+    void_up_to: int | None
+
+
+def enrol(
+    clients: Annotated[list[str], typer.Argument(metavar="CLIENT...", help="Names of devices")],
+    count: Annotated[
+        int, typer.Option(min=1, max=10_000, help="So many devices, named CLIENT-0001 and on as in foltr client run")
+    ] = 1,
+    out: Annotated[Path | None, typer.Option("--out", help="The credentials file of a single device")] = None,
+    out_dir: Annotated[
+        Path | None, typer.Option("--out-dir", help="The folder for CLIENT.json; default: the working directory")
+    ] = None,
+    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
+    federation: options.Federation = None,
+    broker: options.Broker = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Give devices enrolled before a new key, which voids the old one")
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """Make devices known to a federation: one credentials file each, to be copied to the device."""
+    names = _names(clients, count)
+    files = _files(names, out, out_dir, replace=replace)
+    is_new = not (operator / "register.json").exists()
+    with _created(operator, federation, broker) as authority:
+        authority.check_enrollable(names, replace=replace)
+        replaced = [name for name in names if name in authority.register.enrolled]
+        credentials = authority.enrol_all(_admitted(authority, names, broker), replace=replace)
+        for device in track(credentials, "writing", console=errors, transient=True, disable=not errors.is_terminal):
+            write_secret(files[device.name], device.model_dump_json(indent=1) + "\n", replace=replace)
+        told = _told_broker(operator)
+        serials = {name: authority.register.enrolled[name].serial for name in names}
+    if json:
+        rows = [{"client_id": name, "serial": serials[name], "file": str(files[name])} for name in names]
+        print_json(
+            {
+                "federation": authority.federation,
+                "clients": rows,
+                "roster_to_publish": bool(replaced),
+                "broker_to_reload": not told,
+            }
+        )
+        return
+    if is_new:
+        _say(f"made {operator}: keep it private and backed up; federator.json in it is for the federator")
+    if len(names) == 1:
+        _say(f"enrolled {names[0]} in {authority.federation}, serial {serials[names[0]]}: {files[names[0]]}")
+    else:
+        _say(f"enrolled {len(names)} devices in {authority.federation}: {files[names[0]]} to {files[names[-1]]}")
+    if replaced:
+        _say("The old keys are void once the devices join with the new ones; at once with: foltr roster publish")
+    if not told:
+        _say(_RELOAD)
+
+
+def revoke(
+    client: Annotated[str, typer.Argument(help="The device's name")],
+    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
+    broker: options.Broker = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Only record it; publish later with foltr roster publish")
+    ] = False,
+) -> None:
+    """Void a device's key: the federator refuses it from the moment it has the new roster."""
+    with opened(operator) as authority:
+        roster = authority.revoke(client)
+        recorded = f"{client} is revoked in {operator}, roster {authority.register.roster_version}"
+        # One failing must not keep the other from being done; what the federator refuses matters more.
+        failures: list[SettingsError | UnavailableError] = []
+        if not offline:
+            try:
+                _publish(authority, roster, broker)
+            except (SettingsError, UnavailableError) as error:
+                failures.append(type(error)(f"not published: {error} Then run: foltr roster publish"))
+        try:
+            note = _withdraw(operator, client)
+        except (SettingsError, UnavailableError) as error:
+            failures.append(type(error)(f"still a user of the broker: {error} Then run this again"))
+        if failures:
+            raise type(failures[0])(f"{recorded}, but " + "; and ".join(str(failure) for failure in failures))
+    _say(f"{recorded}; publish it with: foltr roster publish" if offline else f"{recorded}, published")
+    if note:
+        _say(note)
+
+
+@roster_app.command("show")
+def roster_show(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, json: options.Json = False) -> None:
+    """The devices enrolled and revoked in an operator's folder."""
+    from foltr.operator.authority import open_authority
+
+    with open_authority(operator) as authority:
+        register = authority.register
+    rows = []
+    for name in sorted(register.enrolled.keys() | register.revoked.keys()):
+        device, void = register.enrolled.get(name), register.revoked.get(name)
+        if device is None:
+            rows.append(RosterRow(name, "revoked", None, None, void))
+        else:
+            rows.append(RosterRow(name, "enrolled", device.serial, datetime.fromtimestamp(device.issued_at, UTC), void))
+    if json:
+        print_json({"federation": register.federation, "version": register.roster_version, "clients": rows})
+        return
+    title = (
+        f"Roster {register.roster_version} of {register.federation}: {len(register.enrolled)} enrolled, "
+        f"{len(register.revoked)} with void keys"
+    )
+    print_rows(rows, ("client_id", "state", "serial", "issued_at", "void_up_to"), title=title, as_json=False)
+
+
+@roster_app.command("publish")
+def roster_publish(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
+    """Publish the signed roster, so that the federator knows which devices are revoked."""
+    with opened(operator) as authority:
+        where = _publish(authority, authority.roster(), broker)
+        register = authority.register
+    _say(
+        f"published roster {register.roster_version} of {register.federation} at {where}: "
+        f"{len(register.enrolled)} enrolled, {len(register.revoked)} with void keys"
+    )
+
+
+@contextmanager
+def _created(folder: Path, federation: str | None, broker: str | None) -> Iterator["Authority"]:
+    """The operator's folder; made, where there is none, for the broker that was configured with it or named."""
+    from foltr.operator.authority import create_authority, is_authority
+
+    record = broker_record(folder)
+    if record is not None and federation not in (None, record.federation):
+        raise SettingsError(f"federation: the broker of {folder} was configured for {record.federation!r}")
+    if is_authority(folder):
+        with opened(folder, federation) as authority:
+            yield authority
+        return
+    settings = load_settings(federation=federation, broker_url=broker)
+    if record is None:
+        access = access_to(settings.broker_url)
+        made = create_authority(folder, settings.federation, federator=access, operator=access)
+    else:
+        for_federator, for_operator = service_access(folder)
+        made = create_authority(folder, record.federation, federator=for_federator, operator=for_operator)
+    with made as authority:
+        yield authority
+
+
+def _admitted(authority: "Authority", names: list[str], broker: str | None) -> dict[str, BrokerAccess]:
+    """How each device reaches the broker, which is told of them where it knows its users."""
+    if broker_record(authority.folder) is not None:
+        from broker.provision import provision_users
+
+        redirected(authority.operator.broker, broker)  # an address that cannot be is refused before anybody is let in
+        users = provision_users(authority.folder, names)
+        return {name: redirected(BrokerAccess(**asdict(user)), broker) for name, user in users.items()}
+    access = authority.operator.broker if broker is None else access_to(broker)
+    if access.username == OPERATOR_USER:
+        # The folder has lost its broker.json: a device must not get the operator's own password.
+        raise SettingsError(f"broker: {authority.folder} does not say how devices get in; see: foltr broker config")
+    return dict.fromkeys(names, access)
+
+
+def _told_broker(folder: Path) -> bool:
+    """Whether the broker knows its users as they are now."""
+    from broker.broker_records import Mode
+    from broker.provision import reload_broker
+
+    record = broker_record(folder)
+    return record is None or record.mode is not Mode.PASSWORDS or reload_broker(folder)
+
+
+def _withdraw(folder: Path, client: str) -> str:
+    """Take a device out of the broker's users; what is left to say about it."""
+    from broker.broker_records import Mode
+    from broker.provision import Withdrawal, withdraw_user
+
+    record = broker_record(folder)
+    if record is None or record.mode is Mode.ANONYMOUS:
+        return ""
+    if withdraw_user(folder, client) is Withdrawal.STILL_ADMITTED:
+        return "Its certificate still connects to the broker; what it sends is refused by its signature."
+    return "" if _told_broker(folder) else _RELOAD
+
+
+def _publish(authority: "Authority", roster: bytes, broker: str | None) -> str:
+    from broker.mosquitto import MESSAGE_SIZE_LIMIT
+
+    if len(roster) > MESSAGE_SIZE_LIMIT:
+        raise SettingsError(
+            f"roster: {len(roster)} bytes of revocations; brokers take messages of up to {MESSAGE_SIZE_LIMIT}. "
+            "Begin a new federation, and enrol the devices that are left there"
+        )
+    access = redirected(authority.operator.broker, broker)
+    publish_once(access, OPERATOR_USER, Topics(authority.federation).roster, roster, retain=True)
+    return access.broker_url
+
+
+def _names(clients: list[str], count: int) -> list[str]:
+    if count > 1:
+        if len(clients) > 1:
+            raise SettingsError(f"count: it goes with one name, which the devices' begin with, not {len(clients)}")
+        clients = [f"{clients[0]}-{i:04d}" for i in range(1, count + 1)]
+    for i, name in enumerate(clients):
+        check_name("client", name)
+        if name in clients[:i]:
+            raise SettingsError(f"client: {name} is named twice")
+    return clients
+
+
+def _files(names: list[str], out: Path | None, out_dir: Path | None, *, replace: bool) -> dict[str, Path]:
+    if out is not None and (len(names) > 1 or out_dir is not None):
+        raise SettingsError("out: it names the file of a single device; for several, name a folder with --out-dir")
+    folder = out_dir or Path()
+    files = {name: out or folder / f"{name}.json" for name in names}
+    for path in files.values():
+        # Before anything is signed: an enrolment whose file cannot be written would have to be made again.
+        if path.exists() and not replace:
+            raise SettingsError(f"out: {path} exists; name another place with --out or --out-dir, or add --replace")
+    return files
+
+
+def _say(text: str) -> None:
+    console.print(text, soft_wrap=True, highlight=False, markup=False)

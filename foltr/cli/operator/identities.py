@@ -1,0 +1,77 @@
+"""Who this process is: from credentials, or nobody in particular."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foltr.cli.settings import Settings
+from foltr.errors import SettingsError
+from foltr.operator.credentials import Credentials, read_credentials
+from foltr.protocol.signing import SigningKey
+
+if TYPE_CHECKING:
+    from broker.address import BrokerAddress
+
+
+@dataclass(frozen=True)
+class FederatorIdentity:
+    """What a federator signs with and whom it believes; without keys, nothing and anyone."""
+
+    federation: str
+    address: "BrokerAddress"
+    key: SigningKey | None = None
+    enrolment_key: bytes | None = None
+
+
+def federator_identity(settings: Settings) -> FederatorIdentity:
+    """The federator's identity; SettingsError where it has none and was not told to go without."""
+    from broker.address import BrokerAddress
+
+    if settings.credentials is None:
+        if not settings.allow_unsigned:
+            raise SettingsError(
+                "credentials: none are given. `foltr enrol CLIENT` writes federator.json into the operator's folder; "
+                "name it with --credentials. To take any client under any name, on a machine or a network that "
+                "is all yours, add --allow-unsigned"
+            )
+        return FederatorIdentity(settings.federation, BrokerAddress.parse(settings.broker_url))
+    if settings.allow_unsigned:
+        raise SettingsError("allow_unsigned: it contradicts credentials; leave one of the two out")
+    credentials = read_credentials(Path(settings.credentials), "federator")
+    _require_same_federation(settings, credentials)
+    return FederatorIdentity(
+        credentials.federation, broker_of(settings, credentials), credentials.key, credentials.enrolment_public_key
+    )
+
+
+def broker_of(settings: Settings, credentials: Credentials) -> "BrokerAddress":
+    """The broker's address: as set, with the user and certificates of the credentials, or as they say."""
+    from broker.address import BrokerAddress
+
+    access = credentials.broker
+    if "broker_url" in settings.model_fields_set:
+        access = access.model_copy(update={"broker_url": settings.broker_url})
+    return BrokerAddress.of(access)
+
+
+def device_credentials(settings: Settings, names: list[str]) -> dict[str, Credentials]:
+    """The credentials of these devices: of one from a file, of several from a folder; none if none are given."""
+    if settings.credentials is None:
+        return {}
+    path = Path(settings.credentials)
+    if path.is_dir():
+        found = {name: read_credentials(path / f"{name}.json", "device") for name in names}
+    elif len(names) == 1:
+        found = {names[0]: read_credentials(path, "device")}
+    else:
+        raise SettingsError(f"credentials: {path} is not a folder; several devices need one, with NAME.json for each")
+    for credentials in found.values():
+        _require_same_federation(settings, credentials)
+    return found
+
+
+def _require_same_federation(settings: Settings, credentials: Credentials) -> None:
+    if "federation" in settings.model_fields_set and settings.federation != credentials.federation:
+        raise SettingsError(
+            f"federation: {settings.federation!r} was given, but the credentials are for {credentials.federation!r}"
+        )

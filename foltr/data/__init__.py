@@ -1,0 +1,1 @@
+"""Ranking data: query sets in memory, the readers of published collections, and generated sets."""

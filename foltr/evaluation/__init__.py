@@ -1,0 +1,1 @@
+"""How good a ranking is, and how a simulated user clicks on it."""

@@ -1,0 +1,111 @@
+"""PDGD for the neural ranker: the gradient of the shown scores, carried back through one hidden layer.
+
+Oosterhuis and de Rijke (CIKM 2018), Section 4; FPDGD (Wang et al. 2021), Eq. 5 and 6 for the gradient with
+respect to the scores, which is the same for every ranker (`foltr.learning.pdgd.score_gradient`). With g_i that of the
+shown document x_i, h_i its hidden units and a_i = g_i w2 * h_i * (1 - h_i) (elementwise):
+
+    dw2 = sum_i g_i h_i,    db1 = sum_i a_i,    dW1 = sum_i outer(x_i, a_i)
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.errors import DataError
+from foltr.learning.neural import neural_forward
+from foltr.learning.pdgd import score_gradient
+from foltr.numerics.compiled import compiled
+
+
+def neural_pdgd_step(
+    weights: NDArray[np.floating],
+    features: NDArray[np.float32],
+    ranking: NDArray[np.int64],
+    clicks: NDArray[np.bool_],
+    learning_rate: float,
+    hidden: int,
+    forward: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None,
+    proximal: float = 0.0,
+    base: NDArray[np.floating] | None = None,
+    drawn_by: NDArray[np.floating] | None = None,
+) -> NDArray[np.floating]:
+    """Return the neural ranker's weights after one interaction; as `foltr.learning.pdgd.pdgd_step`.
+
+    Args:
+        weights: (hidden * (d + 2),).
+        features: (docs, d) float32: all candidates.
+        ranking: (k,) the documents shown.
+        clicks: (k,) whether each was clicked.
+        learning_rate: the step; 0.1 in the published experiments.
+        hidden: units of the hidden layer.
+        forward: what `neural_forward` returned for these weights and features, if the caller still has it from
+            ranking.
+        proximal: FedProx' mu, >= 0; 0 is plain FedAvg.
+        base: (hidden * (d + 2),) the global weights; needed where proximal is not 0.
+        drawn_by: (docs,) the scores the list was drawn by; None where these weights drew it.
+
+    Returns:
+        a new array of the weights' shape and type.
+
+    Raises:
+        DataError: as `foltr.learning.pdgd.pdgd_gradient`, or the weights are not as many as the ranker's.
+    """
+    tanhs, scores = neural_forward(weights, features, hidden) if forward is None else forward
+    stepped = weights.copy()
+    anchor = stepped if base is None else base.astype(weights.dtype, copy=False)
+    drawn_by = scores if drawn_by is None else drawn_by
+    neural_step(stepped, features, tanhs, scores, drawn_by, ranking, clicks, learning_rate, proximal, anchor)
+    return stepped
+
+
+@compiled
+def neural_step(
+    weights: NDArray[np.floating],
+    features: NDArray[np.float32],
+    tanhs: NDArray[np.float32],
+    scores: NDArray[np.float32],
+    drawn_by: NDArray[np.floating],
+    ranking: NDArray[np.int64],
+    clicks: NDArray[np.bool_],
+    learning_rate: float,
+    proximal: float,
+    base: NDArray[np.floating],
+) -> None:
+    """The kernel of `neural_pdgd_step`; `weights` is stepped in place, which spares the simulator a copy.
+
+    Args:
+        weights: (hidden * (d + 2),), written to.
+        features: (docs, d) float32.
+        tanhs: (docs, hidden) float32 of `neural_forward`.
+        scores: (docs,) float32.
+        drawn_by: (docs,) the scores the list was drawn by.
+        ranking: (k,) int64.
+        clicks: (k,) bool.
+        learning_rate: the step.
+        proximal: FedProx' mu.
+        base: (hidden * (d + 2),).
+    """
+    n_features, hidden = features.shape[1], tanhs.shape[1]
+    if features.shape[0] != scores.shape[0] or weights.shape[0] != hidden * (n_features + 2):
+        raise DataError("features must be documents by features, and weights hidden by features + 2")
+    if base.shape[0] != weights.shape[0]:
+        raise DataError("the base weights must be as many as the weights")
+    gradient = score_gradient(scores, ranking, clicks, drawn_by)
+    n_first = n_features * hidden
+    # A copy from before the pull: the gradient is that of the weights that were shown.
+    output = weights[n_first + hidden :].astype(np.float32)
+    if proximal != 0.0:
+        weights -= learning_rate * proximal * (weights - base)
+    # Most shown documents are in no pair.
+    used = np.flatnonzero(gradient)
+    n_used = used.shape[0]
+    if n_used == 0:
+        return
+    carried = np.empty((n_used, hidden), np.float32)
+    for i in range(n_used):
+        step = np.float32(learning_rate * gradient[used[i]])
+        tanh = tanhs[ranking[used[i]]]
+        # h = (1 + tanh) / 2, so h (1 - h) = (1 - tanh^2) / 4.
+        carried[i] = step * np.float32(0.25) * (output * (np.float32(1.0) - tanh * tanh))
+        weights[n_first : n_first + hidden] += carried[i]
+        weights[n_first + hidden :] += step * np.float32(0.5) * (np.float32(1.0) + tanh)
+    weights[:n_first] += (features[ranking[used]].T @ carried).reshape(n_first)

@@ -1,0 +1,166 @@
+"""The one file a process needs to take part: how to reach the broker, its key, and whom to believe.
+
+Written by ``foltr enrol``, read by devices, federators and operators. It holds secrets: it is created with mode
+0600 and refused when others could read it.
+"""
+
+import base64
+import os
+import secrets
+import stat
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from foltr.errors import SettingsError
+from foltr.protocol.enrolment import issue_enrolment
+from foltr.protocol.messages import Name
+from foltr.protocol.signing import SigningKey, key_from_text, key_to_text
+
+FEDERATOR_USER = "@federator"
+OPERATOR_USER = "@operator"
+_Secret = Annotated[str, Field(repr=False)]
+_OptionalSecret = Annotated[str | None, Field(repr=False)]
+
+
+class BrokerAccess(BaseModel):
+    """How to reach the broker and get in. Certificates and keys are PEM text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    # It may hold a password, too.
+    broker_url: _Secret
+    username: str | None = None
+    password: _OptionalSecret = None
+    ca: str | None = None
+    certificate: str | None = None
+    key: _OptionalSecret = None
+
+
+class Credentials(BaseModel):
+    """Who a process is. Keys are base64; ``signing_key`` is private, the others are public.
+
+    Attributes:
+        name: the client's name, or ``@federator`` or ``@operator``.
+        enrolment: the operator's signed statement about this device, base64; devices only.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    version: Literal[1] = 1
+    role: Literal["device", "federator", "operator"]
+    federation: Name
+    name: str
+    broker: BrokerAccess
+    signing_key: _Secret
+    enrolment_key: str
+    federator_key: str
+    enrolment: str | None = None
+
+    @property
+    def key(self) -> SigningKey:
+        return SigningKey.from_text(self.signing_key)
+
+    @property
+    def enrolment_public_key(self) -> bytes:
+        return key_from_text("enrolment_key", self.enrolment_key)
+
+    @property
+    def federator_public_key(self) -> bytes:
+        return key_from_text("federator_key", self.federator_key)
+
+    @property
+    def enrolment_bytes(self) -> bytes | None:
+        return None if self.enrolment is None else base64.b64decode(self.enrolment, validate=True)
+
+
+def device_identity(
+    enrolment_key: SigningKey,
+    federator_key: bytes,
+    federation: str,
+    client_id: str,
+    serial: int,
+    broker: BrokerAccess,
+) -> Credentials:
+    """Credentials for a device, with a new key of its own and the operator's statement about it."""
+    key = SigningKey.generate()
+    enrolment = issue_enrolment(enrolment_key, federation, client_id, key.public, serial, time.time())
+    return Credentials(
+        role="device",
+        federation=federation,
+        name=client_id,
+        broker=broker,
+        signing_key=key.to_text(),
+        enrolment_key=key_to_text(enrolment_key.public),
+        federator_key=key_to_text(federator_key),
+        enrolment=base64.b64encode(enrolment).decode(),
+    )
+
+
+def read_credentials(path: Path, role: Literal["device", "federator", "operator"]) -> Credentials:
+    """The credentials in ``path``.
+
+    Raises:
+        SettingsError: there is no such file, others may read it, or it is not one of this role.
+    """
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        cause = getattr(error, "strerror", None) or "it is not text"
+        raise SettingsError(f"credentials: {path}: {cause}; `foltr enrol` writes such files") from error
+    if stat.S_IMODE(mode) & 0o077:
+        raise SettingsError(f"credentials: {path} can be read by others; run: chmod 600 {path}")
+    try:
+        credentials = Credentials.model_validate_json(text)
+        _ = credentials.key, credentials.enrolment_public_key, credentials.federator_public_key
+        _ = credentials.enrolment_bytes
+    except (ValueError, SettingsError) as error:
+        # The values stay out of the message: some are secret.
+        raise SettingsError(f"credentials: {path} is not what `foltr enrol` writes ({_where(error)})") from None
+    if role == "federator" == credentials.role and credentials.key.public != credentials.federator_public_key:
+        raise SettingsError(f"credentials: {path} mixes two federators: its key is not the one that devices believe")
+    if credentials.role != role:
+        raise SettingsError(f"credentials: {path} is for the role {credentials.role}; this needs one for a {role}")
+    return credentials
+
+
+def write_secret(path: Path, content: str | bytes, *, replace: bool = False) -> None:
+    """Write a file that only its owner can read, in one step: it is there whole or not at all, and stays there.
+
+    Raises:
+        SettingsError: it exists and ``replace`` is not given, or it cannot be written.
+    """
+    if path.exists() and not replace:
+        raise SettingsError(f"{path} exists; name another file with --out, or remove it if it is no longer needed")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    # A new name outlives a power failure only once the folder that holds it is on disk, too.
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _where(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return ".".join(map(str, error.errors()[0]["loc"])) or "it is not JSON"
+    return str(error) if isinstance(error, SettingsError) else "enrolment: it is not base64"

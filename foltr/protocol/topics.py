@@ -1,0 +1,96 @@
+"""The topics of a federation, under ``foltr/v1/{federation}/``; spelled here and nowhere else."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from foltr.errors import SettingsError
+from foltr.protocol.messages import NAME_PATTERN
+
+_NAME = re.compile(NAME_PATTERN)
+
+
+class ClientTopic(StrEnum):
+    """What a client may write under its own topic, and the inbox only it may read."""
+
+    JOIN = "join"
+    LEAVE = "leave"
+    STATUS = "status"
+    UPDATES = "updates"
+    CHUNKS = "chunks"
+    FORGET = "forget"
+    UNLEARNING = "unlearning"
+    INBOX = "inbox"
+
+
+def check_name(key: str, value: str) -> str:
+    """``value`` if it can be one level of a topic; SettingsError naming ``key`` otherwise."""
+    if not _NAME.fullmatch(value):
+        raise SettingsError(
+            f"{key}: {value!r} is not a name: use 1 to 64 letters, digits, '.', '_' or '-', "
+            "starting with a letter or digit"
+        )
+    return value
+
+
+@dataclass(frozen=True)
+class Topics:
+    """The topics of one federation."""
+
+    federation: str
+
+    @property
+    def root(self) -> str:
+        return f"foltr/v1/{self.federation}"
+
+    @property
+    def model(self) -> str:
+        return f"{self.root}/model"
+
+    @property
+    def round(self) -> str:
+        return f"{self.root}/round"
+
+    @property
+    def roster(self) -> str:
+        return f"{self.root}/roster"
+
+    @property
+    def operator(self) -> str:
+        return f"{self.root}/operator"
+
+    @property
+    def unlearning_round(self) -> str:
+        """The step that the newest unlearning job is at."""
+        return f"{self.root}/unlearning/round"
+
+    def unlearning_job(self, number: int) -> str:
+        """How far a job is."""
+        return f"{self.root}/unlearning/{number}"
+
+    def model_chunk(self, index: int) -> str:
+        return f"{self.root}/model/chunks/{index}"
+
+    @property
+    def model_chunks(self) -> str:
+        """The filter of all chunks of a model."""
+        return f"{self.root}/model/chunks/+"
+
+    def enrolment(self, client_id: str) -> str:
+        """No topic: what the operator's signature of an enrolment names in place of one."""
+        return f"{self.root}/enrolment/{client_id}"
+
+    def client(self, client_id: str, topic: ClientTopic) -> str:
+        return f"{self.root}/clients/{client_id}/{topic}"
+
+    def from_all_clients(self) -> tuple[str, ...]:
+        """The filters a federator subscribes to."""
+        return tuple(self.client("+", topic) for topic in ClientTopic if topic is not ClientTopic.INBOX)
+
+    def parse(self, topic: str) -> tuple[str, ClientTopic] | None:
+        """(client_id, what) of a client's topic, or None where it is none of this federation's."""
+        prefix = f"{self.root}/clients/"
+        client_id, _, last = topic.removeprefix(prefix).partition("/")
+        if not topic.startswith(prefix) or not _NAME.fullmatch(client_id) or last not in set(ClientTopic):
+            return None
+        return client_id, ClientTopic(last)

@@ -1,0 +1,1 @@
+"""The papers' experiments, one module for each chapter or figure, as data."""

@@ -1,0 +1,360 @@
+"""The device side of a simulated round for whole blocks of clients, on `foltr.simulation.blocks.drawn_rankings`.
+
+What the clients of a block do is what `foltr.methods` makes a device do, with the same random numbers and the same
+kernels, so updates are equal bit for bit to those of `foltr.simulation.runners.ReferenceRunner`; tests hold it to that.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.evaluation.click_models import click_tables, examination_by_rank
+from foltr.learning.evolution_strategies import round_noise_seed
+from foltr.learning.ips import ips_step, position_propensities
+from foltr.learning.laplace_shares import clip_weights, gamma_noise
+from foltr.methods.aggregations import RowAggregation
+from foltr.methods.base import Aggregation
+from foltr.methods.registry import AnyTraining, Ranker
+from foltr.protocol.messages import (
+    EvolutionPair,
+    EvolutionTraining,
+    FedAvgTraining,
+    FedIpsTraining,
+    FedPerTraining,
+    FedProxTraining,
+    FpdgdPaperTraining,
+    LinearRankerSpec,
+    NeuralRankerSpec,
+    PdgdTraining,
+    unpack_vector,
+)
+from foltr.simulation.blocks.drawn_rankings import (
+    LearnedBlock,
+    QueryPool,
+    Users,
+    neural_pdgd_block,
+    pdgd_block,
+    query_pool,
+)
+from foltr.simulation.blocks.fixed_rankings import EvolutionBlock, RankedBlock, es_block, ranking_block
+from foltr.simulation.clients.crowd import Crowd, Intentions
+from foltr.simulation.clients.population import Population
+from foltr.simulation.runners import Experience, Runner, State
+
+# A block at a time, so that memory does not grow with the clients: so many interactions, and so many local weights.
+INTERACTIONS_AT_A_TIME = 8192
+WEIGHTS_AT_A_TIME = 2**22
+
+Rows = slice | NDArray[np.int64]
+PdgdFamily = PdgdTraining | FedProxTraining | FpdgdPaperTraining | FedPerTraining
+
+
+class BlockRunner(ABC):
+    """Splits the clients of a round into blocks of one data set each and adds their updates in order."""
+
+    def __init__(self, population: Population, crowd: Crowd, ranker: Ranker, serp_length: int) -> None:
+        self._crowd = crowd
+        self._ranker = ranker
+        self._names = [client.name for client in population.clients]
+        self._datasets = np.array([client.dataset for client in population.clients], np.int64)
+        self._most = max(client.n_interactions for client in population.clients)
+        self._pools = [query_pool(dataset, serp_length) for dataset in population.datasets]
+        self._tables = click_tables(crowd.click_models, serp_length)
+
+    def run(
+        self, base: NDArray[np.float32], version: int, clients: NDArray[np.int64], aggregation: Aggregation
+    ) -> Experience:
+        ndcg, max_rr = np.empty(len(clients)), np.empty(len(clients))
+        n_interactions = 0
+        for rows in self._chunks(len(clients)):
+            members = clients[rows]
+            intentions = self._crowd.intend(members)
+            ndcg[rows], max_rr[rows] = self._block(base, version, members, intentions, aggregation)
+            n_interactions += int((intentions.picks >= 0).sum())
+        return Experience(ndcg, max_rr, n_interactions, clients)
+
+    def ranker_of(self, client: int, base: NDArray[np.float32]) -> NDArray[np.floating]:  # noqa: ARG002
+        return base[: self._ranker.n_weights]
+
+    def state(self) -> State:
+        return {}
+
+    def restore(self, state: State) -> None:  # noqa: B027 (most methods keep nothing on the device)
+        """See `Runner`."""
+
+    @abstractmethod
+    def _block(
+        self,
+        base: NDArray[np.float32],
+        version: int,
+        members: NDArray[np.int64],
+        intentions: Intentions,
+        aggregation: Aggregation,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Run the members, add their updates in their order; mean nDCG and MaxRR of each."""
+
+    def _chunks(self, n_clients: int) -> Iterator[slice]:
+        size = max(1, min(INTERACTIONS_AT_A_TIME // self._most, WEIGHTS_AT_A_TIME // self._ranker.n_weights))
+        for start in range(0, n_clients, size):
+            yield slice(start, min(start + size, n_clients))
+
+    def _by_dataset(self, members: NDArray[np.int64]) -> Iterator[tuple[QueryPool, Rows]]:
+        """Each data set the members use, with the rows of the members who use it."""
+        datasets = self._datasets[members]
+        used = np.unique(datasets).tolist()
+        for dataset in used:
+            # A slice, where that is all of them, spares copying everything they draw and learn.
+            yield self._pools[dataset], slice(None) if len(used) == 1 else np.flatnonzero(datasets == dataset)
+
+    def _names_of(self, members: NDArray[np.int64]) -> list[str]:
+        return [self._names[client] for client in members.tolist()]
+
+    def _users(self, intentions: Intentions) -> Users:
+        return Users(self._tables, intentions.models, intentions.draws)
+
+    def _device_rngs(self, members: NDArray[np.int64]) -> list[np.random.Generator]:
+        return [self._crowd.streams(client).device for client in members.tolist()]
+
+
+class PdgdBlockRunner(BlockRunner):
+    """FPDGD, with the paper's noise or without, FedProx and FedPer, on either ranker."""
+
+    def __init__(self, population: Population, crowd: Crowd, training: PdgdFamily, ranker: Ranker) -> None:
+        super().__init__(population, crowd, ranker, training.serp_length)
+        self._training = training
+        self._n_shared = ranker.n_weights
+        # (clients, hidden) output weights of FedPer's clients, and who has any of its own; none of other methods.
+        self._heads = np.zeros((len(population.clients), 0))
+        self._has_head = np.zeros(len(population.clients), np.bool_)
+        if isinstance(training, FedPerTraining) and isinstance(ranker, NeuralRankerSpec):
+            self._n_shared = ranker.n_base_weights
+            self._heads = np.zeros((len(population.clients), ranker.hidden))
+
+    def ranker_of(self, client: int, base: NDArray[np.float32]) -> NDArray[np.floating]:
+        start: NDArray[np.float64] = self._start(base, np.array([client]))
+        return start[0] if self._heads.size else start
+
+    def state(self) -> State:
+        return {"heads": self._heads[self._has_head], "has_head": self._has_head}
+
+    def restore(self, state: State) -> None:
+        self._has_head = state["has_head"].astype(np.bool_)
+        self._heads[self._has_head] = state["heads"]
+
+    def _block(
+        self,
+        base: NDArray[np.float32],
+        version: int,  # noqa: ARG002 (PDGD explores anew for each list)
+        members: NDArray[np.int64],
+        intentions: Intentions,
+        aggregation: Aggregation,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        start = self._start(base, members)
+        weights = np.empty((len(members), len(base)))
+        ndcg, max_rr = np.empty(len(members)), np.empty(len(members))
+        for pool, rows in self._by_dataset(members):
+            block = learn_block(
+                self._ranker,
+                pool,
+                start[rows] if self._heads.size else start,
+                intentions.picks[rows],
+                self._users(intentions.of(rows)),
+                self._device_rngs(members[rows]),
+                self._training.learning_rate,
+                self._training.mu if isinstance(self._training, FedProxTraining) else 0.0,
+            )
+            weights[rows] = block.weights
+            ndcg[rows], max_rr[rows] = means_of(block)
+        if isinstance(self._training, FpdgdPaperTraining):
+            deltas = self._noised(weights, members, self._training) - start
+        else:
+            deltas = weights - start
+        if self._heads.size:
+            self._heads[members] = weights[:, self._n_shared :]
+            self._has_head[members] = True
+        shared = deltas[:, : self._n_shared].astype(np.float32)
+        add_deltas(aggregation, shared, (intentions.picks >= 0).sum(axis=1), self._names_of(members))
+        return ndcg, max_rr
+
+    def _start(self, base: NDArray[np.float32], members: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(n_weights,) that all members begin with, or (members, n_weights) where they have weights of their own."""
+        start = base.astype(np.float64)
+        if self._heads.size:
+            start = np.tile(start, (len(members), 1))
+            own = self._has_head[members]
+            start[own, self._n_shared :] = self._heads[members[own]]
+        return start
+
+    def _noised(
+        self, weights: NDArray[np.float64], members: NDArray[np.int64], training: FpdgdPaperTraining
+    ) -> NDArray[np.float64]:
+        noised = np.empty_like(weights)
+        for row, device in enumerate(self._device_rngs(members)):
+            noise = gamma_noise(training.n_clients, training.sensitivity, training.epsilon, weights.shape[1], device)
+            noised[row] = clip_weights(weights[row], training.sensitivity) + noise
+        return noised
+
+
+class EvolutionBlockRunner(BlockRunner):
+    """FOLtR-ES on either ranker."""
+
+    def __init__(self, population: Population, crowd: Crowd, training: EvolutionTraining, ranker: Ranker) -> None:
+        super().__init__(population, crowd, ranker, training.serp_length)
+        self._training = training
+
+    def _block(
+        self,
+        base: NDArray[np.float32],
+        version: int,
+        members: NDArray[np.int64],
+        intentions: Intentions,
+        aggregation: Aggregation,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        training = self._training
+        device_seeds = [self._crowd.streams(client).device_seed for client in members.tolist()]
+        seeds = np.array([round_noise_seed(seed, version) for seed in device_seeds], np.int64)
+        variants = np.zeros(intentions.picks.shape, np.int64)
+        if training.antithetic:
+            variants[:, 1::2] = 1
+        plus, minus = np.empty(len(members)), np.empty(len(members))
+        ndcg, max_rr = np.empty(len(members)), np.empty(len(members))
+        for pool, rows in self._by_dataset(members):
+            block = es_block(
+                pool,
+                base.astype(np.float64),
+                intentions.picks[rows],
+                self._users(intentions.of(rows)),
+                seeds[rows].tolist(),
+                variants[rows],
+                self._device_rngs(members[rows]),
+                training.noise_scale,
+                training.keep_probability,
+                hidden_of(self._ranker),
+            )
+            plus[rows], minus[rows] = block.plus, block.minus
+            ndcg[rows], max_rr[rows] = means_of(block)
+        counts = (intentions.picks >= 0).sum(axis=1).tolist()
+        names = self._names_of(members)
+        for name, seed, up, down, count in zip(
+            names, seeds.tolist(), plus.tolist(), minus.tolist(), counts, strict=True
+        ):
+            pair = EvolutionPair(seed=seed, plus=up, minus=down if training.antithetic else None)
+            aggregation.add(pair, count, client_id=name)
+        return ndcg, max_rr
+
+
+class IpsBlockRunner(BlockRunner):
+    """FedIPS with known propensities, and FedAvg: lists are shown in one go, then learned client by client."""
+
+    def __init__(
+        self, population: Population, crowd: Crowd, training: FedIpsTraining | FedAvgTraining, ranker: LinearRankerSpec
+    ) -> None:
+        super().__init__(population, crowd, ranker, training.serp_length)
+        self._training = training
+        self._logging = unpack_vector(training.logging_policy) if training.logging_policy else None
+
+    def _block(
+        self,
+        base: NDArray[np.float32],
+        version: int,  # noqa: ARG002 (lists are shown by a logging policy)
+        members: NDArray[np.int64],
+        intentions: Intentions,
+        aggregation: Aggregation,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        logging = (base if self._logging is None else self._logging).astype(np.float64)
+        start = base.astype(np.float64)
+        deltas = np.empty((len(members), len(base)), np.float32)
+        ndcg, max_rr = np.empty(len(members)), np.empty(len(members))
+        for pool, rows in self._by_dataset(members):
+            block = ranking_block(pool, logging, intentions.picks[rows], self._users(intentions.of(rows)))
+            ndcg[rows], max_rr[rows] = means_of(block)
+            for shown, row in enumerate(np.arange(len(members))[rows].tolist()):
+                picks = intentions.picks[row].tolist()
+                deltas[row] = self._learned(start, pool, block, shown, int(members[row]), picks) - start
+        add_deltas(aggregation, deltas, (intentions.picks >= 0).sum(axis=1), self._names_of(members))
+        return ndcg, max_rr
+
+    def _learned(
+        self,
+        weights: NDArray[np.float64],
+        pool: QueryPool,
+        block: RankedBlock,
+        row: int,
+        client: int,
+        picks: list[int],
+    ) -> NDArray[np.float64]:
+        propensities = self._propensities(client)
+        for i, pick in enumerate(picks):
+            if pick < 0:
+                continue
+            features = pool.dataset.query(pick).features
+            k = min(pool.serp_length, len(features))
+            weights = ips_step(
+                weights,
+                features,
+                block.rankings[row, i, :k],
+                block.clicks[row, i, :k],
+                propensities[:k],
+                self._training.learning_rate,
+            )
+        return weights
+
+    def _propensities(self, client: int) -> NDArray[np.float64]:
+        k = self._training.serp_length
+        if isinstance(self._training, FedAvgTraining):
+            return np.ones(k)
+        models = self._crowd.models_of(client)
+        if len(models) == 1 and models[0].examination_exponent > 0.0:
+            return examination_by_rank(models[0].examination_exponent, k)
+        return position_propensities(self._training.position_bias, k)
+
+
+def block_runner(population: Population, crowd: Crowd, training: AnyTraining, ranker: Ranker) -> Runner | None:
+    """The block runner of a method; None where only the reference runs it."""
+    match training:
+        case PdgdTraining() | FedProxTraining() | FpdgdPaperTraining() | FedPerTraining():
+            return PdgdBlockRunner(population, crowd, training, ranker)
+        case EvolutionTraining():
+            return EvolutionBlockRunner(population, crowd, training, ranker)
+        case FedIpsTraining() | FedAvgTraining() if isinstance(ranker, LinearRankerSpec):
+            if isinstance(training, FedAvgTraining) or training.propensities == "known":
+                return IpsBlockRunner(population, crowd, training, ranker)
+    return None
+
+
+def learn_block(
+    ranker: Ranker,
+    pool: QueryPool,
+    start: NDArray[np.float64],
+    picks: NDArray[np.int64],
+    users: Users,
+    device_rngs: list[np.random.Generator],
+    learning_rate: float,
+    proximal: float = 0.0,
+) -> LearnedBlock:
+    """PDGD for a block of clients with a ranker of either kind; see `pdgd_block`."""
+    if isinstance(ranker, LinearRankerSpec):
+        return pdgd_block(pool, start, picks, users, device_rngs, learning_rate, proximal)
+    return neural_pdgd_block(pool, start, picks, users, device_rngs, learning_rate, ranker.hidden, proximal)
+
+
+def hidden_of(ranker: Ranker) -> int | None:
+    return None if isinstance(ranker, LinearRankerSpec) else ranker.hidden
+
+
+def means_of(
+    block: LearnedBlock | RankedBlock | EvolutionBlock,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(n,) mean nDCG and mean MaxRR of each client's lists."""
+    return np.nanmean(block.ndcg, axis=1), np.nanmean(block.max_rr, axis=1)
+
+
+def add_deltas(
+    aggregation: Aggregation, deltas: NDArray[np.float32], counts: NDArray[np.int64], names: list[str]
+) -> None:
+    """Add updates, a row for each client."""
+    if not isinstance(aggregation, RowAggregation):
+        raise TypeError(f"{type(aggregation).__name__} takes no differences of weights")
+    aggregation.add_rows(deltas, counts, names)

@@ -1,0 +1,79 @@
+"""The hostile clients of a simulation: the first ones by number.
+
+They take part like everybody: they issue queries, learn, and have random streams of their own. With the attack
+``clicks`` their users click as the model `poison`; with any other they learn honestly and then, together, send
+something else. What they send is the same with every runner, because it is made of the updates alone.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.aggregation.rule_spec import RuleSpec
+from foltr.attacks.registry import AttackSpec, craft
+from foltr.evaluation.click_models import click_model
+from foltr.methods.aggregations import DeltaAggregation
+from foltr.methods.base import NO_MEMORY, Memory, NextModel
+from foltr.protocol.messages import MAX_ABS_DELTA
+from foltr.simulation.clients.population import Population
+from foltr.simulation.kept_updates import KeptUpdates
+
+
+def with_poisoned_clicks(population: Population, n_attackers: int) -> Population:
+    """The population with users of the first clients who click what is irrelevant (thesis, Section 5.2.2)."""
+    clients = list(population.clients)
+    for i, client in enumerate(clients[:n_attackers]):
+        n_grades = len(client.click_models[0].click_probability)
+        clients[i] = replace(client, click_models=(click_model("poison", n_grades),))
+    return replace(population, clients=tuple(clients))
+
+
+class AttackedAggregation(KeptUpdates):
+    """An aggregation whose updates attackers replace before it has any of them.
+
+    Attackers who collude need all their honest updates first, so everything is kept until the round ends.
+
+    Args:
+        aggregation: what the federator does.
+        hostile: names of the attackers, whether they take part in the round or not.
+        n_expected: how many take part.
+        rule: which one they believe in.
+        rng: of the attack.
+    """
+
+    def __init__(
+        self,
+        aggregation: DeltaAggregation,
+        spec: AttackSpec,
+        hostile: Collection[str],
+        n_expected: int,
+        rule: RuleSpec,
+        rng: np.random.Generator,
+    ) -> None:
+        super().__init__(aggregation, n_expected)
+        self._spec = spec
+        self._hostile = hostile
+        self._rule = rule
+        self._rng = rng
+        self.refused: tuple[str, ...] = ()
+        """After `finish`: whose update is one that no message may hold, so that a federator's intake refuses it."""
+
+    def finish(self, base: NDArray[np.float32], memory: Memory = NO_MEMORY) -> NextModel:
+        rows, n_interactions, names = self._updates.all()
+        hostile = np.array([name in self._hostile for name in names], np.bool_)
+        sent = np.ones(len(names), np.bool_)
+        if hostile.any():
+            honest = rows.astype(np.float64)
+            crafted = craft(self._spec, honest[hostile], honest[~hostile], len(names), self._rule, self._rng)
+            rows[hostile] = crafted
+            sent[hostile] = np.abs(crafted).max(axis=1, initial=0.0) <= MAX_ABS_DELTA  # NaN fails it too
+        self.refused = tuple(name for name, taken in zip(names, sent.tolist(), strict=True) if not taken)
+        if not sent.any():
+            return NextModel(base.copy(), memory)
+        if self.refused:
+            rows, n_interactions = rows[sent], n_interactions[sent]
+            names = [name for name in names if name not in self.refused]
+        self._aggregation.add_rows(rows, n_interactions.astype(np.int64), names)
+        return self._aggregation.finish(base, memory)

@@ -1,0 +1,93 @@
+"""What became of updates over a whole run: who was dropped or clipped, which rounds went another way, and why.
+
+Small enough to be a part of every result, and of every checkpoint: counts, and what an operator would have been told.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from foltr.aggregation.round_report import Fate, Finding, RoundReport
+
+
+@dataclass(frozen=True)
+class RoundDefence:
+    """What the federator did with the updates of one round.
+
+    Attributes:
+        report: None of a plain mean, and of a round without a model.
+        refused: names of clients whose update no message could have held.
+        abandoned: why the round made no model; None where it made one.
+    """
+
+    report: RoundReport | None = None
+    refused: tuple[str, ...] = ()
+    abandoned: str | None = None
+
+
+@dataclass
+class Robustness:
+    """The same, added up over rounds.
+
+    Attributes:
+        fallback_rounds: that used the configured fallback.
+        abandoned_rounds: that made no model.
+        beyond_bounds_rounds: that used a rule which promises nothing with so few updates.
+        dropped, clipped, refused: rounds by client.
+        findings: (round, finding) in order.
+    """
+
+    fallback_rounds: int = 0
+    abandoned_rounds: int = 0
+    beyond_bounds_rounds: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    clipped: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    findings: list[tuple[int, Finding]] = field(default_factory=list)
+
+    def add(self, number: int, defence: RoundDefence) -> None:
+        """Count one more round."""
+        self.refused.update(defence.refused)
+        self.abandoned_rounds += defence.abandoned is not None
+        report = defence.report
+        if report is None:
+            return
+        self.fallback_rounds += report.fallback_reason is not None
+        self.beyond_bounds_rounds += "beyond_bounds" in report.parameters
+        for fate in report.fates:
+            if fate.fate is Fate.DROPPED:
+                self.dropped[fate.client_id] += 1
+            elif fate.fate is Fate.CLIPPED:
+                self.clipped[fate.client_id] += 1
+        self.findings.extend((number, finding) for finding in report.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; `read` reads it."""
+        return {
+            "fallback_rounds": self.fallback_rounds,
+            "abandoned_rounds": self.abandoned_rounds,
+            "beyond_bounds_rounds": self.beyond_bounds_rounds,
+            "dropped": dict(sorted(self.dropped.items())),
+            "clipped": dict(sorted(self.clipped.items())),
+            "refused": dict(sorted(self.refused.items())),
+            "findings": [
+                {"round": number, "kind": finding.kind, "client": finding.client_id, "detail": finding.detail}
+                for number, finding in self.findings
+            ],
+        }
+
+    @classmethod
+    def read(cls, values: dict[str, Any]) -> "Robustness":
+        """From `to_dict`."""
+        return cls(
+            values["fallback_rounds"],
+            values["abandoned_rounds"],
+            values["beyond_bounds_rounds"],
+            Counter(values["dropped"]),
+            Counter(values["clipped"]),
+            Counter(values["refused"]),
+            [
+                (found["round"], Finding(found["kind"], found["client"], found["detail"]))
+                for found in values["findings"]
+            ],
+        )

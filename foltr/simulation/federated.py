@@ -1,0 +1,342 @@
+"""A simulated federation from its first model to its last: `run`.
+
+The loop is that of the service: clients interact and learn from the newest model, the federator adds up their updates
+in the order of their names and makes the next. With the same seed both make the same updates, bit for bit.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.aggregation.rule_spec import MEAN
+from foltr.attacks.registry import CLICKS
+from foltr.data.dataset import RankingDataset
+from foltr.errors import DataError, SettingsError
+from foltr.evaluation.click_models import check_grades
+from foltr.learning.lambdarank import logging_policy
+from foltr.methods.registry import AnyTraining, Ranker, body_spec, initial_weights
+from foltr.numerics.compiled import COMPILED
+from foltr.numerics.streams import first_model_rng
+from foltr.simulation.centralised import warmed_up
+from foltr.simulation.checkpoint import CheckpointPlan, Snapshot, digest_of, load, save
+from foltr.simulation.clients.attackers import with_poisoned_clicks
+from foltr.simulation.clients.crowd import Crowd
+from foltr.simulation.clients.population import Population
+from foltr.simulation.config import (
+    PERSONAL_METHODS,
+    SIMULATOR_METHODS,
+    SimulationConfig,
+    check_config,
+    resolve,
+)
+from foltr.simulation.defence_record import Robustness
+from foltr.simulation.evaluation import Evaluation, Evaluator
+from foltr.simulation.learner_factory import RunnerKind, compile_kernels, make_learner
+from foltr.simulation.learners import Learner
+from foltr.simulation.results import SimulationResult, bytes_of_body, privacy_of
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        round: the last one that is done; 0 before the first.
+        rounds: how many there will be.
+        ndcg_at_10: the newest evaluation.
+        interactions: so far.
+        seconds: since this process began with the run.
+    """
+
+    round: int
+    rounds: int
+    ndcg_at_10: float
+    interactions: int
+    seconds: float
+
+
+@dataclass
+class _Log:
+    """What `run` has found so far."""
+
+    round: int = 0
+    interactions: int = 0
+    seconds_learning: float = 0.0
+    seconds_wall: float = 0.0
+    evaluations: list[tuple[int, float, float | None]] = field(default_factory=list)
+    online: list[float] = field(default_factory=list)
+    max_rr: list[float] = field(default_factory=list)
+    robustness: Robustness = field(default_factory=Robustness)
+
+    def add_evaluation(self, evaluation: Evaluation) -> None:
+        self.evaluations.append((self.round, evaluation.ndcg, evaluation.ndcg_global))
+
+
+def run(
+    config: SimulationConfig,
+    population: Population,
+    *,
+    training: AnyTraining | None = None,
+    logging_data: RankingDataset | None = None,
+    runner: RunnerKind = "auto",
+    on_round: Callable[[Progress], None] | None = None,
+    checkpoint: CheckpointPlan | None = None,
+    stop: Callable[[], bool] | None = None,
+    description: str = "",
+) -> SimulationResult:
+    """Simulate.
+
+    Args:
+        config: of which everything but the words for data and population counts here.
+        population: the clients and their data.
+        training: settings of the method in place of those that follow from ``config``.
+        logging_data: what the logging policy is trained on, with a logging fraction: the training set as it was before
+            clients got their parts. None takes the population's data set, if it has one, of whole queries.
+        runner: ``reference`` runs device code interaction by interaction, ``block`` whole blocks of clients; the
+            results are the same. ``auto`` takes blocks where there are any for the method.
+        on_round: told after each round, and once before the first.
+        checkpoint: where to keep what is needed to go on later.
+        stop: asked after each round; True ends the run with a `KeyboardInterrupt`, after a checkpoint if there is a
+            plan.
+        description: of the data, for reports.
+
+    Raises:
+        SettingsError: the configuration makes no sense, or the checkpoint is of another one or another runner.
+        DataError: the data cannot be learned from or evaluated, or the checkpoint is damaged.
+    """
+    with _one_blas_thread():
+        return _run(config, population, training, logging_data, runner, on_round, checkpoint, stop, description)
+
+
+def _run(
+    config: SimulationConfig,
+    population: Population,
+    training: AnyTraining | None,
+    logging_data: RankingDataset | None,
+    runner: RunnerKind,
+    on_round: Callable[[Progress], None] | None,
+    checkpoint: CheckpointPlan | None,
+    stop: Callable[[], bool] | None,
+    description: str,
+) -> SimulationResult:
+    began = time.perf_counter()
+    check_config(config)
+    _check_population(config, population)
+    policy = _logging_policy(config, population, logging_data)
+    found, ranker = resolve(config, population.datasets[0].n_features, policy)
+    training = found if training is None else training
+    everybody = population
+    if config.attack == CLICKS:
+        population = with_poisoned_clicks(everybody, config.attackers)
+        _check_population(config, population)
+    crowd = Crowd(population, config.seed, training.serp_length)
+    first = initial_weights(training, ranker, first_model_rng(config.seed))
+    if config.warm_up_interactions:
+        first = warmed_up(everybody, training, ranker, first, config.seed, config.warm_up_interactions)
+    learner, kind = make_learner(config, population, crowd, training, ranker, first, runner)
+    personal = config.method in PERSONAL_METHODS
+    evaluator = Evaluator(population, ranker, config.seed, personal=personal, n_attackers=config.attackers)
+    log = _Log()
+    digest = digest_of(population, training) if checkpoint is not None else ""
+    if checkpoint is not None and checkpoint.resume:
+        snapshot = load(checkpoint.path, config, digest)
+        _check_runner(checkpoint, snapshot, kind)
+        _resume(snapshot, log, learner, crowd)
+    else:
+        _evaluate(evaluator, learner, log)
+    before = log.seconds_wall
+    with _errors_of_round(1):
+        compile_kernels(config, population, training, ranker, first, runner)
+    _tell(on_round, log, config, began)
+    while log.round < config.rounds:
+        _one_round(learner, log, config.attackers)
+        if log.round % config.eval_every == 0 or log.round == config.rounds:
+            _evaluate(evaluator, learner, log)
+        log.seconds_wall = before + time.perf_counter() - began
+        stopping = stop is not None and stop()
+        if checkpoint is not None and (stopping or log.round % checkpoint.every == 0 or log.round == config.rounds):
+            save(checkpoint.path, _snapshot(config, digest, kind, log, learner, crowd))
+        _tell(on_round, log, config, began)
+        if stopping and log.round < config.rounds:
+            raise KeyboardInterrupt
+    return _result(config, population, training, ranker, learner, evaluator, log, description)
+
+
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """Let no matrix product be split: how many threads there are would change its last bits, and so the result.
+
+    A sweep's processes have other numbers of threads than a single run.
+    """
+    if COMPILED:
+        # numba takes its BLAS from there, and only what is loaded can be limited.
+        import scipy.linalg  # noqa: F401
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:  # an install without the extra `simulation`
+        yield
+        return
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
+
+
+def _one_round(learner: Learner, log: _Log, n_attackers: int) -> None:
+    began = time.perf_counter()
+    with _errors_of_round(log.round + 1):
+        experience = learner.round(log.round + 1)
+    log.seconds_learning += time.perf_counter() - began
+    log.round += 1
+    log.interactions += experience.n_interactions
+    ndcg, max_rr = experience.honest(n_attackers)
+    log.online.append(_mean(ndcg))
+    log.max_rr.append(_mean(max_rr))
+    if experience.defence is not None:
+        log.robustness.add(log.round, experience.defence)
+
+
+def _evaluate(evaluator: Evaluator, learner: Learner, log: _Log) -> None:
+    with _errors_of_round(log.round):
+        log.add_evaluation(evaluator.evaluate(learner))
+
+
+@contextmanager
+def _errors_of_round(number: int) -> Iterator[None]:
+    """Say in which round it was, and what to do about weights that grew without bounds."""
+    try:
+        yield
+    except DataError as error:
+        # Features are finite once they are read, so what is not was learned.
+        advice = "; lower the learning rate" if "finite" in str(error) else ""
+        raise DataError(f"round {number}: {error}{advice}") from error
+
+
+def _logging_policy(
+    config: SimulationConfig, population: Population, data: RankingDataset | None
+) -> NDArray[np.float32] | None:
+    if not config.logging_fraction:
+        return None
+    if data is None:
+        data = population.datasets[0]
+        # Queries whose documents were dealt out are there once for each part.
+        if len(population.datasets) > 1 or len(np.unique(data.query_ids)) < data.n_queries:
+            raise SettingsError(
+                f"logging_fraction: population {population.name} has no data set of all labels and whole queries; "
+                "pass the training set it was made from as logging_data"
+            )
+    rng = np.random.default_rng(np.random.SeedSequence([config.seed, *b"logging policy"]))
+    return logging_policy(data, rng, config.logging_fraction)
+
+
+def _check_population(config: SimulationConfig, population: Population) -> None:
+    if len(population.clients) != config.clients:
+        raise SettingsError(f"clients: {config.clients}, but the population has {len(population.clients)}")
+    models = {(client.dataset, model) for client in population.clients for model in client.click_models}
+    for dataset, model in sorted(models, key=lambda pair: (pair[0], pair[1].name)):
+        relevance = population.datasets[dataset].relevance
+        check_grades(model, int(relevance.min()), int(relevance.max()))
+
+
+def _check_runner(checkpoint: CheckpointPlan, snapshot: Snapshot, kind: str) -> None:
+    found = snapshot.progress.get("runner")
+    if found != kind:
+        raise SettingsError(
+            f"{checkpoint.path}: the checkpoint is of runner {found}, this run's is {kind}; "
+            "choose the same one, or begin anew without resuming"
+        )
+
+
+def _snapshot(config: SimulationConfig, digest: str, kind: str, log: _Log, learner: Learner, crowd: Crowd) -> Snapshot:
+    progress: dict[str, Any] = {
+        "runner": kind,
+        "round": log.round,
+        "interactions": log.interactions,
+        "seconds_learning": log.seconds_learning,
+        "seconds_wall": log.seconds_wall,
+        "evaluations": log.evaluations,
+        "robustness": log.robustness.to_dict(),
+    }
+    curves = {"online": np.array(log.online), "max_rr": np.array(log.max_rr)}
+    return Snapshot(config, digest, progress, curves, learner.state(), crowd.state())
+
+
+def _resume(snapshot: Snapshot, log: _Log, learner: Learner, crowd: Crowd) -> None:
+    progress = snapshot.progress
+    log.round = progress["round"]
+    log.interactions = progress["interactions"]
+    log.seconds_learning = progress["seconds_learning"]
+    log.seconds_wall = progress["seconds_wall"]
+    log.evaluations = [(number, ndcg, of_shared) for number, ndcg, of_shared in progress["evaluations"]]
+    log.robustness = Robustness.read(progress["robustness"])
+    log.online = snapshot.curves["online"].tolist()
+    log.max_rr = snapshot.curves["max_rr"].tolist()
+    crowd.restore(snapshot.crowd)
+    learner.restore(snapshot.learner)
+
+
+def _result(
+    config: SimulationConfig,
+    population: Population,
+    training: AnyTraining,
+    ranker: Ranker,
+    learner: Learner,
+    evaluator: Evaluator,
+    log: _Log,
+    description: str,
+) -> SimulationResult:
+    spec = body_spec(training, ranker)
+    federated = config.method not in SIMULATOR_METHODS
+    quantities = {client.n_interactions for client in population.clients}
+    of_shared = tuple((number, value) for number, _, value in log.evaluations if value is not None)
+    return SimulationResult(
+        config=config,
+        ndcg_at_10=tuple((number, value) for number, value, _ in log.evaluations),
+        ndcg_at_10_global=of_shared or None,
+        online_k=training.serp_length,
+        online_per_round=np.array(log.online),
+        max_rr=np.array(log.max_rr),
+        weights=learner.weights,
+        interactions=log.interactions,
+        seconds_learning=log.seconds_learning,
+        seconds_wall=log.seconds_wall,
+        bytes_up=bytes_of_body(spec) if federated else 0,
+        bytes_down=4 * spec.dim if federated else 0,
+        privacy=privacy_of(
+            training,
+            spec.dim,
+            config.rounds,
+            config.participants or config.clients,
+            (min(quantities), max(quantities)),
+        ),
+        robustness=_robustness(config, population, log),
+        data={
+            "description": description or population.datasets[0].name,
+            "population": population.name,
+            "train_queries": sum(dataset.n_queries for dataset in population.datasets),
+            "features": population.datasets[0].n_features,
+            **evaluator.describe(),
+        },
+    )
+
+
+def _robustness(config: SimulationConfig, population: Population, log: _Log) -> dict[str, Any] | None:
+    """What the result says of attackers and of the rule; None of a run with neither."""
+    if not config.attackers and config.aggregation == MEAN.text:
+        return None
+    hostile = [client.name for client in population.clients[: config.attackers]]
+    honest_dropped = sorted(set(log.robustness.dropped) - set(hostile))
+    return {"attackers": hostile, **log.robustness.to_dict(), "honest_dropped": honest_dropped}
+
+
+def _tell(on_round: Callable[[Progress], None] | None, log: _Log, config: SimulationConfig, began: float) -> None:
+    if on_round is not None:
+        newest = log.evaluations[-1][1]
+        on_round(Progress(log.round, config.rounds, newest, log.interactions, time.perf_counter() - began))
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if len(values) else float("nan")

@@ -1,0 +1,92 @@
+"""From a configuration to what learns: a federation with the runner of its clients, or one of the references."""
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.errors import SettingsError
+from foltr.methods.registry import AnyTraining, Ranker
+from foltr.protocol.messages import PdgdTraining
+from foltr.simulation.blocks.block_runners import block_runner
+from foltr.simulation.centralised import CentralLambdaRank, CentralPdgd, LocalPdgd
+from foltr.simulation.clients.crowd import Crowd
+from foltr.simulation.clients.population import Population
+from foltr.simulation.config import SIMULATOR_METHODS, SimulationConfig, attack_of, parameter_values, rule_of
+from foltr.simulation.learners import Federation, Learner
+from foltr.simulation.runners import ReferenceRunner, Runner
+
+RunnerKind = Literal["auto", "reference", "block"]
+# The first one alone may click nothing, and then learns nothing either.
+_CLIENTS_COMPILED_FOR = 20
+
+
+def make_learner(
+    config: SimulationConfig,
+    population: Population,
+    crowd: Crowd,
+    training: AnyTraining,
+    ranker: Ranker,
+    first: NDArray[np.float32],
+    kind: RunnerKind,
+) -> tuple[Learner, str]:
+    """What learns, and the kind of it: what one kind keeps in a checkpoint another cannot take up.
+
+    Args:
+        first: (n_weights + n_auxiliary,) the first model.
+        kind: of runner; see `foltr.simulation.federated.run`.
+
+    Raises:
+        SettingsError: the method is not run in that way.
+    """
+    if config.method == "lambdarank":
+        rate = float(parameter_values(config)["learning_rate"])
+        return CentralLambdaRank(population, first, config.seed, rate), "central"
+    if config.method in SIMULATOR_METHODS:
+        if not isinstance(training, PdgdTraining):
+            raise SettingsError(f"{config.method}: it learns by PDGD, not by {training.kind}")
+        everything = (population, crowd, training, ranker, first, config.seed, config.participants)
+        if config.method == "local":
+            return LocalPdgd(*everything), "block"
+        return CentralPdgd(*everything, batch=config.method == "pdgd-batch"), "central"
+    chosen: Runner | None = None
+    if kind != "reference" and config.clicks_per_round is None:
+        chosen = block_runner(population, crowd, training, ranker)
+    if chosen is None:
+        if kind == "block":
+            raise SettingsError(f"runner: {config.method} with these settings is not run in blocks")
+        chosen = ReferenceRunner(population, crowd, training, ranker, config.clicks_per_round)
+    chosen_kind = "reference" if isinstance(chosen, ReferenceRunner) else "block"
+    learner = Federation(
+        population,
+        chosen,
+        training,
+        ranker,
+        first,
+        config.seed,
+        config.participants,
+        rule_of(config),
+        attack_of(config),
+        config.attackers,
+    )
+    return learner, chosen_kind
+
+
+def compile_kernels(
+    config: SimulationConfig,
+    population: Population,
+    training: AnyTraining,
+    ranker: Ranker,
+    first: NDArray[np.float32],
+    kind: RunnerKind,
+) -> None:
+    """Let some clients play a round apart from the run, so that compiling is not timed as learning."""
+    if config.method == "lambdarank":
+        return
+    alone = replace(population, clients=population.clients[:_CLIENTS_COMPILED_FOR])
+    # Attackers are no kernels; and of the few clients here they might be all.
+    config = config.model_copy(update={"participants": None, "attack": None, "attackers": 0, "attack_parameters": {}})
+    crowd = Crowd(alone, config.seed, training.serp_length)
+    learner, _ = make_learner(config, alone, crowd, training, ranker, first, kind)
+    learner.round(1)

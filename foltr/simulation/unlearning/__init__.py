@@ -1,0 +1,1 @@
+"""A simulated federation that a client leaves, and what the others keep to learn again from."""

@@ -1,0 +1,106 @@
+"""Interactions that clients of a simulation keep, and learning from them again, as devices of the service do."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.learning.interaction import Interaction
+from foltr.methods.base import Aggregation, Device, DeviceContext, scores_of
+from foltr.methods.registry import AnyTraining, Ranker, make_device
+from foltr.protocol.messages import UpdateBody
+from foltr.simulation.clients.crowd import Crowd
+from foltr.simulation.clients.population import Population
+from foltr.simulation.runners import Experience, ReferenceRunner, State
+
+Log = Mapping[int, Sequence[Interaction]]
+"""Interactions by client, in the order they happened."""
+
+
+class Recorder(ReferenceRunner):
+    """The reference runner, which keeps what its clients learned from; every runner makes the same updates."""
+
+    def __init__(self, population: Population, crowd: Crowd, training: AnyTraining, ranker: Ranker) -> None:
+        super().__init__(population, crowd, training, ranker)
+        self._kept: dict[int, list[Interaction]] = {}
+
+    def take(self) -> Log:
+        """Everything since the last call."""
+        kept, self._kept = self._kept, {}
+        return kept
+
+    def _device(self, client: int, base: NDArray[np.float32], version: int) -> Device:
+        return _Listened(super()._device(client, base, version), self._ranker, self._kept.setdefault(client, []))
+
+
+class Replay:
+    """A runner whose clients show nothing, but learn from the first interactions they kept of one round.
+
+    Args:
+        n_local: of each client, at most.
+    """
+
+    def __init__(
+        self, log: Log, n_local: int, population: Population, crowd: Crowd, training: AnyTraining, ranker: Ranker
+    ) -> None:
+        self._log = log
+        self._n_local = n_local
+        self._population = population
+        self._crowd = crowd
+        self._training = training
+        self._ranker = ranker
+
+    def run(
+        self, base: NDArray[np.float32], version: int, clients: NDArray[np.int64], aggregation: Aggregation
+    ) -> Experience:
+        n_interactions = 0
+        for client in clients.tolist():
+            streams = self._crowd.streams(client)
+            device = make_device(self._training, self._ranker, base, version, DeviceContext(streams.device_seed))
+            learned = self._log[client][: self._n_local]
+            for interaction in learned:
+                device.learn(interaction, streams.device)
+            name = self._population.clients[client].name
+            aggregation.add(device.body(streams.device), len(learned), client_id=name)
+            n_interactions += len(learned)
+        nothing_shown = np.full(len(clients), np.nan)
+        return Experience(nothing_shown, nothing_shown, n_interactions, clients)
+
+    def ranker_of(self, client: int, base: NDArray[np.float32]) -> NDArray[np.floating]:  # noqa: ARG002
+        return base[: self._ranker.n_weights]
+
+    def state(self) -> State:
+        return {}
+
+    def restore(self, state: State) -> None:
+        """See `foltr.simulation.runners.Runner`."""
+
+
+class _Listened:
+    """A device that notes what it learns from, with the scores that each list was drawn by."""
+
+    def __init__(self, device: Device, ranker: Ranker, kept: list[Interaction]) -> None:
+        self._device = device
+        self._ranker = ranker
+        self._kept = kept
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return self._device.weights
+
+    def rank(
+        self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
+    ) -> tuple[NDArray[np.int64], int]:
+        return self._device.rank(features, k, rng)
+
+    def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:
+        drawn_by = scores_of(self._ranker, self._device.weights, interaction.features)
+        self._device.learn(interaction, rng)
+        self._kept.append(replace(interaction, scores=drawn_by))
+
+    def body(self, rng: np.random.Generator) -> UpdateBody:
+        return self._device.body(rng)
+
+    def local_state(self) -> bytes | None:
+        return self._device.local_state()

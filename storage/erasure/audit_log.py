@@ -1,0 +1,54 @@
+"""The audit log in SQL: written within the transactions that it tells of, read as the chain that it is."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from foltr.erasure.audit import AuditEntry, next_entry
+from storage.database import Database
+from storage.erasure.tables import audit_log
+
+
+async def append_audit(
+    connection: AsyncConnection, name: str, at: datetime, kind: str, body: dict[str, Any]
+) -> AuditEntry:
+    """The part of a writer's transaction that adds an entry. ``body`` holds nothing personal: it is never erased."""
+    found = await connection.execute(
+        select(audit_log).where(audit_log.c.federation == name).order_by(audit_log.c.seq.desc()).limit(1)
+    )
+    last = found.one_or_none()
+    entry = next_entry(None if last is None else _entry(last), at, kind, body)
+    await connection.execute(
+        insert(audit_log).values(
+            federation=name,
+            seq=entry.seq,
+            at=entry.at,
+            kind=entry.kind,
+            body=json.dumps(entry.body, sort_keys=True, separators=(",", ":")),
+            previous_hash=entry.previous_hash,
+            hash=entry.hash,
+        )
+    )
+    return entry
+
+
+async def stream_audit(db: Database, name: str, batch: int = 500) -> AsyncIterator[AuditEntry]:
+    """The entries in their order, ``batch`` at a time; `foltr.erasure.audit` checks that they are a chain."""
+    statement = select(audit_log).where(audit_log.c.federation == name).order_by(audit_log.c.seq).limit(batch)
+    last = 0
+    while True:
+        async with db.reading() as connection:
+            page = (await connection.execute(statement.where(audit_log.c.seq > last))).all()
+        for row in page:
+            yield _entry(row)
+        if len(page) < batch:
+            return
+        last = page[-1].seq
+
+
+def _entry(row: Row[*tuple[Any, ...]]) -> AuditEntry:
+    return AuditEntry(row.seq, row.at, row.kind, json.loads(row.body), row.previous_hash, row.hash)

@@ -1,0 +1,125 @@
+"""What of a client is where in the database, and how it is taken out: the parts of the transaction that erases it."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Column, Row, Table, delete, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from foltr.aggregation.client_records import without_client
+from foltr.errors import ProtocolViolationError
+from storage.erasure.redaction import PLACES, in_the_federators_words, in_the_operators_words, is_unmistakable
+from storage.erasure.tables import unlearning_jobs
+from storage.schema import DETAIL_MAX
+from storage.tables import clients, events, models, rounds, updates
+
+# So many updates' bytes are in memory at once.
+_PAGE = 64
+# The one kind of event whose words are the operator's.
+_OPERATOR_SAYS = "client_quarantined"
+
+
+async def rounds_of(connection: AsyncConnection, name: str, client_id: str) -> Sequence[Row[*tuple[Any, ...]]]:
+    """(round, state, model_version) of each round with an update of the client, by round.
+
+    Raises:
+        ProtocolViolationError: one of them is aggregating.
+    """
+    found = await connection.execute(
+        select(updates.c.round, rounds.c.state, rounds.c.model_version)
+        .join(rounds, (rounds.c.federation == updates.c.federation) & (rounds.c.number == updates.c.round))
+        .where(updates.c.federation == name, updates.c.client_id == client_id)
+        .order_by(updates.c.round)
+    )
+    rows = found.all()
+    if busy := [row.round for row in rows if row.state == "aggregating"]:
+        raise ProtocolViolationError(f"round {busy[0]} of {name!r} is aggregating with an update of a client to erase")
+    return rows
+
+
+async def digest_of(connection: AsyncConnection, name: str, client_id: str, numbers: Sequence[int]) -> str:
+    """SHA-256 over the client's updates as they are stored, in order of rounds, in hex; thinned ones have no bytes."""
+    digest = hashlib.sha256()
+    for start in range(0, len(numbers), _PAGE):
+        bodies = await connection.scalars(
+            select(updates.c.body)
+            .where(updates.c.federation == name, updates.c.client_id == client_id, updates.c.body.is_not(None))
+            .where(updates.c.round.in_(numbers[start : start + _PAGE]))
+            .order_by(updates.c.round)
+        )
+        for body in bodies:
+            digest.update(body)
+    return digest.hexdigest()
+
+
+async def delete_rows_of(connection: AsyncConnection, table: Table, name: str, client_id: str) -> int:
+    """Delete a client's rows of a table; how many."""
+    deleted = await connection.execute(delete(table).where(table.c.federation == name, table.c.client_id == client_id))
+    return int(deleted.rowcount)
+
+
+async def take_out_name(connection: AsyncConnection, name: str, client_id: str, pseudonym: str) -> None:
+    """Put the pseudonym in the place of the name where words about others hold it (`storage.erasure.redaction`)."""
+    for of_table in await mentions_of(connection, name, client_id, pseudonym):
+        for identity, told in of_table.found:
+            await connection.execute(
+                update(of_table.table)
+                .where(of_table.table.c.federation == name, of_table.key == identity)
+                .values({of_table.words: told[:DETAIL_MAX]})
+            )
+
+
+async def names_stranger(connection: AsyncConnection, name: str, client_id: str) -> bool:
+    """Whether the name is in an event, or in words about others. For one who is no client: all else is a client's."""
+    own = select(events.c.id).where(events.c.federation == name, events.c.client_id == client_id).limit(1)
+    if (await connection.execute(own)).first() is not None:
+        return True
+    return any(of_table.found for of_table in await mentions_of(connection, name, client_id, ""))
+
+
+@dataclass(frozen=True)
+class Mentions:
+    """Rows whose words name a client: the key of each, and its words with something else in the place of the name."""
+
+    table: Table
+    key: Column[Any]
+    words: Column[Any]
+    found: list[tuple[Any, str]]
+
+
+async def mentions_of(connection: AsyncConnection, name: str, client_id: str, instead: str) -> list[Mentions]:
+    """Of each table whose words may name a client, the rows that do; those of its own are not looked for."""
+    said, detail = events.c.kind == _OPERATOR_SAYS, events.c.detail
+    by_operator = in_the_operators_words(client_id, instead)
+    # The database looks for the very words that are taken out, so that few rows are read, whatever the name is.
+    places = (("", ""),) if is_unmistakable(client_id) else PLACES
+    by_federator = (detail.contains(f"{before}{client_id}{after}", autoescape=True) for before, after in places)
+    reason = clients.c.quarantine_reason
+    looked_for = (
+        (events, events.c.id, detail, or_(*by_federator) & ~said, in_the_federators_words(client_id, instead)),
+        (events, events.c.id, detail, detail.contains(client_id, autoescape=True) & said, by_operator),
+        (clients, clients.c.client_id, reason, reason.contains(client_id, autoescape=True), by_operator),
+    )
+    mentions = []
+    for table, key, words, likely, rewrite in looked_for:
+        others = table.c.client_id.is_distinct_from(client_id)
+        rows = await connection.execute(select(key, words).where(table.c.federation == name, others, likely))
+        found = [(identity, rewrite(told)) for identity, told in rows.all() if rewrite(told) != told]
+        mentions.append(Mentions(table, key, words, found))
+    return mentions
+
+
+async def take_out_record(connection: AsyncConnection, name: str, client_id: str) -> None:
+    """Let the rule of aggregation forget what it remembers of the client."""
+    for table, key in ((models, models.c.version), (unlearning_jobs, unlearning_jobs.c.number)):
+        found = await connection.execute(
+            select(key, table.c.defence_state).where(table.c.federation == name, table.c.defence_state.is_not(None))
+        )
+        for identity, stored in found.all():
+            left = without_client(stored, client_id)
+            if left != stored:
+                await connection.execute(
+                    update(table).where(table.c.federation == name, key == identity).values(defence_state=left)
+                )

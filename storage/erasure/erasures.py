@@ -1,0 +1,315 @@
+"""Erasing a client: all that is stored of it, in one transaction, and what is left to prove it.
+
+The data key lies outside the database (`storage.keys`): it is destroyed after the transaction, and again at the next
+start if the federator died in between.
+"""
+
+import asyncio
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from foltr.errors import ProtocolViolationError
+from foltr.failpoints import Failpoint, failpoint
+from storage.database import Database
+from storage.erasure.audit_log import append_audit
+from storage.erasure.client_rows import (
+    delete_rows_of,
+    digest_of,
+    names_stranger,
+    rounds_of,
+    take_out_name,
+    take_out_record,
+)
+from storage.erasure.records import ErasureOutcome, ErasureRequest, ErasureRow, Sign
+from storage.erasure.tables import erasures
+from storage.erasure.vacuum import count_deletion
+from storage.federations import fenced_transaction
+from storage.rounds import store_events
+from storage.tables import clients, events, federations, models, rounds, update_fates, updates
+
+
+async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequest) -> ErasureRow:
+    """Delete everything about a client, and taint the models that its updates are in.
+
+    Its updates, what rules made of them, its events and its own row go; its name is taken out of other rows. A row of
+    ``erasures`` with its pseudonym stays, in state ``erased``, and an entry of the audit log. A client that nothing is
+    stored of gets such a row, too. Erased again, nothing changes and the row that is there is returned.
+
+    Raises:
+        WriterFencedError: another federator has taken over.
+        ProtocolViolationError: a round that it has an update in is aggregating: its model may be made, with the update.
+    """
+    client_id, pseudonym = request.client_id, request.pseudonym
+    async with fenced_transaction(db, name, epoch) as connection:
+        if request.operator_nonce is not None:
+            await connection.execute(
+                update(federations)
+                .where(federations.c.name == name, federations.c.operator_nonce < request.operator_nonce)
+                .values(operator_nonce=request.operator_nonce)
+            )
+        if (known := await _find(connection, name, pseudonym)) is not None:
+            return known
+        contributed = await rounds_of(connection, name, client_id)
+        completed = [row for row in contributed if row.state == "completed"]
+        digest = await digest_of(connection, name, client_id, [row.round for row in contributed])
+        if completed:
+            await connection.execute(
+                update(models)
+                .where(models.c.federation == name, models.c.tainted_at.is_(None))
+                .where(models.c.version >= min(row.model_version for row in completed))
+                .values(tainted_at=request.erased_at)
+            )
+        deleted = {
+            table.name: await delete_rows_of(connection, table, name, client_id)
+            for table in (update_fates, updates, events, clients)
+        }
+        await take_out_name(connection, name, client_id, pseudonym)
+        await take_out_record(connection, name, client_id)
+        row = ErasureRow(
+            name,
+            pseudonym,
+            client_id,
+            "erased",
+            request.requested_at,
+            request.requested_by,
+            request.erased_at,
+            completed_at=None,
+            n_rounds=len(completed),
+            n_updates=deleted["updates"],
+            n_events=deleted["events"],
+            erased_digest=digest,
+            first_round=completed[0].round if completed else None,
+            key_destroyed=False,
+            told=False,
+            job=None,
+            receipt=None,
+            audit_seq=None,
+        )
+        await connection.execute(insert(erasures).values(_values(row)))
+        body = {
+            "pseudonym": pseudonym,
+            "requested_by": row.requested_by,
+            "requested_at": row.requested_at.isoformat(),
+            "n_rounds": row.n_rounds,
+            "n_updates": row.n_updates,
+            "n_events": row.n_events,
+            "erased_digest": digest,
+        }
+        await append_audit(connection, name, request.erased_at, "client_erased", body)
+        await store_events(connection, name, request.events)
+        await count_deletion(connection, name)
+        failpoint(Failpoint.IN_ERASURE_TRANSACTION)
+    return row
+
+
+async def find_erasure(db: Database, name: str, pseudonym: str) -> ErasureRow | None:
+    """One erasure, or None."""
+    async with db.reading() as connection:
+        return await _find(connection, name, pseudonym)
+
+
+async def is_named(db: Database, name: str, client_id: str) -> bool:
+    """Whether anything stored has the name of somebody who is no client: refusals, say, before it could join."""
+    async with db.reading() as connection:
+        return await names_stranger(connection, name, client_id)
+
+
+async def list_erasures(db: Database, name: str, limit: int = 100) -> list[ErasureRow]:
+    """The newest erasures, newest last."""
+    async with db.reading() as connection:
+        found = await connection.execute(
+            select(erasures)
+            .where(erasures.c.federation == name)
+            .order_by(erasures.c.erased_at.desc(), erasures.c.pseudonym.desc())
+            .limit(limit)
+        )
+        return [ErasureRow(*row) for row in reversed(found.all())]
+
+
+async def waiting_erasures(db: Database, name: str) -> list[ErasureRow]:
+    """Those that wait for an unlearning job, the first one first."""
+    async with db.reading() as connection:
+        return await select_erasures(connection, name, erasures.c.state == "waiting")
+
+
+async def unfinished_erasures(db: Database, name: str) -> list[ErasureRow]:
+    """What a federator that starts has to go on with: keys to destroy, devices to tell."""
+    not_told = erasures.c.told.is_(False) & erasures.c.client_id.is_not(None)
+    async with db.reading() as connection:
+        return await select_erasures(connection, name, (erasures.c.state == "erased") | not_told)
+
+
+async def forgotten_pseudonyms(db: Database, name: str) -> set[str]:
+    """The pseudonyms of all names that must not be used again."""
+    async with db.reading() as connection:
+        return set(await connection.scalars(select(erasures.c.pseudonym).where(erasures.c.federation == name)))
+
+
+async def note_key_destroyed(
+    db: Database, name: str, epoch: int, pseudonym: str, *, destroyed: bool = True
+) -> ErasureRow:
+    """No data key of the client exists any more. Where there is something to unlearn, it waits for a job from now on.
+
+    Args:
+        destroyed: False where the database has no keys: the erasure goes on, and its receipt says so.
+    """
+    async with fenced_transaction(db, name, epoch) as connection:
+        known = await _require(connection, name, pseudonym)
+        row = replace(known, key_destroyed=known.key_destroyed or destroyed)
+        if row.state == "erased" and row.first_round is not None:
+            row = replace(row, state="waiting", client_id=None if row.told else row.client_id)
+        await _change(connection, known, state=row.state, key_destroyed=row.key_destroyed, client_id=row.client_id)
+        return row
+
+
+async def note_told(db: Database, name: str, epoch: int, pseudonym: str) -> None:
+    """Its device knows: the name, which was kept to tell it, goes."""
+    async with fenced_transaction(db, name, epoch) as connection:
+        row = await _require(connection, name, pseudonym)
+        await _change(connection, row, told=True, client_id=None if row.state != "erased" else row.client_id)
+
+
+async def drop_untold_names(db: Database, name: str, epoch: int, erased_before: datetime) -> int:
+    """Give up on devices that were not there to be told since; how many names went with that."""
+    async with fenced_transaction(db, name, epoch) as connection:
+        dropped = await connection.execute(
+            update(erasures)
+            .where(erasures.c.federation == name, erasures.c.erased_at < erased_before)
+            .where(erasures.c.client_id.is_not(None), erasures.c.state != "erased")
+            .values(client_id=None)
+        )
+        if dropped.rowcount:
+            await count_deletion(connection, name)
+        return int(dropped.rowcount)
+
+
+async def complete_erasure(
+    db: Database, name: str, epoch: int, pseudonym: str, completed_at: datetime, sign: Sign
+) -> ErasureRow:
+    """The erasure of a client that is in no model is done. Done again, it returns what is there.
+
+    Raises:
+        ProtocolViolationError: there is something to unlearn: a job completes it.
+    """
+    async with fenced_transaction(db, name, epoch) as connection:
+        row = await _require(connection, name, pseudonym)
+        if row.state == "done":
+            return row
+        if row.first_round is not None:
+            raise ProtocolViolationError(f"erasure {pseudonym} of {name!r} has {row.n_rounds} rounds to unlearn")
+        return await finish_erasure(connection, row, ErasureOutcome("none", completed_at), sign)
+
+
+async def finish_erasure(
+    connection: AsyncConnection, known: ErasureRow, outcome: ErasureOutcome, sign: Sign
+) -> ErasureRow:
+    """The part of a transaction that completes an erasure: an entry of the audit log, and the receipt that names it."""
+    body = {
+        "pseudonym": known.pseudonym,
+        "strategy": outcome.strategy,
+        "rounds_replayed": outcome.rounds_replayed,
+        "model_before": outcome.model_before,
+        "model_after": outcome.model_after,
+        "models_withdrawn": outcome.models_withdrawn,
+        "key_destroyed": known.key_destroyed,
+    }
+    entry = await append_audit(connection, known.federation, outcome.completed_at, "erasure_completed", body)
+    # Once told, a device needs its name no more; one that was not is told with the receipt.
+    row = replace(
+        known,
+        state="done",
+        completed_at=outcome.completed_at,
+        audit_seq=entry.seq,
+        client_id=None if known.told else known.client_id,
+    )
+    row = replace(row, receipt=sign(row, outcome, entry))
+    await _change(
+        connection,
+        known,
+        state=row.state,
+        completed_at=row.completed_at,
+        audit_seq=row.audit_seq,
+        client_id=row.client_id,
+        receipt=row.receipt,
+    )
+    return row
+
+
+async def select_erasures(connection: AsyncConnection, name: str, condition: ColumnElement[bool]) -> list[ErasureRow]:
+    """The erasures for which a condition on their table holds, the first one first."""
+    found = await connection.execute(
+        select(erasures)
+        .where(erasures.c.federation == name, condition)
+        .order_by(erasures.c.erased_at, erasures.c.pseudonym)
+    )
+    return [ErasureRow(*row) for row in found]
+
+
+async def unreadable_clients(db: Database, name: str) -> list[str]:
+    """The clients with sealed updates and without a data key, by identity; none where the database has no keys.
+
+    After the database was restored from a backup these were erased since: erase them again. Where it is everybody, the
+    folder is not that of this database's keys.
+    """
+    keys = db.keys
+    if keys is None:
+        return []
+    async with db.reading() as connection:
+        names = await connection.scalars(
+            select(clients.c.client_id).where(clients.c.federation == name).order_by(clients.c.client_id)
+        )
+        known = list(names)
+        keyless = await asyncio.to_thread(lambda: [who for who in known if keys.find(name, who) is None])
+        sealed = select(updates.c.round).where(updates.c.federation == name, updates.c.cipher != "").limit(1)
+        return [
+            client_id
+            for client_id in keyless
+            if (await connection.execute(sealed.where(updates.c.client_id == client_id))).first() is not None
+        ]
+
+
+async def _find(connection: AsyncConnection, name: str, pseudonym: str) -> ErasureRow | None:
+    found = await connection.execute(
+        select(erasures).where(erasures.c.federation == name, erasures.c.pseudonym == pseudonym)
+    )
+    row = found.one_or_none()
+    return None if row is None else ErasureRow(*row)
+
+
+async def _require(connection: AsyncConnection, name: str, pseudonym: str) -> ErasureRow:
+    row = await _find(connection, name, pseudonym)
+    if row is None:
+        raise ProtocolViolationError(f"federation {name!r} has no erasure {pseudonym}")
+    return row
+
+
+async def _change(connection: AsyncConnection, known: ErasureRow, **values: Any) -> None:
+    """Store new values of a row, ``known`` as it is stored; where its name goes with that, bytes of it may be left."""
+    await connection.execute(
+        update(erasures)
+        .where(erasures.c.federation == known.federation, erasures.c.pseudonym == known.pseudonym)
+        .values(**values)
+    )
+    if known.client_id is not None and values["client_id"] is None:
+        await count_deletion(connection, known.federation)
+
+
+def _values(row: ErasureRow) -> dict[str, Any]:
+    return {column.name: getattr(row, column.name) for column in erasures.columns}
+
+
+async def erased_updates(db: Database, name: str, first: int, last: int) -> dict[int, int]:
+    """How many updates were erased with their clients since a round closed, for each of these rounds that lost any."""
+    of_round = (updates.c.federation == rounds.c.federation) & (updates.c.round == rounds.c.number)
+    erased = rounds.c.n_updates - select(func.count()).select_from(updates).where(of_round).scalar_subquery()
+    async with db.reading() as connection:
+        found = await connection.execute(
+            select(rounds.c.number, erased).where(
+                rounds.c.federation == name, rounds.c.number.between(first, last), erased > 0
+            )
+        )
+        return {number: int(n_erased) for number, n_erased in found}

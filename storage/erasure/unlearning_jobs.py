@@ -1,0 +1,350 @@
+"""Unlearning jobs: models made anew without the clients that were erased, and the swap that puts them in service.
+
+A job is one row, changed step by step, so that a federator that dies goes on from the last step. Live rounds go on
+beside it until the swap.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import exists, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from foltr.errors import ProtocolViolationError
+from foltr.failpoints import Failpoint, failpoint
+from storage.database import Database
+from storage.erasure.audit_log import append_audit
+from storage.erasure.erasures import finish_erasure, select_erasures
+from storage.erasure.records import ErasureOutcome, ErasureRow, JobCompletion, JobStep, NewJob, Sign, UnlearningJobRow
+from storage.erasure.tables import erasures, unlearning_jobs
+from storage.erasure.vacuum import count_deletion
+from storage.federations import fenced_transaction
+from storage.models import model_row
+from storage.records import ModelRow, NewEvent
+from storage.rounds import close_without_model, open_next, store_events
+from storage.schema import DETAIL_MAX
+from storage.tables import models, rounds, updates
+
+UNLEARNED = "unlearned"
+"""Why the round that was open at a swap was abandoned: it trained from a model that is withdrawn."""
+_OPEN_STATES = ("running", "paused")
+
+
+async def create_job(db: Database, name: str, epoch: int, new: NewJob) -> UnlearningJobRow:
+    """Start a job from a stored model, for all erasures that wait. The same job again changes nothing.
+
+    Raises:
+        ProtocolViolationError: another job is open, no erasure waits, or the model is tainted or not there.
+    """
+    async with fenced_transaction(db, name, epoch) as connection:
+        known = await _find(connection, name, new.number)
+        if known is not None:
+            if any(getattr(known, field) != value for field, value in asdict(new).items() if field != "n_steps"):
+                raise ProtocolViolationError(f"unlearning job {new.number} of {name!r} was created before, differently")
+            return known
+        start = (
+            await connection.execute(
+                select(models).where(models.c.federation == name, models.c.version == new.start_version)
+            )
+        ).one_or_none()
+        if start is None or start.tainted_at is not None:
+            what = "not there" if start is None else "tainted"
+            raise ProtocolViolationError(
+                f"model {new.start_version} of {name!r} is {what}: unlearning cannot start from it"
+            )
+        job = UnlearningJobRow(
+            name,
+            new.number,
+            "running",
+            new.strategy,
+            new.interval,
+            new.n_local,
+            new.created_at,
+            new.start_version,
+            new.start_round,
+            step=0,
+            n_steps=new.n_steps,
+            last_round=None,
+            weights=start.weights,
+            coverage_sum=0.0,
+            optimizer_state=start.optimizer_state,
+            defence_state=None,
+            reason=None,
+            closed_at=None,
+            model_version=None,
+            figures="{}",
+        )
+        await connection.execute(
+            insert(unlearning_jobs).values(
+                {column.name: getattr(job, column.name) for column in unlearning_jobs.columns}
+            )
+        )
+        joined = await connection.execute(
+            update(erasures)
+            .where(erasures.c.federation == name, erasures.c.state == "waiting")
+            .values(state="unlearning", job=new.number)
+        )
+        if joined.rowcount == 0:
+            raise ProtocolViolationError(f"no erasure of {name!r} waits for unlearning job {new.number}")
+        body = {
+            "job": new.number,
+            "strategy": new.strategy,
+            "start_version": new.start_version,
+            "start_round": new.start_round,
+            "n_erasures": joined.rowcount,
+        }
+        await append_audit(connection, name, new.created_at, "job_started", body)
+        return job
+
+
+async def load_job(db: Database, name: str, number: int | None = None) -> UnlearningJobRow | None:
+    """A job; without a number the open one. None if there is none."""
+    which = unlearning_jobs.c.state.in_(_OPEN_STATES) if number is None else unlearning_jobs.c.number == number
+    async with db.reading() as connection:
+        found = await connection.execute(select(unlearning_jobs).where(unlearning_jobs.c.federation == name, which))
+        row = found.one_or_none()
+        return None if row is None else UnlearningJobRow(*row)
+
+
+async def list_jobs(db: Database, name: str, limit: int = 100) -> list[UnlearningJobRow]:
+    """The newest jobs, newest last."""
+    async with db.reading() as connection:
+        found = await connection.execute(
+            select(unlearning_jobs)
+            .where(unlearning_jobs.c.federation == name)
+            .order_by(unlearning_jobs.c.number.desc())
+            .limit(limit)
+        )
+        return [UnlearningJobRow(*row) for row in reversed(found.all())]
+
+
+async def job_erasures(db: Database, name: str, number: int) -> list[ErasureRow]:
+    """The erasures that are or were last in a job, the first one first."""
+    async with db.reading() as connection:
+        return await select_erasures(connection, name, erasures.c.job == number)
+
+
+async def commit_step(db: Database, name: str, epoch: int, number: int, step: JobStep) -> None:
+    """Store a calibration round that is done. The same step again changes nothing.
+
+    Raises:
+        ProtocolViolationError: the job is not running, or this is not its next step.
+    """
+    async with fenced_transaction(db, name, epoch) as connection:
+        job = await _require(connection, name, number)
+        if (job.step, job.weights) == (step.step, step.weights):
+            return
+        _require_state(job, "running")
+        if step.step != job.step + 1:
+            raise ProtocolViolationError(f"step {step.step} of unlearning job {number} of {name!r}; {job.step} is done")
+        await _change(
+            connection,
+            job,
+            step=step.step,
+            n_steps=step.n_steps,
+            last_round=step.round,
+            weights=step.weights,
+            coverage_sum=job.coverage_sum + step.coverage,
+            optimizer_state=step.optimizer_state,
+            defence_state=step.defence_state,
+        )
+
+
+async def pause_job(db: Database, name: str, epoch: int, number: int, reason: str) -> None:
+    """Let a job wait, saying for what; it goes on from its last step."""
+    async with fenced_transaction(db, name, epoch) as connection:
+        job = await _require(connection, name, number)
+        _require_state(job, *_OPEN_STATES)
+        await _change(connection, job, state="paused", reason=reason[:DETAIL_MAX])
+
+
+async def resume_job(db: Database, name: str, epoch: int, number: int) -> None:
+    """Let a paused job go on."""
+    async with fenced_transaction(db, name, epoch) as connection:
+        job = await _require(connection, name, number)
+        _require_state(job, *_OPEN_STATES)
+        await _change(connection, job, state="running", reason=None)
+
+
+async def fail_job(
+    db: Database,
+    name: str,
+    epoch: int,
+    number: int,
+    reason: str,
+    closed_at: datetime,
+    noted: Sequence[NewEvent] = (),
+) -> None:
+    """Give up on a job, saying why: its erasures wait again, for another one."""
+    async with fenced_transaction(db, name, epoch) as connection:
+        job = await _require(connection, name, number)
+        if job.state == "failed":
+            return
+        _require_state(job, *_OPEN_STATES)
+        await _close(connection, job, closed_at, state="failed", reason=reason[:DETAIL_MAX])
+        await connection.execute(
+            update(erasures)
+            .where(erasures.c.federation == name, erasures.c.job == number, erasures.c.state == "unlearning")
+            .values(state="waiting")
+        )
+        body = {"job": number, "strategy": job.strategy, "step": job.step, "reason": reason[:DETAIL_MAX]}
+        await append_audit(connection, name, closed_at, "job_failed", body)
+        await store_events(connection, name, noted)
+
+
+async def complete_job(
+    db: Database, name: str, epoch: int, number: int, completion: JobCompletion, sign: Sign
+) -> list[ErasureRow]:
+    """The swap: the job's model becomes the newest, tainted ones lose their weights, erasures are done with receipts.
+
+    The round that is open is abandoned, as it trains from a model that goes, and the next one opened. While erasures
+    wait that were not in this job, the new model is tainted from the beginning: they may be in its steps. Done again,
+    it returns the job's erasures.
+
+    Raises:
+        ProtocolViolationError: the job is not running, or the version is not the next one.
+    """
+    at = completion.completed_at
+    async with fenced_transaction(db, name, epoch) as connection:
+        job = await _require(connection, name, number)
+        if job.state == "done" and job.model_version == completion.version:
+            return await select_erasures(connection, name, erasures.c.job == number)
+        _require_state(job, "running")
+        newest = await connection.scalar(select(func.max(models.c.version)).where(models.c.federation == name))
+        if completion.version != newest + 1:
+            raise ProtocolViolationError(
+                f"model {completion.version} of {name!r} from unlearning; {newest} is the newest"
+            )
+        await _insert_model(connection, job, completion)
+        if completion.abandons is not None:
+            await close_without_model(connection, name, completion.abandons, UNLEARNED, at)
+        if completion.next_opening is not None:
+            await open_next(connection, name, completion.next_opening)
+        withdrawn = await connection.execute(
+            update(models)
+            .where(models.c.federation == name, models.c.version < completion.version)
+            .where(models.c.tainted_at.is_not(None), models.c.withdrawn_at.is_(None))
+            .values(withdrawn_at=at, weights=None, optimizer_state=None, defence_state=None)
+        )
+        figures = dict(completion.figures)
+        await _close(connection, job, at, state="done", model_version=completion.version, figures=json.dumps(figures))
+        body = {
+            "job": number,
+            "strategy": job.strategy,
+            "model": completion.version,
+            "models_withdrawn": withdrawn.rowcount,
+        }
+        await append_audit(connection, name, at, "job_completed", body)
+        outcome = ErasureOutcome(
+            job.strategy,
+            at,
+            rounds_replayed=job.step,
+            model_before=newest,
+            model_after=completion.version,
+            models_withdrawn=withdrawn.rowcount,
+            coverage=job.coverage,
+            figures=figures,
+        )
+        finished = [
+            await finish_erasure(connection, row, outcome, sign)
+            for row in await select_erasures(connection, name, erasures.c.job == number)
+            if row.state == "unlearning"
+        ]
+        await store_events(connection, name, completion.events)
+        await count_deletion(connection, name)
+        failpoint(Failpoint.IN_SWAP_TRANSACTION)
+    return finished
+
+
+async def last_clean_model(db: Database, name: str, before_round: int) -> ModelRow | None:
+    """The newest untainted model made before a round: where a rollback of a client that came then starts."""
+    made_since = select(func.min(rounds.c.model_version)).where(
+        rounds.c.federation == name, rounds.c.number >= before_round
+    )
+    async with db.reading() as connection:
+        first = await connection.scalar(made_since)
+        clean = select(models).where(models.c.federation == name, models.c.tainted_at.is_(None))
+        if first is not None:
+            clean = clean.where(models.c.version < first)
+        row = (await connection.execute(clean.order_by(models.c.version.desc()).limit(1))).one_or_none()
+        return None if row is None else model_row(row)
+
+
+async def stored_rounds(db: Database, name: str, first: int, last: int | None = None) -> list[int]:
+    """The completed rounds from ``first`` to ``last`` whose updates are stored, all of those that were not erased."""
+    of_round = (updates.c.federation == rounds.c.federation) & (updates.c.round == rounds.c.number)
+    statement = select(rounds.c.number).where(
+        rounds.c.federation == name,
+        rounds.c.state == "completed",
+        rounds.c.number >= first,
+        exists().where(of_round),
+        ~exists().where(of_round, updates.c.body.is_(None)),
+    )
+    if last is not None:
+        statement = statement.where(rounds.c.number <= last)
+    async with db.reading() as connection:
+        return list(await connection.scalars(statement.order_by(rounds.c.number)))
+
+
+async def _insert_model(connection: AsyncConnection, job: UnlearningJobRow, completion: JobCompletion) -> None:
+    name = job.federation
+    others = await connection.scalar(
+        select(func.count())
+        .select_from(erasures)
+        .where(erasures.c.federation == name, erasures.c.state.in_(("erased", "waiting")))
+        .where(erasures.c.first_round.is_not(None))
+    )
+    weights = job.weights or b""
+    await connection.execute(
+        insert(models).values(
+            federation=name,
+            version=completion.version,
+            base_version=job.start_version,
+            unlearning_job=job.number,
+            n_features=len(weights) // 4,
+            weights=weights,
+            created_at=completion.completed_at,
+            optimizer_state=completion.optimizer_state,
+            defence_state=completion.defence_state,
+            tainted_at=completion.completed_at if others else None,
+        )
+    )
+
+
+async def _find(connection: AsyncConnection, name: str, number: int) -> UnlearningJobRow | None:
+    found = await connection.execute(
+        select(unlearning_jobs).where(unlearning_jobs.c.federation == name, unlearning_jobs.c.number == number)
+    )
+    row = found.one_or_none()
+    return None if row is None else UnlearningJobRow(*row)
+
+
+async def _require(connection: AsyncConnection, name: str, number: int) -> UnlearningJobRow:
+    job = await _find(connection, name, number)
+    if job is None:
+        raise ProtocolViolationError(f"federation {name!r} has no unlearning job {number}")
+    return job
+
+
+def _require_state(job: UnlearningJobRow, *states: str) -> None:
+    if job.state not in states:
+        raise ProtocolViolationError(
+            f"unlearning job {job.number} of {job.federation!r} is {job.state}, not {' or '.join(states)}"
+        )
+
+
+async def _change(connection: AsyncConnection, job: UnlearningJobRow, **values: Any) -> None:
+    await connection.execute(
+        update(unlearning_jobs)
+        .where(unlearning_jobs.c.federation == job.federation, unlearning_jobs.c.number == job.number)
+        .values(**values)
+    )
+
+
+async def _close(connection: AsyncConnection, job: UnlearningJobRow, at: datetime, **outcome: Any) -> None:
+    # What it had made so far goes: it may hold what a client sent that is erased later.
+    gone = {"weights": None, "optimizer_state": None, "defence_state": None}
+    await _change(connection, job, closed_at=at, **({"reason": None} | gone | outcome))

@@ -1,0 +1,487 @@
+"""The buffer between the network and whoever commits: bounded, fair, in order, never waiting without end."""
+
+import asyncio
+import itertools
+import math
+import tracemalloc
+
+import pytest
+from intakes import FULL, SENDER_FULL, Clock, drain, make_intake, message, n_taken_in, offer_all, topics
+
+from broker import buffer as intake_module
+from broker.buffer import (
+    MAX_IDLE_SENDERS,
+    MAX_REFUSED_SENDERS,
+    Arrival,
+    IntakeLimits,
+    Refusal,
+    RefusalCause,
+    RefusedSender,
+)
+from broker.link import InboundMessage
+
+# --- order and turns --------------------------------------------------------------------------------------
+
+
+def test_one_senders_messages_are_taken_in_the_order_they_came():
+    """First in, first out, also across takes and arrivals in between."""
+    intake = make_intake()
+    assert all(offer_all(intake, "a/1", "a/2", "a/3", "a/4"))
+    assert topics(intake.take(2)) == ["a/1", "a/2"]
+    assert all(offer_all(intake, "a/5"))
+    assert topics(intake.take(100)) == ["a/3", "a/4", "a/5"]
+    assert intake.take(100) == []
+
+
+def test_senders_take_turns():
+    """One message each, whoever came first begins; the turn goes on where the last take ended."""
+    intake = make_intake()
+    offer_all(intake, "a/1", "a/2", "a/3", "b/1", "b/2", "c/1")
+    assert topics(intake.take(2)) == ["a/1", "b/1"]
+    assert topics(intake.take(2)) == ["c/1", "a/2"]
+    assert topics(intake.take(9)) == ["b/2", "a/3"]
+
+
+def test_who_had_nothing_left_queues_up_again_at_the_end():
+    """Sending one by one is no way to have two turns in a rotation."""
+    intake = make_intake()
+    offer_all(intake, "a/1", "b/1", "b/2", "c/1")
+    assert topics(intake.take(1)) == ["a/1"]
+    offer_all(intake, "a/2")
+    assert topics(intake.take(9)) == ["b/1", "c/1", "a/2", "b/2"]
+
+
+def test_an_arrival_says_who_and_when():
+    """The clock's time of the offer, not of the take."""
+    clock = Clock(100.0)
+    intake = make_intake(clock)
+    intake.offer(message("a/1"))
+    clock.now = 107.5
+    intake.offer(message("b/1"))
+    assert intake.take(9) == [Arrival(message("a/1"), 100.0, "a"), Arrival(message("b/1"), 107.5, "b")]
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_taking_nothing_takes_nothing(limit):
+    """A limit of none is none."""
+    intake = make_intake()
+    intake.offer(message())
+    assert intake.take(limit) == []
+    assert len(intake) == 1
+
+
+def test_a_flood_does_not_delay_the_others():
+    """While one sender fills its place again and again, another's message is taken within one rotation."""
+    clock = Clock()
+    intake = make_intake(clock)
+    for _ in range(50):
+        while intake.offer(message("flood/x")) is None:
+            pass
+        assert intake.offer(message("b/1")) is None
+        assert "b/1" in topics(intake.take(2))
+        clock.now += 1.0
+
+
+# --- before -----------------------------------------------------------------------------------------------
+
+
+def at_times(*arrivals):
+    """An intake to which these (time, topic) came."""
+    clock = Clock()
+    intake = make_intake(clock)
+    for at, topic in arrivals:
+        clock.now = at
+        assert intake.offer(message(topic)) is None
+    return intake
+
+
+def test_before_leaves_what_came_later():
+    """To the very moment, it counts as before; what is left can be taken afterwards."""
+    intake = at_times((1, "a/1"), (2, "b/1"), (2, "a/2"), (3, "a/3"), (3, "c/1"))
+    assert intake.take(9, before=0.5) == []
+    assert topics(intake.take(9, before=2)) == ["a/1", "b/1", "a/2"]
+    assert intake.take(9, before=2) == []
+    assert topics(intake.take(9)) == ["c/1", "a/3"]
+
+
+def test_who_is_passed_over_keeps_the_turn():
+    """Having had nothing old enough does not send a sender to the end."""
+    intake = at_times((1, "a/1"), (1, "b/1"), (1, "b/2"), (1, "c/1"), (1, "c/2"), (5, "a/2"))
+    assert topics(intake.take(3)) == ["a/1", "b/1", "c/1"]  # next: a, b, c
+    assert topics(intake.take(1, before=1)) == ["b/2"]
+    assert topics(intake.take(9)) == ["a/2", "c/2"]
+
+
+def test_those_who_are_passed_over_keep_their_order():
+    """Among themselves, and before those who wait behind them."""
+    intake = at_times((1, "a/1"), (1, "b/1"), (1, "c/1"), (1, "c/2"), (1, "d/1"), (5, "a/2"), (5, "b/2"), (5, "d/2"))
+    assert topics(intake.take(4)) == ["a/1", "b/1", "c/1", "d/1"]
+    assert topics(intake.take(1, before=1)) == ["c/2"]
+    assert topics(intake.take(9)) == ["a/2", "b/2", "d/2"]
+
+
+def test_a_limit_holds_with_before():
+    """Whatever was passed over, no more than the limit is taken, and the rest follows."""
+    intake = at_times((1, "a/1"), (1, "a/2"), (1, "b/1"), (9, "c/1"), (1.0e9, "b/2"))
+    assert topics(intake.take(2, before=8)) == ["a/1", "b/1"]
+    assert topics(intake.take(2, before=8)) == ["a/2"]
+    assert topics(intake.take(2, before=math.inf)) == ["c/1", "b/2"]
+
+
+def test_the_oldest_is_the_oldest_of_all_senders():
+    """Turns may take a younger message first; the oldest is still told."""
+    intake = at_times((1, "a/1"), (2, "a/2"), (3, "b/1"), (4, "b/2"))
+    assert intake.oldest() == 1
+    intake.take(1)
+    assert intake.oldest() == 2
+    assert topics(intake.take(1)) == ["b/1"]
+    assert intake.oldest() == 2
+    intake.take(1)
+    assert intake.oldest() == 4
+    intake.take(1)
+    assert intake.oldest() is None
+
+
+# --- bounds -----------------------------------------------------------------------------------------------
+
+
+def test_it_is_bounded_in_count():
+    """What does not fit is refused and changes nothing; taking makes room."""
+    intake = make_intake(max_messages=2)
+    assert [intake.offer(message(topic)) for topic in "abc"] == [None, None, FULL]
+    assert topics(intake.take(1)) == ["a"]
+    assert [intake.offer(message(topic)) for topic in "de"] == [None, FULL]
+    assert topics(intake.take(9)) == ["b", "d"]
+
+
+def test_it_is_bounded_in_bytes():
+    """Up to exactly the bound; a small message still fits where a large one did not."""
+    intake = make_intake(max_bytes=100)
+    assert intake.offer(message("a", 60)) is None
+    assert intake.offer(message("b", 41)) == FULL
+    assert intake.offer(message("c", 40)) is None
+    assert intake.offer(message("d", 1)) == FULL
+    assert topics(intake.take(1)) == ["a"]
+    assert intake.offer(message("f", 60)) is None
+
+
+def test_a_topic_counts_with_its_bytes():
+    """Empty payloads under long topics fill it as well."""
+    intake = make_intake(max_bytes=100)
+    assert intake.offer(InboundMessage("a" * 101, b"", retained=False)) == FULL
+    assert intake.offer(InboundMessage("a" * 100, b"", retained=False)) is None
+
+
+def test_a_sender_is_bounded_in_count():
+    """One sender's bound is nobody else's; it counts what waits, not what was taken."""
+    intake = make_intake(max_waiting_per_sender=2)
+    assert [intake.offer(message(topic)) for topic in ("a/1", "a/2", "a/3", "b/1")] == [None, None, SENDER_FULL, None]
+    assert topics(intake.take(1)) == ["a/1"]
+    assert [intake.offer(message(topic)) for topic in ("a/4", "a/5")] == [None, SENDER_FULL]
+
+
+def test_a_sender_is_bounded_in_bytes():
+    """Up to exactly the bound; alone above it, a message never fits."""
+    intake = make_intake(max_bytes_per_sender=100)
+    assert intake.offer(message("z", 101)) == SENDER_FULL
+    assert intake.offer(message("a", 60)) is None
+    assert intake.offer(message("a", 41)) == SENDER_FULL
+    assert intake.offer(message("b", 41)) is None
+    assert intake.offer(message("a", 40)) is None
+    intake.take(1)
+    assert intake.offer(message("a", 60)) is None
+
+
+def test_a_sender_holds_no_more_than_is_free():
+    """Half of all there is for one alone, half of the rest for the next: each of them leaves something."""
+    intake = make_intake(max_messages=16)
+    assert offer_all(intake, *["a"] * 9).count(True) == 16 / 2
+    assert offer_all(intake, *["b"] * 9).count(True) == 16 / 4
+    assert offer_all(intake, *["c"] * 9).count(True) == 16 / 8
+    assert [intake.offer(message(topic)) for topic in "abc"] == [SENDER_FULL] * 3
+    assert [intake.offer(message(topic)) for topic in "def"] == [None, None, FULL]
+
+
+def test_those_who_flood_at_once_leave_as_much_as_each_holds():
+    """Three with room for 40: 10 each, and 10 for whoever comes."""
+    intake = make_intake(max_messages=40)
+    offer_all(intake, *["a", "b", "c"] * 40)
+    assert topics(intake.take(99)) == ["a", "b", "c"] * 10
+
+
+def test_a_sender_holds_no_more_bytes_than_are_free():
+    """The same for bytes, where a few large messages would do."""
+    intake = make_intake(max_bytes=120)
+    assert [intake.offer(message("a", 20)) for _ in range(4)] == [None, None, None, SENDER_FULL]
+    assert intake.offer(message("b", 60)) is None
+
+
+def test_once_a_flood_has_settled_a_newcomer_always_finds_room():
+    """30 senders fill it one after the other; a while later they leave room although they never stop."""
+    intake = make_intake(max_messages=200, burst=100_000)
+
+    def flood():
+        for name in range(30):
+            while intake.offer(message(f"flood-{name}")) is None:
+                pass
+
+    flood()
+    assert intake.offer(message("newcomer")) == FULL
+    for _ in range(400):
+        intake.take(10)
+        flood()
+    for i in range(200):
+        assert intake.offer(message(f"new-{i}")) is None
+        intake.take(10)
+        flood()
+
+
+def test_an_emptied_intake_has_all_its_room_again():
+    """A message refused for whatever cause holds nothing."""
+    intake = make_intake(max_messages=9, max_bytes=200, max_waiting_per_sender=2, burst=3)
+    for topic, n_bytes in itertools.product("abcdefg", (99, 40, 20, 1)):
+        intake.offer(message(topic, n_bytes))
+    intake.take(2)
+    for topic, n_bytes in itertools.product("abcdefg", (99, 40, 20, 1)):
+        intake.offer(message(topic, n_bytes))
+    assert len(intake) > 2
+    intake.take(9)
+    assert len(intake) == 0
+    assert intake.offer(message("fresh", 200)) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["max_messages", "max_bytes", "max_waiting_per_sender", "max_bytes_per_sender", "rate_per_s", "burst"]
+)
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, -math.inf])
+def test_nonsense_limits_are_refused(name, value):
+    """With the name of the limit and its value."""
+    with pytest.raises(ValueError, match=f"{name}: {value}"):
+        IntakeLimits(**{name: value})
+
+
+def test_a_bucket_must_hold_one_message():
+    """A rate may be below one, a bucket not: nothing would ever pass."""
+    IntakeLimits(rate_per_s=0.1, burst=1)
+    with pytest.raises(ValueError, match=r"burst: 0\.5"):
+        IntakeLimits(burst=0.5)
+
+
+# --- rate -------------------------------------------------------------------------------------------------
+
+
+def test_a_burst_and_then_the_rate():
+    """A full bucket at once, then as much as flows in, never more than a bucket."""
+    clock = Clock(1_000.0)
+    intake = make_intake(clock, rate_per_s=4, burst=10)
+    assert n_taken_in(intake, "a", 20) == 10
+    clock.now += 0.25
+    assert n_taken_in(intake, "a", 20) == 0.25 * 4
+    clock.now += 1.5
+    assert n_taken_in(intake, "a", 20) == 1.5 * 4
+    clock.now += 3_600
+    assert n_taken_in(intake, "a", 20) == 10
+
+
+def test_the_bucket_fills_in_fractions():
+    """Time counts although a refused message came in the middle of it."""
+    clock = Clock()
+    intake = make_intake(clock, rate_per_s=1, burst=1)
+    assert n_taken_in(intake, "a", 1) == 1
+    for _ in range(3):
+        clock.now += 0.25
+        assert n_taken_in(intake, "a", 5) == 0
+    clock.now += 0.25
+    assert n_taken_in(intake, "a", 5) == 1
+
+
+def test_buckets_are_the_senders_own():
+    """One who sends too fast takes nothing from the others."""
+    intake = make_intake(rate_per_s=1, burst=3)
+    assert n_taken_in(intake, "a", 9) == 3
+    assert n_taken_in(intake, "b", 9) == 3
+
+
+@pytest.mark.parametrize(
+    ("rate_per_s", "elapsed_s", "retry_after_s"),
+    [
+        (0.125, 0, 8.0),  # a whole token away: 1 / 0.125
+        (0.125, 6, 2.0),  # three quarters are there: (1 - 0.75) / 0.125
+        (0.125, 7.5, 1.0),  # half a second is not worth a message
+        (50, 0, 1.0),
+    ],
+)
+def test_retry_when_a_token_is_there(rate_per_s, elapsed_s, retry_after_s):
+    """Told exactly, at least a second; at that time it is taken."""
+    clock = Clock()
+    intake = make_intake(clock, rate_per_s=rate_per_s, burst=1)
+    n_taken_in(intake, "a", 1)
+    clock.now += elapsed_s
+    assert intake.offer(message("a")) == Refusal(RefusalCause.RATE, retry_after_s)
+    clock.now += retry_after_s
+    assert intake.offer(message("a")) is None
+
+
+def test_a_refused_message_costs_no_token():
+    """Who tried again and again while there was no room is taken in as soon as there is."""
+    intake = make_intake(max_messages=6, max_waiting_per_sender=1, rate_per_s=0.001, burst=2)
+    assert intake.offer(message("a")) is None
+    assert [intake.offer(message("a")) for _ in range(9)] == [SENDER_FULL] * 9
+    drain(intake)
+    offer_all(intake, *"bcdefg")
+    assert [intake.offer(message("a")) for _ in range(9)] == [FULL] * 9
+    drain(intake)
+    assert intake.offer(message("a")) is None
+
+
+def test_a_device_back_after_long_is_within_the_defaults():
+    """Everything it may keep waiting at once, and all of it once more as QoS 1 allows; again the next minute."""
+    clock = Clock()
+    intake = make_intake(clock)
+    for _ in range(3):
+        for _ in range(2):
+            assert all(offer_all(intake, *["a"] * 200))
+            assert drain(intake) == 200
+        clock.now += 60
+
+
+# --- what was refused -------------------------------------------------------------------------------------
+
+
+def test_refusals_are_summed_up():
+    """By sender with the latest cause and the longest wait; told once."""
+    clock = Clock()
+    intake = make_intake(clock, max_waiting_per_sender=1, rate_per_s=0.125, burst=1)
+    assert intake.refused() == ([], 0)
+    offer_all(intake, "a", "a", "b", "b", "b", "c")
+    drain(intake)
+    clock.now += 4
+    offer_all(intake, "b")
+    assert intake.refused() == (
+        [
+            RefusedSender("a", 1, RefusalCause.SENDER_FULL, 2.0),
+            RefusedSender("b", 3, RefusalCause.RATE, (1 - 4 * 0.125) / 0.125),
+        ],
+        4,
+    )
+    assert intake.refused() == ([], 0)
+    clock.now += 3.5
+    offer_all(intake, "b")
+    assert intake.refused() == ([RefusedSender("b", 1, RefusalCause.RATE, 1.0)], 1)
+
+
+def test_the_longest_wait_is_told_with_the_latest_cause():
+    """Waiting less than the longest could be in vain."""
+    intake = make_intake(max_messages=1, rate_per_s=0.01, burst=1)
+    offer_all(intake, "a")
+    drain(intake)
+    assert intake.offer(message("a")) == Refusal(RefusalCause.RATE, 1 / 0.01)
+    offer_all(intake, "b", "a")
+    assert intake.refused() == ([RefusedSender("a", 2, RefusalCause.FULL, 1 / 0.01)], 2)
+
+
+def test_the_summary_is_bounded():
+    """The first 500 senders by name; all others still count in the total, and the next summary starts anew."""
+    intake = make_intake(max_messages=1)
+    offer_all(intake, "first")
+    for i in range(2 * 600):
+        intake.offer(message(f"dev-{i % 600}"))
+    senders, n_messages = intake.refused()
+    assert n_messages == 2 * 600
+    assert [sender.sender for sender in senders] == [f"dev-{i}" for i in range(MAX_REFUSED_SENDERS)]
+    assert {sender.n_messages for sender in senders} == {2}
+    intake.offer(message("dev-599"))
+    assert intake.refused() == ([RefusedSender("dev-599", 1, RefusalCause.FULL, 2.0)], 1)
+
+
+# --- memory -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_taken", [True, False], ids=["taken", "never taken"])
+def test_names_without_end_do_not_fill_the_memory(is_taken):
+    """100,000 senders with a message each leave no more than those waiting or idle by the bounds."""
+    intake = make_intake(max_messages=1_000)
+    tracemalloc.start()
+    try:
+        for i in range(100_000):
+            intake.offer(message(f"dev-{i}"))
+            if is_taken:
+                intake.take(1)
+        n_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert n_bytes < 2_000 * (MAX_IDLE_SENDERS + 1_000)
+    assert len(intake._idle) + len(intake._rotation) <= MAX_IDLE_SENDERS + 1_000
+
+
+def test_the_longest_idle_sender_is_forgotten(monkeypatch):
+    """It comes back with a full bucket; who was idle for less is remembered, however early it was first seen."""
+    monkeypatch.setattr(intake_module, "MAX_IDLE_SENDERS", 2)
+    intake = make_intake(rate_per_s=0.001, burst=2)
+    assert [n_taken_in(intake, name, 1) for name in "abac"] == [1, 1, 1, 1]
+    assert [n_taken_in(intake, name, 9) for name in "acb"] == [0, 1, 2]
+
+
+# --- waiting ----------------------------------------------------------------------------------------------
+
+
+async def test_waiting_ends_with_a_message():
+    """The one who waits is woken by an arrival, long before the deadline."""
+    intake = make_intake()
+    asyncio.get_running_loop().call_later(0.01, intake.offer, message("a"))
+    async with asyncio.timeout(2):
+        await intake.wait(60)
+    assert topics(intake.take(1)) == ["a"]
+
+
+@pytest.mark.parametrize("timeout_s", [math.inf, 1e300, 1e12])
+async def test_a_deadline_far_away_is_none_for_now(timeout_s):
+    """Whatever the loop's timers can hold, it waits, and a message ends it."""
+    intake = make_intake()
+    asyncio.get_running_loop().call_later(0.01, intake.offer, message("a"))
+    async with asyncio.timeout(2):
+        await intake.wait(timeout_s)
+    assert len(intake) == 1
+
+
+async def test_waiting_does_not_wait_while_there_is_something():
+    """Also not after some were taken and some were left, or left as too new."""
+    clock = Clock(5.0)
+    intake = make_intake(clock)
+    offer_all(intake, "a", "b")
+    intake.take(1)
+    assert intake.take(9, before=4.0) == []
+    async with asyncio.timeout(1):
+        await intake.wait(60)
+
+
+@pytest.mark.parametrize("timeout_s", [0.02, 0.0, -5.0, -math.inf, math.nan])
+async def test_waiting_ends_with_its_deadline(timeout_s):
+    """A deadline in the past is no wait at all."""
+    intake = make_intake()
+    async with asyncio.timeout(1):
+        await intake.wait(timeout_s)
+    assert len(intake) == 0
+
+
+async def test_an_emptied_intake_waits_again():
+    """A message that was taken does not end the next wait, and one that was refused ends none."""
+    intake = make_intake(burst=1, rate_per_s=0.001)
+    offer_all(intake, "a")
+    intake.take(1)
+    assert offer_all(intake, "a") == [False]
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await intake.wait(60)
+
+
+async def test_it_can_be_woken_without_a_message():
+    """To stop, or to look at something else; after the next take it waits again."""
+    intake = make_intake()
+    asyncio.get_running_loop().call_later(0.01, intake.wake)
+    async with asyncio.timeout(2):
+        await intake.wait(60)
+    assert intake.take(10) == []
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await intake.wait(60)

@@ -1,0 +1,216 @@
+"""The buffer between the network and whoever commits, held to a model of it and to its promises by any history."""
+
+import itertools
+import math
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from intakes import FULL, SENDER_FULL, Clock, make_intake, message, n_taken_in, offer_all, sender_of
+
+from broker.buffer import Arrival, BoundedIntake, IntakeLimits, Refusal, RefusalCause, RefusedSender
+
+often = settings(max_examples=400, deadline=None, derandomize=True)
+
+
+@dataclass
+class Model:
+    """The same promises with lists and loops: no accounts are kept, everything is counted anew."""
+
+    limits: IntakeLimits
+    waiting: list[Arrival] = field(default_factory=list)  # in order of arrival
+    turns: list[str] = field(default_factory=list)
+    came: dict[str, list[float]] = field(default_factory=dict)  # when a sender's messages were taken in
+
+    def offer(self, item, now):
+        name, limits = sender_of(item), self.limits
+        own = [arrival.message for arrival in self.waiting if arrival.sender == name]
+        free = limits.max_messages - len(self.waiting)
+        free_bytes = limits.max_bytes - sum(n_bytes_of(arrival.message) for arrival in self.waiting)
+        if free == 0 or n_bytes_of(item) > free_bytes:
+            return FULL
+        own.append(item)
+        if len(own) > limits.max_waiting_per_sender or len(own) > free:
+            return SENDER_FULL
+        if sum(map(n_bytes_of, own)) > min(limits.max_bytes_per_sender, free_bytes):
+            return SENDER_FULL
+        tokens = self.tokens(name, now)
+        if tokens < 1:
+            return Refusal(RefusalCause.RATE, max(1.0, (1 - tokens) / limits.rate_per_s))
+        self.came.setdefault(name, []).append(now)
+        self.waiting.append(Arrival(item, now, name))
+        if name not in self.turns:
+            self.turns.append(name)
+        return None
+
+    def tokens(self, name, now):
+        tokens, last = self.limits.burst, -math.inf
+        for at in self.came.get(name, []):
+            tokens = min(self.limits.burst, tokens + (at - last) * self.limits.rate_per_s) - 1
+            last = at
+        return min(self.limits.burst, tokens + (now - last) * self.limits.rate_per_s)
+
+    def take(self, limit, before):
+        taken = []
+        while len(taken) < limit:
+            firsts = [next(item for item in self.waiting if item.sender == name) for name in self.turns]
+            due = [item for item in firsts if before is None or item.at <= before]
+            if not due:
+                break
+            taken.append(due[0])
+            self.waiting.remove(due[0])
+            self.turns.remove(due[0].sender)
+            if any(item.sender == due[0].sender for item in self.waiting):
+                self.turns.append(due[0].sender)
+        return taken
+
+
+def n_bytes_of(item):
+    return len(item.topic) + len(item.payload)
+
+
+# Halves and quarters, and rates that are powers of two: the arithmetic of both sides is exact.
+limits_of_all_sizes = st.builds(
+    IntakeLimits,
+    max_messages=st.integers(1, 20),
+    max_bytes=st.integers(1, 400),
+    max_waiting_per_sender=st.integers(1, 8),
+    max_bytes_per_sender=st.integers(1, 200),
+    rate_per_s=st.sampled_from([0.25, 1.0, 4.0]),
+    burst=st.integers(1, 8),
+)
+offers = st.tuples(st.just("offer"), st.sampled_from("aaaabcd"), st.integers(10, 60))
+takes = st.tuples(st.just("take"), st.integers(0, 6), st.none() | st.integers(0, 16).map(lambda n: n / 4))
+pauses = st.tuples(st.just("pause"), st.integers(0, 8).map(lambda n: n / 4), st.none())
+operations = st.lists(st.one_of(offers, offers, offers, takes, pauses), max_size=60)
+
+
+@often
+@given(limits=limits_of_all_sizes, ops=operations)
+def test_it_does_what_the_model_does(limits, ops):
+    """Every refusal, every order, the oldest and the summary, after any history of offers, takes and pauses."""
+    clock = Clock(64.0)
+    intake, model = BoundedIntake(clock, sender_of, limits), Model(limits)
+    refusals = []
+    for number, (kind, first, second) in enumerate(ops):
+        if kind == "offer":
+            item = message(f"{first}/{number}", second)
+            refusal = intake.offer(item)
+            assert refusal == model.offer(item, clock.now)
+            if refusal is not None:
+                refusals.append((first, refusal))
+        elif kind == "take":
+            before = None if second is None else clock.now - second
+            assert intake.take(first, before) == model.take(first, before)
+        else:
+            clock.now += first
+        assert len(intake) == len(model.waiting)
+        assert intake.oldest() == (model.waiting[0].at if model.waiting else None)
+    senders, n_refused = intake.refused()
+    assert n_refused == len(refusals)
+    assert {told.sender: told for told in senders} == {
+        name: RefusedSender(name, len(own), own[-1].cause, max(refusal.retry_after_s for refusal in own))
+        for name in {name for name, _ in refusals}
+        for own in [[refusal for sender, refusal in refusals if sender == name]]
+    }
+
+
+@often
+@given(limits=limits_of_all_sizes, ops=operations)
+def test_nothing_is_lost_or_doubled_and_the_bounds_hold(limits, ops):
+    """What was taken in is taken out once, a sender's own in order, and never more waits than may."""
+    clock = Clock()
+    intake = BoundedIntake(clock, sender_of, limits)
+    accepted, taken = [], []
+    for number, (kind, first, second) in enumerate(ops):
+        if kind == "offer":
+            item = message(f"{first}/{number}", second)
+            if intake.offer(item) is None:
+                accepted.append(item)
+        elif kind == "take":
+            taken += [arrival.message for arrival in intake.take(first)]
+        else:
+            clock.now += first
+        waiting = [item for item in accepted if item not in taken]
+        assert len(intake) == len(waiting) <= limits.max_messages
+        assert sum(map(n_bytes_of, waiting)) <= limits.max_bytes
+        for name in "abcd":
+            own = [item for item in waiting if sender_of(item) == name]
+            assert len(own) <= limits.max_waiting_per_sender
+            assert sum(map(n_bytes_of, own)) <= limits.max_bytes_per_sender
+    taken += [arrival.message for arrival in intake.take(1_000)]
+    for name in "abcd":
+        assert [item for item in taken if sender_of(item) == name] == [
+            item for item in accepted if sender_of(item) == name
+        ]
+    assert len(taken) == len(accepted)
+
+
+@often
+@given(ops=operations)
+def test_a_rotation_has_one_message_of_everybody(ops):
+    """However much each has sent before, as many messages as there are senders are one of each."""
+    clock = Clock()
+    intake = make_intake(clock)
+    for number, (kind, first, second) in enumerate(ops):
+        if kind == "offer":
+            intake.offer(message(f"{first}/{number}", second))
+        elif kind == "take":
+            intake.take(first, None if second is None else clock.now - second)
+        else:
+            clock.now += first
+    senders = set(intake._rotation)
+    assert sorted(arrival.sender for arrival in intake.take(len(senders))) == sorted(senders)
+
+
+@often
+@given(names=st.lists(st.sampled_from("aaaabcd"), max_size=40), sizes=st.lists(st.integers(1, 5)))
+def test_how_it_is_cut_into_takes_does_not_matter(names, sizes):
+    """Many small takes give what one large one gives, in the same order."""
+    once, piecemeal = make_intake(), make_intake()
+    for number, name in enumerate(names):
+        offer_all(once, f"{name}/{number}")
+        offer_all(piecemeal, f"{name}/{number}")
+    parts = [piecemeal.take(size) for size in [*sizes, 1_000]]
+    assert [arrival for part in parts for arrival in part] == once.take(1_000)
+
+
+@often
+@given(
+    came=st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 3)), max_size=40),
+    before=st.integers(0, 30),
+    limit=st.integers(1, 4),
+)
+def test_before_parts_the_old_from_the_new(came, before, limit):
+    """Taking until nothing comes gives all that arrived by then, and nothing else."""
+    clock = Clock()
+    intake = make_intake(clock)
+    for number, (name, pause) in enumerate(came):
+        clock.now += pause
+        intake.offer(message(f"{name}/{number}"))
+    old = []
+    while part := intake.take(limit, before):
+        assert len(part) <= limit
+        old += part
+    new = intake.take(1_000)
+    assert len(old) + len(new) == len(came)
+    assert all(arrival.at <= before for arrival in old)
+    assert all(arrival.at > before for arrival in new)
+
+
+@often
+@given(
+    rate_per_s=st.sampled_from([0.25, 1.0, 4.0, 64.0]),
+    burst=st.integers(1, 20),
+    pauses=st.lists(st.integers(0, 40).map(lambda n: n / 8), min_size=1, max_size=60),
+)
+def test_no_stretch_of_time_has_more_than_a_burst_and_its_rate(rate_per_s, burst, pauses):
+    """The promise of a token bucket: between any two messages taken in, ``burst + rate * time`` at most."""
+    clock = Clock()
+    intake = make_intake(clock, rate_per_s=rate_per_s, burst=burst)
+    came = []
+    for pause in pauses:
+        clock.now += pause
+        came += [clock.now] * n_taken_in(intake, "a", 3)
+    for i, j in itertools.combinations(range(len(came)), 2):
+        assert j - i + 1 <= burst + rate_per_s * (came[j] - came[i])

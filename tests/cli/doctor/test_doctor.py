@@ -1,0 +1,447 @@
+"""``foltr doctor`` finds what is wrong and says what to do."""
+
+import json
+import shutil
+import socket
+import sqlite3
+import stat
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli.commands import foltr, start, stop
+from cli.test_main import free_port
+from servers import MissingError, ProvisionedMosquitto
+
+from foltr.cli.doctor import checks, checks_broker, checks_database
+from foltr.cli.doctor.checks import State
+from foltr.cli.operator.access import publish_once
+from foltr.operator.credentials import Credentials, read_credentials
+from foltr.protocol.codec import encode
+from foltr.protocol.messages import (
+    LinearRankerSpec,
+    ModelAnnouncement,
+    PdgdTraining,
+    RoundAnnouncement,
+    pack_vector,
+)
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import Topics
+from storage.arrivals import commit_batch
+from storage.database import Database
+from storage.federations import claim_federation, create_federation
+from storage.keys import KeyStore
+from storage.migrate import upgrade
+from storage.records import Batch, MembershipChange, NewUpdate, RoundOpening
+from storage.rounds import open_round
+
+DEVICE = "device-7"
+
+
+@pytest.fixture(params=["passwords", "mtls"])
+def guarded(request, tmp_path):
+    """A Mosquitto with TLS and access control, and device-7's credentials in ``tmp_path``."""
+    try:
+        server = ProvisionedMosquitto(tmp_path, request.param, federation="mail")
+    except MissingError as error:
+        pytest.skip(str(error))
+    server.start()
+    done = foltr("enrol", DEVICE, "--operator", str(server.operator_dir), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    yield server
+    server.stop()
+
+
+def doctor(*options: str, expected: int = 0, **more):
+    """The findings by what was looked at, as (state, detail)."""
+    done = foltr("doctor", *options, "--json", **more)
+    assert done.returncode == expected, done.stdout + done.stderr
+    return {finding["what"]: (finding["state"], finding["detail"]) for finding in json.loads(done.stdout)}
+
+
+def announcement(number: int, opened_at: float, *, open_: bool = True) -> RoundAnnouncement:
+    return RoundAnnouncement(
+        federation="mail",
+        round=number,
+        open=open_,
+        base_version=0,
+        opened_at=opened_at,
+        closes_at=opened_at + 600,
+        training=PdgdTraining(),
+    )
+
+
+# --- without credentials --------------------------------------------------------------------------------------
+
+
+def test_all_is_well_with_a_broker_and_an_upgraded_database(mqtt_broker, database_url):
+    """A message goes through the broker and back, the tables are there and can be written: exit code 0."""
+    options = ("--broker", mqtt_broker, "--db", database_url)
+    assert foltr("db", "upgrade", *options[2:]).returncode == 0
+    found = doctor(*options)
+    assert {found[what][0] for what in ("foltr", "broker", "database", "database writes")} == {"ok"}
+    assert "schema version 3" in found["foltr"][1]
+    assert found["access list"][0] == "warning"
+    assert "anyone can write" in found["access list"][1]
+    assert found["tls"][0] == "absent"
+    if database_url.startswith("sqlite"):
+        assert found["journal"] == ("ok", "journal mode WAL")
+        assert "free are" in found["disk"][1]
+    else:
+        assert found["server"][1].startswith("PostgreSQL ")
+        assert found["database clock"][0] == "ok"
+
+
+def test_what_is_missing_is_named_with_the_next_step(tmp_path):
+    """No broker, and a database without tables: exit code 1 and a command for each, in good time."""
+    db = f"sqlite:///{tmp_path}/f.sqlite"
+    started = time.monotonic()
+    done = foltr("doctor", "--broker", f"mqtt://127.0.0.1:{free_port()}", "--db", db)
+    assert done.returncode == 1
+    assert "foltr broker run" in done.stdout
+    assert "foltr db upgrade" in done.stdout
+    assert time.monotonic() - started < 15
+    sqlite3.connect(tmp_path / "f.sqlite").close()
+    assert "foltr db upgrade" in foltr("doctor", "--db", db).stdout
+
+
+def test_looking_stores_nothing(tmp_path):
+    """Neither the trial write nor the messages leave a row behind."""
+    db = f"sqlite:///{tmp_path}/f.sqlite"
+    assert foltr("db", "upgrade", "--db", db).returncode == 0
+    foltr("doctor", "--db", db)
+    connection = sqlite3.connect(tmp_path / "f.sqlite")
+    try:
+        assert connection.execute("SELECT count(*) FROM federations").fetchone() == (0,)
+    finally:
+        connection.close()
+
+
+def test_a_federator_passes_over_what_the_doctor_sends(mosquitto_server, tmp_path):
+    """A running federator of the same federation stores no event and no client for it."""
+    db = f"sqlite:///{tmp_path}/f.sqlite"
+    assert foltr("db", "upgrade", "--db", db).returncode == 0
+    options = ("--broker", mosquitto_server.url, "--db", db)
+    federator = start("federator", "run", *options, "--features", "4", "--allow-unsigned", cwd=tmp_path)
+    try:
+        found = eventually_announced(*options)
+    finally:
+        code, output = stop(federator)
+    assert code == 0, output
+    assert "round 1 of default is open" in found["federation"][1]
+    assert found["clock"][0] == "ok"
+    connection = sqlite3.connect(tmp_path / "f.sqlite")
+    try:
+        assert connection.execute("SELECT kind FROM events").fetchall() == [("federator_started",)]
+        assert connection.execute("SELECT * FROM clients").fetchall() == []
+    finally:
+        connection.close()
+
+
+def eventually_announced(*options: str):
+    give_up_at = time.monotonic() + 30
+    while True:
+        found = doctor(*options)
+        if found["federation"][0] == "ok" or time.monotonic() > give_up_at:
+            return found
+
+
+def test_a_password_in_the_clear_is_a_problem():
+    """Except on this machine, which it does not leave."""
+    found = doctor("--broker", "mqtt://u:secret@broker.invalid", expected=1)
+    assert found["tls"][0] == "problem"
+    assert "mqtts://" in found["tls"][1]
+    assert not any("secret" in detail for _, detail in found.values())
+    assert doctor("--broker", f"mqtt://u:secret@127.0.0.1:{free_port()}", expected=1)["tls"][0] == "absent"
+    assert doctor("--broker", "mqtt://broker.invalid", expected=1)["tls"][0] == "warning"
+
+
+# --- with credentials -----------------------------------------------------------------------------------------
+
+
+def test_every_role_is_looked_at_as_itself(guarded, tmp_path):
+    """Device, operator and federator get in, write what they must, and not what is another's."""
+    db = f"sqlite:///{tmp_path}/f.sqlite"
+    assert foltr("db", "upgrade", "--db", db).returncode == 0
+    files = {DEVICE: tmp_path / f"{DEVICE}.json"}
+    files |= {f"@{role}": guarded.operator_dir / f"{role}.json" for role in ("operator", "federator")}
+    for user, path in files.items():
+        found = doctor("--credentials", str(path), "--db", db)
+        assert found["broker"] == ("ok", found["broker"][1])
+        assert f"as {user}" in found["broker"][1]
+        assert found["access list"][0] == "ok", found["access list"]
+        assert "TLSv1" in found["tls"][1]
+        assert "issued by 'foltr mail'" in found["tls"][1]
+        assert found["authority"][0] == "ok"
+        assert ("client certificate" in found) == (read_credentials(path, _role(user)).broker.certificate is not None)
+    assert "serial 1" in doctor("--credentials", str(files[DEVICE]))["enrolment"][1]
+    # A device needs no database, so the default one is not missed.
+    assert doctor("--credentials", str(files[DEVICE]), cwd=tmp_path)["database"][0] == "absent"
+
+
+def _role(user: str) -> str:
+    return user.removeprefix("@") if user.startswith("@") else "device"
+
+
+def test_a_revoked_device_is_told(guarded, tmp_path):
+    """By the broker that does not let it in, or by the roster that is published there."""
+    federator = read_credentials(guarded.operator_dir / "federator.json", "federator")
+    topic = Topics("mail").round
+    with_key = encode(announcement(3, time.time()), topic, 1, federator.key)
+    _publish(guarded, topic, with_key)
+    assert foltr("revoke", DEVICE, "--operator", str(guarded.operator_dir)).returncode == 0
+    found = doctor("--credentials", str(tmp_path / f"{DEVICE}.json"), expected=1)
+    if "client certificate" in found:
+        assert "foltr enrol --replace" in found["roster"][1]
+    else:
+        assert "does not let this user in" in found["broker"][1]
+
+
+def _publish(guarded, topic: str, payload: bytes) -> None:
+    """As the broker would retain it from the federator, who may not read it back."""
+    from broker.probe import Probe
+
+    with Probe(guarded.service("federator").address, "@federator") as probe:
+        probe._client.publish(topic, payload, qos=1, retain=True).wait_for_publish(10)
+
+
+def test_an_announcement_of_another_federator_is_a_problem(guarded, tmp_path):
+    """Devices would ignore it, so somebody should know."""
+    topic = Topics("mail").round
+    _publish(guarded, topic, encode(announcement(3, time.time()), topic, 1, SigningKey.generate()))
+    found = doctor("--credentials", str(tmp_path / f"{DEVICE}.json"), expected=1)
+    assert "not signed by the federator" in found["federation"][1]
+
+
+def test_an_access_list_of_another_federation_is_a_problem(guarded, tmp_path):
+    """What the device needs is refused, and the command that mends it is named."""
+    acl = guarded.broker_dir / "acl"
+    acl.write_text(acl.read_text().replace("foltr/v1/mail/clients", "foltr/v1/post/clients"))
+    guarded.stop()
+    guarded.start()
+    found = doctor("--credentials", str(tmp_path / f"{DEVICE}.json"), expected=1)
+    assert found["access list"][0] == "problem"
+    assert "foltr broker config" in found["access list"][1]
+
+
+def test_a_broker_with_another_certificate_is_a_problem(guarded, tmp_path):
+    """Not trusted, and by another name: both before anything secret is sent."""
+    path = tmp_path / f"{DEVICE}.json"
+    guarded.provision("broker.example")
+    guarded.stop()
+    guarded.start()
+    found = doctor("--credentials", str(path), expected=1)
+    assert "another host" in found["tls"][1]
+    assert found["broker"][0] == "problem"
+    other = json.loads(path.read_text())
+    other["broker"]["ca"] = None
+    path.write_text(json.dumps(other))
+    assert "not one we trust" in doctor("--credentials", str(path), expected=1)["tls"][1]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "what", "said"),
+    [
+        (lambda path: path.chmod(0o644), "credentials", "chmod 600"),
+        (lambda path: path.unlink(), "credentials", "foltr enrol"),
+        (lambda path: path.write_text("{}"), "credentials", "foltr enrol"),
+        (lambda path: _change(path, enrolment=None), "enrolment", "foltr enrol --replace"),
+        (lambda path: _change(path, signing_key=SigningKey.generate().to_text()), "enrolment", "another key"),
+        (lambda path: _change(path, name="device-8"), "enrolment", "foltr enrol --replace"),
+    ],
+    ids=["open to others", "missing", "not credentials", "no enrolment", "another key", "another name"],
+)
+def test_what_is_wrong_with_a_credentials_file(tmp_path, spoil, what, said):
+    """Each with what to do; the broker is not asked as somebody unknown."""
+    broker = f"mqtt://127.0.0.1:{free_port()}"
+    assert foltr("enrol", DEVICE, "--broker", broker, cwd=tmp_path).returncode == 0
+    path = tmp_path / f"{DEVICE}.json"
+    spoil(path)
+    found = doctor("--credentials", str(path), expected=1)
+    assert found[what][0] == "problem"
+    assert said in found[what][1]
+    assert ("broker" in found) == (what != "credentials")
+
+
+def _change(path: Path, **fields) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_credentials_of_another_federation_are_a_problem(tmp_path):
+    """Two names for one thing: which one was meant?"""
+    assert foltr("enrol", DEVICE, "--federation", "mail", cwd=tmp_path).returncode == 0
+    found = doctor("--credentials", str(tmp_path / f"{DEVICE}.json"), "--federation", "post", expected=1)
+    assert "'post'" in found["credentials"][1]
+
+
+# --- single checks --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("days", "state"), [(-1, "problem"), (29, "warning"), (31, "ok")])
+def test_the_days_a_certificate_has_left(days, state):
+    """A month is time enough to make another."""
+    found = checks.days_left("tls", "CN=x", time.time() + (days + 0.01) * 86_400, "renew it")
+    assert found.state == state
+    assert ("renew it" in found.detail) == (state != "ok")
+
+
+def visit(credentials: Credentials | None = None, **heard: bytes) -> checks_broker.Visit:
+    from broker.address import BrokerAddress
+    from broker.link import InboundMessage
+
+    visited = checks_broker.Visit(BrokerAddress.parse("mqtt://127.0.0.1"), "mail", credentials)
+    for name, payload in heard.items():
+        topic = getattr(visited.topics, name)
+        visited.heard[topic] = InboundMessage(topic, payload, retained=True)
+    return visited
+
+
+def announced(round_: RoundAnnouncement) -> dict[str, checks.Finding]:
+    found = checks_broker._announced(visit(round=encode(round_, Topics("mail").round)))
+    return {finding.what: finding for finding in found}
+
+
+def test_a_clock_that_is_behind_the_federators_is_a_hint():
+    """A round cannot have opened in the future; and a device need not care."""
+    found = announced(announcement(3, time.time() + 60))["clock"]
+    assert found.state is State.WARNING
+    assert "behind" in found.detail
+    assert "devices need no clock" in found.detail
+
+
+def test_a_round_that_should_have_ended_is_said():
+    """Its federator is not running, or a clock is ahead."""
+    found = announced(announcement(3, time.time() - 700))["clock"]
+    assert found.state is State.WARNING
+    assert "not running" in found.detail
+    assert announced(announcement(3, time.time() - 700, open_=False))["clock"].state is State.OK
+
+
+def test_another_schema_version_is_told_in_words():
+    """Which side is older, and what to upgrade."""
+    payload = encode(announcement(3, time.time()))
+    for version, older in ((2, "upgrade the peer"), (4, "upgrade this side")):
+        spoken = payload.replace(b"\xa1v\x03", b"\xa1v" + bytes([version]))
+        (found,) = checks_broker._announced(visit(round=spoken))
+        assert found.state is State.PROBLEM
+        assert older in found.detail
+
+
+def test_a_model_is_looked_at_even_where_it_is_large():
+    """A model announcement of 60,000 features is nearly as large as a message may be."""
+    n = 60_000
+    model = ModelAnnouncement(
+        federation="mail", version=1, ranker=LinearRankerSpec(n_features=n), weights=pack_vector(np.zeros(n))
+    )
+    heard = {"round": encode(announcement(3, time.time())), "model": encode(model)}
+    assert checks_broker._announced(visit(**heard))[0].state is State.OK
+
+
+async def test_little_room_on_the_disk_is_a_warning(tmp_path, monkeypatch):
+    """Less than a gibibyte, or than a twentieth."""
+    usage = shutil._ntuple_diskusage
+    db = f"sqlite:///{tmp_path}/f.sqlite"
+    assert foltr("db", "upgrade", "--db", db).returncode == 0
+    for total, free, state in ((2**40, 2**35, "warning"), (2**33, 2**29, "warning"), (2**34, 2**33, "ok")):
+        monkeypatch.setattr(checks_database.shutil, "disk_usage", lambda _, t=total, f=free: usage(t, t - f, f))
+        found = {finding.what: finding for finding in await checks_database.look(db)}
+        assert found["disk"].state == state, found["disk"]
+
+
+async def test_a_clock_that_differs_from_the_database_servers_is_a_warning(postgres_databases, monkeypatch):
+    """By more than two seconds, with who is ahead."""
+    import storage.queries
+
+    url = postgres_databases()
+    assert foltr("db", "upgrade", "--db", url).returncode == 0
+
+    async def ahead(_database):
+        return datetime.now(UTC) + timedelta(seconds=90)
+
+    monkeypatch.setattr(storage.queries, "server_time", ahead)
+    found = {finding.what: finding for finding in await checks_database.look(url)}
+    assert found["database clock"].state is State.WARNING
+    assert "90 s ahead" in found["database clock"].detail
+
+
+async def test_clients_without_a_data_key_are_named(tmp_path):
+    """A restored database has clients that were forgotten since; without a folder of keys nothing can be said."""
+    db, keys = f"sqlite:///{tmp_path}/f.sqlite", tmp_path / "f.sqlite.keys"
+    now = datetime.now(UTC)
+    async with await Database.connect(db, keys=KeyStore(keys)) as database:
+        await upgrade(database)
+        await create_federation(database, "mail", 1, "linear", bytes(4), now)
+        epoch = await claim_federation(database, "mail")
+        await open_round(database, "mail", epoch, RoundOpening(1, 0, 1, 9, 0.0, 60.0, now, now))
+        joined = [MembershipChange(name, "joined", now) for name in "abc"]
+        sent = [NewUpdate(1, name, f"u-{name}", 0, 1, "dense_f32", bytes(4), now) for name in "ab"]
+        await commit_batch(database, "mail", epoch, Batch(membership=joined, updates=sent))
+
+        async def found() -> checks.Finding:
+            return {finding.what: finding for finding in await checks_database.look(db)}["data keys"]
+
+        assert (await found()).state is State.OK
+        database.keys.destroy("mail", "b")
+        finding = await found()
+        assert finding.state is State.WARNING
+        assert "1 clients have sealed updates and no key" in finding.detail
+        assert finding.detail.partition(".keys: ")[2].startswith("b. ")
+        keys.chmod(0o755)
+        assert (await found()).state is State.PROBLEM
+        keys.rename(tmp_path / "elsewhere")
+        assert "data keys" not in {finding.what for finding in await checks_database.look(db)}
+        named = {finding.what: finding for finding in await checks_database.look(db, str(keys))}
+        assert "2 clients" in named["data keys"].detail
+
+
+async def test_a_database_that_cannot_be_written_is_a_problem(postgres_databases, postgres_server):
+    """A user who may only read is found out without writing."""
+    url = postgres_databases()
+    assert foltr("db", "upgrade", "--db", url).returncode == 0
+    name = url.rsplit("/", 1)[1]
+    postgres_server.sql("DROP ROLE IF EXISTS reader")
+    postgres_server.sql("CREATE ROLE reader LOGIN")
+    postgres_server.sql("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader", name)
+    try:
+        found = {finding.what: finding for finding in await checks_database.look(url.replace("postgres@", "reader@"))}
+    finally:
+        postgres_server.sql("DROP OWNED BY reader", name)
+    assert found["database writes"].state is State.PROBLEM
+    assert "permission denied" in found["database writes"].detail
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["mqtt", "mqtts"])
+def test_peers_that_say_nothing_are_given_up_on(scheme):
+    """Both at once, in less than a quarter of a minute, each with what to do."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(16)
+        there = f"127.0.0.1:{silent.getsockname()[1]}"
+        started = time.monotonic()
+        found = doctor("--broker", f"{scheme}://{there}", "--db", f"postgresql://u@{there}/n", expected=1)
+    assert time.monotonic() - started < 20  # with the start of the process
+    assert found["broker"][0] == found["database"][0] == "problem"
+    assert "Start PostgreSQL" in found["database"][1]
+
+
+def test_progress_is_shown_only_where_it_takes_long(tmp_path):
+    """A quick look prints its findings and nothing else."""
+    done = foltr("doctor", "--broker", f"mqtt://127.0.0.1:{free_port()}", cwd=tmp_path)
+    assert done.stderr == ""
+
+
+def test_help_names_the_variables():
+    """Everything that can be named by a flag can be named by the environment."""
+    text = foltr("doctor", "--help").stdout
+    assert all(f"FOLTR_{name}" in text for name in ("CREDENTIALS", "BROKER_URL", "DB_URL", "FEDERATION"))
+
+
+def test_an_empty_message_comes_back_where_there_is_no_access_list(mosquitto_server):
+    """What the look without MQTT 5 relies on."""
+    from foltr.cli.operator.access import access_to
+
+    publish_once(access_to(mosquitto_server.url), "x", "foltr/v1/mail/clients/nobody/status", b"")

@@ -1,0 +1,109 @@
+"""What is believed of a federation's answers to a request to forget, and how it is put in words."""
+
+import asyncio
+
+import pytest
+
+from broker.link import InboundMessage
+from foltr.cli.erasure.answers import Answers
+from foltr.cli.erasure.forget import _Telling
+from foltr.cli.output import errors
+from foltr.errors import DataError
+from foltr.protocol.codec import encode
+from foltr.protocol.messages import ErasureNotice, Message, ReceiptCode, UnlearningProgress
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import ClientTopic, Topics
+
+TOPICS = Topics("mail")
+INBOX = TOPICS.client("device-1", ClientTopic.INBOX)
+FEDERATOR = SigningKey.generate()
+
+
+def answers() -> Answers:
+    made = Answers(TOPICS, "device-1", FEDERATOR.public, "the operator's folder x", "order_refused")
+    made.begin()
+    made.sent()
+    return made
+
+
+def hear(waiting: Answers, message: Message, topic: str, key: SigningKey = FEDERATOR) -> None:
+    waiting.received(InboundMessage(topic, encode(message, topic, 0, key), retained=False))
+
+
+def notice(code: ReceiptCode) -> ErasureNotice:
+    return ErasureNotice(federation="mail", client_id="device-1", code=code, detail="why")
+
+
+def progress(state: str, step: int, detail: str = "") -> UnlearningProgress:
+    return UnlearningProgress(
+        federation="mail",
+        job=1,
+        state=state,
+        strategy="rollback",
+        step=step,
+        n_steps=112,
+        n_clients=1,
+        detail=detail,
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "said", "not_said"),
+    [
+        (None, ["not made yet", "when the open round ends"], "job"),
+        (progress("running", 3), ["job 1 is running, step 3 of 112"], "deadline"),
+        (progress("running", 111), ["job 1 is running, step 111 of 112"], "deadline"),
+        (progress("running", 112), ["when the open round ends", "`foltr rounds deadline`"], "paused"),
+        (
+            progress("paused", 0, "no device is online at step 1"),
+            ["paused, step 0 of 112: no device is online at step 1;", "keep interactions", "foltr erasures list"],
+            "deadline",
+        ),
+    ],
+)
+async def test_a_state_says_why_and_what_to_do(told, said, not_said):
+    """Where it is paused, what it waits for; where only the swap is missing, what hastens that."""
+    waiting = answers()
+    if told is not None:
+        hear(waiting, told, TOPICS.unlearning_job(1))
+    hear(waiting, notice(ReceiptCode.FORGETTING), INBOX)
+    assert await waiting.notice(1.0) is None
+    for words in said:
+        assert words in waiting.state()
+    assert not_said not in waiting.state()
+    # What is known stays until the next visit knows better.
+    before = waiting.state()
+    waiting.begin()
+    assert waiting.state() == before
+
+
+async def test_only_the_federator_is_believed():
+    """What another key has signed is no answer; a refusal by the right one ends the waiting."""
+    waiting = answers()
+    hear(waiting, notice(ReceiptCode.FORGOTTEN), INBOX, SigningKey.generate())
+    assert await waiting.notice(0.01) is None
+    assert not waiting.answered
+    hear(waiting, notice(ReceiptCode.UNKNOWN_CLIENT), INBOX)
+    with pytest.raises(DataError, match="unknown_client, why"):
+        await waiting.notice(1.0)
+
+
+async def test_who_gives_up_at_once_is_told_that_nobody_answered():
+    """A timeout shorter than one visit leaves no half sentence behind."""
+    waiting = answers()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await waiting.notice(3.0)
+    assert waiting.state().startswith("the federator has not answered; see whether it runs")
+
+
+def test_lines_come_when_something_is_new_or_the_same_has_lasted(monkeypatch, capsys):
+    """Not on a terminal: at once what is new, the same again after ten seconds."""
+    now = [0.0]
+    monkeypatch.setattr("foltr.cli.erasure.forget.time.monotonic", lambda: now[0])
+    with errors.status("waiting") as status:
+        telling = _Telling(status)
+        for at, text in ((0.0, "[one]"), (1.0, "[one]"), (2.0, "two"), (11.0, "two"), (12.0, "two")):
+            now[0] = at
+            telling.tell(text)
+    assert capsys.readouterr().err.split() == ["[one]", "two", "two"]

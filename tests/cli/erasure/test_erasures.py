@@ -1,0 +1,230 @@
+"""``foltr erasures``: what an officer is told of each erasure, and the receipt, by pseudonym or by name."""
+
+import asyncio
+import json
+import sqlite3
+
+import pytest
+from cli.commands import foltr
+from made_erasures import DONE, IDLE, PAUSE_REASON, PAUSED, STAYED, WAITING, made_erasures, pseudonym_of, tampered
+from receipts import KEY
+
+from foltr.erasure.receipt import verify_receipt
+from foltr.protocol.enrolment import issue_roster
+from foltr.protocol.signing import SigningKey, key_to_text
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The folder of a database in which clients were forgotten."""
+    folder = tmp_path_factory.mktemp("erasures")
+    asyncio.run(made_erasures(f"sqlite:///{folder}/foltr.sqlite"))
+    return folder
+
+
+def erasures(folder, *arguments: str, **variables: str):
+    return foltr("erasures", *arguments, "--db", "sqlite:///foltr.sqlite", cwd=folder, **variables)
+
+
+def test_every_erasure_is_listed_with_its_job(folder):
+    """Newest last, by pseudonym alone; state, times, progress, and whether there is a receipt."""
+    done = erasures(folder, "list", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["pseudonym"] for row in rows] == [pseudonym_of(name) for name in (DONE, IDLE, PAUSED, WAITING)]
+    assert [row["state"] for row in rows] == ["done", "done", "unlearning", "waiting"]
+    assert [row["has_receipt"] for row in rows] == [True, True, False, False]
+    assert [row["requested_by"] for row in rows] == ["device", "device", "device", "operator"]
+    of_done, of_idle, of_paused, of_waiting = (row["job"] for row in rows)
+    assert (of_done["strategy"], of_done["step"], of_done["n_steps"], of_done["coverage"]) == ("rollback", 2, 2, 0.75)
+    assert (of_done["model_version"], of_done["figures"]) == (3, {"cosine": 0.75})
+    assert of_idle is None
+    assert (of_paused["number"], of_paused["state"], of_paused["reason"]) == (3, "paused", PAUSE_REASON)
+    assert of_waiting is None
+    assert rows[0]["completed_at"] == "2026-01-02T03:19:05+00:00"
+    # A name waits in the table until its device was told; a list that is passed around has none.
+    assert "device-" not in done.stdout
+    assert "weights" not in of_paused
+
+
+def test_the_list_fits_a_narrow_terminal(folder):
+    """Pseudonyms and times are whole in 80 columns, to be copied."""
+    done = erasures(folder, "list", COLUMNS="80")
+    assert all(len(line.rstrip()) <= 80 for line in done.stdout.splitlines())
+    assert "…" not in done.stdout
+    for name in (DONE, IDLE, PAUSED, WAITING):
+        assert pseudonym_of(name) in done.stdout
+    for words in ("unlearning, by device", "waiting, by operator", "erased    2026-01-02 03:15", "no receipt yet"):
+        assert words in done.stdout
+
+
+def test_the_list_tells_how_far_each_one_is(folder):
+    """In words: done, nothing to do, paused and why, waiting."""
+    text = erasures(folder, "list").stdout
+    for words in (
+        "job 1, rollback: step 2 of 2, coverage 75%; made model 3",
+        "needs none, it was in no model",
+        f"job 3, rollback: step 1 of 2, coverage 90%; paused: {PAUSE_REASON}",
+        "waits for a job",
+    ):
+        assert words in text
+
+
+def test_a_job_that_failed_is_told(tmp_path):
+    """The erasure waits again, and the reason is there."""
+    asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite"))
+    tampered(tmp_path, "UPDATE erasures SET state = 'waiting', job = 2 WHERE state = 'unlearning'")
+    shown = erasures(tmp_path, "show", PAUSED).stdout
+    assert "step 0 of 2; failed: coverage 10%, of at least 50%; waits for another job" in shown
+
+
+def test_an_erasure_is_shown_by_pseudonym_and_by_name(folder):
+    """In full, with its job; the digest is whole in a narrow terminal, too."""
+    by_name = json.loads(erasures(folder, "show", DONE, "--json").stdout)
+    by_pseudonym = json.loads(erasures(folder, "show", pseudonym_of(DONE), "--json").stdout)
+    assert by_name == by_pseudonym | {"rows_that_name_it": {"erasures": 1}}
+    assert by_name["erasure"]["pseudonym"] == pseudonym_of(DONE)
+    assert by_name["job"]["number"] == 1
+    assert verify_receipt(by_name["erasure"]["receipt"], KEY.public).pseudonym == pseudonym_of(DONE)
+    text = erasures(folder, "show", DONE, COLUMNS="80").stdout
+    assert by_name["erasure"]["erased_digest"] in "".join(text.split())
+    assert "Unlearning job 1" in text
+    assert f"foltr erasures show {pseudonym_of(DONE)} --receipt FILE" in text
+
+
+def test_what_still_names_a_client_is_counted(tmp_path):
+    """By its name alone: rows of its own that came back, words about others, the operator's roster; or none."""
+    asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite"))
+    key = SigningKey(bytes(32))
+    roster = issue_roster(key, "mail", 1, 0.0, 5, {DONE: 1})
+    connection = sqlite3.connect(tmp_path / "foltr.sqlite")
+    waiting = "1 of erasures; the one of erasures until its device was told"
+    assert f"Rows that name {WAITING} now: {waiting}" in erasures(tmp_path, "show", WAITING).stdout
+    connection.execute("UPDATE erasures SET client_id = NULL, told = 1 WHERE pseudonym = ?", (pseudonym_of(DONE),))
+    connection.commit()
+    assert f"Rows that name {DONE} now: none" in erasures(tmp_path, "show", DONE).stdout
+    assert "Rows that name" not in erasures(tmp_path, "show", pseudonym_of(DONE)).stdout
+    connection.execute("CREATE TEMPORARY TABLE back AS SELECT * FROM clients WHERE client_id = ?", (STAYED,))
+    connection.execute("UPDATE back SET client_id = ?", (DONE,))
+    connection.execute("INSERT INTO clients SELECT * FROM back")
+    connection.execute(
+        "INSERT INTO events (federation, at, kind, detail, n) "
+        "VALUES ('mail', '2026-01-02 03:04:05.000000', 'message_refused', ?, 1)",
+        (f"no client {DONE} has ever joined",),
+    )
+    connection.execute("UPDATE federations SET roster_version = 1, roster = ?", (roster,))
+    connection.commit()
+    connection.close()
+    shown = erasures(tmp_path, "show", DONE).stdout
+    assert "1 of clients, 1 of events, 1 of federations; the one of federations is the operator's roster" in shown
+    told = json.loads(erasures(tmp_path, "show", DONE, "--json").stdout)
+    assert told["rows_that_name_it"] == {"clients": 1, "events": 1, "federations": 1}
+
+
+def test_a_job_of_which_the_row_is_gone_is_said(tmp_path):
+    """In the list and in full; what it means, `foltr audit verify` says."""
+    asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite"))
+    tampered(tmp_path, "DELETE FROM unlearning_jobs WHERE number = 1")
+    for arguments in (("list",), ("show", DONE)):
+        assert "job 1, which the database does not have" in erasures(tmp_path, *arguments).stdout
+
+
+def test_a_job_whose_steps_are_done_waits_for_the_open_round(tmp_path):
+    """And what hastens it is said."""
+    asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite"))
+    tampered(tmp_path, "UPDATE unlearning_jobs SET step = 2, state = 'running', reason = NULL WHERE number = 3")
+    assert "step 2 of 2, coverage 45%; goes into service when the open round ends" in erasures(tmp_path, "list").stdout
+
+
+def test_the_stored_receipt_is_written_and_is_genuine(folder):
+    """To a file as `foltr forget` writes it, or alone on standard output: what `foltr receipt verify` takes."""
+    done = erasures(folder, "show", DONE, "--receipt", "device-7.jws")
+    assert done.returncode == 0, done.stderr
+    assert "foltr receipt verify device-7.jws" in done.stdout
+    text = (folder / "device-7.jws").read_text()
+    assert erasures(folder, "show", DONE, "--receipt", "-").stdout == text
+    checked = foltr("receipt", "verify", "device-7.jws", "--key", key_to_text(KEY.public), "--json", cwd=folder)
+    assert json.loads(checked.stdout)["receipt"]["pseudonym"] == pseudonym_of(DONE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "why"),
+    [
+        (("nobody",), 1, "has erased no 'nobody', by pseudonym or name; see: foltr erasures list"),
+        (("f" * 32,), 1, "see: foltr erasures list"),
+        ((STAYED,), 1, f"{STAYED} of mail was not forgotten; see: foltr clients show {STAYED}"),
+        (("a/b",), 2, "'a/b' is not a name"),
+        ((PAUSED, "--receipt", "-"), 1, "is unlearning: its receipt is signed when it is done"),
+        ((DONE, "--receipt", "nowhere/r.jws"), 2, "receipt: nowhere/r.jws: No such file or directory"),
+        ((DONE, "--receipt", "-", "--json"), 2, "--json has the receipt as a field"),
+    ],
+)
+def test_what_cannot_be_shown_is_one_line_with_the_next_step(folder, arguments, code, why):
+    """Exit code 1 where there is no such thing, 2 for wrong usage; nothing on standard output."""
+    done = erasures(folder, "show", *arguments)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert why in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_federator_that_signs_nothing_leaves_no_receipt(tmp_path):
+    """That is said, and where the erasure is told of all the same."""
+    asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite", signs=False))
+    done = erasures(tmp_path, "show", DONE, "--receipt", "-")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "had no key to sign one with. Entry 4 of the audit log tells of it: foltr audit list" in done.stderr
+    assert "no receipt: nothing is signed" in erasures(tmp_path, "list").stdout
+
+
+def test_a_federation_where_nobody_was_forgotten(tmp_path):
+    """An empty list; and no name is found, also where no federator has made the key of pseudonyms yet."""
+    assert foltr("db", "upgrade", "--db", "sqlite:///foltr.sqlite", cwd=tmp_path).returncode == 0
+    tampered(
+        tmp_path,
+        "INSERT INTO federations (name, writer_epoch, ranker, n_features, created_at) "
+        "VALUES ('mail', 0, 'linear', 1, '2026-01-02 03:04:05.000000')",
+    )
+    assert erasures(tmp_path, "list").stdout == "Erasures of mail: none\n"
+    assert json.loads(erasures(tmp_path, "list", "--json").stdout) == []
+    assert erasures(tmp_path, "show", "anna").returncode == 1
+
+
+async def test_both_databases_are_looked_at_alike(database_url, tmp_path):
+    """On SQLite and PostgreSQL: the erasures, their log, and rounds that lost updates."""
+    await made_erasures(database_url)
+    options = ("--db", database_url, "--json")
+    commands = (("erasures", "list"), ("audit", "verify"), ("rounds", "list"))
+    done = [await asyncio.to_thread(foltr, *command, *options, cwd=tmp_path) for command in commands]
+    assert [process.stderr for process in done] == ["", "", ""]
+    listed, checked, rounds = (json.loads(process.stdout) for process in done)
+    assert [row["pseudonym"] for row in listed] == [pseudonym_of(name) for name in (DONE, IDLE, PAUSED, WAITING)]
+    assert (checked["verified"], checked["entries"], checked["erasures"]) == (True, 11, 4)
+    assert [row["n_erased"] for row in rounds] == [3, 2, 0, 0]
+
+
+# --- where others tell of it ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [("clients", "show", DONE), ("replay", "--without", DONE, "--from", "1")])
+def test_who_was_forgotten_is_not_called_unknown(folder, command):
+    """The day, and where to look."""
+    done = foltr(*command, "--db", "sqlite:///foltr.sqlite", cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{DONE} of mail was forgotten on 2026-01-02; see: foltr erasures show {DONE}" in done.stderr
+
+
+def test_rounds_show_where_updates_were_taken_out(folder):
+    """How many of how many, in the list and in the round; programs have the number for every round."""
+    options = ("--db", "sqlite:///foltr.sqlite")
+    rows = json.loads(foltr("rounds", "list", *options, "--json", cwd=folder).stdout)
+    assert [(row["round"], row["n_updates"], row["n_erased"]) for row in rows] == [
+        (1, 1, 3), (2, 1, 2), (3, 0, 0), (4, 0, 0),
+    ]  # fmt: skip
+    text = foltr("rounds", "list", *options, cwd=folder, COLUMNS="80").stdout
+    assert "1 of 4" in text.splitlines()[2]
+    assert "1 of 3" in text.splitlines()[3]
+    assert "one of 4 updates is stored, the others were erased with clients" in text
+    shown = foltr("rounds", "show", "1", *options, cwd=folder).stdout
+    assert "Updates taken out since, with clients that were forgotten: 3; see: foltr erasures list" in shown
+    assert "taken out" not in foltr("rounds", "show", "3", *options, cwd=folder).stdout
+    assert json.loads(foltr("rounds", "show", "2", *options, "--json", cwd=folder).stdout)["round"]["n_erased"] == 2

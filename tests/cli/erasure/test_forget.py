@@ -1,0 +1,219 @@
+"""``foltr forget``: by the operator, by the client itself, and as a payload for another program."""
+
+import asyncio
+import base64
+import contextlib
+import json
+import shlex
+
+import pytest
+from cli.commands import foltr
+from integration.deployment import DIM, FEDERATION, ONE_EACH, Deployment, client_name, enrol, until
+from integration.test_forgetting import click, completed, devices_of, start
+from servers import MissingError, ProvisionedMosquitto
+
+from broker.address import BrokerAddress
+from broker.link import MqttLink
+from edge_client.client import EdgeClient
+from federator.job import UnlearningPolicy
+from federator.plan import FederationPlan
+from federator.round import RoundPolicy
+from federator.service import FederatorService
+from foltr.erasure.receipt import verify_receipt
+from foltr.operator.credentials import read_credentials, write_secret
+from foltr.protocol.codec import encode
+from foltr.protocol.messages import RoundAnnouncement
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import Topics
+from storage.database import Database
+from storage.erasure.erasures import list_erasures
+from storage.keys import KeyStore
+from storage.migrate import upgrade
+from storage.queries import list_rounds
+
+
+async def command(*words: object, timeout_s: float = 90):
+    return await asyncio.to_thread(foltr, *map(str, words), timeout_s=timeout_s)
+
+
+async def erased(deployment: Deployment, n: int) -> None:
+    async def enough() -> bool:
+        return len(await list_erasures(deployment.database, FEDERATION)) >= n
+
+    await until(enough, 20.0, f"there are no {n} erasures")
+
+
+async def test_everybody_may_ask_in_their_own_way(mosquitto_server, tmp_path):
+    """The operator waits for the receipt and gets it again; the client asks with its credentials; a payload will do."""
+    url = f"sqlite:///{tmp_path}/foltr.sqlite"
+    async with Deployment(tmp_path, mosquitto_server.url, url, 4) as deployment:
+        own = tmp_path / "own.json"
+        write_secret(own, deployment.devices[1].model_dump_json())
+        start(deployment)
+        async with devices_of(deployment, tmp_path):
+            await completed(deployment, 4)
+            operator = ("--operator", tmp_path / "operator")
+            file = tmp_path / "receipt.jws"
+            done = await command("forget", client_name(0), *operator, "--wait", "--timeout", 60, "--receipt", file)
+            assert done.returncode == 0, done.stderr
+            receipt = verify_receipt(file.read_text().strip(), deployment.devices[0].federator_public_key)
+            assert receipt.requested_by == "operator"
+            check = shlex.split(done.stdout.strip().partition("check it: ")[2])
+            assert (await command(*check[1:])).returncode == 0, done.stdout
+            again = await command("forget", client_name(0), *operator, "--wait", "--timeout", 60, "--json")
+            assert json.loads(again.stdout)["receipt"] == file.read_text().strip()
+            unknown = await command("forget", "nobody", *operator, "--wait", "--timeout", 20)
+            assert unknown.returncode == 1
+            warning, *_, refusal = unknown.stderr.strip().splitlines()
+            assert "nobody was never enrolled with" in warning
+            assert "unknown_client" in refusal
+            assert "warning" not in done.stderr + again.stderr
+
+            asked = await command("forget", "--credentials", own)
+            assert asked.returncode == 0, asked.stderr
+            assert "nothing has confirmed it" in asked.stdout
+            assert "if the broker has kept the message" in asked.stdout
+            await erased(deployment, 2)
+
+            printed = await command("forget", client_name(2), *operator, "--print-payload", "--json")
+            message = json.loads(printed.stdout)
+            address = BrokerAddress.parse(mosquitto_server.url)
+            link = MqttLink(address, client_id="pub", subscriptions=(), on_message=lambda _: None, persistent=False)
+            async with link:
+                await link.wait_connected(5.0)
+                await link.publish(message["topic"], base64.b64decode(message["payload"]), retain=message["retain"])
+                await erased(deployment, 3)
+
+
+@pytest.fixture(params=["passwords", pytest.param("mtls", marks=pytest.mark.slow)])
+def guarded_broker(request, tmp_path):
+    """A Mosquitto on which one user is one session, and the operator's folder that belongs to it."""
+    try:
+        server = ProvisionedMosquitto(tmp_path, request.param, federation=FEDERATION)
+    except MissingError as error:
+        pytest.skip(str(error))
+    server.start()
+    yield server
+    server.stop()
+
+
+async def test_a_running_device_and_the_command_do_not_keep_each_other_out(guarded_broker, tmp_path):
+    """Both have the one session that its user may have: the command gets the receipt, the device is told, and stays."""
+    folder, names = guarded_broker.operator_dir, [client_name(i) for i in range(3)]
+    enrolled = await command("enrol", *names, "--operator", folder, "--out-dir", tmp_path)
+    assert enrolled.returncode == 0, enrolled.stderr
+    devices = [read_credentials(tmp_path / f"{name}.json", "device") for name in names]
+    federator = read_credentials(folder / "federator.json", "federator")
+    plan = FederationPlan(
+        FEDERATION,
+        DIM,
+        RoundPolicy(2, 3, 1.0, 5.0),
+        ONE_EACH,
+        enrolment_key=federator.enrolment_public_key,
+        # Longer than the first visits, so that there are several.
+        unlearning=UnlearningPolicy("fed_eraser", delay_s=2.0, step_s=1.0),
+    )
+    async with await Database.connect(
+        f"sqlite:///{tmp_path}/foltr.sqlite", keys=KeyStore(tmp_path / "keys")
+    ) as database:
+        await upgrade(database)
+        service = FederatorService(plan, database, BrokerAddress.of(federator.broker), key=federator.key)
+        async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
+            serving = group.create_task(service.run())
+            clients = [
+                await stack.enter_async_context(EdgeClient(credentials=one, store=":memory:", seed=i))
+                for i, one in enumerate(devices)
+            ]
+            clicking = [asyncio.create_task(click(client, i)) for i, client in enumerate(clients)]
+
+            async def learned() -> bool:
+                return len(await list_rounds(database, FEDERATION)) >= 3
+
+            await until(learned, 30.0, "there are no rounds")
+            own = ("--credentials", tmp_path / f"{names[0]}.json", "--wait", "--timeout", 60)
+            done = await command("forget", *own, "--receipt", tmp_path / "receipt.jws")
+            assert done.returncode == 0, done.stderr
+            receipt = verify_receipt((tmp_path / "receipt.jws").read_text().strip(), federator.federator_public_key)
+            assert (receipt.requested_by, receipt.strategy) == ("device", "fed_eraser")
+            await until(lambda: clients[0].forgotten and clients[0]._link.connected, 20.0, "the device was kept out")
+            # And the operator's commands, of which there may be two at once.
+            order = ("--operator", folder, "--wait", "--timeout", 60)
+            both = await asyncio.gather(*(command("forget", name, *order) for name in names[:2]))
+            assert [one.returncode for one in both] == [0, 0], [one.stderr for one in both]
+            for task in clicking:
+                task.cancel()
+            await asyncio.gather(*clicking, return_exceptions=True)
+            service.stop()
+            await serving
+
+
+async def test_who_is_not_answered_is_told_what_may_be_the_matter(mosquitto_server, tmp_path):
+    """Without --wait that nothing has confirmed it; with it, in lines that come by themselves, what to look at."""
+    folder = tmp_path / "operator"
+    enrol(folder, mosquitto_server.url, 1)
+    sent = await command("forget", client_name(0), "--operator", folder)
+    assert sent.returncode == 0, sent.stderr
+    assert "nothing has confirmed it" in sent.stdout
+    assert "if the broker has kept the federator's session" in sent.stdout
+
+    asked = ("forget", client_name(0), "--operator", folder, "--wait", "--timeout", 5)
+    silent = await command(*asked)
+    assert silent.returncode == 3
+    first, *_, last = silent.stderr.splitlines()
+    assert first == "sent; waiting for the federator's answer"
+    assert "see whether it runs, and if so its log, which says order_refused and why" in last
+    assert f"the operator's folder {folder} is not this federation's" in last
+    assert last.endswith("Ask again with --wait")
+    assert "not signed" not in last
+
+    topic = Topics(FEDERATION).round
+    round_ = RoundAnnouncement(
+        federation=FEDERATION, round=1, open=True, base_version=0, opened_at=0.0, closes_at=1.0, training=ONE_EACH
+    )
+    address = BrokerAddress.parse(mosquitto_server.url)
+    link = MqttLink(address, client_id="other", subscriptions=(), on_message=lambda _: None, persistent=False)
+    async with link:
+        await link.wait_connected(5.0)
+        await link.publish(topic, encode(round_, topic, 0, SigningKey.generate()), retain=True)
+    other = await command(*asked)
+    assert "the round announced at this broker is not signed by the federator that" in other.stderr.splitlines()[-1]
+
+
+def test_who_was_not_enrolled_is_warned_of_and_a_revoked_one_is_not(tmp_path):
+    """Before anything is sent; the order is given all the same, for a register may be newer than who joined."""
+    assert foltr("enrol", "device-1", "device-2", "--federation", "mail", cwd=tmp_path).returncode == 0
+    assert foltr("revoke", "device-2", "--offline", cwd=tmp_path).returncode == 0
+    for name in ("device-1", "device-2"):
+        known = foltr("forget", name, "--print-payload", "--json", cwd=tmp_path)
+        assert (known.returncode, known.stderr) == (0, "")
+    other = foltr("forget", "device-11", "--print-payload", "--json", cwd=tmp_path)
+    assert other.returncode == 0
+    assert other.stderr.startswith("warning: device-11 was never enrolled with foltr-operator")
+    assert "unknown_client" in other.stderr
+    assert json.loads(other.stdout)["topic"] == "foltr/v1/mail/operator"
+
+
+def test_without_a_folder_it_is_said_how_to_get_one(tmp_path):
+    """Or how to do without; and none is made."""
+    done = foltr("forget", "device-1", cwd=tmp_path)
+    assert done.returncode == 2
+    for words in ("--operator", "`foltr enrol` makes one", "--credentials FILE"):
+        assert words in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "client: name the client"),
+        (("a/b",), "client: 'a/b' is not a name"),
+        (("device-1", "--receipt", "file"), "receipt: there is one once"),
+        (("device-1", "--wait", "--receipt", "nowhere/file"), "receipt: nowhere is no folder that can be written to"),
+        (("device-1", "--wait", "--timeout", "0"), "timeout: 0"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(words, said, tmp_path):
+    """Exit code 2 and what to do instead."""
+    done = foltr("forget", *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr

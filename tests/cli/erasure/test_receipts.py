@@ -1,0 +1,190 @@
+"""``foltr receipt verify``: right ones pass, wrong ones say why, and exit codes differ."""
+
+import hashlib
+import json
+import subprocess
+
+import pytest
+from cli.commands import FOLTR, environment, foltr
+from receipts import KEY, NOTHING_TAUGHT, RECEIPT, signed
+
+from foltr.erasure.receipt import sign_receipt
+from foltr.operator.credentials import BrokerAccess, Credentials, write_secret
+from foltr.protocol.signing import SigningKey, key_to_text
+
+KEY_TEXT = key_to_text(KEY.public)
+OTHER_KEY = key_to_text(SigningKey(bytes(32)).public)
+FINGERPRINT = hashlib.sha256(KEY.public).hexdigest()
+SIGNED = sign_receipt(RECEIPT, KEY)
+
+
+def write_credentials(path, role: str) -> None:
+    """A process's file, in which the federator's key is public."""
+    device = SigningKey(bytes([7] * 32))
+    credentials = Credentials(
+        role=role,
+        federation="mail",
+        name="device-7",
+        broker=BrokerAccess(broker_url="mqtt://localhost:1883"),
+        signing_key=(KEY if role == "federator" else device).to_text(),
+        enrolment_key=OTHER_KEY,
+        federator_key=KEY_TEXT,
+    )
+    write_secret(path, credentials.model_dump_json())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A receipt, as an editor would save it, and the federator's key in each form there is."""
+    (tmp_path / "receipt.jws").write_text(sign_receipt(RECEIPT, KEY) + "\n")
+    (tmp_path / "federator.pub").write_text(KEY_TEXT + "\n")
+    for role in ("device", "operator", "federator"):
+        write_credentials(tmp_path / f"{role}.json", role)
+    return tmp_path
+
+
+def verify(folder, *arguments: str):
+    return foltr("receipt", "verify", *arguments, cwd=folder)
+
+
+@pytest.mark.parametrize("key", [KEY_TEXT, "federator.pub", "device.json", "operator.json", "federator.json"])
+def test_a_receipt_is_verified_with_the_key_in_any_form(folder, key):
+    """As text, in a file, and in the credentials of any process; as JSON it has every field and the key."""
+    done = verify(folder, "receipt.jws", "--key", key, "--json")
+    assert done.returncode == 0, done.stderr
+    identified = {"verified": True, "federator_key": KEY_TEXT, "key_fingerprint": FINGERPRINT}
+    assert json.loads(done.stdout) == {**identified, "receipt": RECEIPT.model_dump()}
+    assert done.stderr == ""
+
+
+def test_a_receipt_is_put_in_words(folder):
+    """All that it says, and whose key signed it."""
+    words = verify(folder, "receipt.jws", "--key", KEY_TEXT).stdout
+    assert f"the client with the pseudonym {RECEIPT.pseudonym}" in words
+    assert "Requested by the device 2026-01-02T03:04:05.678900Z, erased 2026-01-02T03:04:06.000000Z" in words
+    assert "40 updates of 39 rounds, 7 events; the key they were encrypted with exists no more" in words
+    assert (
+        "Model 44, made without the client (fed_eraser, 4 rounds replayed, coverage 90%), replaced model 41." in words
+    )
+    assert "weights are deleted: 41." in words
+    assert "ndcg_at_10 0.41, relative_distance 0.02" in words
+    assert f"entry 2, hash {RECEIPT.audit_hash}" in words
+    assert f"the holder of the key {KEY_TEXT} signed this very text" in words
+    nothing = RECEIPT.model_copy(update={**NOTHING_TAUGHT, "key_destroyed": False})
+    (folder / "nothing.jws").write_text(sign_receipt(nothing, KEY))
+    words = verify(folder, "nothing.jws", "--key", KEY_TEXT).stdout
+    assert "no key was destroyed." in words
+    assert "It had taught no model, so there was none to unlearn." in words
+    assert "Model" not in words
+
+
+def test_a_receipt_is_read_from_standard_input(folder):
+    """For `-`."""
+    command = [*FOLTR, "receipt", "verify", "-", "--key", "federator.pub"]
+    with (folder / "receipt.jws").open("rb") as receipt:
+        done = subprocess.run(
+            command, cwd=folder, env=environment(), stdin=receipt, capture_output=True, timeout=60, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert RECEIPT.pseudonym.encode() in done.stdout
+
+
+@pytest.mark.parametrize("text", [f"\n  {SIGNED}\r\n\n", SIGNED], ids=["blanks around it", "no line break"])
+def test_blanks_around_a_receipt_are_no_part_of_it(folder, text):
+    """An editor, or a mail, may have put them there."""
+    (folder / "receipt.jws").write_bytes(text.encode())
+    assert verify(folder, "receipt.jws", "--key", KEY_TEXT).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (SIGNED.replace(".", ".A", 1), "not this key's"),
+        (sign_receipt(RECEIPT, SigningKey(bytes(32))), "not this key's"),
+        (signed(RECEIPT.model_dump(), '{"alg":"none","typ":"foltr-erasure+jws"}'), "only EdDSA is believed"),
+        (signed({"version": 2}), "upgrade foltr"),
+        ("", "receipt.jws is empty"),
+        (" \n", "receipt.jws is empty"),
+        ("\ufeff" + SIGNED, "begins with a byte order mark (BOM)"),
+        (f"{SIGNED[:76]}\n{SIGNED[76:152]}\r\n {SIGNED[152:]}\n", "is broken over lines, and a receipt is one line"),
+        (json.dumps(RECEIPT.model_dump()), "is JSON, perhaps what a command printed"),
+        (KEY_TEXT, "is no receipt, which is one line of three texts with dots between"),
+        (f"{SIGNED}\n{SIGNED}", "is no receipt, which is one line of three texts"),
+        ("é", "not the text of a receipt"),
+        ("A" * 70_000, "more than 65536"),
+    ],
+)
+def test_what_is_no_receipt_is_refused_with_the_reason(folder, text, why):
+    """Exit code 1, one line on standard error, and the same for a program, with the key it was checked with."""
+    (folder / "receipt.jws").write_bytes(text.encode())
+    done = verify(folder, "receipt.jws", "--key", KEY_TEXT, "--json")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: receipt: ")
+    assert why in done.stderr
+    assert done.stderr.count("\n") == 1
+    told = json.loads(done.stdout)
+    assert done.stderr == f"error: {told.pop('reason')}\n"
+    assert told == {"verified": False, "federator_key": KEY_TEXT, "key_fingerprint": FINGERPRINT}
+
+
+def test_what_a_windows_shell_writes_is_told(folder):
+    """UTF-16 with a mark at its beginning."""
+    (folder / "receipt.jws").write_bytes(SIGNED.encode("utf-16"))
+    done = verify(folder, "receipt.jws", "--key", KEY_TEXT)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "byte order mark" in done.stderr
+
+
+def test_a_file_without_end_is_not_read_to_it(folder):
+    """Nor is what is larger than any receipt held in memory."""
+    done = verify(folder, "/dev/zero", "--key", KEY_TEXT)
+    assert done.returncode == 1
+    assert "more than 65536" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "why"),
+    [
+        ("nowhere.jws", KEY_TEXT, "receipt: nowhere.jws: No such file"),
+        (".", KEY_TEXT, "receipt: .: Is a directory"),
+        ("receipt.jws", "nowhere.pub", "key: nowhere.pub: No such file"),
+        ("receipt.jws", "x" * 5_000, "File name too long"),
+        ("receipt.jws", KEY_TEXT[:-4], "No such file"),
+        ("receipt.jws", "receipt.jws", "key: receipt.jws is a receipt, not base64 text of 32 bytes"),
+        ("receipt.jws", "ca.pem", "key: ca.pem is a PEM file: a key or certificate of TLS"),
+        ("receipt.jws", "id.pub", "key: id.pub is an SSH key"),
+        ("receipt.jws", "empty.pub", "key: empty.pub holds no key"),
+        ("receipt.jws", "enrolment.pub", "is the enrolment key, which signs no receipts"),
+        ("receipt.jws", "other.json", "key: other.json is no credentials file"),
+        ("receipt.jws", "open.json", "chmod 600"),
+    ],
+)
+def test_wrong_usage_is_told_from_a_wrong_receipt(folder, file, key, why):
+    """Exit code 2: nothing was found out of the receipt, which a program is told, too; and where the key is found."""
+    files = {
+        "other.json": '{"role": []}',
+        "ca.pem": "-----BEGIN CERTIFICATE-----\n",
+        "id.pub": "ssh-ed25519 AAAA\n",
+        "empty.pub": "",
+        "enrolment.pub": OTHER_KEY,
+    }
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    write_credentials(folder / "open.json", "device")
+    (folder / "open.json").chmod(0o644)
+    done = verify(folder, file, "--key", key, "--json")
+    assert done.returncode == 2
+    assert why in done.stderr
+    if key != KEY_TEXT and "chmod" not in why:
+        assert "`federator_key` in the credentials file of every device" in done.stderr
+        assert "foltr-operator/operator.json" in done.stderr
+    told = json.loads(done.stdout)
+    assert (told["verified"], told["reason"]) == (False, done.stderr.removeprefix("error: ").rstrip("\n"))
+    assert told["federator_key"] == (KEY_TEXT if key == KEY_TEXT else None)
+
+
+def test_the_key_must_be_named(folder):
+    """A receipt cannot vouch for itself."""
+    done = verify(folder, "receipt.jws")
+    assert done.returncode == 2
+    assert "--key" in done.stderr

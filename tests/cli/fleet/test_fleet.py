@@ -1,0 +1,116 @@
+"""A fleet of simulated devices: each with its own streams and, where asked for, its own data and user."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from played import WITHIN_S, Federator
+
+from edge_client.client import EdgeClient
+from foltr.cli.fleet.fleet import Fleet, FleetUser
+from foltr.data.sources import LoadedData
+from foltr.data.synthetic import synthetic_dataset
+from foltr.evaluation.click_models import ClickModel, click_model, examination_by_rank, personal
+from foltr.numerics.streams import client_streams
+from foltr.protocol.messages import FedIpsTraining, LinearRankerSpec, ModelAnnouncement, ReceiptCode, pack_vector
+
+N_FEATURES = 6
+TRAINING = FedIpsTraining(min_interactions=2, max_interactions=2, learning_rate=0.1)
+
+
+@pytest.fixture
+def data(rng):
+    dataset = synthetic_dataset(rng, n_queries=10, docs_per_query=8, n_features=N_FEATURES)
+    return LoadedData(dataset, dataset, "synthetic")
+
+
+def model():
+    return ModelAnnouncement(
+        federation="mail",
+        version=0,
+        ranker=LinearRankerSpec(n_features=N_FEATURES),
+        weights=pack_vector([0.0] * N_FEATURES),
+    )
+
+
+async def updates_of(federator, fleet):
+    """The updates of one round, by device."""
+    running = asyncio.create_task(fleet.run())
+    await federator.announce(1, training=TRAINING, newest=model())
+    updates = {}
+    for _ in fleet.stores:
+        update = await federator.update()
+        updates[update.client_id] = update
+        await federator.receipt(update, ReceiptCode.ACCEPTED)
+    async with asyncio.timeout(WITHIN_S):
+        await running
+    return updates
+
+
+def fleet_of(url, data, names, clicks="perfect", **options):
+    return Fleet(url, "mail", data, clicks, 2, 5, dict.fromkeys(names, ":memory:"), n_rounds=1, **options)
+
+
+async def test_a_device_does_the_same_in_any_fleet(mqtt_broker, data):
+    """Its name and the seed decide, not who else is there; two devices differ."""
+    async with Federator(mqtt_broker) as federator:
+        together = await updates_of(federator, fleet_of(mqtt_broker, data, ["one", "two"], "informational"))
+        alone = await updates_of(federator, fleet_of(mqtt_broker, data, ["two"], "informational"))
+    assert together["two"].body == alone["two"].body
+    assert together["one"].body != together["two"].body
+
+
+async def test_a_user_of_its_own(mqtt_broker, data):
+    """Other data, other queries, other clicks and another number of interactions, for the device that is named."""
+    never, always = (ClickModel(str(p), (p,) * 5, (0.0,) * 5) for p in (0.0, 1.0))
+    users = {
+        "one": FleetUser(data.train, None, (always,), n_interactions=2),
+        "two": FleetUser(data.train, np.array([3]), (never,), n_interactions=2),
+    }
+    async with Federator(mqtt_broker) as federator:
+        fleet = fleet_of(mqtt_broker, data, ["one", "two"], users=users)
+        updates = await updates_of(federator, fleet)
+    assert not np.frombuffer(updates["two"].body.values, "<f4").any()
+    assert np.frombuffer(updates["one"].body.values, "<f4").any()
+    assert fleet.receipts == {"accepted": 2}
+
+
+async def test_devices_know_their_users_examination(mqtt_broker, data, monkeypatch):
+    """FedIPS weighs clicks by the propensities of this very user, drawn from the user's stream."""
+    given = {}
+
+    class Recording(EdgeClient):
+        def __init__(self, *args, **options):
+            given[options["client_id"]] = options["propensities"]
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr("foltr.cli.fleet.fleet.EdgeClient", Recording)
+    async with Federator(mqtt_broker) as federator:
+        await updates_of(federator, fleet_of(mqtt_broker, data, ["one", "two"], "fedips-1"))
+        own = personal(click_model("fedips-1", 5), client_streams(5, "one").user)
+        np.testing.assert_array_equal(given["one"][:5], examination_by_rank(own.examination_exponent, 5))
+        assert given["one"][1] != given["two"][1]
+        await updates_of(federator, fleet_of(mqtt_broker, data, ["one"], "perfect"))
+        assert given["one"] is None
+
+
+async def test_a_fleet_goes_on_without_a_device_that_was_forgotten(mqtt_broker, data, tmp_path):
+    """It is no error, in the run in which it happens or in the next; the others have their rounds."""
+    stores = {name: str(tmp_path / name) for name in ("one", "two")}
+    for number in (1, 2):
+        async with Federator(mqtt_broker) as federator:
+            fleet = Fleet(mqtt_broker, "mail", data, "perfect", 2, 5, stores, n_rounds=2)
+            running = asyncio.create_task(fleet.run())
+            await federator.announce(2 * number - 1, training=TRAINING, newest=model())
+            for _ in range(3 - number):
+                update = await federator.update()
+                gone = update.client_id == "one"
+                await federator.receipt(update, ReceiptCode.FORGOTTEN if gone else ReceiptCode.ACCEPTED)
+            await federator.announce(2 * number, training=TRAINING, newest=model())
+            update = await federator.update()
+            assert update.client_id == "two"
+            await federator.receipt(update, ReceiptCode.ACCEPTED)
+            async with asyncio.timeout(WITHIN_S):
+                await running
+            await federator.nothing_on("updates")
+        assert fleet.receipts == ({"accepted": 2, "forgotten": 1} if number == 1 else {"accepted": 2})

@@ -1,0 +1,211 @@
+"""A simulated user: random queries, clicks from a click model, round after round."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from edge_client.client import Serp
+from foltr.cli.fleet.simulated_user import SimulatedUser
+from foltr.data.dataset import RankingDataset
+from foltr.errors import UnavailableError
+from foltr.evaluation.click_models import ClickModel, click_model, clicks_from_draws, personal
+from foltr.protocol.messages import PdgdTraining, RoundAnnouncement
+
+N_QUERIES, N_DOCUMENTS = 5, 4
+
+
+@pytest.fixture
+def dataset():
+    """Five queries of four documents; the first feature is the query, the second the relevance."""
+    relevance = np.tile(np.array([0, 2, 1, 0], np.int16), N_QUERIES)
+    queries = np.repeat(np.arange(N_QUERIES), N_DOCUMENTS)
+    return RankingDataset(
+        name="tiny",
+        features=np.stack([queries, relevance], axis=1).astype(np.float32),
+        relevance=relevance,
+        offsets=np.arange(0, N_QUERIES * N_DOCUMENTS + 1, N_DOCUMENTS, dtype=np.int64),
+        query_ids=np.arange(N_QUERIES, dtype=np.int64),
+    )
+
+
+def announced(number, *, is_open=True):
+    return RoundAnnouncement(
+        federation="mail",
+        round=number,
+        open=is_open,
+        base_version=0,
+        opened_at=0.0,
+        closes_at=1.0,
+        training=PdgdTraining(),
+    )
+
+
+class FakeClient:
+    """Ranks documents backwards, remembers what was recorded, and is told of ``rounds`` one after another."""
+
+    serp_length = 3
+    forgotten = False
+
+    def __init__(self, rounds=(), guard_holds_back=lambda _number: False):
+        self.rounds = list(rounds)
+        self.n_held_back = 0
+        self._guard_holds_back = guard_holds_back
+        self.asked_after = []
+        self.recorded = []
+        self.settled = False
+
+    def rank(self, features):
+        ranking = np.arange(len(features))[::-1][:3].astype(np.int64)
+        return Serp(f"serp-{len(self.recorded)}", ranking, None, features)
+
+    def record_clicks(self, serp, clicked):
+        self.recorded.append((serp, clicked))
+        self.n_held_back += self._guard_holds_back(len(self.recorded))
+
+    async def next_round(self, after, timeout_s):
+        self.asked_after.append(after)
+        if not self.rounds:
+            raise UnavailableError(f"no round after {after} within {timeout_s:g} s")
+        await asyncio.sleep(0)
+        return self.rounds.pop(0)
+
+    async def wait_settled(self, timeout_s):
+        assert timeout_s < 60
+        self.settled = True
+        return True
+
+
+def user_of(client, dataset, seed=1, clicks="perfect"):
+    return SimulatedUser(client, dataset, click_model(clicks, 3), np.random.default_rng(seed))
+
+
+def test_clicks_are_positions_of_the_shown_list(dataset):
+    """A perfect user clicks what is most relevant where it was shown, whatever its index among the candidates."""
+    client = FakeClient()
+    user = user_of(client, dataset)
+    for _ in range(50):
+        user.interact()
+    assert user.n_interactions == len(client.recorded) == 50
+    for serp, clicked in client.recorded:
+        assert serp.ranking.tolist() == [3, 2, 1]
+        assert 0 not in clicked, "grade 0 is never clicked by a perfect user"
+        assert 2 in clicked, "grade 2 always is"
+        assert all(type(position) is int for position in clicked)
+
+
+def test_every_query_is_issued(dataset):
+    """Queries are drawn from the whole dataset."""
+    client = FakeClient()
+    user = user_of(client, dataset)
+    for _ in range(100):
+        user.interact()
+    assert {int(serp.features[0, 0]) for serp, _ in client.recorded} == set(range(N_QUERIES))
+
+
+def test_the_seed_decides(dataset):
+    """Two users with one seed see and click the same; another seed does not."""
+
+    def history(seed):
+        client = FakeClient()
+        user = user_of(client, dataset, seed, "informational")
+        for _ in range(30):
+            user.interact()
+        return [(serp.features[0, 0], clicked) for serp, clicked in client.recorded]
+
+    assert history(7) == history(7)
+    assert history(7) != history(8)
+
+
+def test_it_issues_its_own_queries_only(dataset):
+    """Users may have different interests."""
+    client = FakeClient()
+    user = SimulatedUser(client, dataset, click_model("perfect", 3), np.random.default_rng(1), np.array([1, 3]))
+    for _ in range(50):
+        user.interact()
+    assert {int(serp.features[0, 0]) for serp, _ in client.recorded} == {1, 3}
+
+
+def test_of_several_click_models_one_is_drawn_each_time(dataset):
+    """A user who is now thorough and now careless; all grades of a list are clicked or none is."""
+    all_, none = (ClickModel(name, (p,) * 3, (0.0,) * 3) for name, p in (("all", 1.0), ("none", 0.0)))
+    client = FakeClient()
+    user = SimulatedUser(client, dataset, (all_, none), np.random.default_rng(1))
+    for _ in range(200):
+        user.interact()
+    n_clicks = [len(clicked) for _, clicked in client.recorded]
+    assert set(n_clicks) == {0, 3}
+    assert 60 < n_clicks.count(3) < 140
+
+
+def test_it_draws_a_block_for_each_interaction(dataset):
+    """First what is personal, then query, click model and clicks in one block: the simulator draws the same."""
+    client, model = FakeClient(), click_model("fedips-1", 3)
+    user = SimulatedUser(client, dataset, model, np.random.default_rng(5))
+    for _ in range(20):
+        user.interact()
+    rng = np.random.default_rng(5)
+    model = personal(model, rng)
+    for (serp, clicked), draws in zip(client.recorded, rng.random((20, 2 + 2 * 3)), strict=True):
+        query = dataset.query(int(draws[0] * N_QUERIES))
+        np.testing.assert_array_equal(serp.features, query.features)
+        expected = clicks_from_draws(model, query.relevance[serp.ranking], draws[2:])
+        assert clicked == np.flatnonzero(expected).tolist()
+
+
+async def test_it_takes_part_until_the_last_round(dataset):
+    """The same number of interactions in each round; a closed round is the end, and its updates are waited for."""
+    client = FakeClient([announced(1), announced(2), announced(4), announced(4, is_open=False)])
+    heard = []
+    user = user_of(client, dataset)
+    assert await user.take_part(3, on_round=heard.append) == 3
+    assert heard == [1, 2, 4]
+    assert client.asked_after == [0, 1, 2, 4]
+    assert len(client.recorded) == 9
+    assert client.settled
+
+
+async def test_it_stops_after_as_many_rounds_as_asked(dataset):
+    """``n_rounds`` counts the rounds it saw, not their numbers."""
+    client = FakeClient([announced(7), announced(9), announced(10)])
+    assert await user_of(client, dataset).take_part(2, n_rounds=2) == 2
+    assert len(client.recorded) == 4
+    assert client.rounds == [announced(10)]
+    assert client.settled
+
+
+async def test_what_a_guard_holds_back_comes_on_top(dataset):
+    """Rounds get as many lists to learn from as without a guard, so that none of them waits for this device."""
+    client = FakeClient([announced(1), announced(2)], guard_holds_back=lambda number: number % 3 == 0)
+    user = user_of(client, dataset)
+    assert await user.take_part(4, n_rounds=2) == 2
+    assert (len(client.recorded), user.n_interactions, client.n_held_back) == (11, 11, 3)
+
+
+async def test_no_rounds_means_no_interaction(dataset):
+    """Zero rounds are zero, not for ever."""
+    client = FakeClient([announced(1)])
+    assert await user_of(client, dataset).take_part(5, n_rounds=0) == 0
+    assert client.recorded == []
+
+
+async def test_a_federation_without_rounds_is_told(dataset):
+    """No round in time is an error for the caller; what was recorded stays with the client."""
+    client = FakeClient([announced(1)])
+    with pytest.raises(UnavailableError, match=r"after 1 within 0\.5 s"):
+        await user_of(client, dataset).take_part(2, round_timeout_s=0.5)
+    assert len(client.recorded) == 2
+
+
+async def test_a_user_whose_client_is_forgotten_is_done(dataset):
+    """In the middle of its rounds, and from the start: that is an end like another, not an error."""
+
+    class Forgotten(FakeClient):
+        @property
+        def forgotten(self):
+            return not self.rounds
+
+    client = Forgotten([announced(1), announced(2)])
+    assert await user_of(client, dataset).take_part(2) == 2
+    assert client.settled
+    assert await user_of(Forgotten(), dataset).take_part(2) == 0

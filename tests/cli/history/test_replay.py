@@ -1,0 +1,194 @@
+"""``foltr replay`` as a user runs it: exit codes, what it prints, and what it says it cannot know."""
+
+import asyncio
+import hashlib
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli.commands import foltr
+from served import GENEROUS, Served
+
+from federator.plan import FederationPlan
+from federator.round import RoundPolicy
+from foltr.cli.history import replay
+from foltr.errors import SettingsError
+from foltr.protocol.codec import encode
+from foltr.protocol.messages import EvolutionPair, EvolutionTraining, ModelUpdate
+from foltr.protocol.topics import ClientTopic, Topics
+from storage.database import Database
+from storage.keys import KeyStore, keys_folder
+from storage.migrate import upgrade
+
+NAMES = ("alice", "bob", "carol")
+TRAINING = EvolutionTraining(noise_scale=0.1, server_learning_rate=0.5)
+SET = ("--set", "noise_scale=0.1", "--set", "server_learning_rate=0.5")
+
+
+class Device:
+    """One that signs nothing."""
+
+    enrolment = None
+
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
+
+    def payload(self, topic: ClientTopic, message, nonce: int) -> bytes:
+        return encode(message, Topics("mail").client(self.client_id, topic), nonce, None)
+
+    def update(self, number: int, base: int, update_id: str) -> ModelUpdate:
+        rng = np.random.default_rng([number, NAMES.index(self.client_id)])
+        plus, minus = (float(x) for x in rng.random(2))
+        body = EvolutionPair(seed=int(rng.integers(2**40)), plus=plus, minus=minus)
+        return ModelUpdate(
+            federation="mail",
+            client_id=self.client_id,
+            update_id=update_id,
+            round=number,
+            base_version=base,
+            n_interactions=5,
+            body=body,
+        )
+
+
+async def made(folder: Path) -> None:
+    """Three rounds of FOLtR-ES, with updates sealed."""
+    url = f"sqlite:///{folder}/foltr.sqlite"
+    async with await Database.connect(url, keys=KeyStore(keys_folder(url, None))) as db:
+        await upgrade(db)
+        plan = FederationPlan("mail", 5, RoundPolicy(3, 3, 0.0, 60.0), TRAINING)
+        served = Served(db, plan, GENEROUS)
+        await served.actor.start()
+        devices = [Device(name) for name in NAMES]
+        await served.join(devices)
+        for number in (1, 2, 3):
+            for device in devices:
+                served.update(device, number, number - 1)
+            await served.turn()
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("replayed")
+    asyncio.run(made(folder))
+    return folder
+
+
+@pytest.fixture
+def folder(original, tmp_path) -> Path:
+    """The database and its keys, for one test to spoil."""
+    shutil.copytree(original, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def run(folder: Path, *arguments: str):
+    return foltr("replay", *arguments, "--db", f"sqlite:///{folder}/foltr.sqlite", "--federation", "mail")
+
+
+def query(folder: Path, statement: str):
+    connection = sqlite3.connect(folder / "foltr.sqlite")
+    try:
+        found = connection.execute(statement).fetchall()
+        connection.commit()
+        return found
+    finally:
+        connection.close()
+
+
+def test_a_stored_model_follows_from_its_round(folder):
+    """Exit code 0, and the SHA-256 of the stored bytes; the same for a program."""
+    ((weights,),) = query(folder, "SELECT weights FROM models WHERE version = 2")
+    digest = hashlib.sha256(weights).hexdigest()
+    done = run(folder, "2", *SET)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"equal, SHA-256 {digest}" in done.stdout
+    told = json.loads(run(folder, "2", *SET, "--json").stdout)
+    assert (told["equal"], told["differs"], told["n_updates"], told["model"]) == (True, [], 3, 2)
+    assert told["sha256"] == {"stored": digest, "replayed": digest}
+
+
+def test_other_parameters_make_another_model(folder):
+    """Exit code 1 with what differs, and the hint that the parameters are not stored."""
+    done = run(folder, "2")
+    assert done.returncode == 1
+    assert "differs: 5 of 5 weights" in done.stdout
+    assert "the federator with --set" in done.stdout
+    told = json.loads(run(folder, "2", "--json").stdout)
+    assert told["equal"] is False
+    assert told["sha256"]["stored"] != told["sha256"]["replayed"]
+
+
+def test_what_is_missing_is_no_verdict(folder):
+    """Exit code 1 and the reason, as null for a program; without the keys, where they are looked for."""
+    query(folder, "UPDATE updates SET body = NULL WHERE round = 2 AND client_id = 'bob'")
+    query(folder, "DELETE FROM updates WHERE round = 2 AND client_id = 'alice'")
+    done = run(folder, "2", *SET, "--json")
+    assert done.returncode == 1
+    told = json.loads(done.stdout)
+    assert told["equal"] is None
+    assert "as clients were erased: 1 of its 3 updates" in told["reason"]
+    assert "as the round was thinned: 1 of its 3 updates" in done.stderr
+    done = run(folder, "1", *SET, "--keys", str(folder / "elsewhere"))
+    assert done.returncode == 1
+    assert "its data key is not in" in done.stderr
+
+
+def test_without_a_client(folder):
+    """How far the others' model is, the weights as a file, and the words that say what it is not."""
+    done = run(folder, "--without", "bob", "--from", "1", *SET, "--out", str(folder / "others.npy"))
+    assert done.returncode == 0, done.stderr
+    assert "Rounds 1 to 3 of mail without bob, who had sent an update in 3 of 3" in done.stdout
+    assert "this is not the model that there would be without it" in done.stdout
+    weights = np.load(folder / "others.npy")
+    assert (weights.dtype, weights.shape) == (np.float32, (5,))
+    before = query(folder, "SELECT count(*) FROM models")
+    told = json.loads(run(folder, "--without", "bob", "--from", "1", *SET, "--json").stdout)
+    assert told["sha256"] == hashlib.sha256(weights.tobytes()).hexdigest()
+    assert (told["from"], told["to"], told["n_rounds_with_client"], told["model"]) == (1, 3, 3, 3)
+    assert told["relative_distance"] > 0
+    assert -1 <= told["cosine"] <= 1
+    assert query(folder, "SELECT count(*) FROM models") == before == [(4,)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ((), "--without CLIENT --from ROUND"),
+        (("9",), "foltr rounds list"),
+        (("1", "--from", "1"), "--from and --out belong to --without"),
+        (("--without", "bob"), "--from ROUND"),
+        (("1", "--without", "bob", "--from", "1"), "--from ROUND"),
+        (("--without", "zoe", "--from", "1"), "knows no client 'zoe'"),
+        (("--without", "bob", "--from", "1", "--out", "nowhere/x.npy"), "there is no folder"),
+        (("1", "--set", "mu=1"), "foltr-es has no such parameter"),
+        (("1", "--set", "mu"), "is not name=value"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(original, arguments, named):
+    """With the option to give."""
+    done = run(original, *arguments)
+    assert done.returncode == 2
+    assert named in done.stderr
+
+
+def test_progress_is_told_once_it_lasts(monkeypatch, capsys):
+    """Nothing in the first two seconds; then a line now and then where nobody sits before it."""
+    now = 0.0
+    monkeypatch.setattr(replay.time, "monotonic", lambda: now)
+    with replay._shown_progress() as on_round:
+        for number in range(1, 31):
+            now += 0.75
+            on_round(number)
+    assert capsys.readouterr().err.split() == ["round", "3", "round", "17"]
+
+
+def test_an_unknown_federation_is_told(original):
+    """As by the other commands that look."""
+    done = foltr("replay", "1", "--db", f"sqlite:///{original}/foltr.sqlite", "--federation", "web")
+    assert done.returncode == 2
+    assert "holds no 'web'" in done.stderr
+    with pytest.raises(SettingsError):
+        replay.replay(number=None)

@@ -1,0 +1,174 @@
+"""What an open round waits for, in words; each test is one situation an operator may meet."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from foltr.cli.history.why import Standing, explain
+from foltr.protocol.client_selection import cutoff, is_selected, round_seed
+from storage.records import RoundRow
+
+OPENED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+ROUND = RoundRow(
+    federation="mail",
+    number=12,
+    state="collecting",
+    base_version=7,
+    min_clients=5,
+    max_clients=20,
+    min_time_s=30.0,
+    max_time_s=600.0,
+    opened_at=OPENED,
+    closes_at=OPENED + timedelta(seconds=600),
+    closed_at=None,
+    reason=None,
+    n_updates=None,
+    n_interactions=None,
+    model_version=None,
+    pacing="deadline",
+    staleness_limit=0,
+    staleness_exponent=0.5,
+    selection_seed=None,
+    selection_cutoff=None,
+    n_selected=None,
+    n_eligible=None,
+    aggregation="mean",
+    byzantine=0.2,
+    aggregation_parameters="{}",
+    aggregation_fallback="median",
+)
+
+
+def at(seconds: float) -> datetime:
+    return OPENED + timedelta(seconds=seconds)
+
+
+def devices(*numbers: int) -> list[str]:
+    return [f"device-{i}" for i in numbers]
+
+
+def standing(now: float, row: RoundRow | None = ROUND, last: float | None = None, **more) -> Standing:
+    active = at(now if last is None else last)
+    return Standing(at(now), "mail", row, started_at=at(-100), last_activity=active, **more)
+
+
+def words(found: Standing) -> str:
+    return " ".join(explain(found))
+
+
+def test_a_round_that_waits_for_more():
+    """How many it has, what ends it, and who could still come."""
+    found = standing(40, contributed=devices(1, 2, 4), online=devices(*range(1, 10)), refused={"late": 2, "stale": 1})
+    said = words(found)
+    assert "Round 12 has 3 updates of at least 5 (at most 20), opened 40 s ago." in said
+    assert "at once with 20, as soon as 2 more have contributed, and at the latest in 560 s" in said
+    assert (
+        "not yet heard from: device-3, device-5, device-6, device-7, device-8, device-9 (of 9 online members)" in said
+    )
+    assert "Refused in this round: late 2, stale 1; see: foltr rounds show 12" in said
+    assert "last federator start 140 s ago" in said
+    assert found.federator == "active"
+
+
+def test_a_round_that_is_young_says_from_when_the_quorum_is_enough():
+    """min_time_s has not passed."""
+    assert "5 more have contributed in 20 s or later" in words(standing(10, online=devices(1)))
+    enough = standing(10, contributed=devices(1, 2, 3, 4, 5), online=devices(1, 2, 3, 4, 5))
+    assert "It has enough and ends in 20 s, or at once with 20." in words(enough)
+
+
+def test_who_was_not_asked_is_not_waited_for():
+    """A selection leaves some out, and everybody can compute whom."""
+    online = devices(*range(1, 10))
+    seed = round_seed(bytes(32), 12)
+    highest = cutoff(seed, online, 7)
+    row = replace(ROUND, selection_seed=seed, selection_cutoff=highest, n_selected=7, n_eligible=9)
+    found = standing(40, row, online=online)
+    assert found.awaited == [name for name in online if is_selected(seed, highest, name)]
+    assert len(found.awaited) == 7
+    assert "(of 9 online members; 2 were not asked)" in words(found)
+
+
+def test_a_round_without_anybody_says_where_to_look():
+    """Nobody online, or nobody left to contribute."""
+    assert "No member is online: start devices" in words(standing(40))
+    said = words(standing(40, contributed=devices(1), online=devices(1)))
+    assert "Everybody online who was asked has contributed (of 1 online member). More devices must come" in said
+
+
+def test_too_few_are_left_beside_the_quarantine():
+    """The federation stops by the operator's own orders, and is told how to go on; where enough are left, only who."""
+    said = words(standing(40, contributed=devices(1), online=devices(1, 2, 3, 4), quarantined=devices(8, 9)))
+    assert "In quarantine, so that nothing of theirs is taken: device-8, device-9." in said
+    assert "Only 4 can contribute, fewer than min_clients (5): let one out with foltr clients quarantine NAME" in said
+    enough = words(standing(40, contributed=devices(1), online=devices(2, 3, 4, 5), quarantined=devices(8)))
+    assert "is taken: device-8." in enough
+    assert "--lift" not in enough
+    assert "quarantine" not in words(standing(40, online=devices(1)))
+
+
+def test_many_names_are_counted():
+    """Ten are shown."""
+    said = words(standing(40, online=devices(*range(30))))
+    assert "device-9 and 20 more (of 30 online members)" in said
+
+
+@pytest.mark.parametrize(
+    ("now", "contributed"), [(635, ()), (635, (1, 2)), (95, (1, 2, 3, 4, 5)), (40, tuple(range(20)))]
+)
+def test_a_round_that_is_due_and_open_has_no_federator(now, contributed):
+    """Past its deadline, past min_time_s with a quorum, or full: a federator ends it within moments."""
+    found = standing(now, last=now - 35, contributed=devices(*contributed))
+    assert found.federator == "stopped"
+    assert "its federator is not running" in words(found)
+    assert "foltr federator run" in words(found)
+    assert "35 s ago" in words(found)
+
+
+def test_a_round_that_is_due_just_now_is_about_to_end():
+    """No alarm for a moment's delay, nor while something is being stored."""
+    assert "due and about to end" in words(standing(602))
+    assert "due and about to end" in words(standing(640, last=639))
+
+
+def test_a_round_that_is_aggregating():
+    """It takes no more; where that lasts, nobody is doing it."""
+    row = replace(ROUND, state="aggregating")
+    assert "being aggregated" in words(standing(40, row, contributed=devices(1, 2)))
+    late = standing(400, row, last=40, contributed=devices(1, 2))
+    assert late.federator == "stopped"
+    assert "foltr federator run; it goes on where it was" in words(late)
+
+
+def test_a_buffer_says_which_models_count():
+    """One model from every max_clients updates, of bases not too old."""
+    row = replace(ROUND, pacing="buffered", staleness_limit=10)
+    said = words(standing(40, row, contributed=devices(1)))
+    assert "The buffer of round 12 has 1 update of at least 5" in said
+    assert "one of the last 11 models" in said
+
+
+def test_no_open_round():
+    """There never was one, or the last one has ended and no other was to follow."""
+    assert "foltr federator run" in words(Standing(at(0), "mail", None))
+    done = replace(ROUND, state="completed", model_version=8, closed_at=at(300), n_updates=5, n_interactions=25)
+    said = words(standing(400, done))
+    assert "No round is open: round 12, the newest, was completed with model 8 on 2026-01-02 03:09:05." in said
+    assert "without --rounds" in said
+    lost = replace(done, state="abandoned", reason="no_updates", model_version=None)
+    assert "abandoned (no_updates)" in words(standing(400, lost))
+
+
+def test_silence_is_no_alarm_by_itself():
+    """Where no device sends, nothing is stored; the deadline will tell."""
+    found = standing(300, last=100, online=devices(1))
+    assert found.federator == "silent"
+    assert "whether it runs shows at the deadline" in words(found)
+
+
+def test_long_times_are_readable():
+    """Nobody counts in tens of thousands of seconds."""
+    row = replace(ROUND, max_time_s=86_400.0 * 5, closes_at=at(86_400 * 5))
+    assert "opened 60 min ago" in words(standing(3600, row))
+    assert "at the latest in 5 days" in words(standing(3600, row))

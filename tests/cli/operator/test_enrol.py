@@ -1,0 +1,507 @@
+"""``foltr enrol``, ``foltr revoke``, ``foltr roster`` and ``foltr rounds deadline``: the operator's commands."""
+
+import asyncio
+import json
+import os
+import stat
+
+import pytest
+from cli.commands import foltr, start
+from cli.test_main import free_port
+from made_history import made_history
+from servers import MissingError, ProvisionedMosquitto
+
+from broker.address import BrokerAddress
+from broker.link import MqttLink
+from broker.tls import TlsMaterial
+from foltr.cli.operator.access import access_to, publish_once, redirected
+from foltr.errors import SettingsError, UnavailableError
+from foltr.operator.credentials import BrokerAccess, read_credentials
+from foltr.protocol.enrolment import read_enrolment, read_order, read_roster
+from foltr.protocol.messages import LiftQuarantine, QuarantineClient
+from foltr.protocol.topics import ClientTopic, Topics
+
+TIMEOUT_S = 20.0
+
+
+@pytest.fixture(params=["passwords", "mtls"])
+def guarded_broker(request, tmp_path):
+    """A Mosquitto with TLS that lets in only who was enrolled, and the operator's folder that belongs to it."""
+    try:
+        server = ProvisionedMosquitto(tmp_path, request.param, federation="mail")
+    except MissingError as error:
+        pytest.skip(str(error))
+    server.start()
+    yield server
+    server.stop()
+
+
+def device(path):
+    return read_credentials(path, "device")
+
+
+def enrolled(folder, *arguments):
+    """The commands that need an enrolled device-7, in a folder of their own."""
+    done = foltr("enrol", "device-7", "--federation", "mail", *arguments, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return read_credentials(folder / "foltr-operator" / "operator.json", "operator")
+
+
+async def heard(access, topics, client_id="listener", command=None):
+    """The first message on one of the topics, where given after a command; UnavailableError if there is none."""
+    arrived = asyncio.get_running_loop().create_future()
+    link = MqttLink(
+        BrokerAddress.of(access),
+        client_id=client_id,
+        subscriptions=topics,
+        on_message=lambda message: arrived.done() or arrived.set_result(message),
+        persistent=False,
+        give_up_after_s=0.0,
+    )
+    async with link:
+        await link.wait_connected(TIMEOUT_S)
+        if command is not None:
+            done = await asyncio.to_thread(foltr, *command)
+            assert done.returncode == 0, done.stderr
+        async with asyncio.timeout(TIMEOUT_S):
+            return await arrived
+
+
+# --- enrol ----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_enrolment_makes_the_operator_and_the_devices_file(tmp_path):
+    """One command from nothing to a device's credentials, closed to others, and two short lines about it."""
+    done = foltr("enrol", "device-7", "--federation", "mail", "--broker", "mqtt://broker.example:1884", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 2
+    assert "device-7.json" in done.stdout
+    credentials = device(tmp_path / "device-7.json")
+    assert (credentials.name, credentials.federation) == ("device-7", "mail")
+    assert credentials.broker == BrokerAccess(broker_url="mqtt://broker.example:1884")
+    payload, key = credentials.enrolment_bytes, credentials.enrolment_public_key
+    assert read_enrolment(payload, key, "mail", "device-7").public_key == credentials.key.public
+    assert stat.S_IMODE((tmp_path / "foltr-operator").stat().st_mode) == 0o700
+    federator = read_credentials(tmp_path / "foltr-operator" / "federator.json", "federator")
+    assert federator.broker.broker_url == "mqtt://broker.example:1884"
+    assert federator.key.public == credentials.federator_public_key
+
+
+def test_later_enrolments_know_the_federation_and_the_broker(tmp_path):
+    """They are named once; contradicting the federation is an error, and a device may have another address."""
+    enrolled(tmp_path, "--broker", "mqtt://broker.example:1884")
+    assert foltr("enrol", "device-8", cwd=tmp_path).returncode == 0
+    assert device(tmp_path / "device-8.json").federation == "mail"
+    assert device(tmp_path / "device-8.json").broker.broker_url == "mqtt://broker.example:1884"
+    assert foltr("enrol", "device-9", "--broker", "mqtt://outside.example:1", cwd=tmp_path).returncode == 0
+    assert device(tmp_path / "device-9.json").broker.broker_url == "mqtt://outside.example:1"
+    done = foltr("enrol", "device-10", "--federation", "post", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "'mail', not of 'post'" in done.stderr
+    assert not (tmp_path / "device-10.json").exists()
+
+
+def test_a_user_in_the_address_is_kept_out_of_it(tmp_path):
+    """A broker with one password for all: it is in a field that no text form shows."""
+    enrolled(tmp_path, "--broker", "mqtt://user:s3cret@broker.example:1884")
+    assert device(tmp_path / "device-7.json").broker == BrokerAccess(
+        broker_url="mqtt://broker.example:1884",
+        username="user",
+        password="s3cret",  # noqa: S106 (made up)
+    )
+
+
+def test_several_devices_at_once(tmp_path):
+    """By name or by number, named as ``foltr client run --count`` names them, in a folder that is made."""
+    done = foltr("enrol", "a", "b", "--out-dir", str(tmp_path / "named"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (tmp_path / "named").iterdir()) == ["a.json", "b.json"]
+    done = foltr("enrol", "device", "--count", "120", "--out-dir", "all", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["federation"] == "default"
+    assert [row["client_id"] for row in report["clients"]] == [f"device-{i:04d}" for i in range(1, 121)]
+    assert [row["serial"] for row in report["clients"]] == list(range(3, 123))
+    for row in report["clients"]:
+        assert device(tmp_path / row["file"]).name == row["client_id"]
+    keys = {device(path).key.public for path in (tmp_path / "all").iterdir()}
+    assert len(keys) == 120
+
+
+def test_the_file_can_be_named(tmp_path):
+    """For one device; several need a folder."""
+    enrolled(tmp_path, "--out", "here/credentials.json")
+    assert device(tmp_path / "here" / "credentials.json").name == "device-7"
+    for arguments in (("a", "b"), ("a", "--count", "2"), ("a", "--out-dir", ".")):
+        done = foltr("enrol", *arguments, "--out", "x.json", cwd=tmp_path)
+        assert done.returncode == 2
+        assert "--out-dir" in done.stderr
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_nothing_is_overwritten_unless_asked(tmp_path):
+    """Neither a device's file nor its enrolment; with --replace both, and the old key is in the roster."""
+    operator = enrolled(tmp_path)
+    before = device(tmp_path / "device-7.json")
+    for arguments in ((), ("--out", "other.json")):
+        done = foltr("enrol", "device-7", *arguments, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "--replace" in done.stderr
+    assert device(tmp_path / "device-7.json") == before
+    assert not (tmp_path / "other.json").exists()
+    done = foltr("enrol", "device-7", "--replace", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "foltr roster publish" in done.stdout
+    assert device(tmp_path / "device-7.json").key.public != before.key.public
+    roster = (tmp_path / "foltr-operator" / "roster.bin").read_bytes()
+    assert [revoked.client_id for revoked in read_roster(roster, operator.enrolment_public_key, "mail").revoked] == [
+        "device-7"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("a/b",), "client"),
+        (("../a",), "client"),
+        (("a", "a"), "twice"),
+        (("a", "b", "--count", "3"), "count"),
+        (("a", "--count", "0"), "count"),
+        (("a", "--federation", "x/y"), "federation"),
+        (("a", "--broker", "http://x"), "mqtt://"),
+        (("a" * 62, "--count", "10"), "client"),
+    ],
+)
+def test_a_wrong_name_or_number_enrols_nobody(tmp_path, arguments, named):
+    """Exit code 2, one line, and no file."""
+    done = foltr("enrol", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("*.json"))
+    assert not list(tmp_path.glob("foltr-operator/*.json"))
+
+
+def test_no_command_shows_a_private_key(tmp_path):
+    """Whatever is printed, with --json or without, may be kept in a log."""
+    operator = enrolled(tmp_path)
+    texts = [foltr("enrol", "device-8", "--json", cwd=tmp_path), foltr("roster", "show", "--json", cwd=tmp_path)]
+    texts += [foltr("roster", "show", cwd=tmp_path), foltr("revoke", "device-8", "--offline", cwd=tmp_path)]
+    secrets = [device(path).signing_key for path in tmp_path.glob("device-*.json")]
+    secrets += [operator.signing_key, (tmp_path / "foltr-operator" / "enrolment.key").read_text().strip()]
+    assert all(done.returncode == 0 for done in texts)
+    assert not any(secret in done.stdout + done.stderr for done in texts for secret in secrets)
+
+
+def test_operators_at_the_same_time_take_turns(tmp_path):
+    """Several commands from the very first on: every device has a serial of its own."""
+    running = [start("enrol", f"device-{i}", "--federation", "mail", cwd=tmp_path) for i in range(4)]
+    outputs = [process.communicate(timeout=60)[0] for process in running]
+    assert [process.returncode for process in running] == [0] * 4, outputs
+    shown = json.loads(foltr("roster", "show", "--json", cwd=tmp_path).stdout)
+    assert sorted(row["serial"] for row in shown["clients"]) == [1, 2, 3, 4]
+
+
+# --- roster and revoke ----------------------------------------------------------------------------------------
+
+
+def test_the_roster_shows_who_is_enrolled_and_who_is_void(tmp_path):
+    """As a table and as JSON, without a broker."""
+    enrolled(tmp_path)
+    foltr("enrol", "device-8", "device-9", cwd=tmp_path)
+    foltr("enrol", "device-8", "--replace", cwd=tmp_path)
+    foltr("revoke", "device-9", "--offline", cwd=tmp_path)
+    done = foltr("roster", "show", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert shown["federation"] == "mail"
+    rows = [(row["client_id"], row["state"], row["serial"], row["void_up_to"]) for row in shown["clients"]]
+    assert rows == [
+        ("device-7", "enrolled", 1, None),
+        ("device-8", "enrolled", 4, 2),
+        ("device-9", "revoked", None, 3),
+    ]
+    table = foltr("roster", "show", cwd=tmp_path).stdout
+    assert f"Roster {shown['version']} of mail: 2 enrolled" in table
+    assert "device-9" in table
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("roster", "show"), ("roster", "publish"), ("revoke", "a"), ("rounds", "deadline", "1", "--max-time", "9")],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_a_folder_that_is_no_operators_is_said(tmp_path, command):
+    """Exit code 2 and the command that makes one; nothing is made."""
+    done = foltr(*command, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "foltr enrol" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_revocation_is_published_for_those_who_come_later(mqtt_broker, tmp_path):
+    """The roster is retained at the broker, signed, with the version the register has."""
+    operator = enrolled(tmp_path, "--broker", mqtt_broker)
+    done = foltr("revoke", "device-7", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    message = await heard(operator.broker, [Topics("mail").roster])
+    assert message.retained
+    roster = read_roster(message.payload, operator.enrolment_public_key, "mail")
+    assert [(revoked.client_id, revoked.serial) for revoked in roster.revoked] == [("device-7", 1)]
+    assert f"roster {roster.version}" in done.stdout
+
+
+def test_a_revocation_without_a_broker_is_recorded(tmp_path):
+    """Exit code 3, the command that publishes it, and a register that has it; saying so again is no error."""
+    enrolled(tmp_path, "--broker", f"mqtt://127.0.0.1:{free_port()}")
+    for _ in range(2):
+        done = foltr("revoke", "device-7", cwd=tmp_path)
+        assert done.returncode == 3
+        assert "device-7 is revoked" in done.stderr
+        assert "foltr roster publish" in done.stderr
+        assert "Traceback" not in done.stderr
+    rows = json.loads(foltr("roster", "show", "--json", cwd=tmp_path).stdout)["clients"]
+    assert [row["state"] for row in rows] == ["revoked"]
+
+
+async def test_what_was_recorded_offline_is_published_later(mqtt_broker, tmp_path):
+    """With --broker in place of the address that was wrong; publishing twice is the same as once."""
+    operator = enrolled(tmp_path, "--broker", f"mqtt://127.0.0.1:{free_port()}")
+    assert foltr("revoke", "device-7", "--offline", cwd=tmp_path).returncode == 0
+    for _ in range(2):
+        done = foltr("roster", "publish", "--broker", mqtt_broker, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "0 enrolled" in done.stdout
+    message = await heard(access_to(mqtt_broker), [Topics("mail").roster])
+    assert len(read_roster(message.payload, operator.enrolment_public_key, "mail").revoked) == 1
+
+
+def test_an_unknown_device_cannot_be_revoked(tmp_path):
+    """A typo is an error, not a revocation."""
+    enrolled(tmp_path)
+    done = foltr("revoke", "device-77", "--offline", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "device-77" in done.stderr
+
+
+# --- orders ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (
+            ("--reason", "flips signs"),
+            QuarantineClient(federation="mail", client_id="device-7", reason="flips signs"),
+        ),
+        (("--lift",), LiftQuarantine(federation="mail", client_id="device-7")),
+    ],
+)
+async def test_a_quarantine_is_sent_to_the_federator(mqtt_broker, tmp_path, said, expected):
+    """And so is the order that lifts it: signed by the operator, on the operator's topic."""
+    operator = enrolled(tmp_path, "--broker", mqtt_broker)
+    command = ("clients", "quarantine", "device-7", *said, "--operator", str(tmp_path / "foltr-operator"))
+    message = await heard(operator.broker, [Topics("mail").operator], command=command)
+    assert read_order(message.payload, operator.enrolment_public_key, "mail")[0] == expected
+    assert not message.retained
+
+
+@pytest.mark.parametrize("said", [("--reason", "flips signs"), ("--lift",)])
+async def test_an_order_about_nobody_is_not_sent(mqtt_broker, tmp_path, said):
+    """A typo is an error where the database can tell, before the broker is asked for anything."""
+    enrolled(tmp_path, "--broker", f"mqtt://127.0.0.1:{free_port()}")
+    await made_history(f"sqlite:///{tmp_path}/foltr.sqlite", "mail")
+    done = foltr("clients", "quarantine", "device-77", *said, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "'mail' knows no client 'device-77'; see: foltr clients list" in done.stderr
+    sent = foltr("clients", "quarantine", "a", *said, "--broker", mqtt_broker, cwd=tmp_path)
+    assert sent.returncode == 0, sent.stderr
+    words = "to let a of mail out of" if said == ("--lift",) else "to put a of mail into"
+    assert f"Sent the order {words} quarantine. The federator obeys it at once if it runs" in sent.stdout
+    assert "see: foltr clients show a" in sent.stdout
+    assert "not looked up" not in sent.stdout
+
+
+async def test_an_order_without_a_database_says_what_was_not_checked(mqtt_broker, tmp_path):
+    """An operator's machine need not have the federator's database; but one that is named must be there."""
+    enrolled(tmp_path, "--broker", mqtt_broker)
+    order = ("clients", "quarantine", "device-77", "--lift")
+    done = foltr(*order, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "was not looked up: name the federator's database with --db" in done.stdout
+    await made_history(f"sqlite:///{tmp_path}/foltr.sqlite", "web")
+    assert "not looked up" in foltr(*order, cwd=tmp_path).stdout, "another federation's"
+    named = foltr(*order, "--db", f"sqlite:///{tmp_path}/none.sqlite", cwd=tmp_path)
+    assert (named.returncode, "there is no file" in named.stderr) == (2, True)
+
+
+async def test_a_deadline_is_sent_to_the_federator(mqtt_broker, tmp_path):
+    """Signed by the operator, on the operator's topic, and not retained."""
+    operator = enrolled(tmp_path, "--broker", mqtt_broker)
+    command = ("rounds", "deadline", "4", "--max-time", "90", "--operator", str(tmp_path / "foltr-operator"))
+    message = await heard(operator.broker, [Topics("mail").operator], command=command)
+    order, nonce = read_order(message.payload, operator.enrolment_public_key, "mail")
+    assert (order.round, order.max_time_s) == (4, 90.0)
+    assert nonce > 0
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await heard(operator.broker, [Topics("mail").operator])
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "2592001"])
+def test_a_deadline_that_cannot_be_is_refused(tmp_path, seconds):
+    """More than nothing, and at most thirty days."""
+    enrolled(tmp_path)
+    done = foltr("rounds", "deadline", "4", "--max-time", seconds, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "max" in done.stderr
+
+
+def test_an_order_without_a_broker_fails_soon(tmp_path):
+    """Exit code 3, within seconds."""
+    enrolled(tmp_path, "--broker", f"mqtt://127.0.0.1:{free_port()}")
+    done = foltr("rounds", "deadline", "4", "--max-time", "90", cwd=tmp_path, timeout_s=20)
+    assert done.returncode == 3
+
+
+# --- a broker that lets in only who was enrolled --------------------------------------------------------------
+
+
+async def test_an_enrolled_device_gets_in_and_a_revoked_one_is_void(guarded_broker, tmp_path):
+    """Enrolled at the running broker, the device reads its inbox; revoked, its password is worthless."""
+    operator = ("--operator", str(guarded_broker.operator_dir))
+    done = foltr("enrol", "device-7", "device-8", *operator, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "SIGHUP" not in done.stdout
+    one, other = device(tmp_path / "device-7.json"), device(tmp_path / "device-8.json")
+    assert one.federation == "mail"
+    assert one.broker.broker_url.startswith("mqtts://")
+    assert one.broker != other.broker
+    done = foltr("roster", "publish", *operator)
+    assert done.returncode == 0, done.stderr
+    topics = [Topics("mail").roster, Topics("mail").client("device-7", ClientTopic.INBOX)]
+    message = await heard(one.broker, topics, "device-7")
+    assert read_roster(message.payload, one.enrolment_public_key, "mail").revoked == []
+    command = ("rounds", "deadline", "4", "--max-time", "90", *operator)
+    federator = read_credentials(guarded_broker.operator_dir / "federator.json", "federator")
+    message = await heard(federator.broker, [Topics("mail").operator], "@federator", command)
+    assert read_order(message.payload, federator.enrolment_public_key, "mail")
+    done = foltr("revoke", "device-7", *operator)
+    assert done.returncode == 0, done.stderr
+    message = await heard(other.broker, [Topics("mail").roster], "device-8")
+    assert len(read_roster(message.payload, other.enrolment_public_key, "mail").revoked) == 1
+    if one.broker.password is None:
+        assert "certificate still connects" in done.stdout
+        return
+    with pytest.raises(UnavailableError):
+        await heard(one.broker, topics, "device-7")
+
+
+def test_a_device_may_reach_the_broker_at_another_address(guarded_broker, tmp_path):
+    """--broker changes where, not who; an address without TLS is refused, where the password would be read."""
+    operator = ("--operator", str(guarded_broker.operator_dir))
+    address = f"mqtts://127.0.0.1:{guarded_broker.port}"
+    assert foltr("enrol", "device-7", "--broker", address, *operator, cwd=tmp_path).returncode == 0
+    broker = device(tmp_path / "device-7.json").broker
+    assert broker.broker_url == address
+    assert broker.username == "device-7"
+    done = foltr("enrol", "device-8", "--broker", "mqtt://127.0.0.1:1883", *operator, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "mqtts://" in done.stderr
+    assert not (tmp_path / "device-8.json").exists()
+    if broker.password is not None:
+        assert "device-8" not in (guarded_broker.broker_dir / "passwords").read_text()
+
+
+def test_a_broker_that_is_not_told_is_said(guarded_broker, tmp_path):
+    """A stopped broker reads its users when it starts; one elsewhere must be told by somebody."""
+    guarded_broker.stop()
+    done = foltr("enrol", "device-7", "--operator", str(guarded_broker.operator_dir), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    # Certificates are no list that the broker reads.
+    assert ("SIGHUP" in done.stdout) == (guarded_broker.service("operator").password is not None)
+
+
+def test_a_message_the_access_list_forbids_is_no_success(guarded_broker, tmp_path):
+    """A broker acknowledges it all the same; that it does not come back is what gives it away."""
+    operator = ("--operator", str(guarded_broker.operator_dir))
+    assert foltr("enrol", "device-7", *operator, cwd=tmp_path).returncode == 0
+    broker = device(tmp_path / "device-7.json").broker
+    with pytest.raises(UnavailableError, match="allowed to write"):
+        publish_once(broker, "device-7", Topics("mail").roster, b"forged", retain=True)
+
+
+def test_a_broker_configured_later_is_made_known_to_the_services(tmp_path):
+    """The federator's and the operator's files learn of it at the next enrolment, with the keys they had."""
+    enrolled(tmp_path)
+    folder = tmp_path / "foltr-operator"
+    before = read_credentials(folder / "federator.json", "federator")
+    config = ("broker", "config", "--tls", "--out", "broker", "--federation", "mail", "--user", user_name())
+    done = foltr(*config, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert foltr("enrol", "device-8", cwd=tmp_path).returncode == 0
+    after = read_credentials(folder / "federator.json", "federator")
+    assert after.broker.username == "@federator"
+    assert after.broker.ca is not None
+    assert after == before.model_copy(update={"broker": after.broker})
+    assert read_credentials(folder / "operator.json", "operator").broker.username == "@operator"
+    done = foltr("enrol", "device-9", "--federation", "post", cwd=tmp_path)
+    assert done.returncode == 2
+    (folder / "broker.json").unlink()
+    done = foltr("enrol", "device-9", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "foltr broker config" in done.stderr
+
+
+def user_name():
+    import pwd
+
+    return pwd.getpwuid(os.geteuid()).pw_name
+
+
+# --- how commands reach the broker ----------------------------------------------------------------------------
+
+
+def test_an_address_takes_all_of_the_access():
+    """User, password and certificates come from the fields; those in an address count where there are none."""
+    access = BrokerAccess(
+        broker_url="mqtts://broker.example",
+        username="u",
+        password="p",  # noqa: S106 (made up)
+        ca="CA",
+        certificate="CERT",
+        key="KEY",
+    )
+    assert BrokerAddress.of(access) == BrokerAddress(
+        "broker.example", 8883, "u", "p", tls=True, tls_material=TlsMaterial("CA", "CERT", "KEY")
+    )
+    assert BrokerAddress.of(BrokerAccess(broker_url="mqtt://u:p@h")) == BrokerAddress(
+        "h", 1883, "u", "p", tls_material=TlsMaterial()
+    )
+    mixed = BrokerAddress.of(BrokerAccess(broker_url="mqtt://u:p@h", username="v", password="q"))  # noqa: S106
+    assert (mixed.username, mixed.password) == ("v", "q")
+
+
+def test_certificates_for_an_address_without_tls_are_refused():
+    """They would protect nothing."""
+    with pytest.raises(SettingsError, match="mqtts://"):
+        BrokerAddress.of(BrokerAccess(broker_url="mqtt://h", ca="CA"))
+    with pytest.raises(SettingsError, match="mqtts://"):
+        redirected(BrokerAccess(broker_url="mqtts://h", ca="CA"), "mqtt://h")
+
+
+def test_another_address_keeps_the_user_unless_it_names_one():
+    """With its own user it takes no password of another."""
+    access = BrokerAccess(broker_url="mqtt://h", username="u", password="p")  # noqa: S106 (made up)
+    assert redirected(access, None) == access
+    assert redirected(access, "mqtt://i:5") == access.model_copy(update={"broker_url": "mqtt://i:5"})
+    assert redirected(access, "mqtt://v@i") == BrokerAccess(broker_url="mqtt://i:1883", username="v")
+
+
+def test_help_of_the_operators_commands():
+    """They are listed, and name the variable that sets the broker."""
+    text = foltr("--help").stdout
+    assert all(command in text for command in ("enrol", "revoke", "roster"))
+    assert "deadline" in foltr("rounds", "--help").stdout
+    assert "FOLTR_BROKER_URL" in foltr("enrol", "--help").stdout

@@ -1,0 +1,282 @@
+"""A device's part in unlearning: from what it kept, by the announced method, and nothing else is touched."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from edge_client.messaging.session import Correspondence
+from edge_client.participation import Participation
+from edge_client.store.store import DeviceStore, PendingUpdate
+from edge_client.training.relearning import Unlearner
+from edge_client.training.trainer import Trainer
+from foltr.errors import DataError
+from foltr.learning.interaction import Interaction
+from foltr.methods.base import DeviceContext
+from foltr.methods.registry import make_device, n_auxiliary
+from foltr.protocol.messages import (
+    EvolutionTraining,
+    FedAvgTraining,
+    FedIpsTraining,
+    FedPerTraining,
+    FedProxTraining,
+    FpdgdPaperTraining,
+    LinearRankerSpec,
+    ModelAnnouncement,
+    NeuralRankerSpec,
+    PdgdTraining,
+    PersonalTraining,
+    RoundAnnouncement,
+    UnlearningRound,
+    pack_vector,
+    unpack_vector,
+)
+
+N = 64
+N_FEATURES = 3
+BOUNDS = {"min_interactions": 1, "max_interactions": 5}
+LINEAR, NEURAL = LinearRankerSpec(n_features=N_FEATURES), NeuralRankerSpec(n_features=N_FEATURES, hidden=2)
+
+
+def counting_learner(weights, interaction, training):  # noqa: ARG001 (the signature is the learner's)
+    return weights + interaction.features[0]
+
+
+class Machine:
+    """A store with kept interactions, and all that an unlearner needs.
+
+    Args:
+        kept: (documents, features) of each kept interaction; a number is the feature that is 1, of `N`.
+        learner: None learns by the announced method.
+    """
+
+    def __init__(self, kept, learner=counting_learner, device_seed=5):
+        self.store = DeviceStore(":memory:", client_id="device-7", federation="mail", max_interactions=10_000)
+        for i, features in enumerate(kept):
+            self.keep(f"serp {i}", features)
+        letters = Correspondence("mail", "device-7", None, self.store)
+        self.participation = Participation("device-7", None, random.Random(1))  # noqa: S311
+        self.trainer = Trainer(
+            self.store,
+            self.participation,
+            np.random.default_rng(1),
+            learner=learner,
+            device_seed=device_seed,
+            propensities=None,
+        )
+        self.unlearner = Unlearner(letters, self.store, self.trainer, device_seed)
+
+    def record(self, serp_id, features):
+        if isinstance(features, int):
+            features = np.tile(np.eye(1, N, features, dtype=np.float32), (3, 1))
+        clicks = np.array([False, True])
+        drawn_by = np.arange(len(features), dtype=np.float32)
+        return self.store.add_interaction(serp_id, features, np.array([0, 1], np.int64), clicks, scores=drawn_by)
+
+    def keep(self, serp_id, features):
+        interaction = self.record(serp_id, features)
+        self.store.put_update(PendingUpdate(serp_id, 1, b"bytes"), [interaction.id])
+        self.store.remove_update(serp_id, keep_interactions=False)
+
+    def answer(self, **about):
+        self.unlearner.announced(announced(**about))
+        return self.unlearner.due
+
+
+def announced(job=1, step=0, n_local=3, *, training=None, ranker=None, weights=None, is_open=True, closes_at=9.0):
+    ranker = ranker or LinearRankerSpec(n_features=N)
+    training = training or PdgdTraining(**BOUNDS)
+    extra = n_auxiliary(training, ranker)
+    return UnlearningRound(
+        federation="mail",
+        job=job,
+        step=step,
+        open=is_open,
+        ranker=ranker,
+        n_auxiliary=extra,
+        weights=pack_vector(np.zeros(ranker.n_weights + extra) if weights is None else weights),
+        n_local=n_local,
+        closes_at=closes_at,
+        training=training,
+    )
+
+
+def content(answer):
+    """Which kept interactions an answer holds, told apart by their feature."""
+    counts = unpack_vector(answer.body.values)
+    assert answer.n_interactions == counts.sum()
+    return np.flatnonzero(counts).tolist()
+
+
+# --- what is learned ------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(n_kept=st.integers(0, 12), n_local=st.integers(1, 15))
+def test_a_step_draws_from_what_was_kept_without_replacement(n_kept, n_local):
+    """``n_local`` different ones, or all if they are fewer; with none nothing is sent."""
+    answer = Machine(range(n_kept)).answer(n_local=n_local)
+    if n_kept == 0:
+        assert answer is None
+    else:
+        assert len(set(content(answer))) == answer.n_interactions == min(n_kept, n_local)
+        assert set(content(answer)) <= set(range(n_kept))
+
+
+def test_the_draw_follows_from_device_job_and_step():
+    """The same after a restart; another for every step, every job and every device, and over steps all have a turn."""
+    kept = range(40)
+    first = [content(Machine(kept).answer(step=step, n_local=5)) for step in range(30)]
+    assert first == [content(Machine(kept).answer(step=step, n_local=5)) for step in range(30)]
+    assert len({tuple(drawn) for drawn in first}) == 30
+    assert first[0] != content(Machine(kept).answer(job=2, n_local=5))
+    assert first[0] != content(Machine(kept, device_seed=6).answer(n_local=5))
+    assert len({i for drawn in first for i in drawn}) > 35
+
+
+@pytest.mark.parametrize(
+    ("training", "ranker"),
+    [
+        (PdgdTraining(**BOUNDS), LINEAR),
+        (PdgdTraining(**BOUNDS), NEURAL),
+        (FedProxTraining(**BOUNDS, mu=0.5), LINEAR),
+        (FedPerTraining(**BOUNDS), NEURAL),
+        (PersonalTraining(**BOUNDS), LINEAR),
+        (FedIpsTraining(**BOUNDS), LINEAR),
+        (FedIpsTraining(**BOUNDS, propensities="estimated"), LINEAR),
+        (FedAvgTraining(**BOUNDS), LINEAR),
+    ],
+    ids=lambda part: part.kind,
+)
+def test_the_announced_method_learns_from_the_announced_weights(rng, training, ranker):
+    """The body is the method's own, of the drawn interactions, as lists that other weights drew."""
+    weights = rng.standard_normal(ranker.n_weights + n_auxiliary(training, ranker)).astype(np.float32)
+    features = rng.random((1, 4, N_FEATURES)).astype(np.float32)
+    machine = Machine(features, learner=None)
+    answer = machine.answer(training=training, ranker=ranker, weights=weights)
+    device = make_device(training, ranker, weights, 0, DeviceContext(5))
+    kept = machine.store.kept_interaction(machine.store.kept_ids()[0])
+    drawn_by = np.arange(4, dtype=np.float32)
+    device.learn(Interaction(1, features[0], kept.ranking, kept.clicks, scores=drawn_by), rng)
+    assert answer.body == device.body(rng)
+    assert answer.n_interactions == 1
+    assert any(answer.body.values)
+
+
+@pytest.mark.parametrize(
+    "training", [EvolutionTraining(**BOUNDS), FpdgdPaperTraining(**BOUNDS, n_clients=10)], ids=lambda one: one.kind
+)
+def test_what_is_privatised_once_is_not_learned_again(training):
+    """Another answer with fresh noise would say more of the same clicks than the noise allows."""
+    with capture_logs() as logs:
+        assert Machine(range(5)).answer(training=training) is None
+    assert logs == []
+
+
+def test_nothing_else_is_touched():
+    """Neither the working copy with what waits, nor the local state, nor what was kept."""
+    training = PersonalTraining(**BOUNDS, learning_rate=1.0)
+    machine = Machine(np.random.default_rng(1).random((4, 4, N_FEATURES)).astype(np.float32), learner=None)
+    ranker = LinearRankerSpec(n_features=N_FEATURES)
+    machine.participation.announced_model(
+        ModelAnnouncement(federation="mail", version=4, ranker=ranker, weights=pack_vector([1.0, 2.0, 3.0]))
+    )
+    machine.participation.announced_round(
+        RoundAnnouncement(
+            federation="mail", round=5, open=True, base_version=4, opened_at=0.0, closes_at=1.0, training=training
+        ),
+        0.0,
+    )
+    machine.record("waits", np.random.default_rng(2).random((4, N_FEATURES)).astype(np.float32))
+    machine.trainer.catch_up()
+    state = machine.trainer.local_state()
+    assert state is not None
+
+    def everything():
+        copy = machine.trainer.copy
+        stored = [machine.store.rows(f"SELECT * FROM {table}") for table in ("interactions", "kept_interactions")]  # noqa: S608
+        return copy, copy.weights.tolist(), list(copy.interaction_ids), machine.trainer.local_state(), stored
+
+    before = everything()
+    assert machine.answer(training=training, ranker=ranker, weights=[0.5] * 3) is not None
+    assert everything() == before
+
+
+# --- what is sent ---------------------------------------------------------------------------------------------
+
+
+def test_a_step_announced_again_is_answered_as_before():
+    """Also once the answer was sent, with a later deadline, and after more was kept: it may have been lost."""
+    machine = Machine(range(20))
+    first = machine.answer()
+    machine.unlearner.sent(first)
+    assert machine.unlearner.due is None
+    machine.keep("new", 50)
+    assert machine.answer(closes_at=99.0) is first
+
+
+def test_a_step_that_begins_anew_is_learned_anew():
+    """A job that starts again announces the same number with other weights."""
+    machine = Machine(range(20))
+    first = machine.answer()
+    again = machine.answer(weights=np.ones(N))
+    assert again is not first
+    machine.unlearner.sent(first)
+    assert machine.unlearner.due is again
+
+
+def test_a_closed_step_is_not_answered():
+    """Nor is what was due for it; nothing of it is remembered."""
+    machine = Machine(range(20))
+    machine.answer()
+    assert machine.answer(is_open=False) is None
+    assert machine.unlearner._newest is None
+
+
+# --- what cannot be learned or sent ---------------------------------------------------------------------------
+
+
+def test_what_cannot_be_learned_is_passed_over_for_others():
+    """A list of other features, kept from before the federation changed, costs no place; it is said once a cause."""
+    machine = Machine([*range(4), np.ones((3, 2), np.float32), np.ones((3, 2), np.float32)])
+    with capture_logs() as logs:
+        assert content(machine.answer(n_local=6)) == [0, 1, 2, 3]
+    assert [(line["event"], line["log_level"]) for line in logs] == [("kept_interactions_not_learned", "warning")]
+    assert "2 features" in logs[0]["cause"]
+    with capture_logs():
+        assert Machine([np.ones((3, 2), np.float32)]).answer() is None
+
+
+def test_an_update_that_cannot_be_made_is_not_sent(monkeypatch):
+    """It is said, and the next step is another matter."""
+    machine = Machine(range(5))
+    with monkeypatch.context() as broken:
+
+        def fail(*_):
+            raise DataError("no body")
+
+        broken.setattr("edge_client.training.working_model.LearnerDevice.body", fail)
+        with capture_logs() as logs:
+            assert machine.answer() is None
+    assert [(line["event"], line["cause"]) for line in logs] == [("unlearning_not_learned", "no body")]
+    assert machine.answer(step=1) is not None
+
+
+def test_a_model_that_does_not_fit_the_method_is_not_learned_from():
+    """The federator's mistake; it is said."""
+    machine = Machine(range(5), learner=None)
+    with capture_logs() as logs:
+        assert machine.answer(training=FedPerTraining(**BOUNDS)) is None
+    assert [line["event"] for line in logs] == ["method_not_usable"]
+
+
+def test_what_is_too_large_for_one_message_is_not_sent(monkeypatch):
+    """It is said with its size."""
+    monkeypatch.setattr("edge_client.training.relearning.needs_chunks", lambda payload: len(payload) > 100)
+    with capture_logs() as logs:
+        assert Machine(range(5)).answer() is None
+    assert [line["event"] for line in logs] == ["unlearning_too_large"]
+    assert logs[0]["n_bytes"] > 4 * N

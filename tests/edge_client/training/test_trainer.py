@@ -1,0 +1,392 @@
+"""The trainer: what waits is learned in order, and each interaction enters the local state once."""
+
+import contextlib
+import random
+
+import numpy as np
+import pytest
+from structlog.testing import capture_logs
+
+import edge_client.training.trainer
+from edge_client.participation import Participation
+from edge_client.store.store import DeviceStore, PendingUpdate
+from edge_client.training.trainer import Trainer
+from edge_client.training.working_model import unmarked
+from foltr.protocol.messages import (
+    DenseDelta,
+    EvolutionPair,
+    EvolutionTraining,
+    FedPerTraining,
+    LinearRankerSpec,
+    ModelAnnouncement,
+    PdgdTraining,
+    PersonalTraining,
+    ReceiptCode,
+    RoundAnnouncement,
+    UpdateReceipt,
+    pack_vector,
+    unpack_vector,
+)
+
+N = 48
+PERSONAL = PersonalTraining(min_interactions=2, max_interactions=3, learning_rate=1.0)
+EVOLUTION = EvolutionTraining(min_interactions=2, max_interactions=4, keep_probability=1.0)
+
+
+class CountingDevice:
+    """A method whose local state is how often it has learned each interaction, told apart by the feature that is 1."""
+
+    def __init__(self, local_state, learning_rate):
+        self._counts = np.zeros(N) if local_state is None else np.frombuffer(local_state, "<f8")
+        self._learned = np.zeros(N)
+        self._learning_rate = learning_rate
+
+    def learn(self, interaction, rng):  # noqa: ARG002
+        self._counts = self._counts + interaction.features[0]
+        self._learned = self._learned + self._learning_rate * interaction.features[0]
+
+    def body(self, rng):  # noqa: ARG002
+        return DenseDelta(dim=N, values=pack_vector(self._learned))
+
+    def local_state(self):
+        return self._counts.tobytes()
+
+
+@pytest.fixture
+def counting(monkeypatch):
+    """Personal weights are learned by counting."""
+    method = edge_client.training.trainer.device_for
+
+    def device_for(model, training, context):
+        if isinstance(training, PersonalTraining):
+            return CountingDevice(context.local_state, training.learning_rate)
+        return method(model, training, context)
+
+    monkeypatch.setattr("edge_client.training.trainer.device_for", device_for)
+
+
+def model(version, weights=None):
+    values = [0.0] * N if weights is None else weights
+    return ModelAnnouncement(
+        federation="mail", version=version, ranker=LinearRankerSpec(n_features=N), weights=pack_vector(values)
+    )
+
+
+def announced(number, training, base):
+    return RoundAnnouncement(
+        federation="mail", round=number, open=True, base_version=base, opened_at=0.0, closes_at=1.0, training=training
+    )
+
+
+class Device:
+    """What `EdgeClient` does with its trainer, without letters: the store is all that survives `restart`."""
+
+    def __init__(self, path, training=PERSONAL):
+        self.path = path
+        self.training = training
+        self.n_seen = 0
+        self.n_updates = 0
+        self.start()
+        self.announce(1, 0)
+
+    def start(self):
+        self.store = DeviceStore(self.path, client_id="device-7", federation="mail", max_interactions=1_000)
+        self.participation = Participation("device-7", self.store.pending_update(), random.Random(1))  # noqa: S311
+        self.trainer = Trainer(
+            self.store,
+            self.participation,
+            np.random.default_rng(1),
+            learner=None,
+            device_seed=self.store.device_seed(),
+            propensities=None,
+        )
+
+    def restart(self):
+        round_, newest = self.participation.round, self.participation.model
+        self.store.close()
+        self.start()
+        # What is retained at the broker comes again.
+        self.participation.announced_model(newest)
+        self.trainer.catch_up()
+        self.participation.announced_round(round_, 0.0)
+        self.trainer.catch_up()
+        self.contribute()
+
+    def announce(self, number, base):
+        self.participation.announced_model(model(base))
+        self.trainer.catch_up()
+        self.contribute()
+        self.participation.announced_round(announced(number, self.training, base), 0.0)
+        self.trainer.catch_up()
+        self.contribute()
+
+    def see(self, n=1, variant=0, base_version=None, clicked=0):
+        for _ in range(n):
+            features = np.zeros((3, N), np.float32)
+            features[:, self.n_seen] = 1.0
+            self.n_seen += 1
+            shown = np.arange(3, dtype=np.int64)
+            interaction = self.store.add_interaction(
+                f"serp-{self.n_seen}", features, shown, shown == clicked, variant, base_version
+            )
+            self.trainer.take_new(interaction, in_order=True)
+            self.contribute()
+
+    def contribute(self):
+        body = self.trainer.body() if self.participation.may_contribute() else None
+        if body is None:
+            return
+        self.n_updates += 1
+        pending = PendingUpdate(
+            f"{self.n_updates:032x}", self.participation.round.round, b"bytes", self.trainer.local_state()
+        )
+        self.store.put_update(pending, self.trainer.copy.interaction_ids)
+        self.participation.contribute(pending, 0.0)
+        self.body = body
+
+    def receipt(self, code):
+        pending = self.participation.pending
+        receipt = UpdateReceipt(federation="mail", client_id="device-7", update_id=pending.update_id, code=code)
+        self.participation.update_receipt(receipt, 0.0)
+        kept = code is ReceiptCode.LATE
+        self.store.remove_update(pending.update_id, keep_interactions=kept)
+        if kept:
+            self.trainer.given_back()
+        self.trainer.catch_up()
+        self.contribute()
+
+    def n_learned(self):
+        """How often each interaction is in the local state of the working copy."""
+        return self._counts(self.trainer.local_state())
+
+    def n_kept(self):
+        """The same, of what the store has for good."""
+        return self._counts(self.store._meta("local_state"))
+
+    def _counts(self, kept):
+        state = unmarked(kept, PERSONAL)
+        return [0.0] * self.n_seen if state is None else np.frombuffer(state, "<f8")[: self.n_seen].tolist()
+
+
+@pytest.fixture
+def personal(path, counting):  # noqa: ARG001
+    device = Device(path)
+    with contextlib.closing(device.store):
+        yield device
+        device.store.close()
+
+
+# --- local state: each interaction once ---------------------------------------------------------------------------
+
+
+def test_local_state_is_kept_when_its_update_counts(personal):
+    """Until then it is the update's; a new working copy goes on from it."""
+    personal.see(2)
+    assert personal.n_kept() == [0, 0]
+    assert personal.n_learned() == [1, 1]
+    personal.receipt(ReceiptCode.ACCEPTED)
+    assert personal.n_kept() == personal.n_learned() == [1, 1]
+    personal.announce(2, 1)
+    assert personal.n_learned() == [1, 1]
+    np.testing.assert_array_equal(unpack_vector(personal.trainer.copy.device.body(None).values), np.zeros(N))
+
+
+def test_a_restart_changes_no_local_state(personal):
+    """Before the update, while it waits for its receipt, and after: the device ranks by the same personal weights."""
+    for _ in range(2):
+        personal.see()
+        personal.restart()
+    assert personal.n_learned() == [1, 1]
+    personal.see()
+    personal.restart()
+    assert personal.n_learned() == [1, 1, 1]
+    personal.receipt(ReceiptCode.ACCEPTED)
+    personal.restart()
+    assert (personal.n_kept(), personal.n_learned()) == ([1, 1, 0], [1, 1, 1])
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("newer_model", [False, True])
+def test_given_back_interactions_are_learned_once(personal, restarted, newer_model):
+    """An update that does not count leaves no local state, and its interactions are not learned on top of it."""
+    personal.see(2)
+    if newer_model:
+        personal.announce(2, 1)
+    if restarted:
+        personal.restart()
+    assert personal.n_learned() == [1, 1]
+    personal.receipt(ReceiptCode.LATE)
+    assert personal.n_learned() == [1, 1]
+    assert personal.n_kept() == [0, 0]
+    personal.announce(3, 2)
+    assert personal.n_updates == 2
+    personal.receipt(ReceiptCode.ACCEPTED)
+    assert personal.n_kept() == [1, 1]
+
+
+def test_a_refused_update_stays_learned_on_the_device(personal):
+    """Its interactions can never count for others; for this user they were learned, and are not asked for again."""
+    personal.see(2)
+    personal.receipt(ReceiptCode.OUT_OF_RANGE)
+    assert personal.n_kept() == personal.n_learned() == [1, 1]
+    assert personal.store.n_waiting() == 0
+
+
+def test_a_method_without_local_state_leaves_that_of_another(personal):
+    """An operator who changes the method and changes it back finds the devices as they were."""
+    personal.see(2)
+    personal.receipt(ReceiptCode.ACCEPTED)
+    personal.training = PdgdTraining(min_interactions=1, max_interactions=1)
+    personal.announce(2, 1)
+    personal.see()
+    personal.receipt(ReceiptCode.ACCEPTED)
+    personal.training = PERSONAL
+    personal.announce(3, 2)
+    assert personal.n_learned() == [1, 1, 0]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_happens_each_interaction_is_learned_once(personal, seed):
+    """Any sequence of clicks, models, receipts, settings and restarts; what is spent is in the local state once."""
+    rng = random.Random(seed)  # noqa: S311
+    number = base = 1
+    for _ in range(60):
+        happening = rng.choice(["see", "see", "see", "model", "round", "receipt", "receipt", "settings", "restart"])
+        if happening == "see" and personal.n_seen < N:
+            personal.see()
+        elif happening == "model":
+            base += 1
+            personal.participation.announced_model(model(base))
+            personal.trainer.catch_up()
+            personal.contribute()
+        elif happening == "round":
+            number += 1
+            personal.announce(number, base)
+        elif happening == "receipt" and personal.participation.pending is not None:
+            personal.receipt(rng.choice([ReceiptCode.ACCEPTED, ReceiptCode.LATE, ReceiptCode.OUT_OF_RANGE]))
+        elif happening == "settings":
+            limits = rng.choice([(2, 3), (2, 2), (1, 9)])
+            personal.training = PERSONAL.model_copy(update=dict(zip(("min_interactions", "max_interactions"), limits)))  # noqa: B905
+        elif happening == "restart":
+            personal.restart()
+        rows = personal.store._db.execute("SELECT serp_id FROM interactions")
+        stored = {int(row[0].removeprefix("serp-")) - 1 for row in rows}
+        spent = [0 if i in stored else 1 for i in range(personal.n_seen)]
+        assert personal.n_kept() == spent
+        assert all(n in (0, 1) for n in personal.n_learned())
+        if personal.participation.pending is None:
+            waiting = personal.store.waiting_interactions(personal.trainer.copy.training.max_interactions)
+            assert personal.trainer.copy.interaction_ids == [item.id for item in waiting]
+            assert sum(personal.n_learned()) == sum(spent) + len(waiting)
+
+
+# --- what is announced --------------------------------------------------------------------------------------------
+
+
+def test_new_settings_make_a_new_device(personal):
+    """What waits is learned again by them, and only once."""
+    personal.see()
+    personal.training = PERSONAL.model_copy(update={"learning_rate": 0.5})
+    personal.announce(1, 0)
+    assert personal.n_learned() == [1]
+    assert unpack_vector(personal.trainer.copy.device.body(None).values)[0] == 0.5
+
+
+def test_nothing_is_learned_before_a_round_is_known(path):
+    """What waits then is learned once it is."""
+    device = Device(path)
+    device.store.close()
+    device.start()
+    device.participation.announced_model(model(0))
+    device.trainer.catch_up()
+    device.see(2)
+    assert device.trainer.copy.interaction_ids == []
+    assert device.trainer.body() is None
+    device.participation.announced_round(announced(1, PERSONAL, 0), 0.0)
+    device.trainer.catch_up()
+    assert len(device.trainer.copy.interaction_ids) == 2
+    device.store.close()
+
+
+def test_a_method_that_cannot_be_used_is_told_once(path):
+    """The device goes on ranking, keeps its clicks, and learns from them when it is told something sensible."""
+    with capture_logs() as logs:
+        device = Device(path, FedPerTraining(min_interactions=1, max_interactions=5))
+        device.see(3)
+        device.announce(2, 1)
+        device.announce(3, 2)
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["method_not_usable"]
+    assert device.trainer.copy.ranker.rank(np.eye(3, N, dtype=np.float32), 3, None)[0].tolist() == [0, 1, 2]
+    assert (device.n_updates, device.store.n_waiting()) == (0, 3)
+    device.training = PERSONAL
+    device.announce(4, 3)
+    assert device.n_updates == 1
+    device.store.close()
+
+
+def test_what_cannot_be_learned_makes_room_for_the_rest(path):
+    """A backlog of lists with another number of features does not cost the device its round."""
+    device = Device(path)
+    device.store.close()
+    device.start()
+    for i in range(7):
+        device.store.add_interaction(f"old-{i}", np.ones((2, 3), np.float32), np.arange(2), np.ones(2, np.bool_))
+    device.see(2)
+    with capture_logs() as logs:
+        device.announce(1, 0)
+    assert device.n_updates == 1
+    assert device.store.n_waiting() == 0
+    assert sum(line["n"] for line in logs if line["event"] == "interactions_discarded") == 7
+
+
+# --- FOLtR-ES -------------------------------------------------------------------------------------------------------
+
+
+def test_lists_of_an_older_perturbation_go_without_a_warning(path):
+    """They are out of date with every model; one line for all of them, for whoever looks for it."""
+    device = Device(path, EVOLUTION)
+    device.see(variant=1, base_version=0)
+    device.see(variant=1, base_version=0)
+    assert device.n_updates == 0
+    with capture_logs() as logs:
+        device.announce(2, 1)
+    (line,) = [line for line in logs if line["event"] == "interactions_discarded"]
+    assert (line["log_level"], line["n"]) == ("debug", 2)
+    assert device.store.n_waiting() == 0
+    device.store.close()
+
+
+def test_both_sides_of_a_perturbation_are_waited_for(path):
+    """Enough interactions under one side are no update; one under the other side completes it."""
+    device = Device(path, EVOLUTION)
+    device.see(3, variant=1, base_version=0)
+    assert device.n_updates == 0
+    device.see(variant=-1, base_version=0, clicked=1)
+    assert device.n_updates == 1
+    assert isinstance(device.body, EvolutionPair)
+    assert (device.body.plus, device.body.minus) == (1.0, 0.5)
+    device.store.close()
+
+
+def test_a_restart_in_a_round_goes_on_with_the_same_perturbation(path):
+    """What was seen under it before still counts, since its seed is the store's and the model's."""
+    device = Device(path, EVOLUTION)
+    features = np.random.default_rng(1).random((30, N), np.float32)
+    before, variant = device.trainer.copy.ranker.rank(features, 10, np.random.default_rng(2))
+    device.see(variant=variant, base_version=0)
+    device.restart()
+    assert len(device.trainer.copy.interaction_ids) == 1
+    device.see(variant=-variant, base_version=0)
+    assert device.n_updates == 1
+    device.restart()
+    again, _ = device.trainer.copy.ranker.rank(features, 10, np.random.default_rng(3))
+    np.testing.assert_array_equal(again, before)
+    device.store.close()
+
+
+def test_a_dense_update_is_what_was_learned(path):
+    """The body is the method's own."""
+    device = Device(path, PdgdTraining(min_interactions=1, max_interactions=1))
+    device.see()
+    assert isinstance(device.body, DenseDelta)
+    device.store.close()

@@ -1,0 +1,175 @@
+"""The working copy of a model: what ranks, what learns, and what is kept of it."""
+
+import numpy as np
+import pytest
+
+from edge_client.training.working_model import BareModel, LearnerDevice, WorkingCopy, device_for, marked, unmarked
+from foltr.errors import DataError, SettingsError
+from foltr.learning.interaction import Interaction
+from foltr.learning.neural import neural_score
+from foltr.learning.pdgd import pdgd_step
+from foltr.methods.base import DeviceContext
+from foltr.protocol.messages import (
+    FedIpsTraining,
+    FedPerTraining,
+    LinearRankerSpec,
+    ModelAnnouncement,
+    NeuralRankerSpec,
+    PdgdTraining,
+    PersonalTraining,
+    pack_vector,
+    unpack_vector,
+)
+
+SETTINGS = PdgdTraining(learning_rate=0.5)
+LINEAR = LinearRankerSpec(n_features=4)
+CONTEXT = DeviceContext(device_seed=7)
+
+
+@pytest.fixture
+def interactions(rng):
+    def one(i):
+        features = rng.standard_normal((12, 4)).astype(np.float32)
+        clicks = np.zeros(5, np.bool_)
+        clicks[rng.integers(5)] = True
+        return Interaction(i, features, rng.permutation(12)[:5].astype(np.int64), clicks)
+
+    return [one(i) for i in range(10, 18)]
+
+
+def model_of(weights, ranker=LINEAR, n_auxiliary=0, version=3):
+    return ModelAnnouncement(
+        federation="mail", version=version, ranker=ranker, n_auxiliary=n_auxiliary, weights=pack_vector(weights)
+    )
+
+
+def copy_of(model, training=SETTINGS):
+    return WorkingCopy(model, training, device_for(model, training, CONTEXT), began_while_pending=False)
+
+
+def delta(device, rng):
+    return unpack_vector(device.body(rng).values)
+
+
+# --- the working copy -------------------------------------------------------------------------------------------
+
+
+def test_it_starts_at_the_global_model(rng):
+    """Before the first interaction the delta is zero and the weights are the model's."""
+    copy = copy_of(model_of([1.0, -2.0, 0.5, 0.0]))
+    assert (copy.base_version, copy.n_features, copy.interaction_ids) == (3, 4, [])
+    np.testing.assert_array_equal(copy.weights, [1.0, -2.0, 0.5, 0.0])
+    np.testing.assert_array_equal(delta(copy.device, rng), np.zeros(4, np.float32))
+
+
+def test_it_learns_by_the_announced_method_step_by_step(interactions, rng):
+    """Of PDGD each interaction is one step from where the last one ended, in float64, and is remembered in order."""
+    base = np.array([0.1, -0.2, 0.3, 0.0], np.float32)
+    weights = base.astype(np.float64)
+    copy = copy_of(model_of(base))
+    for item in interactions:
+        weights = pdgd_step(weights, item.features, item.ranking, item.clicks, SETTINGS.learning_rate)
+        copy.learn(item, rng)
+    np.testing.assert_array_equal(copy.weights, weights)
+    np.testing.assert_array_equal(delta(copy.device, rng), (weights - base.astype(np.float64)).astype(np.float32))
+    assert np.abs(delta(copy.device, rng)).max() > 0
+    assert copy.interaction_ids == list(range(10, 18))
+
+
+def test_what_cannot_be_learned_changes_nothing(interactions, rng):
+    """Another number of features, or without a score, are an error of the data, and no part of the copy."""
+    copy = copy_of(model_of([0.0] * 4))
+    copy.learn(interactions[0], rng)
+    before, item = copy.weights, interactions[1]
+    for features in (item.features[:, :3], np.full_like(item.features, np.inf)):
+        with pytest.raises(DataError):
+            copy.learn(Interaction(99, features, item.ranking, item.clicks), rng)
+    assert copy.interaction_ids == [10]
+    np.testing.assert_array_equal(copy.weights, before)
+
+
+def test_the_announced_model_is_not_changed(interactions, rng):
+    """The weights of an announcement are a read-only view; the working copy is another array."""
+    model = model_of([0.0] * 4)
+    copy = copy_of(model)
+    copy.learn(interactions[0], rng)
+    np.testing.assert_array_equal(unpack_vector(model.weights), np.zeros(4))
+
+
+def test_without_a_method_the_model_ranks_as_it_is():
+    """Lists can be shown before a round is known, or by a method that cannot be used; nothing is learned then."""
+    copy = WorkingCopy(model_of([0.0, 1.0, 0.0, 0.0]), None, None, began_while_pending=False)
+    ranking, variant = copy.ranker.rank(np.eye(4, dtype=np.float32), 2, None)
+    assert (ranking.tolist(), variant) == ([1, 0], 0)
+
+
+# --- the bare model ---------------------------------------------------------------------------------------------
+
+
+def test_a_neural_model_ranks_by_its_own_scores(rng):
+    """The values beside the ranker's are not taken for weights."""
+    ranker = NeuralRankerSpec(n_features=4, hidden=3)
+    weights = rng.standard_normal(ranker.n_weights + 2).astype(np.float32)
+    features = rng.random((9, 4)).astype(np.float32)
+    ranking, _ = BareModel(ranker, weights).rank(features, 9, None)
+    scores = neural_score(weights[: ranker.n_weights], features, 3)
+    assert ranking.tolist() == np.argsort(-scores, kind="stable").tolist()
+
+
+def test_a_bare_model_explores_and_says_when_it_cannot_score(rng):
+    """It shows samples as FPDGD does, and features that are too large are an error of the data."""
+    bare = BareModel(LINEAR, np.ones(4, np.float32))
+    shown = {tuple(bare.rank(np.eye(4, dtype=np.float32), 3, rng)[0].tolist()) for _ in range(50)}
+    assert len(shown) > 10
+    with pytest.raises(DataError, match="features"):
+        bare.rank(np.full((2, 4), 3e38, np.float32), 2, rng)
+
+
+# --- a learner in place of the method ---------------------------------------------------------------------------
+
+
+def test_another_learner_may_teach(rng):
+    """A test counts interactions with a learner of its own, whatever the method."""
+    device = LearnerDevice(lambda weights, item, training: weights + item.id, LINEAR, np.zeros(4, np.float32), SETTINGS)  # noqa: ARG005
+    device.learn(Interaction(7, np.zeros((1, 4), np.float32), np.zeros(1, np.int64), np.zeros(1, np.bool_)), rng)
+    np.testing.assert_array_equal(delta(device, rng), [7.0] * 4)
+    np.testing.assert_array_equal(device.weights, [7.0] * 4)
+    assert device.local_state() is None
+
+
+def test_a_learner_that_ends_in_nonsense_is_not_followed(rng):
+    """Weights that are not finite are an error of the data; the device keeps those it had."""
+    device = LearnerDevice(lambda weights, *_: weights * np.nan, LINEAR, np.ones(4, np.float32), SETTINGS)
+    with pytest.raises(DataError):
+        device.learn(Interaction(7, np.zeros((1, 4), np.float32), np.zeros(1, np.int64), np.zeros(1, np.bool_)), rng)
+    np.testing.assert_array_equal(device.weights, np.ones(4))
+
+
+# --- announcements that do not go together ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "training"),
+    [
+        pytest.param(model_of([0.0] * 4), FedPerTraining(), id="no hidden layer to share"),
+        pytest.param(model_of([0.0] * 4), FedIpsTraining(propensities="estimated"), id="no relevance function"),
+        pytest.param(model_of([0.0] * 9, n_auxiliary=5), SETTINGS, id="a relevance function nobody asked for"),
+        pytest.param(model_of([0.0] * 6, NeuralRankerSpec(n_features=4, hidden=1)), PersonalTraining(), id="neural"),
+    ],
+)
+def test_a_method_that_cannot_be_used_says_so(model, training):
+    """In words, before anything is learned by it."""
+    with pytest.raises(SettingsError):
+        device_for(model, training, CONTEXT)
+
+
+# --- local state ------------------------------------------------------------------------------------------------
+
+
+def test_local_state_is_read_by_its_own_method_only():
+    """Ten propensity counts and twenty personal weights are as many bytes; neither is taken for the other."""
+    kept = marked(b"\x01" * 160, PersonalTraining())
+    assert unmarked(kept, PersonalTraining(learning_rate=0.3)) == b"\x01" * 160
+    assert unmarked(kept, FedIpsTraining(propensities="estimated")) is None
+    assert unmarked(None, PersonalTraining()) is None
+    assert marked(None, SETTINGS) is None

@@ -1,0 +1,364 @@
+"""A stored round, aggregated again: the same bits for every rule and method, and no verdict where something is gone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from served import GENEROUS, Served
+from sqlalchemy import update
+
+from federator.closing.collected_updates import Recipe
+from federator.closing.replay import counterfactual, replay_round
+from federator.job import UnlearningPolicy
+from federator.plan import FederationPlan
+from federator.round import Pacing, RoundPolicy
+from foltr.aggregation.rule_spec import read_rule
+from foltr.errors import DataError, SettingsError
+from foltr.protocol.messages import (
+    DenseDelta,
+    EvolutionPair,
+    EvolutionTraining,
+    FedIpsTraining,
+    Forget,
+    LinearRankerSpec,
+    PdgdTraining,
+    UnlearningUpdate,
+    pack_vector,
+    unpack_vector,
+)
+from foltr.protocol.topics import ClientTopic
+from storage.database import Database
+from storage.federations import get_federation
+from storage.keys import KeyStore
+from storage.migrate import upgrade
+from storage.models import get_model, latest_model
+from storage.queries import list_rounds
+from storage.retention import thin_updates
+from storage.tables import models, rounds
+
+N_FEATURES = 6
+NAMES = ("alice", "bob", "carol", "dave", "erin", "frank", "grace")
+SEVEN = RoundPolicy(7, 7, 0.0, 60.0)
+EVOLUTION = EvolutionTraining(noise_scale=0.1, server_learning_rate=0.5)
+LINEAR = LinearRankerSpec(n_features=N_FEATURES)
+EAGER = UnlearningPolicy(interval=1, delay_s=0.0, step_s=10.0)
+ADAPTIVE = replace(SEVEN, rule=read_rule("adaptive"))
+RULES = {
+    "mean": read_rule("mean"),
+    "krum": read_rule("krum", byzantine=1),
+    "multi-krum": read_rule("multi-krum", byzantine=1),
+    "trimmed-mean": read_rule("trimmed-mean", byzantine=1),
+    "median": read_rule("median"),
+    "bulyan": read_rule("bulyan", byzantine=1),
+    "geometric-median": read_rule("geometric-median"),
+    "centred-clipping": read_rule("centred-clipping"),
+    "norm-bounding": read_rule("norm-bounding"),
+    "adaptive": read_rule("adaptive"),
+    "nnm+krum": read_rule("nnm+krum", byzantine=1),
+    "bucketing+trimmed-mean": read_rule(
+        "bucketing+trimmed-mean", byzantine=1, parameters={"bucket_size": 2, "beyond_bounds": True}
+    ),
+}
+
+
+@pytest.fixture
+async def joined(serve, unsigned):
+    """Starts an actor and has seven devices join."""
+
+    async def start(policy=SEVEN, **plan):
+        served = await serve(policy, n_features=N_FEATURES, **({"unlearning": EAGER} | plan))
+        devices = [unsigned(name) for name in NAMES]
+        await served.join(devices)
+        return served, devices
+
+    return start
+
+
+def body_of(training, rng):
+    if isinstance(training, EvolutionTraining):
+        plus, minus = rng.random(2)
+        return EvolutionPair(seed=int(rng.integers(2**40)), plus=float(plus), minus=float(minus))
+    return DenseDelta(dim=N_FEATURES, values=pack_vector(rng.normal(size=N_FEATURES) + 0.5))
+
+
+async def play(served, devices, n_rounds, rng, training=None):
+    """So many rounds, the last device first: the order of arrival must not matter."""
+    for number in range(1, n_rounds + 1):
+        for device in reversed(devices):
+            n_interactions = int(rng.integers(1, 6))
+            served.update(device, number, number - 1, body=body_of(training, rng), n_interactions=n_interactions)
+        await served.turn()
+    assert (await latest_model(served.db, "mail")).version == n_rounds
+
+
+async def recipe_of(served, training=None):
+    seed = (await get_federation(served.db, "mail")).aggregation_seed
+    return Recipe("mail", training or PdgdTraining(), LINEAR, seed)
+
+
+@pytest.mark.parametrize("rule", RULES)
+async def test_every_rule_repeats_bit_for_bit(joined, rng, rule):
+    """Also the draw of buckets, and what the adaptive rule remembers, which only the newest model has."""
+    served, devices = await joined(replace(SEVEN, rule=RULES[rule]))
+    await play(served, devices, 4, rng)
+    recipe = await recipe_of(served)
+    for number in (1, 3, 4):
+        found = await replay_round(served.db, recipe, number)
+        assert found.differs == ()
+        assert pack_vector(found.made) == (await get_model(served.db, "mail", number)).weights
+    assert ((await latest_model(served.db, "mail")).defence_state is not None) is (rule == "adaptive")
+
+
+async def test_a_fallback_repeats_too(joined, rng):
+    """Krum needs nine to withstand three; seven came."""
+    served, devices = await joined(RoundPolicy(7, 9, 0.0, 60.0, rule=read_rule("krum", byzantine=3)))
+    await play(served, devices, 2, rng)
+    assert [row.rule for row in await list_rounds(served.db, "mail")] == ["median", "median", None]
+    assert (await replay_round(served.db, await recipe_of(served), 2)).differs == ()
+
+
+@pytest.mark.parametrize("training", [EVOLUTION, FedIpsTraining(server_learning_rate=0.25)], ids=["foltr-es", "fedips"])
+async def test_a_methods_optimiser_and_step_repeat(joined, rng, training):
+    """With the method's parameters as the federator had them; others make another model."""
+    served, devices = await joined(training=training)
+    await play(served, devices, 3, rng, training)
+    recipe = await recipe_of(served, training)
+    for number in (1, 2, 3):
+        assert (await replay_round(served.db, recipe, number)).differs == ()
+    other = replace(recipe, training=training.model_copy(update={"server_learning_rate": 0.125}))
+    (differs,) = (await replay_round(served.db, other, 2)).differs
+    assert differs.startswith(f"{N_FEATURES} of {N_FEATURES} weights")
+
+
+@pytest.mark.parametrize("rule", ["mean", "adaptive"])
+async def test_a_buffered_round_discounts_by_age_again(joined, rng, rule):
+    """As the stored base versions say: the second buffer is filled with updates of the first model."""
+    policy = RoundPolicy(4, 4, 0.0, 60.0, pacing=Pacing.BUFFERED, staleness_limit=9, staleness_exponent=0.5)
+    served, devices = await joined(replace(policy, rule=RULES[rule]))
+    for number, of_round in ((1, devices[:4]), (2, devices[3:])):
+        for device in of_round:
+            served.update(device, number, 0, body=body_of(None, rng))
+        await served.turn()
+    recipe = await recipe_of(served)
+    for number in (1, 2):
+        assert (await replay_round(served.db, recipe, number)).differs == ()
+
+
+async def test_a_round_repeats_on_every_database(database_url, tmp_path, unsigned, rng):
+    """The order of clients is the same on SQLite and PostgreSQL."""
+    async with await Database.connect(database_url, keys=KeyStore(tmp_path / "keys")) as db:
+        await upgrade(db)
+        served = Served(db, FederationPlan("mail", N_FEATURES, ADAPTIVE), GENEROUS)
+        await served.actor.start()
+        devices = [unsigned(name) for name in ("Zoe", "a-1", "a_1", "a.1", "A", "b", "10")]
+        await served.join(devices)
+        await play(served, devices, 3, rng)
+        told: list[int] = []
+        assert (await replay_round(db, await recipe_of(served), 3, told.append)).differs == ()
+        assert told == [1, 2, 3]
+        without = await counterfactual(db, await recipe_of(served), "Zoe", 1)
+        assert (without.n_rounds, without.n_with_client) == (3, 3)
+
+
+async def test_a_model_that_was_changed_differs(joined, rng):
+    """By how much is said."""
+    served, devices = await joined()
+    await play(served, devices, 2, rng)
+    weights = unpack_vector((await get_model(served.db, "mail", 2)).weights).copy()
+    weights[3] += 0.5
+    async with served.db.transaction() as connection:
+        await connection.execute(update(models).where(models.c.version == 2).values(weights=pack_vector(weights)))
+    found = await replay_round(served.db, await recipe_of(served), 2)
+    assert found.differs == ("1 of 6 weights, by at most 0.5",)
+    assert found.stored.tolist() == weights.tolist()
+
+
+async def test_what_cannot_be_replayed_is_no_verdict(joined, rng):
+    """An open round, one that never was, and parameters that make models of another size."""
+    served, devices = await joined()
+    await play(served, devices, 1, rng)
+    recipe = await recipe_of(served)
+    with pytest.raises(DataError, match="round 2 is collecting and has made no model"):
+        await replay_round(served.db, recipe, 2)
+    with pytest.raises(SettingsError, match="has no round 9; see: foltr rounds list"):
+        await replay_round(served.db, recipe, 9)
+    estimated = replace(recipe, training=FedIpsTraining(propensities="estimated"))
+    with pytest.raises(SettingsError, match=r"model 0 has 6 values, with these parameters .* it would have 13"):
+        await replay_round(served.db, estimated, 1)
+
+
+async def test_a_thinned_round_says_so(joined, rng):
+    """And the adaptive rule cannot judge a later one without it; a mean of a later one can be had."""
+    served, devices = await joined(ADAPTIVE)
+    await play(served, devices, 4, rng)
+    await thin_updates(served.db, "mail", served.actor.epoch, before_round=3, interval=10)
+    recipe = await recipe_of(served)
+    with pytest.raises(
+        DataError, match="round 2 cannot be replayed: no longer there, as the round was thinned: 7 of its 7 updates"
+    ):
+        await replay_round(served.db, recipe, 2)
+    with pytest.raises(
+        DataError, match=r"adaptive rule judged by all rounds before it.*of round 2 no longer there.*thinned"
+    ):
+        await replay_round(served.db, recipe, 4)
+    assert (await replay_round(served.db, recipe, 1)).differs == ()
+
+
+async def test_who_was_erased_is_missing_from_its_rounds(joined, rng):
+    """Until the unlearned model is in service the weights are there, and the updates are not; then neither is."""
+    served, devices = await joined()
+    await play(served, devices, 2, rng)
+    served.receive(devices[0], ClientTopic.FORGET, Forget(federation="mail", client_id="alice"))
+    await served.turn()
+    recipe = await recipe_of(served)
+    with pytest.raises(
+        DataError, match="round 2 cannot be replayed: no longer there, as clients were erased: 1 of its 7 updates"
+    ):
+        await replay_round(served.db, recipe, 2)
+    await unlearn(served, devices[1:])
+    assert (await latest_model(served.db, "mail")).unlearning_job == 1
+    with pytest.raises(DataError, match=r"it: model 1; .*it: model 2; .*1 of its 7"):
+        await replay_round(served.db, recipe, 2)
+
+
+async def test_after_unlearning_rounds_repeat_again_but_not_what_was_remembered(joined, rng):
+    """The mean needs the unlearned model alone; the adaptive rule what it was given with it, which is not kept."""
+    served, devices = await joined(RoundPolicy(5, 7, 0.0, 60.0))
+    await play(served, devices, 2, rng)
+    served.receive(devices[0], ClientTopic.FORGET, Forget(federation="mail", client_id="alice"))
+    await served.turn()
+    await unlearn(served, devices[1:])
+    for number in (4, 5):
+        for device in devices[1:]:
+            served.update(device, number, number - 1, body=body_of(None, rng))
+        await served.turn()
+        served.clock.at += 1.0
+        await served.turn()
+    states = [(row.round, row.state, row.base_version) for row in await list_rounds(served.db, "mail")]
+    assert states[2:] == [
+        (3, "abandoned", 2),
+        (4, "completed", 3),
+        (5, "completed", 4),
+        (6, "collecting", 5),
+    ]
+    recipe = await recipe_of(served)
+    assert (await replay_round(served.db, recipe, 4)).differs == ()
+    found = await counterfactual(served.db, recipe, "bob", 4)
+    assert (found.n_rounds, found.n_with_client) == (2, 2)
+    for first, why in (
+        (1, "no longer there, as clients were erased: 1 of its 7"),
+        (2, "no longer there, as an erased client was in it: model 1"),
+    ):
+        with pytest.raises(DataError, match=f"round {first} cannot be aggregated: {why}"):
+            await counterfactual(served.db, recipe, "bob", first)
+    await set_rule(served, "adaptive", first=1)
+    with pytest.raises(DataError, match="of round 1 no longer there, as clients were erased: 1 of its 7 updates"):
+        await replay_round(served.db, recipe, 5)
+    await set_rule(served, "mean", first=1)
+    await set_rule(served, "adaptive", first=4)
+    with pytest.raises(DataError, match=r"model 3 was made by unlearning, .*given to remember is not kept"):
+        await replay_round(served.db, recipe, 5)
+
+
+async def set_rule(served, rule, first):
+    """As if the rounds from ``first`` on had been opened with another rule."""
+    async with served.db.transaction() as connection:
+        await connection.execute(update(rounds).where(rounds.c.number >= first).values(aggregation=rule))
+
+
+async def unlearn(served, devices):
+    """The job's steps, each with the same answers."""
+    for _ in range(10):
+        step = served.retained.topics.get("foltr/v1/mail/unlearning/round")
+        if step is None:
+            return
+        for device in devices:
+            answer = UnlearningUpdate(
+                federation="mail",
+                client_id=device.client_id,
+                job=step.job,
+                step=step.step,
+                n_interactions=1,
+                body=DenseDelta(dim=N_FEATURES, values=pack_vector(np.ones(N_FEATURES))),
+            )
+            served.receive(device, ClientTopic.UNLEARNING, answer)
+        await served.turn()
+        await served.turn()
+
+
+# --- without a client -----------------------------------------------------------------------------------------
+
+
+async def test_without_a_client_each_round_is_added_to_the_one_before(joined, rng):
+    """The mean of the others, round by round, computed here; from a later round on, that round's base stays."""
+    served, devices = await joined()
+    sent = rng.normal(size=(3, 7, N_FEATURES)).astype(np.float32)
+    for number, rows in enumerate(sent, start=1):
+        for device, row in zip(devices, rows, strict=True):
+            served.update(device, number, number - 1, body=DenseDelta(dim=N_FEATURES, values=pack_vector(row)))
+        await served.turn()
+    recipe = await recipe_of(served)
+    found = await counterfactual(served.db, recipe, "carol", 1)
+    others = np.delete(sent, 2, axis=1).astype(np.float64).mean(axis=1)
+    np.testing.assert_allclose(found.made, others.sum(axis=0), atol=1e-5)
+    assert (found.first_round, found.last_round, found.newest_version) == (1, 3, 3)
+    assert (found.n_rounds, found.n_with_client, found.n_without_model) == (3, 3, 0)
+    later = await counterfactual(served.db, recipe, "carol", 3)
+    expected = unpack_vector((await get_model(served.db, "mail", 2)).weights) + others[2]
+    np.testing.assert_allclose(later.made, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("rule", ["mean", "adaptive", "bucketing+trimmed-mean"])
+async def test_without_somebody_who_sent_nothing_it_is_the_newest_model(joined, unsigned, rng, rule):
+    """Bit for bit, from whichever round it begins; and nothing is stored."""
+    served, devices = await joined(replace(SEVEN, rule=RULES[rule]))
+    await play(served, devices, 4, rng)
+    served.receipts.sent.clear()
+    await served.join([unsigned("idle")])
+    recipe = await recipe_of(served)
+    for first in (1, 3):
+        found = await counterfactual(served.db, recipe, "idle", first)
+        assert found.n_with_client == 0
+        assert found.made.tobytes() == found.newest.tobytes()
+    assert (await latest_model(served.db, "mail")).version == 4
+
+
+async def test_the_optimiser_goes_through_the_counterfactual_too(joined, rng):
+    """Without one of seven, FOLtR-ES takes other steps, and without nobody the same."""
+    served, devices = await joined(training=EVOLUTION)
+    await play(served, devices, 3, rng, EVOLUTION)
+    recipe = await recipe_of(served, EVOLUTION)
+    same = await counterfactual(served.db, recipe, "nobody", 2)
+    assert same.made.tobytes() == same.newest.tobytes()
+    other = await counterfactual(served.db, recipe, "bob", 2)
+    assert other.made.tobytes() != other.newest.tobytes()
+
+
+async def test_a_round_without_a_model_changes_nothing(joined, rng):
+    """Rounds that only the client was in, as the federator would have abandoned them."""
+    served, devices = await joined(RoundPolicy(1, 1, 0.0, 60.0))
+    for number, device in enumerate((devices[0], devices[1], devices[0]), start=1):
+        served.update(device, number, number - 1, body=body_of(None, rng))
+        await served.turn()
+    recipe = await recipe_of(served)
+    found = await counterfactual(served.db, recipe, "alice", 1)
+    assert (found.n_rounds, found.n_with_client, found.n_without_model) == (3, 2, 2)
+    of_bob = await counterfactual(served.db, recipe, "alice", 3)
+    assert of_bob.made.tobytes() == (await get_model(served.db, "mail", 2)).weights
+
+
+async def test_a_counterfactual_with_gaps_is_refused(joined, rng):
+    """Thinned rounds, rounds that are not there, and a federation without a model."""
+    served, devices = await joined()
+    recipe = await recipe_of(served)
+    with pytest.raises(DataError, match="there is no model yet"):
+        await counterfactual(served.db, recipe, "alice", 1)
+    await play(served, devices, 4, rng)
+    with pytest.raises(DataError, match="no round from 5 on has made a model"):
+        await counterfactual(served.db, recipe, "alice", 5)
+    await thin_updates(served.db, "mail", served.actor.epoch, before_round=3, interval=10)
+    with pytest.raises(
+        DataError, match="round 2 cannot be aggregated: no longer there, as the round was thinned: 7 of its 7"
+    ):
+        await counterfactual(served.db, recipe, "alice", 1)
+    assert (await counterfactual(served.db, recipe, "alice", 3)).n_rounds == 2

@@ -1,0 +1,80 @@
+"""What senders wait for, with an event loop and no broker."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from federator.publishing import delivery
+from federator.publishing.delivery import keep_published, wait_while
+from foltr.errors import UnavailableError
+
+
+@asynccontextmanager
+async def kept(changed: asyncio.Event, publish: Callable[[], Awaitable[None]]):
+    task = asyncio.create_task(keep_published(changed, publish, "delayed"))
+    yield task
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_it_publishes_once_for_each_change():
+    """Nothing before the first, nothing without one."""
+    changed, n_published = asyncio.Event(), 0
+
+    async def publish():
+        nonlocal n_published
+        n_published += 1
+
+    async with kept(changed, publish):
+        for n_changes in range(3):
+            await asyncio.sleep(0.02)
+            assert n_published == n_changes
+            changed.set()
+
+
+async def test_what_the_broker_does_not_take_is_published_again(monkeypatch):
+    """After a pause, and without another change."""
+    monkeypatch.setattr(delivery, "_RETRY_S", 0.01)
+    changed, tries, taken = asyncio.Event(), [UnavailableError("away"), UnavailableError("away")], asyncio.Event()
+    changed.set()
+
+    async def publish():
+        if tries:
+            raise tries.pop()
+        taken.set()
+
+    async with kept(changed, publish), asyncio.timeout(5):
+        await taken.wait()
+
+
+async def test_any_other_error_ends_it():
+    """It is a mistake of ours, and must not be tried for ever."""
+    changed = asyncio.Event()
+    changed.set()
+
+    async def publish():
+        raise ValueError("a mistake")
+
+    with pytest.raises(ValueError, match="a mistake"):
+        await keep_published(changed, publish, "delayed")
+
+
+async def test_waiting_ends_when_nothing_is_busy_or_the_time_is_over():
+    """An event that came too early does not end it."""
+    left, done = [1, 2], asyncio.Event()
+
+    def one_less():
+        left.pop()
+        done.set()
+
+    done.set()
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.01, one_less)
+    loop.call_later(0.02, one_less)
+    await wait_while(lambda: bool(left), done, 5.0)
+    assert left == []
+    before = loop.time()
+    await wait_while(lambda: True, done, 0.05)
+    assert loop.time() - before < 1.0

@@ -1,0 +1,287 @@
+"""Large updates from their chunks: what is asked for, what is refused, and that it stays within its bounds."""
+
+import numpy as np
+import pytest
+
+from broker.link import InboundMessage
+from federator.members import Members
+from federator.reading import Limits, MembershipAsked, Refused, Signed, UpdateOffered, read_message
+from federator.reassembly import (
+    IDLE_S,
+    OVERHEAD_BYTES,
+    READ_AGAIN_AFTER_S,
+    RETRY_AFTER_S,
+    YIELDS_AFTER_S,
+    Assembler,
+    PartAnswered,
+)
+from foltr.methods.bodies import BodySpec
+from foltr.protocol.chunks import chunk_of, manifest_of
+from foltr.protocol.codec import encode, open_envelope
+from foltr.protocol.enrolment import issue_enrolment
+from foltr.protocol.messages import CHUNK_BYTES, DenseDelta, Join, ModelUpdate, ReceiptCode, pack_vector, payload_digest
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import ClientTopic, Topics
+
+TOPICS = Topics("mail")
+N_FEATURES = 100_000  # 400,000 bytes: three chunks
+LIMITS = Limits(BodySpec("dense", N_FEATURES, n_values=N_FEATURES), 100)
+OPERATOR = SigningKey.generate()
+KEYS = {name: SigningKey.generate() for name in ("a", "b", "c", "d")}
+NOW = 1_000.0
+
+
+@pytest.fixture
+def members():
+    """Everybody has joined but d."""
+    known = Members("mail", OPERATOR.public)
+    for client_id in ("a", "b", "c"):
+        key = KEYS[client_id]
+        enrolment = issue_enrolment(OPERATOR, "mail", client_id, key.public, 1, 0.0)
+        topic = TOPICS.client(client_id, ClientTopic.JOIN)
+        join = Join(federation="mail", client_id=client_id, sdk_version="1", enrolment=enrolment)
+        signed = Signed(topic, open_envelope(encode(join, topic, 1, key)))
+        known.apply(MembershipAsked(client_id, "joined", signed, "1", enrolment))
+    return known
+
+
+class Sender:
+    """A device's large update, and the federator's assembler that it goes to."""
+
+    def __init__(self, assembler, members, client_id="a", *, value=1.0, n_features=N_FEATURES, payload=None):
+        self.assembler, self.members, self.client_id = assembler, members, client_id
+        self.key = KEYS[client_id]
+        update = ModelUpdate(
+            federation="mail",
+            client_id=client_id,
+            update_id="a" * 32,
+            round=4,
+            base_version=3,
+            n_interactions=5,
+            body=DenseDelta(dim=n_features, values=pack_vector(np.full(n_features, value))),
+        )
+        self.payload = payload or encode(update, TOPICS.client(client_id, ClientTopic.UPDATES), 7, self.key)
+        self.manifest = manifest_of(self.payload, "mail", client_id)
+
+    def send(self, part, now=NOW, key=None):
+        topic = TOPICS.client(self.client_id, ClientTopic.CHUNKS)
+        message = InboundMessage(topic, encode(part, topic, 7, key or self.key), retained=False)
+        return self.assembler.take(read_message(TOPICS, LIMITS, message), self.members, now)
+
+    def offer(self, now=NOW, key=None):
+        return self.send(self.manifest, now, key)
+
+    def chunk(self, index, now=NOW, key=None, **changes):
+        chunk = chunk_of(self.manifest, self.payload, index).model_copy(update=changes)
+        return self.send(chunk, now, key)
+
+    def send_all(self, now=NOW):
+        """Offer and send what is asked for; returns what came of the last chunk."""
+        for index in self.offer(now).missing:
+            result = self.chunk(index, now)
+        return result
+
+
+@pytest.fixture
+def assembler():
+    return Assembler(TOPICS, LIMITS)
+
+
+@pytest.fixture
+def sender(assembler, members):
+    return Sender(assembler, members)
+
+
+# --- from chunks to an update ---------------------------------------------------------------------------------
+
+
+def test_an_offer_is_answered_with_what_is_missing(sender):
+    """Named as the whole update would be, so that the device knows which one is meant."""
+    answer = sender.offer()
+    assert answer == PartAnswered("a", ReceiptCode.INCOMPLETE, payload_digest(sender.payload), missing=[0, 1, 2])
+    assert sender.chunk(1) is None
+    assert sender.offer().missing == [0, 2]
+
+
+def test_the_last_chunk_brings_the_update(sender):
+    """As if it had come in one message: same offer, same values, its own signature."""
+    update = sender.send_all()
+    assert isinstance(update, UpdateOffered)
+    assert (update.offer.client_id, update.offer.update_id, update.offer.round) == ("a", "a" * 32, 4)
+    assert update.body == pack_vector(np.full(N_FEATURES, 1.0))
+    assert update.digest == payload_digest(sender.payload)
+    assert update.signed.by(KEYS["a"].public)
+
+
+def test_a_copy_of_a_chunk_decides_nothing(sender):
+    """Neither before the update is whole nor after it."""
+    sender.offer()
+    assert [sender.chunk(0), sender.chunk(0), sender.chunk(1)] == [None] * 3
+    assert isinstance(sender.chunk(2), UpdateOffered)
+    assert [sender.chunk(index) for index in (0, 1, 2)] == [None] * 3
+
+
+def test_a_device_that_missed_the_receipt_need_not_send_again(sender):
+    """It offers once more, and the update is decided once more: the receipt will say duplicate."""
+    sender.send_all()
+    assert sender.offer(NOW + READ_AGAIN_AFTER_S / 2) is None
+    assert isinstance(sender.offer(NOW + READ_AGAIN_AFTER_S), UpdateOffered)
+
+
+def test_bytes_that_were_changed_are_asked_for_again(sender):
+    """All of them, since nothing tells which; the update itself is not refused for it."""
+    sender.offer()
+    sender.chunk(0, data=bytes(CHUNK_BYTES))
+    sender.chunk(1)
+    answer = sender.chunk(2)
+    assert (answer.code, answer.missing) == (ReceiptCode.INCOMPLETE, [0, 1, 2])
+    assert isinstance(sender.send_all(), UpdateOffered)
+
+
+def test_chunks_of_nothing_that_was_offered_are_passed_over(sender, assembler):
+    """This process may not be the one that took the offer; it takes no memory for them either."""
+    assert sender.chunk(0) is None
+    assert (len(assembler), assembler.n_bytes) == (0, 0)
+    assert sender.offer().missing == [0, 1, 2]
+
+
+def test_a_new_update_replaces_the_old_one(sender, assembler, members):
+    """One for each client; late chunks of the old one do not disturb it."""
+    sender.offer()
+    newer = Sender(assembler, members, value=2.0)
+    assert newer.offer().missing == [0, 1, 2]
+    assert sender.chunk(0) is None
+    assert newer.offer().missing == [0, 1, 2]
+    assert len(assembler) == 1
+    assert isinstance(newer.send_all(), UpdateOffered)
+
+
+def test_an_assembled_update_is_read_like_any_other(assembler, members):
+    """Of another shape, or not an update at all: refused by its bytes."""
+    other = Sender(assembler, members, n_features=N_FEATURES - 1)
+    refused = other.send_all()
+    assert (refused.code, refused.update_id) == (ReceiptCode.WRONG_SHAPE, "a" * 32)
+    junk = Sender(assembler, members, payload=b"\xc1" * 300_000)
+    refused = junk.send_all()
+    assert (refused.code, refused.payload_digest) == (ReceiptCode.MALFORMED, payload_digest(junk.payload))
+
+
+def test_an_update_without_values_is_never_large(members):
+    """A seed and two numbers: who offers more than the names beside them take is refused before it has a place."""
+    assembler = Assembler(TOPICS, Limits(BodySpec("evolution", N_FEATURES, mirrored=True), 100))
+    refused = Sender(assembler, members).offer()
+    assert (refused.code, len(assembler)) == (ReceiptCode.TOO_LARGE, 0)
+    assert refused.detail.endswith(f"has at most {OVERHEAD_BYTES}")
+
+
+# --- who sends it ---------------------------------------------------------------------------------------------
+
+
+def test_a_stranger_takes_no_memory(assembler, members):
+    """It has to join first; the receipt names its update, so it will send it again."""
+    stranger = Sender(assembler, members, "d")
+    refused = stranger.offer()
+    assert isinstance(refused, Refused)
+    assert (refused.code, refused.payload_digest) == (ReceiptCode.UNKNOWN_CLIENT, payload_digest(stranger.payload))
+    assert len(assembler) == 0
+
+
+def test_a_forged_part_changes_nothing_and_names_nothing(sender):
+    """Not the manifest, nor a chunk; the owner of the topic is not made to drop its update for it."""
+    forger = SigningKey.generate()
+    refused = sender.offer(key=forger)
+    assert (refused.code, refused.payload_digest) == (ReceiptCode.BAD_SIGNATURE, None)
+    sender.offer()
+    assert sender.chunk(0, key=forger, data=bytes(CHUNK_BYTES)).code is ReceiptCode.BAD_SIGNATURE
+    assert sender.offer().missing == [0, 1, 2]
+    assert isinstance(sender.send_all(), UpdateOffered)
+
+
+# --- bounds ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "code"),
+    [
+        (4 * N_FEATURES + OVERHEAD_BYTES, ReceiptCode.INCOMPLETE),
+        (4 * N_FEATURES + OVERHEAD_BYTES + 1, ReceiptCode.TOO_LARGE),
+    ],
+)
+def test_nothing_is_larger_than_this_federations_updates(assembler, members, n_bytes, code):
+    """Told at once, before a chunk is sent."""
+    assert Sender(assembler, members, payload=bytes(n_bytes)).offer().code is code
+
+
+def senders(members, room_for):
+    """An assembler for so many updates, and devices a, b and c."""
+    one = Sender(None, members)
+    assembler = Assembler(TOPICS, LIMITS, max_bytes=room_for * len(one.payload) + 100)
+    return assembler, *(Sender(assembler, members, name) for name in ("a", "b", "c"))
+
+
+def test_a_newcomer_waits_for_those_under_way(members):
+    """Busy, with the time after which to try; those under way are not disturbed."""
+    assembler, a, b, c = senders(members, room_for=2)
+    a.offer()
+    b.offer()
+    a.chunk(0)
+    answer = c.offer(NOW + YIELDS_AFTER_S / 2)
+    assert (answer.code, answer.retry_after_s) == (ReceiptCode.BUSY, RETRY_AFTER_S)
+    assert answer.payload_digest == payload_digest(c.payload)
+    assert a.offer().missing == [1, 2]
+    assert len(assembler) == 2
+
+
+def test_who_is_at_rest_makes_room_the_longest_unused_first(members):
+    """A device that went away with half an update must not keep the others out."""
+    assembler, a, b, c = senders(members, room_for=2)
+    a.offer()
+    b.offer()
+    a.chunk(0, NOW + 1)
+    assert c.offer(NOW + YIELDS_AFTER_S).code is ReceiptCode.INCOMPLETE
+    assert a.offer(NOW + YIELDS_AFTER_S).missing == [1, 2]
+    assert b.offer(NOW + YIELDS_AFTER_S).code is ReceiptCode.BUSY
+    assert len(assembler) == 2
+
+
+def test_what_is_complete_makes_room_at_once(members):
+    """It is only kept for a receipt that was missed."""
+    assembler, a, b, c = senders(members, room_for=2)
+    b.offer()
+    a.send_all()
+    assert c.offer().code is ReceiptCode.INCOMPLETE
+    assert b.offer().missing == [0, 1, 2]
+    assert a.offer().code is ReceiptCode.BUSY
+    assert assembler.n_bytes <= 2 * len(a.payload) + 100
+
+
+def test_nobody_goes_for_a_newcomer_that_does_not_fit_all_the_same(members):
+    """What is complete stays if letting it go is not enough."""
+    assembler = Assembler(TOPICS, LIMITS, max_bytes=750_000)
+    done = Sender(assembler, members, "a", payload=bytes(300_000))
+    done.send_all()
+    Sender(assembler, members, "b", payload=bytes(400_000)).offer()
+    assert Sender(assembler, members, "c", payload=bytes(400_000)).offer().code is ReceiptCode.BUSY
+    assert (len(assembler), assembler.n_bytes) == (2, 700_000)
+
+
+def test_what_is_idle_is_dropped(members):
+    """After ten minutes, by the next one that comes."""
+    assembler, a, b, _ = senders(members, room_for=3)
+    a.offer()
+    b.offer(NOW + IDLE_S - 1)
+    assert len(assembler) == 2
+    b.chunk(0, NOW + IDLE_S)
+    assert len(assembler) == 1
+    assert a.offer(NOW + IDLE_S).missing == [0, 1, 2]
+    assert b.offer(NOW + IDLE_S).missing == [1, 2]
+
+
+def test_there_is_always_room_for_one(members):
+    """Whatever the bound: a federation with very large updates takes them one by one."""
+    assembler = Assembler(TOPICS, LIMITS, max_bytes=1)
+    a, b = Sender(assembler, members, "a"), Sender(assembler, members, "b")
+    a.offer()
+    assert b.offer().code is ReceiptCode.BUSY
+    assert isinstance(a.send_all(), UpdateOffered)
+    assert isinstance(b.send_all(), UpdateOffered)

@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+
+from foltr.aggregation.client_records import SKETCH_LENGTH, Records, without_client
+from foltr.errors import DataError
+
+
+def recorded(dim: int, names: tuple[str, ...]) -> Records:
+    records = Records.empty(dim)
+    own = records.of(names)
+    own["alignment"] = np.arange(len(names), dtype=np.float64)
+    own["drift"] = 1.5
+    return records.after(names, own, np.arange(dim, dtype=np.float32), undecided=True)
+
+
+@pytest.mark.parametrize("dim", [1, 46, SKETCH_LENGTH + 72])
+def test_bytes_hold_all_there_is(dim: int) -> None:
+    """A federator that starts again goes on from exactly what the one before knew."""
+    before = recorded(dim, ("b", "a"))
+    after = Records.from_bytes(before.to_bytes(), dim)
+    assert after.client_ids == before.client_ids == ("a", "b")
+    assert after.clients.tobytes() == before.clients.tobytes()
+    assert after.progress.tolist() == before.progress.tolist()
+    assert (after.n_rounds, after.undecided) == (1, True)
+    assert after.to_bytes() == before.to_bytes()
+    assert after.of(("a",))["alignment"].tolist() == [1.0]
+
+
+@pytest.mark.parametrize("stored", [b"", b"nonsense", recorded(3, ("a",)).to_bytes(), b"\x81\xa6format\x02"])
+def test_what_is_not_its_own_is_refused_in_words(stored: bytes) -> None:
+    """Bytes of another program or of updates of another length say what to do instead."""
+    with pytest.raises(DataError, match="choose another aggregation"):
+        Records.from_bytes(stored, 4)
+
+
+def test_a_copy_of_a_record_can_be_changed_without_the_record() -> None:
+    """Judging a round changes nothing that was known before it is over."""
+    records = recorded(3, ("a",))
+    records.of(("a",))["alignment"] = 99.0
+    assert records.clients["alignment"].tolist() == [0.0]
+
+
+def test_what_is_put_changes_the_new_state_alone() -> None:
+    """Clients in any order, each in its own place; the others and the state before stay."""
+    before = recorded(3, ("a", "b", "c"))
+    after = before.after(("b",), before.of(("b",)), before.progress, undecided=False)
+    own = after.of(("c", "a"))
+    own["alignment"] = (7.0, 8.0)
+    after.put(("c", "a"), own)
+    assert after.clients["alignment"].tolist() == [8.0, 1.0, 7.0]
+    assert before.clients["alignment"].tolist() == [0.0, 1.0, 2.0]
+
+
+def test_clients_absent_for_a_thousand_rounds_are_forgotten() -> None:
+    """Memory does not grow with everyone who ever came."""
+    records = recorded(2, ("gone", "stays"))
+    for _ in range(1000):
+        records = records.after(("stays",), records.of(("stays",)), records.progress, undecided=False)
+    assert records.client_ids == ("stays",)
+
+
+def test_an_erased_client_leaves_no_record() -> None:
+    """Its name and its record are gone, everybody else's stay as they were; bytes that cannot be read go whole."""
+    stored = recorded(3, ("gone", "stays")).to_bytes()
+    left = without_client(stored, "gone")
+    assert left is not None
+    assert b"gone" not in left
+    after = Records.from_bytes(left, 3)
+    assert after.client_ids == ("stays",)
+    assert after.clients.tobytes() == Records.from_bytes(stored, 3).of(("stays",)).tobytes()
+    assert after.progress.tolist() == [0.0, 1.0, 2.0]
+    assert without_client(left, "gone") == left
+    assert without_client(b"gone", "gone") is None

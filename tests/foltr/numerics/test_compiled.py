@@ -1,0 +1,119 @@
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foltr.learning import pdgd
+from foltr.numerics import compiled as compiled_module
+from foltr.numerics.compiled import COMPILED
+
+needs_numba = pytest.mark.skipif(not COMPILED, reason="numba is not installed or switched off")
+
+CHAIN = textwrap.dedent("""
+    import sys
+    import numpy as np
+    from foltr.evaluation.metrics import ndcg_at_k
+    from foltr.learning.pdgd import pdgd_step
+    from foltr.learning.neural import init_neural, neural_score
+    from foltr.learning.neural_pdgd import neural_pdgd_step
+    from foltr.learning.linear import sample_plackett_luce, score
+    assert "numba" not in sys.modules, "importing a learner imported numba"
+    rng = np.random.default_rng(3)
+    features = rng.random((40, 12), dtype=np.float32)
+    weights = rng.normal(size=12)
+    for _ in range(20):
+        ranking = sample_plackett_luce(score(weights, features), 10, rng)
+        weights = pdgd_step(weights, features, ranking, rng.random(10) < 0.3, 0.1)
+    units = init_neural(12, 5, rng).astype(np.float64)
+    for _ in range(20):
+        ranking = sample_plackett_luce(neural_score(units, features, 5), 10, rng)
+        units = neural_pdgd_step(units, features, ranking, rng.random(10) < 0.3, 0.1, 5)
+    relevance = rng.integers(0, 5, 40)
+    print(*(repr(float(x)) for x in [*weights, *units]), repr(ndcg_at_k(relevance[ranking], 10, relevance)))
+""")
+
+
+def run_chain(disable_jit: str) -> np.ndarray:
+    output = subprocess.run(
+        [sys.executable, "-c", CHAIN],
+        env=os.environ | {"NUMBA_DISABLE_JIT": disable_jit},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return np.array([float(x) for x in output.split()])
+
+
+@needs_numba
+def test_compiled_and_plain_runs_agree_and_neither_imports_numba_early() -> None:
+    """Twenty interactions on a device and on a server end at the same weights but for the rounding of float32
+    sums, which BLAS libraries take in different orders; and importing costs no numba."""
+    np.testing.assert_allclose(run_chain("0"), run_chain("1"), rtol=1e-5, atol=1e-7)
+
+
+CALLER = """
+from foltr.numerics.compiled import compiled
+from callee import LIMIT, doubled
+
+@compiled
+def quadrupled(x):
+    return min(doubled(doubled(x)), LIMIT)
+
+print(quadrupled(1.0), quadrupled.dispatcher().stats.cache_hits[next(iter(quadrupled.dispatcher().stats.cache_hits))]
+      if quadrupled.dispatcher().stats.cache_hits else 0)
+"""
+
+CALLEE = """
+from foltr.numerics.compiled import compiled
+
+LIMIT = {limit}
+
+@compiled
+def doubled(x):
+    return {factor} * x
+"""
+
+
+@needs_numba
+def test_a_change_in_another_module_discards_the_machine_code(tmp_path: Path) -> None:
+    """Kernels call kernels of other modules; the cached caller is used until the callee or a constant changes."""
+    (tmp_path / "caller.py").write_text(CALLER)
+
+    def run(factor: float, limit: float) -> list[float]:
+        (tmp_path / "callee.py").write_text(CALLEE.format(factor=factor, limit=limit))
+        command = [sys.executable, "-B", str(tmp_path / "caller.py")]
+        environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        return [float(word) for word in done.stdout.split()]
+
+    assert run(2.0, 1e9) == [4.0, 0]
+    assert run(2.0, 1e9) == [4.0, 1]
+    assert run(3.0, 1e9) == [9.0, 0]
+    assert run(3.0, 5.0) == [5.0, 0]
+
+
+@needs_numba
+def test_without_a_writable_cache_kernels_still_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read-only install compiles in memory."""
+    from foltr.numerics import kernel_cache
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("cannot cache function: no locator available")
+
+    monkeypatch.setattr(kernel_cache, "KernelCache", refuse)
+    kernel = compiled_module.compiled(getattr(pdgd.log_add_exp, "py_func"))  # noqa: B009
+    assert kernel(0.0, 0.0) == pytest.approx(np.log(2.0))
+
+
+def test_without_numba_a_kernel_is_the_function_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a device nothing is wrapped."""
+    monkeypatch.setattr(compiled_module, "COMPILED", False)
+
+    def kernel(x: float) -> float:
+        return x
+
+    assert compiled_module.compiled(kernel) is kernel

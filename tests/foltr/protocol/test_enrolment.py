@@ -1,0 +1,161 @@
+"""Enrolment: what an operator signed holds for that client, federation and purpose, and for nothing else."""
+
+import pytest
+
+from foltr.errors import MessageError
+from foltr.protocol.codec import encode, open_envelope
+from foltr.protocol.enrolment import (
+    issue_enrolment,
+    issue_order,
+    issue_roster,
+    read_enrolment,
+    read_order,
+    read_roster,
+)
+from foltr.protocol.messages import (
+    MAX_MESSAGE_BYTES,
+    Enrolment,
+    Join,
+    LiftQuarantine,
+    QuarantineClient,
+    ReceiptCode,
+    Revocation,
+    Roster,
+    SetDeadline,
+)
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import Topics
+
+OPERATOR = SigningKey(bytes(range(32)))
+OTHER = SigningKey(bytes(32))
+DEVICE = SigningKey(bytes(range(1, 33)))
+ENROLMENT = issue_enrolment(OPERATOR, "mail", "device-7", DEVICE.public, 12, 1000.5)
+ROSTER = issue_roster(OPERATOR, "mail", 3, 1000.5, 100, {"device-9": 4, "device-8": 11})
+DEADLINE = issue_order(OPERATOR, SetDeadline(federation="mail", round=4, max_time_s=90.5), 17)
+QUARANTINE = QuarantineClient(federation="mail", client_id="device-7", reason="it flips signs")
+LIFT = LiftQuarantine(federation="mail", client_id="device-7")
+
+
+def refusal(read, *arguments):
+    with pytest.raises(MessageError) as caught:
+        read(*arguments)
+    return ReceiptCode(caught.value.code)
+
+
+def test_an_enrolment_is_read_back():
+    """Who checks it learns the device's key and the serial, and it fits into a join."""
+    assert read_enrolment(ENROLMENT, OPERATOR.public, "mail", "device-7") == Enrolment(
+        federation="mail", client_id="device-7", public_key=DEVICE.public, serial=12, issued_at=1000.5
+    )
+    Join(federation="mail", client_id="device-7", sdk_version="1", enrolment=ENROLMENT)
+
+
+def test_the_longest_enrolment_fits_into_a_join():
+    """Names of 64 letters, the highest serial."""
+    longest = issue_enrolment(OPERATOR, "f" * 64, "c" * 64, DEVICE.public, 2**31 - 1, 1e11)
+    Join(federation="f" * 64, client_id="c" * 64, sdk_version="s" * 64, enrolment=longest)
+
+
+@pytest.mark.parametrize(
+    ("key", "federation", "client_id"),
+    [(OTHER, "mail", "device-7"), (OPERATOR, "post", "device-7"), (OPERATOR, "mail", "device-8")],
+    ids=["another operator", "another federation", "another client"],
+)
+def test_an_enrolment_is_nobody_elses(key, federation, client_id):
+    """A copied enrolment enrols no other client, and an operator's word counts in its own federation only."""
+    assert refusal(read_enrolment, ENROLMENT, key.public, federation, client_id) is ReceiptCode.NOT_ENROLLED
+
+
+def test_an_enrolment_that_contradicts_its_signature_is_refused():
+    """Signed for one client but naming another, which only an operator's mistake can make."""
+    other = Enrolment(federation="mail", client_id="device-8", public_key=DEVICE.public, serial=1, issued_at=0.0)
+    signed = encode(other, Topics("mail").enrolment("device-7"), 1, OPERATOR)
+    assert refusal(read_enrolment, signed, OPERATOR.public, "mail", "device-7") is ReceiptCode.NOT_ENROLLED
+
+
+def test_a_device_cannot_enrol_itself():
+    """Unsigned, or signed with the device's own key, it is no enrolment."""
+    enrolment = Enrolment(federation="mail", client_id="device-7", public_key=DEVICE.public, serial=1, issued_at=0.0)
+    for payload in (
+        encode(enrolment),
+        encode(enrolment, Topics("mail").enrolment("device-7"), 1, DEVICE),
+    ):
+        assert refusal(read_enrolment, payload, OPERATOR.public, "mail", "device-7") is ReceiptCode.NOT_ENROLLED
+
+
+@pytest.mark.parametrize("payload", [b"", b"junk", ENROLMENT[:-1]])
+def test_what_cannot_be_read_is_no_enrolment(payload):
+    """Bytes from a device raise nothing but MessageError."""
+    assert refusal(read_enrolment, payload, OPERATOR.public, "mail", "device-7") is ReceiptCode.MALFORMED
+
+
+def test_every_changed_byte_voids_an_enrolment():
+    """Whatever is changed in it, it is not accepted."""
+    for i in range(len(ENROLMENT)):
+        changed = bytearray(ENROLMENT)
+        changed[i] ^= 1
+        refusal(read_enrolment, bytes(changed), OPERATOR.public, "mail", "device-7")
+
+
+def test_a_roster_is_read_back():
+    """Sorted by name, so that the same register always makes the same bytes."""
+    assert read_roster(ROSTER, OPERATOR.public, "mail") == Roster(
+        federation="mail",
+        version=3,
+        issued_at=1000.5,
+        n_enrolled=100,
+        revoked=[Revocation(client_id="device-8", serial=11), Revocation(client_id="device-9", serial=4)],
+    )
+    assert issue_roster(OPERATOR, "mail", 3, 1000.5, 100, {"device-8": 11, "device-9": 4}) == ROSTER
+    assert open_envelope(ROSTER).nonce == 3
+
+
+def test_a_roster_may_outgrow_other_messages():
+    """Ten thousand revocations are read."""
+    large = issue_roster(OPERATOR, "mail", 1, 0.0, 0, {f"device-{i:06d}": i + 1 for i in range(10_000)})
+    assert len(large) > MAX_MESSAGE_BYTES
+    assert len(read_roster(large, OPERATOR.public, "mail").revoked) == 10_000
+
+
+def test_an_order_is_read_back_with_its_nonce():
+    """The nonce says which of two orders is the newer one."""
+    assert read_order(DEADLINE, OPERATOR.public, "mail") == (
+        SetDeadline(federation="mail", round=4, max_time_s=90.5),
+        17,
+    )
+    for order in (QUARANTINE, LIFT):
+        assert read_order(issue_order(OPERATOR, order, 18), OPERATOR.public, "mail") == (order, 18)
+
+
+@pytest.mark.parametrize(("read", "payload"), [(read_roster, ROSTER), (read_order, DEADLINE)])
+def test_rosters_and_orders_are_the_operators(read, payload):
+    """Of this federation, and signed by nobody else."""
+    assert refusal(read, payload, OTHER.public, "mail") is ReceiptCode.BAD_SIGNATURE
+    assert refusal(read, payload, OPERATOR.public, "post") is ReceiptCode.BAD_SIGNATURE
+    for junk in (b"", b"junk", payload[:-1]):
+        assert refusal(read, junk, OPERATOR.public, "mail") is ReceiptCode.MALFORMED
+
+
+def test_no_statement_passes_for_another():
+    """What the enrolment key signed for one purpose is refused for every other."""
+    for payload in (ROSTER, DEADLINE):
+        assert refusal(read_enrolment, payload, OPERATOR.public, "mail", "device-7") is ReceiptCode.NOT_ENROLLED
+    for payload in (ENROLMENT, DEADLINE):
+        assert refusal(read_roster, payload, OPERATOR.public, "mail") is ReceiptCode.BAD_SIGNATURE
+    for payload in (ENROLMENT, ROSTER):
+        assert refusal(read_order, payload, OPERATOR.public, "mail") is ReceiptCode.BAD_SIGNATURE
+
+
+@pytest.mark.parametrize(
+    ("read", "message", "topic"),
+    [
+        (read_roster, Roster(federation="post", version=1, issued_at=0.0, n_enrolled=0, revoked=[]), "roster"),
+        (read_order, SetDeadline(federation="post", round=1, max_time_s=1.0), "operator"),
+        (read_order, QuarantineClient(federation="post", client_id="device-7", reason="x"), "operator"),
+        (read_order, LiftQuarantine(federation="post", client_id="device-7"), "operator"),
+    ],
+)
+def test_a_statement_that_names_another_federation_is_refused(read, message, topic):
+    """Even where the operator signed it for this one's topic."""
+    signed = encode(message, f"foltr/v1/mail/{topic}", 1, OPERATOR)
+    assert refusal(read, signed, OPERATOR.public, "mail") is ReceiptCode.WRONG_FEDERATION

@@ -1,0 +1,378 @@
+"""Messages: what a field may hold, and what a device does with every receipt code."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from pydantic import ValidationError
+
+from foltr.protocol.messages import (
+    CHUNK_BYTES,
+    EXPLANATIONS,
+    MAX_CHUNKED_BYTES,
+    MAX_DIM,
+    MESSAGE_TYPES,
+    REACTIONS,
+    Chunk,
+    DenseDelta,
+    DeviceReaction,
+    Enrolment,
+    EvolutionPair,
+    EvolutionTraining,
+    FedAvgTraining,
+    FedIpsTraining,
+    FedPerTraining,
+    FedProxTraining,
+    FpdgdPaperTraining,
+    Join,
+    Leave,
+    LiftQuarantine,
+    LinearRankerSpec,
+    Manifest,
+    MembershipReceipt,
+    ModelAnnouncement,
+    ModelUpdate,
+    NeuralRankerSpec,
+    PartDelta,
+    PdgdTraining,
+    PersonalTraining,
+    QuarantineClient,
+    ReceiptCode,
+    Revocation,
+    Roster,
+    Selection,
+    SetDeadline,
+    Status,
+    UpdateReceipt,
+    pack_vector,
+    unpack_vector,
+)
+
+UPDATE_ID = "0123456789abcdef" * 2
+UPDATE = {
+    "federation": "mail",
+    "client_id": "device-7",
+    "update_id": UPDATE_ID,
+    "round": 1,
+    "base_version": 0,
+    "n_interactions": 5,
+    "body": DenseDelta(dim=1, values=bytes(4)),
+}
+
+
+def test_every_message_kind_is_spelled_once():
+    """The kind on the wire names exactly one class, and each class is found under its own name."""
+    assert sorted(MESSAGE_TYPES) == sorted(kind.kind_name for kind in MESSAGE_TYPES.values())
+    assert len(set(MESSAGE_TYPES.values())) == len(MESSAGE_TYPES)
+
+
+def test_every_code_that_can_answer_an_update_has_a_reaction():
+    """A device knows what to do with every code but the two that only answer a join or a leave."""
+    assert set(REACTIONS) == set(ReceiptCode) - {ReceiptCode.JOINED, ReceiptCode.LEFT}
+
+
+def test_every_code_is_explained_in_a_sentence_or_two():
+    """What a receipt or an event means can be looked up, whichever code it has."""
+    assert set(EXPLANATIONS) == set(ReceiptCode)
+    assert all(text[0].isupper() and len(text) < 120 for text in EXPLANATIONS.values())
+    assert len(set(EXPLANATIONS.values())) == len(ReceiptCode)
+
+
+def test_what_a_device_can_mend_costs_no_clicks():
+    """Only an update that can never count is dropped with its interactions: none that time or an operator mends."""
+    dropped = {code for code, reaction in REACTIONS.items() if reaction is DeviceReaction.DISCARD}
+    assert dropped == {
+        ReceiptCode.CLIENT_MISMATCH,
+        ReceiptCode.WRONG_FEDERATION,
+        ReceiptCode.MALFORMED,
+        ReceiptCode.TOO_LARGE,
+        ReceiptCode.WRONG_SHAPE,
+        ReceiptCode.OUT_OF_RANGE,
+        ReceiptCode.NOT_FINITE,
+        # Its clicks are to be forgotten with it.
+        ReceiptCode.FORGETTING,
+        ReceiptCode.FORGOTTEN,
+    }
+
+
+def test_only_a_counted_update_spends_its_interactions():
+    """Accepted and duplicate say that the update counts; no other answer may forget it as counted."""
+    spent = {code for code, reaction in REACTIONS.items() if reaction is DeviceReaction.FORGET_UPDATE}
+    assert spent == {ReceiptCode.ACCEPTED, ReceiptCode.DUPLICATE}
+
+
+@pytest.mark.parametrize(
+    "name", ["", "-a", ".a", "a/b", "a+", "#", "a b", "a\n", "a\x00", "ä", "a" * 65, "_a", "a\tb", "$SYS"]
+)
+def test_a_name_is_one_level_of_a_topic(name):
+    """Nothing that means something to MQTT, a file system or a terminal can be in a name."""
+    with pytest.raises(ValidationError):
+        Leave(federation="mail", client_id=name)
+    with pytest.raises(ValidationError):
+        Leave(federation=name, client_id="device-7")
+
+
+@pytest.mark.parametrize("name", ["a", "7", "A.b_c-9", "a" * 64])
+def test_ordinary_names_are_names(name):
+    """Letters, digits, dot, underscore and dash, up to 64."""
+    assert Leave(federation=name, client_id=name).client_id == name
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("update_id", "0" * 31),
+        ("update_id", "0" * 33),
+        ("update_id", "0" * 31 + "G"),
+        ("update_id", "0" * 31 + "A"),
+        ("update_id", "0" * 32 + "\n"),
+        ("round", -1),
+        ("round", 2**31),
+        ("round", 1.0),
+        ("round", True),
+        ("round", "1"),
+        ("base_version", -1),
+        ("base_version", 2**63),
+        ("n_interactions", 0),
+        ("n_interactions", 100_001),
+        ("n_interactions", None),
+    ],
+)
+def test_an_update_refuses_what_no_column_could_hold(field, value):
+    """Counts are plain integers that fit SQL, and an update_id is 32 lower-case hex digits."""
+    with pytest.raises(ValidationError):
+        ModelUpdate(**{**UPDATE, field: value})
+
+
+@pytest.mark.parametrize("n_bytes", [0, 3, 4, 7, 9, 12])
+def test_a_vector_has_four_bytes_for_each_value(n_bytes):
+    """A delta or a model of another length than it says is refused, however close."""
+    with pytest.raises(ValidationError, match="expected 8"):
+        DenseDelta(dim=2, values=bytes(n_bytes))
+    with pytest.raises(ValidationError, match="expected 8"):
+        ModelAnnouncement(federation="mail", version=1, ranker=LinearRankerSpec(n_features=2), weights=bytes(n_bytes))
+
+
+def test_a_model_has_the_weights_of_its_ranker_and_what_only_training_uses():
+    """Two hidden units on three features have 2 (3 + 2) weights, of which 2 (3 + 1) are the hidden layer's."""
+    ranker = NeuralRankerSpec(n_features=3, hidden=2)
+    assert (ranker.n_weights, ranker.n_base_weights) == (2 * (3 + 2), 2 * (3 + 1))
+    model = {"federation": "mail", "version": 1, "ranker": ranker, "n_auxiliary": 4}
+    assert ModelAnnouncement(**model, weights=bytes(4 * (10 + 4))).n_auxiliary == 4
+    with pytest.raises(ValidationError, match=f"expected {4 * (10 + 4)}"):
+        ModelAnnouncement(**model, weights=bytes(4 * 10))
+    with pytest.raises(ValidationError, match=f"at most {MAX_DIM}"):
+        NeuralRankerSpec(n_features=MAX_DIM // 2, hidden=2)
+
+
+NAN, INF = float("nan"), float("inf")
+# Of each method: what must be given, and for each field of its own what is not allowed.
+TRAININGS = [
+    (PdgdTraining, {}, {}),
+    (
+        FpdgdPaperTraining,
+        {"n_clients": 2},
+        {"sensitivity": [0.0, NAN, INF], "epsilon": [0.0, -1.0, INF], "n_clients": [0, None]},
+    ),
+    (FedProxTraining, {}, {"mu": [-0.1, 101.0, NAN]}),
+    (FedPerTraining, {}, {}),
+    (PersonalTraining, {}, {"personal_learning_rate": [0.0, NAN]}),
+    (
+        EvolutionTraining,
+        {},
+        {"noise_scale": [0.0, -1.0, NAN], "keep_probability": [0.0, 1.1, NAN], "antithetic": [1, None]},
+    ),
+    (
+        FedIpsTraining,
+        {},
+        {
+            "server_learning_rate": [0.0, INF],
+            "propensities": ["unknown", None],
+            "relevance_learning_rate": [0.0, INF],
+            "position_bias": [-0.1, 11.0, NAN],
+            "logging_policy": [bytes(65_537), "x"],
+        },
+    ),
+    (FedAvgTraining, {}, {"server_learning_rate": [0.0, INF], "logging_policy": [bytes(65_537), "x"]}),
+]
+
+
+@pytest.mark.parametrize(("kind", "required", "wrong"), TRAININGS, ids=lambda value: getattr(value, "__name__", ""))
+def test_training_that_cannot_work_is_refused(kind, required, wrong):
+    """No step of zero, no empty list, no update that needs more interactions than it may hold, in any method."""
+    wrong = {
+        "serp_length": [0, 1001],
+        "min_interactions": [0, 6],
+        "max_interactions": [4, 100_001],
+        **({} if kind is EvolutionTraining else {"learning_rate": [0.0, -1.0, NAN, INF]}),
+        **wrong,
+    }
+    assert kind(**required).min_interactions == 5
+    for field, values in wrong.items():
+        for value in values:
+            with pytest.raises(ValidationError):
+                kind(**{**required, field: value})
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "wrong"),
+    [
+        (
+            PartDelta,
+            {"dim": 3, "start": 1, "values": bytes(8)},
+            {"dim": [2, 0], "start": [-1, 2, MAX_DIM], "values": [b"", bytes(12), bytes(7)]},
+        ),
+        (
+            EvolutionPair,
+            {"seed": 1, "plus": 0.0, "minus": 1.0},
+            {"seed": [-1, 2**63, True], "plus": [-0.1, 1.1, NAN, None], "minus": [-0.1, 1.1, NAN]},
+        ),
+    ],
+    ids=["part", "evolution"],
+)
+def test_a_body_of_an_update_refuses_what_is_out_of_bounds(kind, fields, wrong):
+    """A part lies inside the model, and the metrics of a perturbation are means of reciprocal ranks."""
+    assert kind(**fields)
+    for field, values in wrong.items():
+        for value in values:
+            with pytest.raises(ValidationError):
+                kind(**{**fields, field: value})
+
+
+@pytest.mark.parametrize("pause", [-1.0, float("nan"), float("inf"), 86_401.0])
+def test_a_receipt_cannot_silence_a_device(pause):
+    """``retry_after_s`` is at most a day."""
+    with pytest.raises(ValidationError):
+        UpdateReceipt(
+            federation="mail", client_id="device-7", update_id=None, code=ReceiptCode.BUSY, retry_after_s=pause
+        )
+
+
+CLIENT = {"federation": "mail", "client_id": "device-7"}
+# Of each message that schema version 2 brought: what is right, and for each field what is not.
+NEW = [
+    (
+        Manifest,
+        {**CLIENT, "digest": bytes(32), "size": CHUNK_BYTES + 1, "n_chunks": 2},
+        {
+            "client_id": ["a/b", ""],
+            "digest": [bytes(31), bytes(33), "0" * 32],
+            "size": [0, MAX_CHUNKED_BYTES + 1, CHUNK_BYTES, 2 * CHUNK_BYTES + 1, True],
+            "n_chunks": [0, 1, 3, 1001],
+        },
+    ),
+    (
+        Chunk,
+        {**CLIENT, "digest": bytes(32), "index": 0, "data": b"x"},
+        {
+            "client_id": ["a/b"],
+            "digest": [bytes(31), bytes(33)],
+            "index": [-1, 1000, True, 0.0],
+            "data": [b"", bytes(CHUNK_BYTES + 1), "x"],
+        },
+    ),
+    (
+        Enrolment,
+        {**CLIENT, "public_key": bytes(32), "serial": 1, "issued_at": 0.0},
+        {
+            "client_id": [None, "a/b"],
+            "public_key": [bytes(31), bytes(33), "0" * 32],
+            "serial": [0, -1, 2**31, True],
+            "issued_at": [-1.0, float("nan"), float("inf")],
+        },
+    ),
+    (
+        Roster,
+        {"federation": "mail", "version": 1, "issued_at": 0.0, "n_enrolled": 0, "revoked": []},
+        {
+            "version": [0, 2**31],
+            "issued_at": [float("nan")],
+            "n_enrolled": [-1, 2**31],
+            "revoked": [None, {}, [None], [{"client_id": "a/b", "serial": 1}], [{"client_id": "a", "serial": 0}]],
+        },
+    ),
+    (
+        SetDeadline,
+        {"federation": "mail", "round": 1, "max_time_s": 1.0},
+        {"round": [-1, True], "max_time_s": [0.0, -1.0, float("nan"), float("inf"), 30 * 86_400 + 1.0]},
+    ),
+    (
+        QuarantineClient,
+        {**CLIENT, "reason": "x"},
+        {"client_id": [None, "a/b"], "reason": [None, "", "x" * 501, "two\nlines", "\x1b[31m"]},
+    ),
+    (LiftQuarantine, {**CLIENT}, {"client_id": [None, "a/b"]}),
+    (
+        Selection,
+        {"first_seed": bytes(32), "cutoff": bytes(8), "n_selected": 1, "n_eligible": 1},
+        {
+            "first_seed": [bytes(31), bytes(33)],
+            "cutoff": [bytes(7), bytes(9), 1],
+            "n_selected": [-1, 2**31],
+            "n_eligible": [-1, 2**31],
+        },
+    ),
+    (Join, {**CLIENT, "sdk_version": "1"}, {"enrolment": [bytes(1025), "x", 1]}),
+    (
+        MembershipReceipt,
+        {**CLIENT, "code": ReceiptCode.JOINED},
+        {"nonce": [-1, 2**63, True, 1.0], "newest_nonce": [-1, 2**63]},
+    ),
+    (
+        UpdateReceipt,
+        {**CLIENT, "update_id": None, "code": ReceiptCode.INCOMPLETE},
+        {"missing": [[-1], [1000], [True], [0] * 1001, 0], "payload_digest": [bytes(15), bytes(17)]},
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields", "wrong"), NEW, ids=lambda value: getattr(value, "kind_name", ""))
+def test_the_messages_of_version_2_refuse_what_is_out_of_bounds(kind, fields, wrong):
+    """Keys, digests, serials, chunks and deadlines have exact sizes and bounds."""
+    assert kind(**fields)
+    for field, values in wrong.items():
+        for value in values:
+            with pytest.raises(ValidationError):
+                kind(**{**fields, field: value})
+
+
+def test_a_roster_holds_many_revocations():
+    """There is no limit below that of a chunked message."""
+    revoked = [Revocation(client_id=f"device-{i}", serial=i + 1) for i in range(10_000)]
+    assert Roster(federation="mail", version=1, issued_at=0.0, n_enrolled=0, revoked=revoked).revoked == revoked
+
+
+def test_messages_are_frozen_and_know_all_their_fields():
+    """Nobody changes a message after it was checked, and a misspelt field is an error."""
+    status = Status(federation="mail", client_id="device-7", online=True)
+    with pytest.raises(ValidationError):
+        status.online = False
+    with pytest.raises(ValidationError):
+        Status(federation="mail", client_id="device-7", online=True, onlin=False)
+    with pytest.raises(ValidationError):
+        Status(federation="mail", client_id="device-7", online=1)
+
+
+def test_text_that_a_database_cannot_store_is_no_text():
+    """PostgreSQL refuses NUL in text; one join must not be able to fail a federator's commit."""
+    with pytest.raises(ValidationError):
+        Join(federation="mail", client_id="device-7", sdk_version="1\x00")
+
+
+@settings(derandomize=True)
+@given(hnp.arrays(np.float32, st.integers(1, 50), elements=st.floats(width=32, allow_nan=False)))
+def test_a_vector_survives_the_wire(values):
+    """Packing and unpacking is the identity, and the view cannot be written through."""
+    packed = pack_vector(values)
+    assert len(packed) == 4 * len(values)
+    unpacked = unpack_vector(packed)
+    np.testing.assert_array_equal(unpacked, values)
+    assert not unpacked.flags.writeable
+
+
+def test_a_vector_is_little_endian_float32_wherever_it_comes_from():
+    """The wire form does not depend on the type, the byte order or the memory layout of the array."""
+    expected = bytes.fromhex("0000803f000020c0")
+    for array in ([1.0, -2.5], np.array([1.0, -2.5], ">f8"), np.array([1.0, 9.0, -2.5, 9.0])[::2]):
+        assert pack_vector(array) == expected

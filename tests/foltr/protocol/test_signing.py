@@ -1,0 +1,186 @@
+"""Identity: what a signature covers, that keys stay secret, and that nonces only rise."""
+
+import base64
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foltr.errors import SettingsError
+from foltr.protocol import signing
+from foltr.protocol.signing import (
+    SESSION_STEPS,
+    EpochNonces,
+    SessionNonces,
+    SigningKey,
+    key_from_text,
+    key_to_text,
+    signed_bytes,
+    verify,
+)
+
+# RFC 8032, section 7.1, test 2: secret key, public key, message, signature.
+RFC_SECRET = bytes.fromhex("4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb")
+RFC_PUBLIC = bytes.fromhex("3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c")
+RFC_MESSAGE = b"\x72"
+RFC_SIGNATURE = bytes.fromhex(
+    "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da"
+    "085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00"
+)
+
+
+# --- keys -----------------------------------------------------------------------------------------------------
+
+
+def test_signatures_are_those_of_the_standard():
+    """Ed25519 as RFC 8032 has it: any other implementation can check what is signed here."""
+    key = SigningKey(RFC_SECRET)
+    assert key.public == RFC_PUBLIC
+    assert key.sign(RFC_MESSAGE) == RFC_SIGNATURE
+    assert verify(RFC_PUBLIC, RFC_MESSAGE, RFC_SIGNATURE)
+
+
+@settings(deadline=None, derandomize=True, max_examples=200)
+@given(st.binary(max_size=80), st.binary(max_size=80), st.binary(max_size=200))
+def test_nothing_that_is_no_signature_passes_or_raises(public_key, data, signature):
+    """Keys and signatures of any length are an answer, not an error: both come from peers."""
+    assert not verify(public_key, data, signature)
+    assert not verify(RFC_PUBLIC, data, signature)
+    assert not verify(public_key, RFC_MESSAGE, RFC_SIGNATURE)
+
+
+def test_generated_keys_differ_and_survive_their_text():
+    """A key written to a file is the same key when it is read, line break and all."""
+    one, other = SigningKey.generate(), SigningKey.generate()
+    assert one.public != other.public
+    again = SigningKey.from_text(one.to_text() + "\n")
+    assert again.public == one.public
+    assert verify(one.public, b"data", again.sign(b"data"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "secret", "c2VjcmV0", base64.b64encode(bytes(31)).decode(), base64.b64encode(bytes(33)).decode(), "ä" * 44],
+)
+def test_a_text_that_is_no_key_is_not_repeated(text):
+    """The error names the setting; the text may be a secret with a slip in it."""
+    for read in (SigningKey.from_text, lambda text: key_from_text("signing_key", text)):
+        with pytest.raises(SettingsError, match=r"^signing_key: ") as caught:
+            read(text)
+        assert not text or text not in str(caught.value)
+
+
+def test_a_key_of_another_length_is_refused():
+    """32 bytes, as Ed25519 has it."""
+    with pytest.raises(SettingsError, match="31 bytes"):
+        SigningKey(bytes(31))
+
+
+def test_a_private_key_is_in_none_of_its_text_forms():
+    """What ends up in a log line or a traceback is the public half."""
+    key = SigningKey.generate()
+    for text in (repr(key), str(key), f"{key}", repr([key])):
+        assert key.to_text() not in text
+        assert key_to_text(key.public) in text
+
+
+# --- what is signed -------------------------------------------------------------------------------------------
+
+lines = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), max_size=30)
+parts = st.tuples(lines, lines, st.integers(0, 2**63 - 1), st.binary(max_size=30))
+
+
+@settings(derandomize=True, max_examples=500)
+@given(parts, parts)
+def test_no_two_messages_share_their_signed_bytes(one, other):
+    """Bytes cannot be moved from one part to the next: topics and kinds hold no line break, the nonce has a width."""
+    assert (signed_bytes(*one) == signed_bytes(*other)) == (one == other)
+
+
+def test_what_is_signed_names_the_protocol():
+    """A signature made for anything else, even with the same key, is none of a message."""
+    assert signed_bytes("a/b", "join", 258, b"body") == (
+        b"foltr message 2\na/b\njoin\n\x00\x00\x00\x00\x00\x00\x01\x02body"
+    )
+
+
+# --- nonces ---------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Shows the times it is given, then stands still."""
+
+    def __init__(self, *times_ns):
+        self._times = list(times_ns)
+
+    def time_ns(self):
+        return self._times.pop(0) if len(self._times) > 1 else self._times[0]
+
+
+@pytest.fixture
+def set_clock(monkeypatch):
+    return lambda *times_ns: monkeypatch.setattr(signing, "time", Clock(*times_ns))
+
+
+def test_a_federators_nonces_rise_with_every_message_and_every_claim():
+    """Whatever the clock says; and the last ones of the highest claims still are nonces."""
+    nonces = EpochNonces()
+    nonces.begin(1)
+    first = [nonces.next() for _ in range(3)]
+    nonces.begin(2)
+    second = [nonces.next() for _ in range(3)]
+    assert sorted({*first, *second}) == first + second
+    nonces.begin(2**23 - 1)
+    assert nonces.next() < 2**63
+
+
+def test_a_session_begins_above_the_one_before(set_clock):
+    """The clock sets a session's number where it can, and the stored one where the clock is behind."""
+    set_clock(7_000_000)
+    assert SessionNonces().begin_session() == 7
+    nonces = SessionNonces(newest=500)
+    assert [nonces.begin_session(), nonces.begin_session()] == [501, 502]
+
+
+def test_a_lost_store_is_made_up_for_by_the_clock(set_clock):
+    """A device that forgot its sessions starts above them as long as its clock goes on."""
+    set_clock(7_000_000, 9_000_000)
+    before = SessionNonces()
+    before.begin_session()
+    last = before.last_will()
+    after = SessionNonces()
+    after.begin_session()
+    assert after.next() > last
+
+
+def test_the_last_will_is_above_its_session_and_below_the_next(set_clock):
+    """The will is signed first and published last; the device's next session must not be older than it."""
+    set_clock(7_000_000)
+    nonces = SessionNonces()
+    nonces.begin_session()
+    first, will = nonces.next(), nonces.last_will()
+    many = [nonces.next() for _ in range(SESSION_STEPS + 10)]
+    assert first < many[0] < many[SESSION_STEPS - 10] < will
+    assert max(many) < will
+    nonces.begin_session()
+    assert nonces.next() > will
+
+
+def test_a_session_can_begin_above_what_the_federator_has_seen(set_clock):
+    """With a lost store and a wrong clock the federator's answer is what brings a device back."""
+    set_clock(7_000_000)
+    ahead = SessionNonces(newest=9000)
+    ahead.begin_session()
+    seen = ahead.last_will()
+    nonces = SessionNonces()
+    nonces.begin_session()
+    assert nonces.next() < seen
+    nonces.begin_above(seen)
+    nonces.begin_session()
+    assert nonces.next() > seen
+
+
+def test_nonces_fit_the_wire_for_a_long_time():
+    """Milliseconds times the steps of a session stay below 2^63 beyond the year 6000."""
+    in_the_year_6000 = (6000 - 1970) * 366 * 86_400 * 1000
+    assert (in_the_year_6000 + 1) * SESSION_STEPS < 2**63

@@ -1,0 +1,50 @@
+"""Counting what a federator did with updates."""
+
+import json
+
+from foltr.aggregation.round_report import ClientFate, Fate, Finding, RoundReport
+from foltr.simulation.defence_record import Robustness, RoundDefence
+
+
+def report(*fates, fallback=None, findings=(), **parameters):
+    return RoundReport("krum", "krum", parameters, fallback, fates, findings)
+
+
+def fate(name, of):
+    return ClientFate(f"device-{name}", of, 0.0, None, "")
+
+
+def test_rounds_add_up():
+    """By client and by kind, findings with their rounds."""
+    found = Robustness()
+    raised = Finding("defence_raised", None, "updates disagree")
+    found.add(1, RoundDefence(report(fate("1", Fate.DROPPED), fate("2", Fate.CLIPPED), fate("3", Fate.KEPT))))
+    found.add(2, RoundDefence(report(fate("1", Fate.DROPPED), fallback="too few", findings=(raised,)), ("device-4",)))
+    found.add(3, RoundDefence(abandoned="too few"))
+    found.add(4, RoundDefence(report(beyond_bounds=1.0)))
+    assert found.to_dict() == {
+        "fallback_rounds": 1,
+        "abandoned_rounds": 1,
+        "beyond_bounds_rounds": 1,
+        "dropped": {"device-1": 2},
+        "clipped": {"device-2": 1},
+        "refused": {"device-4": 1},
+        "findings": [{"round": 2, "kind": "defence_raised", "client": None, "detail": "updates disagree"}],
+    }
+
+
+def test_it_survives_json():
+    """What a checkpoint keeps goes on counting."""
+    found = Robustness()
+    found.add(1, RoundDefence(report(fate("1", Fate.DROPPED), findings=(Finding("quarantine_proposed", "x", "y"),))))
+    again = Robustness.read(json.loads(json.dumps(found.to_dict())))
+    assert again == found
+    again.add(2, RoundDefence(report(fate("1", Fate.DROPPED))))
+    assert again.dropped["device-1"] == 2
+
+
+def test_a_plain_mean_has_nothing_to_count():
+    """No report, nobody refused."""
+    found = Robustness()
+    found.add(1, RoundDefence())
+    assert found == Robustness()

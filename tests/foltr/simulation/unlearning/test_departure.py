@@ -1,0 +1,210 @@
+"""A federation that a client leaves: what it sends, what is kept, and what unlearning makes of it."""
+
+import numpy as np
+import pytest
+from simulated import config, population, simulated
+
+from foltr.errors import SettingsError
+from foltr.methods.base import NextModel
+from foltr.simulation.unlearning.departure import Leaver, UnlearningSimulation
+
+ROUNDS = 12
+LAST = 4
+
+
+def simulation(leaver=None, **values):
+    of = config(**{"rounds": ROUNDS, "seed": 3, **values})
+    return UnlearningSimulation(of, population(of), leaver or Leaver(LAST))
+
+
+def test_an_honest_leaver_changes_nothing():
+    """The federation is the simulator's own, bit for bit, and its curve too."""
+    expected = simulated(config(rounds=ROUNDS, seed=3))
+    found = simulation(Leaver(LAST, z=None)).federate().trained
+    np.testing.assert_array_equal(found.weights, expected.weights)
+    assert found.ndcg == expected.ndcg_at_10
+    assert found.interactions == expected.interactions
+
+
+def test_without_the_leaver_it_is_a_federation_of_the_others():
+    """The last client by name is not there; the others have the same users."""
+    expected = simulated(config(rounds=ROUNDS, seed=3, clients=4))
+    found = simulation().federate(with_leaver=False)
+    np.testing.assert_array_equal(found.trained.weights, expected.weights)
+    assert np.isnan(found.lengths[:, LAST]).all()
+
+
+def test_recording_changes_nothing():
+    """Rounds with a log run another code to the same bits, and the log has everybody's interactions."""
+    plain, recorded = simulation().federate(), simulation().federate(record_every=5)
+    np.testing.assert_array_equal(plain.trained.weights, recorded.trained.weights)
+    assert sorted(recorded.interactions) == [1, 6, 11]
+    assert {client: len(kept) for client, kept in recorded.interactions[6].items()} == dict.fromkeys(range(5), 4)
+
+
+def test_what_the_leaver_sends():
+    """Its model becomes -z times what it learned: alone in a federation of two, the mean has half of it."""
+    of = config(rounds=1, clients=2, seed=3)
+    people = population(of)
+    honest = UnlearningSimulation(of, people, Leaver(1, z=None)).federate()
+    alone = UnlearningSimulation(of, people, Leaver(1, z=None)).federate(with_leaver=False)
+    poisoned = UnlearningSimulation(of, people, Leaver(1, z=2.0)).federate()
+    # The first model is zeros, so a local model is its update.
+    other = 2 * honest.trained.weights - alone.trained.weights
+    np.testing.assert_allclose(poisoned.trained.weights, (alone.trained.weights - 2 * other) / 2, rtol=1e-5, atol=1e-7)
+    assert poisoned.lengths[0, 1] == pytest.approx(2 * honest.lengths[0, 1])
+
+
+def test_the_whole_model_is_turned_round():
+    """Equation 6.4 on a model that is not zeros: base + sent is -z * (base + learned)."""
+    of = simulation()
+    base, learned = np.array([1.0, -2.0], np.float32), np.array([[0.5, 0.5], [0.1, 0.2]], np.float32)
+    names = ["device-001", "device-005"]
+    sent = of._as_sent(np.full(5, np.nan), learned, base, names)
+    np.testing.assert_array_equal(sent[0], learned[0])
+    np.testing.assert_allclose(base + sent[1], -2.0 * (base + learned[1]), rtol=1e-6)
+
+
+def test_a_late_leaver_is_not_there_before():
+    """Until it joins, the federation is that of the others, and that model is kept."""
+    late = simulation(Leaver(LAST, joined=7)).federate()
+    others = simulated(config(rounds=6, seed=3, clients=4))
+    assert np.isnan(late.lengths[:6, LAST]).all()
+    assert np.isfinite(late.lengths[6:, LAST]).all()
+    np.testing.assert_array_equal(late.before_leaver.weights, others.weights)
+
+
+@pytest.mark.parametrize(("strategy", "steps"), [("fed_eraser", 3), ("rollback", 2), ("retrain", ROUNDS)])
+def test_how_much_is_replayed(strategy, steps):
+    """Every fifth round from the first, or from where the leaver joined; retraining replays all, with all lists."""
+    of = simulation(Leaver(LAST, joined=6))
+    found = of.unlearn(of.federate(), strategy, interval=5, n_local=2)
+    assert found.ndcg[-1][0] == steps
+    assert found.interactions == steps * 4 * (4 if strategy == "retrain" else 2)
+
+
+@pytest.mark.parametrize("interactions", ["fresh", "kept"])
+def test_updates_are_as_long_as_the_stored_ones(interactions):
+    """A step moves the model by no more than the mean stored length, and by that much where clients agree."""
+    of = simulation()
+    history = of.federate(record_every=ROUNDS)
+    found = of.unlearn(history, "fed_eraser", interval=ROUNDS, n_local=2, interactions=interactions)
+    mean_length = history.lengths[0, :LAST].mean()
+    assert 0.2 * mean_length < np.linalg.norm(found.weights) <= mean_length * (1 + 1e-6)
+
+
+def test_rollback_starts_before_the_leaver():
+    """Where only the newest round is replayed, the model is a step from the one before the leaver came."""
+    of = simulation(Leaver(LAST, joined=ROUNDS))
+    history = of.federate()
+    found = of.unlearn(history, "rollback", interval=10, n_local=4)
+    step = np.linalg.norm(found.weights - history.before_leaver.weights)
+    assert 0.0 < step <= history.lengths[-1, :LAST].mean() * (1 + 1e-6)
+
+
+def test_nothing_of_the_leaver_counts():
+    """Other updates of the leaver, other recorded lists of it: the retained clients' lengths alone decide."""
+    of = simulation(Leaver(LAST, z=None))
+    history = of.federate(record_every=1)
+    changed = history.lengths.copy()
+    changed[:, LAST] *= 1000.0
+    logs = {
+        number: {client: kept for client, kept in log.items() if client != LAST}
+        for number, log in history.interactions.items()
+    }
+    without = type(history)(history.trained, changed, history.before_leaver, logs, history.crowd)
+    for how in ("fresh", "kept"):
+        found = [of.unlearn(one, "fed_eraser", interval=3, interactions=how) for one in (history, without)]
+        np.testing.assert_array_equal(found[0].weights, found[1].weights)
+
+
+def test_retraining_from_the_kept_log_is_on_the_retained_clients_lists():
+    """Every round was recorded: as many interactions as the others had."""
+    of = simulation()
+    found = of.unlearn(of.federate(record_every=1), "retrain", interactions="kept")
+    assert found.interactions == ROUNDS * 4 * 4
+
+
+def test_retraining_from_the_kept_log_is_learning_what_was_learned():
+    """In the first round, whose lists were drawn by the model it began with: the same bits."""
+    of = simulation(Leaver(LAST, z=None), rounds=1)
+    history = of.federate(record_every=1)
+    found = of.unlearn(history, "retrain", interactions="kept")
+    np.testing.assert_array_equal(found.weights, of.federate(with_leaver=False).trained.weights)
+    assert all(one.scores is not None for kept in history.interactions[1].values() for one in kept)
+
+
+def test_the_same_seed_the_same_model():
+    """Deterministic, whatever else was unlearned from the same history."""
+    of = simulation()
+    history = of.federate()
+    once = of.unlearn(history, "fed_eraser", interval=4, n_local=2)
+    of.unlearn(history, "retrain")
+    np.testing.assert_array_equal(of.unlearn(history, "fed_eraser", interval=4, n_local=2).weights, once.weights)
+    again = simulation()
+    np.testing.assert_array_equal(
+        again.unlearn(again.federate(), "fed_eraser", interval=4, n_local=2).weights, once.weights
+    )
+
+
+@pytest.mark.parametrize("strategy", ["fed_eraser", "retrain"])
+def test_device_code_makes_the_same_model(strategy):
+    """Bit for bit, as everywhere in the simulator."""
+    of = simulation()
+    history = of.federate()
+    blocks, devices = (
+        of.unlearn(history, strategy, interval=3, n_local=2, runner=kind) for kind in ("auto", "reference")
+    )
+    np.testing.assert_array_equal(blocks.weights, devices.weights)
+
+
+@pytest.mark.parametrize("rule", ["median", "bucketing+geometric-median", "adaptive"])
+def test_the_federations_rule_aggregates_the_calibrated_updates_too(rule):
+    """Another model than the mean makes, and finite."""
+    models = {}
+    for name in ("mean", rule):
+        of = (
+            simulation(aggregation=name, byzantine=1.0)
+            if name not in {"mean", "adaptive"}
+            else simulation(aggregation=name)
+        )
+        models[name] = of.unlearn(of.federate(), "fed_eraser", interval=2, n_local=2).weights
+    assert np.isfinite(models[rule]).all()
+    assert not np.array_equal(models["mean"], models[rule])
+
+
+def test_few_participants():
+    """Only clients with a stored update take part in a step, and a round of the leaver alone is left out."""
+    of = simulation(participants=1)
+    history = of.federate()
+    alone = int(np.isfinite(history.lengths[:, LAST]).sum())
+    assert alone
+    found = of.unlearn(history, "fed_eraser", interval=1, n_local=2)
+    assert found.interactions == (ROUNDS - alone) * 2
+
+
+@pytest.mark.parametrize(
+    ("leaver", "values", "told"),
+    [
+        (Leaver(5), {}, "client 5 of 5"),
+        (Leaver(0, joined=0), {}, "joined in round 0"),
+        (Leaver(0, joined=ROUNDS + 1), {}, "joined in round 13"),
+        (Leaver(0), {"method": "foltr-es"}, "method: foltr-es sends no difference"),
+        (Leaver(0), {"method": "fedper", "ranker": "neural"}, "method: fedper"),
+    ],
+)
+def test_what_cannot_be_simulated(leaver, values, told):
+    """SettingsError names it."""
+    with pytest.raises(SettingsError, match=told):
+        simulation(leaver, **values)
+
+
+def test_what_cannot_be_unlearned():
+    """No interactions to learn from."""
+    of = simulation()
+    history = of.federate(record_every=2)
+    assert isinstance(history.before_leaver, NextModel)
+    with pytest.raises(SettingsError, match="n_local"):
+        of.unlearn(history, "fed_eraser", n_local=0)
+    with pytest.raises(SettingsError, match="were not recorded"):
+        of.unlearn(history, "fed_eraser", interval=3, interactions="kept")

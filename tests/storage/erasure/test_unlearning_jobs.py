@@ -1,0 +1,324 @@
+"""Unlearning jobs: every step is kept, and the swap happens as a whole or not at all."""
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+import storage.erasure.unlearning_jobs
+from foltr.erasure.audit import check_chain
+from foltr.errors import ProtocolViolationError
+from foltr.failpoints import Failpoint
+from storage.erasure.audit_log import stream_audit
+from storage.erasure.erasures import find_erasure, note_told, waiting_erasures
+from storage.erasure.records import JobCompletion, JobStep, NewJob
+from storage.erasure.unlearning_jobs import (
+    commit_step,
+    complete_job,
+    create_job,
+    fail_job,
+    job_erasures,
+    last_clean_model,
+    list_jobs,
+    load_job,
+    pause_job,
+    resume_job,
+    stored_rounds,
+)
+from storage.models import get_model, latest_model, list_models, unpublished_models
+from storage.queries import list_events
+from storage.records import Batch, NewEvent, NewModel
+from storage.retention import thin_updates
+from storage.rounds import begin_aggregation, complete_round, latest_round, load_open_round
+
+WEIGHTS = b"\0\0\x80?" * 3
+
+
+@pytest.fixture
+async def waiting(learned):
+    """`learned`, where c was erased and waits."""
+    await learned.erase_with_key("c")
+    return learned
+
+
+def new_job(stored, number: int = 1, **other: Any) -> NewJob:
+    fields = {"strategy": "fed_eraser", "interval": 2, "n_local": 3, "start_version": 0, "start_round": 1, "n_steps": 2}
+    return NewJob(number=number, created_at=stored.request("c").erased_at, **(fields | other))
+
+
+async def create(stored, number: int = 1, **other: Any):
+    return await create_job(stored.db, "web", stored.epoch, new_job(stored, number, **other))
+
+
+async def take(stored, step: int, **other: Any) -> None:
+    fields = {"round": step, "n_steps": 2, "weights": bytes([step]) * 12, "coverage": 0.5}
+    await commit_step(stored.db, "web", stored.epoch, 1, JobStep(step, **(fields | other)))
+
+
+def completion(stored, version: int = 4, **other: Any) -> JobCompletion:
+    at = stored.request("c").erased_at.replace(year=2027)
+    fields = {"figures": {"loss": 0.25}, "abandons": 5, "next_opening": stored.opening(6, version)}
+    return JobCompletion(version, at, **(fields | other))
+
+
+def sign(erasure, outcome, entry) -> str:
+    return json.dumps([erasure.pseudonym, outcome.model_before, outcome.model_after, entry.seq])
+
+
+async def complete(stored, number: int = 1, **other: Any):
+    return await complete_job(stored.db, "web", stored.epoch, number, completion(stored, **other), sign)
+
+
+async def test_a_job_starts_from_a_stored_model_for_all_that_wait(waiting) -> None:
+    """And the same job again changes nothing: the answer may have been lost."""
+    await waiting.erase_with_key("a")
+    job = await create(waiting)
+    assert (job.state, job.step, job.weights, job.coverage) == ("running", 0, bytes(12), None)
+    before = await waiting.dump()
+    assert await create(waiting) == job
+    assert await waiting.dump() == before
+    assert await load_job(waiting.db, "web") == await load_job(waiting.db, "web", 1) == job
+    assert await list_jobs(waiting.db, "web") == [job]
+    assert await load_job(waiting.db, "elsewhere") is None
+    erasures = await job_erasures(waiting.db, "web", 1)
+    assert [(row.client_id, row.state, row.job) for row in erasures] == [("a", "unlearning", 1), ("c", "unlearning", 1)]
+    assert await waiting_erasures(waiting.db, "web") == []
+    with pytest.raises(ProtocolViolationError, match="job 1 of 'web' was created before, differently"):
+        await create(waiting, interval=3)
+
+
+async def test_what_is_no_start_is_refused(learned) -> None:
+    """No erasure waits; the model is tainted or not there; another job is open. Nothing changes."""
+    with pytest.raises(ProtocolViolationError, match="no erasure of 'web' waits"):
+        await create(learned)
+    await learned.erase_with_key("c")
+    before = await learned.dump()
+    for version, what in ((2, "tainted"), (9, "not there")):
+        with pytest.raises(ProtocolViolationError, match=f"model {version} of 'web' is {what}"):
+            await create(learned, start_version=version)
+    assert await learned.dump() == before
+    await create(learned, start_version=1, start_round=2)
+    await learned.erase_with_key("a")
+    with pytest.raises(ProtocolViolationError, match=r"(?s)refuses to store this.*(unlearning_jobs|one_open)"):
+        await create(learned, 2)
+
+
+async def test_steps_are_kept_one_by_one(waiting) -> None:
+    """The newest weights, what the optimiser remembers, and how many took part; a step is repeated, never left out."""
+    await create(waiting)
+    for _ in range(2):
+        await take(waiting, 1, coverage=1.0, optimizer_state=b"moments", defence_state=b"records")
+    await take(waiting, 2, n_steps=7)
+    job = await load_job(waiting.db, "web")
+    assert job is not None
+    assert (job.step, job.last_round, job.n_steps, job.weights, job.coverage) == (2, 2, 7, b"\2" * 12, 0.75)
+    assert (job.optimizer_state, job.defence_state) == (None, None)
+    for step in (1, 4):
+        with pytest.raises(ProtocolViolationError, match=f"step {step} of unlearning job 1 of 'web'; 2 is done"):
+            await take(waiting, step, n_steps=9)
+    with pytest.raises(ProtocolViolationError, match="has no unlearning job 2"):
+        await commit_step(waiting.db, "web", waiting.epoch, 2, JobStep(1, 1, 2, WEIGHTS, 1.0))
+
+
+async def test_a_paused_job_goes_on_from_its_last_step(waiting) -> None:
+    """Where no device showed up it waits, and says for what."""
+    await create(waiting)
+    await take(waiting, 1)
+    for _ in range(2):
+        await pause_job(waiting.db, "web", waiting.epoch, 1, "no device for 600 s")
+    with pytest.raises(ProtocolViolationError, match="is paused, not running"):
+        await take(waiting, 2)
+    job = await load_job(waiting.db, "web")
+    assert job is not None
+    assert (job.state, job.reason, job.step) == ("paused", "no device for 600 s", 1)
+    for _ in range(2):
+        await resume_job(waiting.db, "web", waiting.epoch, 1)
+    await take(waiting, 2)
+    assert (await load_job(waiting.db, "web")).step == 2  # type: ignore[union-attr]
+
+
+async def test_a_failed_job_makes_way_for_another(waiting) -> None:
+    """Its erasures wait again, what it made so far is gone, and both attempts are remembered."""
+    await create(waiting)
+    await take(waiting, 1)
+    at = completion(waiting).completed_at
+    told = NewEvent(at, "unlearning_failed", "3 of 20")
+    for _ in range(2):
+        await fail_job(waiting.db, "web", waiting.epoch, 1, "low_coverage", at, [told])
+    (erasure,) = await waiting_erasures(waiting.db, "web")
+    assert (erasure.client_id, erasure.job) == ("c", 1)
+    assert len(await list_events(waiting.db, "web", kind="unlearning_failed")) == 1
+    await create(waiting, 2, strategy="retrain")
+    failed, running = await list_jobs(waiting.db, "web")
+    assert (failed.state, failed.reason, failed.weights, failed.closed_at) == ("failed", "low_coverage", None, at)
+    assert (running.state, running.strategy, running.step) == ("running", "retrain", 0)
+    assert [row.job for row in await job_erasures(waiting.db, "web", 2)] == [2]
+    with pytest.raises(ProtocolViolationError, match="is failed, not running"):
+        await complete(waiting)
+
+
+async def test_the_swap(waiting) -> None:
+    """One transaction: the unlearned model is the newest, tainted ones lose their weights, the erasure is done."""
+    await create(waiting)
+    await take(waiting, 1, coverage=1.0)
+    await take(waiting, 2, weights=WEIGHTS)
+    told = NewEvent(completion(waiting).completed_at, "model_unlearned")
+    (erasure,) = await complete(waiting, optimizer_state=b"new", events=[told])
+    dumped = await waiting.dump()
+    assert await complete(waiting, optimizer_state=b"new", events=[told]) == [erasure]
+    assert await waiting.dump() == dumped
+
+    model = await latest_model(waiting.db, "web")
+    assert model is not None
+    assert (model.version, model.base_version, model.round, model.unlearning_job) == (4, 0, None, 1)
+    assert (model.weights, model.optimizer_state, model.tainted_at) == (WEIGHTS, b"new", None)
+    at = completion(waiting).completed_at
+    older = (await list_models(waiting.db, "web"))[1:]
+    assert [(found.version, found.weights, found.withdrawn_at) for found in older] == [
+        (3, b"", at), (2, b"", at), (1, b"\1" * 12, None), (0, bytes(12), None),
+    ]  # fmt: skip
+    assert (await get_model(waiting.db, "web", 3)).optimizer_state is None  # type: ignore[union-attr]
+    assert [found.version for found in await unpublished_models(waiting.db, "web")] == [0, 1, 4]
+    found = await load_open_round(waiting.db, "web")
+    assert found is not None
+    assert (found[0].number, found[0].base_version) == (6, 4)
+    assert [(row[2], row[11]) for row in dumped["rounds"]][4] == ("abandoned", "unlearned")
+
+    assert (erasure.state, erasure.completed_at, erasure.job) == ("done", at, 1)
+    assert json.loads(erasure.receipt or "") == [erasure.pseudonym, 3, 4, erasure.audit_seq]
+    assert await find_erasure(waiting.db, "web", erasure.pseudonym) == erasure
+    job = await load_job(waiting.db, "web", 1)
+    assert job is not None
+    assert (job.state, job.model_version, job.weights, job.figures) == ("done", 4, None, '{"loss": 0.25}')
+    assert await load_job(waiting.db, "web") is None
+    entries = [entry async for entry in stream_audit(waiting.db, "web")]
+    assert [entry.kind for entry in entries] == ["client_erased", "job_started", "job_completed", "erasure_completed"]
+    assert check_chain(entries) == 4
+    assert len(await list_events(waiting.db, "web", kind="model_unlearned")) == 1
+
+
+async def test_a_receipt_gets_all_there_is_to_say(waiting) -> None:
+    """The erasure as it will be stored, how it ended, and its place in the audit log."""
+    await create(waiting)
+    await take(waiting, 1, coverage=1.0)
+    await take(waiting, 2)
+    signed = []
+
+    def note(erasure, outcome, entry) -> None:
+        signed.append((erasure, outcome, entry))
+
+    (stored,) = await complete_job(waiting.db, "web", waiting.epoch, 1, completion(waiting), note)
+    ((erasure, outcome, entry),) = signed
+    assert erasure == stored
+    assert stored.receipt is None
+    assert dataclasses.asdict(outcome) == {
+        "strategy": "fed_eraser", "completed_at": completion(waiting).completed_at, "rounds_replayed": 2,
+        "model_before": 3, "model_after": 4, "models_withdrawn": 2, "coverage": 0.75, "figures": {"loss": 0.25},
+    }  # fmt: skip
+    assert entry.seq == stored.audit_seq
+
+
+async def test_a_device_that_was_told_needs_its_name_no_more(waiting) -> None:
+    """One that was not is told with the receipt."""
+    await waiting.erase_with_key("a")
+    await create(waiting)
+    await note_told(waiting.db, "web", waiting.epoch, waiting.request("a").pseudonym)
+    await take(waiting, 1)
+    assert [row.client_id for row in await complete(waiting)] == [None, "c"]
+
+
+async def test_who_was_erased_meanwhile_may_be_in_the_new_model(waiting) -> None:
+    """It took part in the job's steps: the model serves, and is tainted from the beginning, for the next job."""
+    await create(waiting)
+    await take(waiting, 1)
+    await waiting.erase_with_key("b")
+    done = await complete(waiting)
+    assert [row.client_id for row in done] == ["c"]
+    model = await latest_model(waiting.db, "web")
+    assert model is not None
+    assert model.tainted_at == completion(waiting).completed_at
+    assert [row.client_id for row in await waiting_erasures(waiting.db, "web")] == ["b"]
+    await create(waiting, 2)
+    (other,) = await complete(waiting, 2, version=5, abandons=6, next_opening=waiting.opening(7, 5))
+    assert other.client_id == "b"
+    assert [(found.version, found.tainted_at is None) for found in await list_models(waiting.db, "web")][:2] == [
+        (5, True), (4, False),
+    ]  # fmt: skip
+
+
+async def test_a_swap_that_does_not_fit_changes_nothing(waiting) -> None:
+    """A version that is not the next one, a round that was completed, a receipt that cannot be made."""
+    await create(waiting)
+    await take(waiting, 1)
+    before = await waiting.dump()
+    with pytest.raises(ProtocolViolationError, match="model 3 of 'web' from unlearning; 3 is the newest"):
+        await complete(waiting, version=3)
+    with pytest.raises(ProtocolViolationError, match="round 4 of 'web' is completed and cannot be abandoned"):
+        await complete(waiting, abandons=4)
+
+    def fails(*_: object) -> str:
+        raise ValueError("no key")
+
+    with pytest.raises(ValueError, match="no key"):
+        await complete_job(waiting.db, "web", waiting.epoch, 1, completion(waiting), fails)
+    assert await waiting.dump() == before
+
+
+async def test_live_rounds_go_on_beside_a_job_and_after_it(waiting) -> None:
+    """Models of rounds that end meanwhile are made from a tainted one: they serve until the swap, and go with it."""
+    await create(waiting)
+    await waiting.commit(Batch(updates=[waiting.update("a", "a5", 5)]))
+    await begin_aggregation(waiting.db, "web", waiting.epoch, 5)
+    at = completion(waiting).completed_at
+    await complete_round(waiting.db, "web", waiting.epoch, 5, NewModel(4, WEIGHTS), at, waiting.opening(6, 4))
+    live = await latest_model(waiting.db, "web")
+    assert live is not None
+    assert (live.version, live.tainted_at) == (4, at)
+    await take(waiting, 1)
+    await complete(waiting, version=5, abandons=6, next_opening=waiting.opening(7, 5))
+    assert [found.version for found in await list_models(waiting.db, "web") if found.weights] == [5, 1, 0]
+    newest = await latest_round(waiting.db, "web")
+    assert newest is not None
+    assert (newest.number, newest.base_version) == (7, 5)
+
+
+async def test_a_rollback_starts_before_the_leaver_came(waiting) -> None:
+    """From the newest model that it is not in, made before its first round."""
+    erasure = await find_erasure(waiting.db, "web", waiting.request("c").pseudonym)
+    assert erasure is not None
+    assert erasure.first_round == 2
+    for before, version in ((1, 0), (2, 1), (5, 1)):
+        model = await last_clean_model(waiting.db, "web", before)
+        assert model is not None
+        assert model.version == version
+    assert await last_clean_model(waiting.db, "elsewhere", 2) is None
+
+
+async def test_a_schedule_uses_rounds_that_are_stored(waiting) -> None:
+    """Completed ones with updates of clients that are left, none of them thinned away."""
+    assert await stored_rounds(waiting.db, "web", 1) == [1, 2, 4]
+    assert await stored_rounds(waiting.db, "web", 2, 3) == [2]
+    await thin_updates(waiting.db, "web", waiting.epoch, before_round=5, interval=3)
+    assert await stored_rounds(waiting.db, "web", 1) == [1, 4]
+    await waiting.erase_with_key("a")
+    await waiting.erase_with_key("b")
+    assert await stored_rounds(waiting.db, "web", 1) == []
+
+
+async def test_a_federator_that_dies_in_the_swap_has_swapped_nothing(waiting, monkeypatch) -> None:
+    """The old model serves, the round is open, the job runs; the same swap again succeeds."""
+    await create(waiting)
+    await take(waiting, 1)
+    before = await waiting.dump()
+
+    def fail(name: Failpoint) -> None:
+        assert name is Failpoint.IN_SWAP_TRANSACTION
+        raise OSError("killed here")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(storage.erasure.unlearning_jobs, "failpoint", fail)
+        with pytest.raises(OSError, match="killed here"):
+            await complete(waiting)
+    assert await waiting.dump() == before
+    assert [row.state for row in await complete(waiting)] == ["done"]
