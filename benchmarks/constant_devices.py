@@ -15,7 +15,7 @@ from servers import read_devices
 from edge_client.client import EdgeClient
 from edge_client.store.store import Interaction
 from foltr.cli.output import configure_logging
-from foltr.protocol.messages import PdgdTraining
+from foltr.protocol.trainings import PdgdTraining
 
 
 def constant(weights: np.ndarray, interaction: Interaction, training: PdgdTraining) -> np.ndarray:  # noqa: ARG001

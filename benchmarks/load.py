@@ -35,9 +35,12 @@ from servers import FEDERATION, Servers, describe_machine, paced
 
 from foltr.operator.credentials import OPERATOR_USER
 from foltr.protocol.codec import Sealer, open_envelope
-from foltr.protocol.messages import DenseDelta, Join, MembershipReceipt, ModelUpdate, UpdateReceipt, pack_vector
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.membership import Join
+from foltr.protocol.receipts import MembershipReceipt, UpdateReceipt
 from foltr.protocol.signing import SessionNonces
 from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.updates import DenseDelta, ModelUpdate
 
 DIM = 136
 BUFFER = 100

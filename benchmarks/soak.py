@@ -48,7 +48,7 @@ from soak_checks import (
 
 from foltr.operator.credentials import OPERATOR_USER
 from foltr.protocol.codec import open_envelope
-from foltr.protocol.messages import MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.topics import ClientTopic, Topics
 
 MIN_TIME_S, MAX_TIME_S = 1.0, 20.0

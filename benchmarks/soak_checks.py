@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.protocol.messages import unpack_vector
+from foltr.protocol.fields import unpack_vector
 from storage.database import Database
 from storage.models import list_models
 from storage.queries import list_contributions, list_rounds

@@ -21,7 +21,7 @@ from edge_client.client import EdgeClient
 from edge_client.store.store import Interaction
 from edge_client.training.working_model import Learner
 from foltr.cli.output import configure_logging
-from foltr.protocol.messages import PdgdTraining
+from foltr.protocol.trainings import PdgdTraining
 
 
 def one_hot_learner(column: int) -> Learner:

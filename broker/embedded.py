@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from broker.address import BrokerAddress
 from foltr.errors import SettingsError, UnavailableError
-from foltr.protocol.messages import MAX_MESSAGE_BYTES
+from foltr.protocol.fields import MAX_MESSAGE_BYTES
 
 LOOPBACK = "127.0.0.1"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from broker.access import Access, Anonymous, ClientCertificates, Passwords, authentication_options, listener_options
 from foltr.errors import SettingsError, UnavailableError
-from foltr.protocol.messages import MAX_MESSAGE_BYTES
+from foltr.protocol.fields import MAX_MESSAGE_BYTES
 
 CONFIG_NAME = "mosquitto.conf"
 # Twice what a sender may send: a message somewhat too large still reaches the federator, whose receipt says so.

@@ -15,18 +15,9 @@ from foltr.cli.settings import ENV_PREFIX, Settings
 from foltr.methods.bodies import BodySpec, pack_body
 from foltr.methods.registry import METHOD_NAMES, body_spec, parameters_of, ranker_for, training_for
 from foltr.protocol.codec import encode
-from foltr.protocol.messages import (
-    EXPLANATIONS,
-    REACTIONS,
-    DenseDelta,
-    DeviceReaction,
-    EvolutionPair,
-    ModelUpdate,
-    PartDelta,
-    ReceiptCode,
-    UpdateBody,
-)
+from foltr.protocol.receipts import EXPLANATIONS, REACTIONS, DeviceReaction, ReceiptCode
 from foltr.protocol.signing import SigningKey
+from foltr.protocol.updates import DenseDelta, EvolutionPair, ModelUpdate, PartDelta, UpdateBody
 from foltr.reproductions.claims import Status
 from storage.events import EVENTS_OF, MEANINGS, EventKind
 from storage.tables import client_history, metadata, round_history

@@ -5,7 +5,7 @@
         client.record_clicks(serp, [0, 3])
 
 The clicks stay in the device's store, and so does what a method learns for this device alone. What leaves it, once a
-round, is one body (see `foltr.protocol.messages`) and how many interactions are behind it. By the announced method,
+round, is one body (see `foltr.protocol.updates`) and how many interactions are behind it. By the announced method,
 it is
 
 - FPDGD, FedProx, FPDGD with personal weights: the delta of the shared weights (`DenseDelta`);
@@ -58,18 +58,11 @@ from edge_client.training.working_model import Learner
 from foltr.errors import MessageError, UnavailableError
 from foltr.logs import get_logger
 from foltr.operator.credentials import Credentials, read_credentials
-from foltr.protocol.messages import (
-    Chunk,
-    ErasureNotice,
-    Manifest,
-    MembershipReceipt,
-    ModelAnnouncement,
-    PdgdTraining,
-    RoundAnnouncement,
-    UnlearningRound,
-    UpdateReceipt,
-)
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningRound
+from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
 from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.trainings import PdgdTraining
+from foltr.protocol.updates import Chunk, Manifest
 
 __all__ = ["EdgeClient", "ForgetResult", "Serp"]
 

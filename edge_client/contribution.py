@@ -11,15 +11,10 @@ from edge_client.store.store import DeviceStore, PendingUpdate
 from edge_client.training.trainer import Trainer
 from foltr.errors import DataError, FoltrError
 from foltr.logs import get_logger
-from foltr.protocol.messages import (
-    DeviceReaction,
-    ModelUpdate,
-    ReceiptCode,
-    RoundAnnouncement,
-    UpdateBody,
-    UpdateReceipt,
-)
+from foltr.protocol.announcements import RoundAnnouncement
+from foltr.protocol.receipts import DeviceReaction, ReceiptCode, UpdateReceipt
 from foltr.protocol.topics import ClientTopic
+from foltr.protocol.updates import ModelUpdate, UpdateBody
 
 log = get_logger(__name__)
 

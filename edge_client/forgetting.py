@@ -17,7 +17,8 @@ from edge_client.participation import Participation
 from edge_client.store.store import DeviceStore
 from foltr.errors import DataError, FoltrError, MessageError, UnavailableError
 from foltr.logs import get_logger
-from foltr.protocol.messages import ErasureNotice, Forget, ReceiptCode
+from foltr.protocol.membership import Forget
+from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.protocol.topics import ClientTopic
 
 log = get_logger(__name__)

@@ -9,7 +9,8 @@ from edge_client.messaging.waiting import is_set_within
 from edge_client.participation import Participation
 from foltr.errors import UnavailableError
 from foltr.logs import get_logger
-from foltr.protocol.messages import Leave, MembershipReceipt, ReceiptCode
+from foltr.protocol.membership import Leave
+from foltr.protocol.receipts import MembershipReceipt, ReceiptCode
 from foltr.protocol.topics import ClientTopic
 
 log = get_logger(__name__)

@@ -11,8 +11,10 @@ from edge_client.store.store import DeviceStore
 from edge_client.training.trainer import Trainer
 from foltr.errors import DataError, MessageError
 from foltr.logs import get_logger
+from foltr.protocol.announcements import ModelAnnouncement
 from foltr.protocol.codec import open_envelope
-from foltr.protocol.messages import MAX_CHUNKED_BYTES, Chunk, Manifest, ModelAnnouncement
+from foltr.protocol.fields import MAX_CHUNKED_BYTES
+from foltr.protocol.updates import Chunk, Manifest
 
 log = get_logger(__name__)
 

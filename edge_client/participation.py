@@ -10,17 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from edge_client.store.store import PendingUpdate
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.client_selection import is_selected, round_seed
-from foltr.protocol.messages import (
-    REACTIONS,
-    DeviceReaction,
-    MembershipReceipt,
-    ModelAnnouncement,
-    ReceiptCode,
-    RoundAnnouncement,
-    UpdateReceipt,
-    payload_digest,
-)
+from foltr.protocol.fields import payload_digest
+from foltr.protocol.receipts import REACTIONS, DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
 
 FIRST_RESEND_S = 5.0
 RESEND_LIMIT_S = 120.0

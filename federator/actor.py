@@ -36,9 +36,10 @@ from foltr.errors import DataError, UnavailableError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.methods.registry import body_spec, initial_weights, method_of
 from foltr.numerics.streams import first_model_rng
-from foltr.protocol.messages import NeuralRankerSpec, pack_vector
+from foltr.protocol.fields import pack_vector
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.trainings import NeuralRankerSpec
 from storage.arrivals import commit_batch, find_updates, load_clients
 from storage.database import Database, is_transient
 from storage.erasure.erasures import forgotten_pseudonyms

@@ -31,18 +31,10 @@ from federator.round import Aggregate, AskedClients, Offer, Pacing, Record, Reje
 from foltr.errors import MessageError
 from foltr.protocol.client_selection import cutoff, round_seed
 from foltr.protocol.enrolment import read_order
-from foltr.protocol.messages import (
-    ErasureNotice,
-    ForgetClient,
-    LiftQuarantine,
-    MembershipReceipt,
-    QuarantineClient,
-    ReceiptCode,
-    SetDeadline,
-    UnlearningUpdate,
-    UpdateReceipt,
-)
+from foltr.protocol.orders import ForgetClient, LiftQuarantine, QuarantineClient, SetDeadline
+from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.topics import ClientTopic
+from foltr.protocol.updates import UnlearningUpdate
 from storage.records import (
     DeadlineChange,
     MembershipChange,

@@ -20,7 +20,7 @@ from federator.publishing.retained import RetainedTopics
 from foltr.erasure.audit import AuditEntry
 from foltr.erasure.receipt import ErasureReceipt, sign_receipt, utc_text
 from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.messages import ErasureNotice, ReceiptCode
+from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
 from storage.arrivals import commit_batch

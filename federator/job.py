@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from foltr.errors import SettingsError
-from foltr.protocol.messages import UnlearningUpdate
+from foltr.protocol.updates import UnlearningUpdate
 
 Strategy = Literal["fed_eraser", "rollback", "retrain"]
 STRATEGIES: tuple[Strategy, ...] = ("fed_eraser", "rollback", "retrain")

@@ -29,20 +29,11 @@ from foltr.failpoints import Failpoint, failpoint
 from foltr.methods.base import Memory
 from foltr.methods.bodies import unpack_body
 from foltr.methods.registry import make_aggregation, n_auxiliary
-from foltr.protocol.messages import (
-    MAX_MESSAGE_BYTES,
-    DenseDelta,
-    EvolutionTraining,
-    FpdgdPaperTraining,
-    PartDelta,
-    UnlearningProgress,
-    UnlearningRound,
-    UnlearningUpdate,
-    UpdateBody,
-    pack_vector,
-    unpack_vector,
-)
+from foltr.protocol.announcements import UnlearningProgress, UnlearningRound
+from foltr.protocol.fields import MAX_MESSAGE_BYTES, pack_vector, unpack_vector
 from foltr.protocol.topics import Topics
+from foltr.protocol.trainings import EvolutionTraining, FpdgdPaperTraining
+from foltr.protocol.updates import DenseDelta, PartDelta, UnlearningUpdate, UpdateBody
 from foltr.unlearning.calibration import calibrated
 from foltr.unlearning.measures import cosine, relative_distance
 from storage.database import Database

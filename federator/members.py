@@ -13,7 +13,8 @@ from federator.reading import MembershipAsked, Signed
 from foltr.erasure.pseudonyms import pseudonym
 from foltr.errors import MessageError, SettingsError
 from foltr.protocol.enrolment import read_enrolment, read_roster
-from foltr.protocol.messages import ReceiptCode, Roster
+from foltr.protocol.orders import Roster
+from foltr.protocol.receipts import ReceiptCode
 from storage.records import ClientRow
 
 

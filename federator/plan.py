@@ -9,8 +9,9 @@ from foltr.aggregation.rule_spec import ABANDON, shortfall
 from foltr.errors import SettingsError
 from foltr.methods.preconditions import lacking, ways_out
 from foltr.methods.registry import AnyTraining, Ranker, check_method, check_rule, n_auxiliary
-from foltr.protocol.messages import MAX_DIM, FpdgdPaperTraining, LinearRankerSpec, PdgdTraining
+from foltr.protocol.fields import MAX_DIM
 from foltr.protocol.topics import check_name
+from foltr.protocol.trainings import FpdgdPaperTraining, LinearRankerSpec, PdgdTraining
 
 
 @dataclass(frozen=True)

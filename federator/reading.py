@@ -11,21 +11,11 @@ from federator.round import Offer
 from foltr.errors import MessageError
 from foltr.methods.bodies import BodySpec, check_body, pack_body
 from foltr.protocol.codec import Envelope, open_envelope
-from foltr.protocol.messages import (
-    MAX_CHUNKED_BYTES,
-    MAX_MESSAGE_BYTES,
-    Chunk,
-    Forget,
-    Join,
-    Leave,
-    Manifest,
-    ModelUpdate,
-    ReceiptCode,
-    Status,
-    UnlearningUpdate,
-    payload_digest,
-)
+from foltr.protocol.fields import MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, payload_digest
+from foltr.protocol.membership import Forget, Join, Leave, Status
+from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.updates import Chunk, Manifest, ModelUpdate, UnlearningUpdate
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from federator.members import Members
 from federator.reading import ChunkOffered, Limits, Refused, UpdateOffered, read_update
 from foltr.errors import MessageError
 from foltr.protocol.chunks import Assembly
-from foltr.protocol.messages import Chunk, Manifest, ReceiptCode
+from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.updates import Chunk, Manifest
 
 MAX_BYTES = 64 * 1024 * 1024
 # Beside the values of a delta an update has names, numbers and a signature; one without a delta has no more.

@@ -28,7 +28,7 @@ from enum import StrEnum
 from foltr.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.errors import ProtocolViolationError
 from foltr.protocol.client_selection import is_selected
-from foltr.protocol.messages import ReceiptCode
+from foltr.protocol.receipts import ReceiptCode
 
 
 class RoundState(StrEnum):

@@ -7,7 +7,7 @@ from federator.closing.stored_rules import stored_rule
 from federator.engine import Decided
 from federator.job_driver import figures_of_swap
 from federator.round import AskedClients, Pacing, Round, RoundPolicy, RoundState
-from foltr.protocol.messages import unpack_vector
+from foltr.protocol.fields import unpack_vector
 from storage.erasure.records import JobCompletion, UnlearningJobRow
 from storage.records import Batch, ModelRow, NewEvent, RoundOpening, RoundRow
 

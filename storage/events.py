@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from foltr.protocol.messages import ReceiptCode
+from foltr.protocol.receipts import ReceiptCode
 
 
 class EventKind(StrEnum):

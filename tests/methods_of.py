@@ -4,7 +4,7 @@ import numpy as np
 
 from foltr.learning.interaction import Interaction
 from foltr.methods.registry import METHOD_NAMES, training_for
-from foltr.protocol.messages import LinearRankerSpec, NeuralRankerSpec
+from foltr.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
 
 LINEAR = LinearRankerSpec(n_features=6)
 NEURAL = NeuralRankerSpec(n_features=6, hidden=3)

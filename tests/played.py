@@ -13,21 +13,13 @@ import pytest
 from broker.address import BrokerAddress
 from broker.link import MqttLink
 from edge_client.client import EdgeClient
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.codec import decode, encode, open_envelope
-from foltr.protocol.messages import (
-    LinearRankerSpec,
-    MembershipReceipt,
-    ModelAnnouncement,
-    ModelUpdate,
-    PdgdTraining,
-    ReceiptCode,
-    RoundAnnouncement,
-    UpdateReceipt,
-    pack_vector,
-    payload_digest,
-    unpack_vector,
-)
+from foltr.protocol.fields import pack_vector, payload_digest, unpack_vector
+from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.protocol.updates import ModelUpdate
 
 TOPICS = Topics("mail")
 N_FEATURES = 16

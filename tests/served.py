@@ -7,7 +7,9 @@ from broker.buffer import IntakeLimits
 from broker.link import InboundMessage
 from federator.actor import FederationActor
 from federator.plan import FederationPlan
-from foltr.protocol.messages import ErasureNotice, Join, MembershipReceipt, Message, UpdateReceipt
+from foltr.protocol.fields import Message
+from foltr.protocol.membership import Join
+from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
 from storage.database import Database

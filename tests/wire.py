@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgpack
 
-from foltr.protocol.messages import ModelUpdate
+from foltr.protocol.updates import ModelUpdate
 
 # How the captured messages were made, and what they say. If the bytes of this version must change, SCHEMA_VERSION
 # must too: devices in the field read and write what those files hold, not what the code says today.

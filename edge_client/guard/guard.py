@@ -27,7 +27,7 @@ from foltr.errors import DataError, SettingsError
 from foltr.logs import get_logger
 from foltr.methods.base import scores_of
 from foltr.methods.registry import AnyTraining, Ranker, method_of
-from foltr.protocol.messages import ModelAnnouncement
+from foltr.protocol.announcements import ModelAnnouncement
 
 log = get_logger(__name__)
 

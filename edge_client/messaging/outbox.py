@@ -14,7 +14,9 @@ from foltr import __version__
 from foltr.errors import UnavailableError
 from foltr.logs import get_logger
 from foltr.protocol.chunks import needs_chunks
-from foltr.protocol.messages import Join, Message, UpdateReceipt
+from foltr.protocol.fields import Message
+from foltr.protocol.membership import Join
+from foltr.protocol.receipts import UpdateReceipt
 from foltr.protocol.topics import ClientTopic
 
 log = get_logger(__name__)

@@ -12,18 +12,12 @@ from foltr.errors import DataError, MessageError
 from foltr.logs import get_logger
 from foltr.operator.credentials import Credentials
 from foltr.protocol.codec import Envelope, Sealer, open_envelope
-from foltr.protocol.messages import (
-    MAX_CHUNKED_BYTES,
-    ErasureNotice,
-    MembershipReceipt,
-    Message,
-    ModelUpdate,
-    ReceiptCode,
-    Status,
-    UpdateReceipt,
-)
+from foltr.protocol.fields import MAX_CHUNKED_BYTES, Message
+from foltr.protocol.membership import Status
+from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.signing import SESSION_STEPS, SessionNonces
 from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.updates import ModelUpdate
 
 log = get_logger(__name__)
 

@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 from edge_client.store.store import PendingUpdate
 from foltr.logs import get_logger
 from foltr.protocol.chunks import Assembly, chunk_of, manifest_of
-from foltr.protocol.messages import Chunk, Manifest, Message, UpdateReceipt, payload_digest
+from foltr.protocol.fields import Message, payload_digest
+from foltr.protocol.receipts import UpdateReceipt
+from foltr.protocol.updates import Chunk, Manifest
 
 log = get_logger(__name__)
 

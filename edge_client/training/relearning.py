@@ -16,15 +16,11 @@ from edge_client.training.trainer import Trainer
 from edge_client.training.working_model import WorkingCopy
 from foltr.errors import DataError
 from foltr.logs import get_logger
+from foltr.protocol.announcements import ModelAnnouncement, UnlearningRound
 from foltr.protocol.chunks import needs_chunks
-from foltr.protocol.messages import (
-    EvolutionTraining,
-    FpdgdPaperTraining,
-    ModelAnnouncement,
-    UnlearningRound,
-    UnlearningUpdate,
-)
 from foltr.protocol.topics import ClientTopic
+from foltr.protocol.trainings import EvolutionTraining, FpdgdPaperTraining
+from foltr.protocol.updates import UnlearningUpdate
 
 log = get_logger(__name__)
 

@@ -26,7 +26,10 @@ from foltr.learning.interaction import Interaction
 from foltr.logs import get_logger
 from foltr.methods.base import Device, DeviceContext
 from foltr.methods.registry import AnyTraining
-from foltr.protocol.messages import EvolutionTraining, ModelAnnouncement, UpdateBody, unpack_vector
+from foltr.protocol.announcements import ModelAnnouncement
+from foltr.protocol.fields import unpack_vector
+from foltr.protocol.trainings import EvolutionTraining
+from foltr.protocol.updates import UpdateBody
 
 log = get_logger(__name__)
 

@@ -16,14 +16,10 @@ from foltr.learning.linear import rank_by_score, sample_plackett_luce
 from foltr.methods.base import Device, DeviceContext, checked_scores, checked_weights
 from foltr.methods.fpdgd import dense_delta
 from foltr.methods.registry import AnyTraining, Ranker, make_device, n_auxiliary
-from foltr.protocol.messages import (
-    EvolutionTraining,
-    FedAvgTraining,
-    FedIpsTraining,
-    ModelAnnouncement,
-    UpdateBody,
-    unpack_vector,
-)
+from foltr.protocol.announcements import ModelAnnouncement
+from foltr.protocol.fields import unpack_vector
+from foltr.protocol.trainings import EvolutionTraining, FedAvgTraining, FedIpsTraining
+from foltr.protocol.updates import UpdateBody
 
 
 class Ranks(Protocol):

@@ -10,7 +10,7 @@ from federator.plan import FederationPlan
 from federator.round import Round
 from foltr.methods.aggregations import is_plain_mean
 from foltr.methods.base import Aggregation, Memory, NextModel
-from foltr.protocol.messages import pack_vector, unpack_vector
+from foltr.protocol.fields import pack_vector, unpack_vector
 from storage.database import Database
 from storage.records import ModelRow, NewModel
 

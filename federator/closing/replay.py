@@ -14,7 +14,7 @@ from federator.closing.collected_updates import Collected, Collecting, Recipe, c
 from federator.closing.stored_rules import stored_rule
 from foltr.errors import DataError, SettingsError
 from foltr.methods.base import Memory, NextModel
-from foltr.protocol.messages import pack_vector, unpack_vector
+from foltr.protocol.fields import pack_vector, unpack_vector
 from storage.database import Database
 from storage.models import get_model, latest_model
 from storage.records import ModelRow, RoundRow

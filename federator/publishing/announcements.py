@@ -18,16 +18,10 @@ from federator.round import Round
 from foltr.errors import UnavailableError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.methods.registry import n_auxiliary
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
 from foltr.protocol.chunks import chunk_of, manifest_of, needs_chunks
 from foltr.protocol.codec import Sealer
-from foltr.protocol.messages import (
-    ErasureNotice,
-    MembershipReceipt,
-    ModelAnnouncement,
-    RoundAnnouncement,
-    Selection,
-    UpdateReceipt,
-)
+from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
 from foltr.protocol.topics import ClientTopic, Topics
 from storage.records import ModelRow
 

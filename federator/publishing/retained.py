@@ -6,7 +6,7 @@ from collections.abc import Callable
 from broker.link import MqttLink
 from federator.publishing.delivery import keep_published, wait_while
 from foltr.protocol.codec import Sealer
-from foltr.protocol.messages import Message
+from foltr.protocol.fields import Message
 
 
 class RetainedTopics:

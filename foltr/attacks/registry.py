@@ -28,7 +28,8 @@ from foltr.attacks.crafting import (
 )
 from foltr.errors import SettingsError
 from foltr.methods.registry import AnyTraining
-from foltr.protocol.messages import MAX_ABS_DELTA, EvolutionTraining
+from foltr.protocol.fields import MAX_ABS_DELTA
+from foltr.protocol.trainings import EvolutionTraining
 
 Knowledge = Literal["partial", "full"]
 Setting = float | str

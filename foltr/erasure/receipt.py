@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from foltr.errors import DataError, SettingsError
-from foltr.protocol.messages import Count, Name
+from foltr.protocol.fields import Count, Name
 from foltr.protocol.signing import KEY_BYTES, SigningKey, key_from_text
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from foltr.aggregation.round_aggregation import aggregate_round
 from foltr.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.errors import DataError
 from foltr.methods.base import NO_MEMORY, Aggregation, Memory, NextModel
-from foltr.protocol.messages import DenseDelta, EvolutionPair, PartDelta, UpdateBody, unpack_vector
+from foltr.protocol.fields import unpack_vector
+from foltr.protocol.updates import DenseDelta, EvolutionPair, PartDelta, UpdateBody
 
 _FIRST_CAPACITY = 16
 

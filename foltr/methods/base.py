@@ -11,7 +11,9 @@ from foltr.errors import DataError
 from foltr.learning.interaction import Interaction
 from foltr.learning.linear import score
 from foltr.learning.neural import neural_score
-from foltr.protocol.messages import MAX_ABS_DELTA, LinearRankerSpec, NeuralRankerSpec, UpdateBody
+from foltr.protocol.fields import MAX_ABS_DELTA
+from foltr.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
+from foltr.protocol.updates import UpdateBody
 
 # Half of float32's range: the difference to the global weights, which may be as large, still fits.
 _LARGEST_WEIGHT = float(np.finfo(np.float32).max) / 2

@@ -8,15 +8,9 @@ from typing import Literal
 import numpy as np
 
 from foltr.errors import DataError, MessageError
-from foltr.protocol.messages import (
-    MAX_ABS_DELTA,
-    DenseDelta,
-    EvolutionPair,
-    PartDelta,
-    ReceiptCode,
-    UpdateBody,
-    unpack_vector,
-)
+from foltr.protocol.fields import MAX_ABS_DELTA, unpack_vector
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.updates import DenseDelta, EvolutionPair, PartDelta, UpdateBody
 
 DENSE, PART, EVOLUTION = "dense_f32", "part_f32", "evolution"
 _START = struct.Struct("<Q")

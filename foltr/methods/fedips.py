@@ -18,7 +18,9 @@ from foltr.learning.linear import rank_by_score
 from foltr.learning.regression_em import em_step, prior_counts, propensities_of
 from foltr.methods.base import DeviceContext, checked_scores, checked_weights
 from foltr.methods.fpdgd import dense_delta
-from foltr.protocol.messages import FedAvgTraining, FedIpsTraining, LinearRankerSpec, UpdateBody, unpack_vector
+from foltr.protocol.fields import unpack_vector
+from foltr.protocol.trainings import FedAvgTraining, FedIpsTraining, LinearRankerSpec
+from foltr.protocol.updates import UpdateBody
 
 # How many interactions the announced position bias is worth against what the device sees itself.
 _PRIOR_STRENGTH = 10.0

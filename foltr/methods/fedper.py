@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.methods.fpdgd import FpdgdDevice
-from foltr.protocol.messages import NeuralRankerSpec, PartDelta, UpdateBody, pack_vector
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.trainings import NeuralRankerSpec
+from foltr.protocol.updates import PartDelta, UpdateBody
 
 
 class FedPerDevice(FpdgdDevice):

@@ -26,7 +26,8 @@ from foltr.learning.evolution_strategies import (
 from foltr.learning.interaction import Interaction
 from foltr.learning.linear import rank_by_score
 from foltr.methods.base import NO_MEMORY, Memory, NextModel, checked_scores
-from foltr.protocol.messages import EvolutionPair, EvolutionTraining, LinearRankerSpec, NeuralRankerSpec, UpdateBody
+from foltr.protocol.trainings import EvolutionTraining, LinearRankerSpec, NeuralRankerSpec
+from foltr.protocol.updates import EvolutionPair, UpdateBody
 
 PLUS, MINUS = 1, -1
 

@@ -13,7 +13,9 @@ from foltr.learning.linear import rank_by_score, sample_plackett_luce
 from foltr.learning.neural_pdgd import neural_pdgd_step
 from foltr.learning.pdgd import pdgd_step
 from foltr.methods.base import checked_scores, checked_weights
-from foltr.protocol.messages import DenseDelta, LinearRankerSpec, NeuralRankerSpec, UpdateBody, pack_vector
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
+from foltr.protocol.updates import DenseDelta, UpdateBody
 
 
 class FpdgdDevice:

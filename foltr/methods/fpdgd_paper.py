@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from foltr.learning.laplace_shares import clip_weights, gamma_noise
 from foltr.methods.base import checked_weights
 from foltr.methods.fpdgd import FpdgdDevice, dense_delta
-from foltr.protocol.messages import FpdgdPaperTraining, LinearRankerSpec, NeuralRankerSpec, UpdateBody
+from foltr.protocol.trainings import FpdgdPaperTraining, LinearRankerSpec, NeuralRankerSpec
+from foltr.protocol.updates import UpdateBody
 
 SENT_ONCE = 1
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from foltr.methods.base import checked_weights
 from foltr.methods.fpdgd import FpdgdDevice
-from foltr.protocol.messages import LinearRankerSpec, PersonalTraining
+from foltr.protocol.trainings import LinearRankerSpec, PersonalTraining
 
 DOUBT = 1.5
 """c above: how many times the expected noise must be exceeded. At 1, which is James and Stein's for many dimensions,

@@ -21,9 +21,8 @@ from foltr.methods.foltr_es import EvolutionAggregation, EvolutionDevice
 from foltr.methods.fpdgd import FpdgdDevice
 from foltr.methods.fpdgd_paper import FpdgdPaperDevice
 from foltr.methods.personal import PersonalDevice
-from foltr.protocol.messages import (
-    MAX_ABS_DELTA,
-    MAX_DIM,
+from foltr.protocol.fields import MAX_ABS_DELTA, MAX_DIM, unpack_vector
+from foltr.protocol.trainings import (
     EvolutionTraining,
     FedAvgTraining,
     FedIpsTraining,
@@ -34,7 +33,6 @@ from foltr.protocol.messages import (
     NeuralRankerSpec,
     PdgdTraining,
     PersonalTraining,
-    unpack_vector,
 )
 
 Ranker = LinearRankerSpec | NeuralRankerSpec

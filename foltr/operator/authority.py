@@ -32,7 +32,8 @@ from foltr.operator.credentials import (
     write_secret,
 )
 from foltr.protocol.enrolment import issue_enrolment, issue_order, issue_roster
-from foltr.protocol.messages import ForgetClient, LiftQuarantine, Name, Order, QuarantineClient, SetDeadline
+from foltr.protocol.fields import Name
+from foltr.protocol.orders import ForgetClient, LiftQuarantine, Order, QuarantineClient, SetDeadline
 from foltr.protocol.signing import SigningKey, key_to_text
 from foltr.protocol.topics import check_name
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from foltr.errors import SettingsError
 from foltr.protocol.enrolment import issue_enrolment
-from foltr.protocol.messages import Name
+from foltr.protocol.fields import Name
 from foltr.protocol.signing import SigningKey, key_from_text, key_to_text
 
 FEDERATOR_USER = "@federator"

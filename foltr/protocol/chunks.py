@@ -9,7 +9,9 @@ import hashlib
 from collections.abc import Sequence
 
 from foltr.errors import MessageError
-from foltr.protocol.messages import CHUNK_BYTES, MAX_MESSAGE_BYTES, Chunk, Manifest, ReceiptCode
+from foltr.protocol.fields import CHUNK_BYTES, MAX_MESSAGE_BYTES
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.updates import Chunk, Manifest
 
 
 def needs_chunks(payload: bytes) -> bool:

@@ -11,7 +11,9 @@ import msgpack
 from pydantic import ValidationError
 
 from foltr.errors import MessageError
-from foltr.protocol.messages import MAX_MESSAGE_BYTES, MESSAGE_TYPES, SCHEMA_VERSION, Message, ReceiptCode
+from foltr.protocol.fields import MAX_MESSAGE_BYTES, SCHEMA_VERSION, Message
+from foltr.protocol.messages import MESSAGE_TYPES
+from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signing import SIGNATURE_BYTES, NonceSource, SigningKey, signed_bytes, verify, verify_repeated
 
 M = TypeVar("M", bound=Message)

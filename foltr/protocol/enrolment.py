@@ -7,18 +7,10 @@ federator's database, and an older one never replaces a newer one.
 
 from foltr.errors import MessageError
 from foltr.protocol.codec import encode, open_envelope
-from foltr.protocol.messages import (
-    MAX_CHUNKED_BYTES,
-    Enrolment,
-    ForgetClient,
-    LiftQuarantine,
-    Order,
-    QuarantineClient,
-    ReceiptCode,
-    Revocation,
-    Roster,
-    SetDeadline,
-)
+from foltr.protocol.fields import MAX_CHUNKED_BYTES
+from foltr.protocol.membership import Enrolment
+from foltr.protocol.orders import ForgetClient, LiftQuarantine, Order, QuarantineClient, Revocation, Roster, SetDeadline
+from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
 

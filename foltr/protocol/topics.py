@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from foltr.errors import SettingsError
-from foltr.protocol.messages import NAME_PATTERN
+from foltr.protocol.fields import NAME_PATTERN
 
 _NAME = re.compile(NAME_PATTERN)
 

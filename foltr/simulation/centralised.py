@@ -20,7 +20,7 @@ from foltr.methods.aggregations import DeltaAggregation
 from foltr.methods.base import Aggregation
 from foltr.methods.registry import AnyTraining, Ranker
 from foltr.numerics.streams import client_streams
-from foltr.protocol.messages import PdgdTraining
+from foltr.protocol.trainings import PdgdTraining
 from foltr.simulation.blocks.block_runners import (
     INTERACTIONS_AT_A_TIME,
     WEIGHTS_AT_A_TIME,

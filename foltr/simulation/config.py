@@ -24,7 +24,8 @@ from foltr.methods.registry import (
     ranker_for,
     training_for,
 )
-from foltr.protocol.messages import FedAvgTraining, FedIpsTraining, pack_vector
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.trainings import FedAvgTraining, FedIpsTraining
 
 PopulationKind = Literal[
     "iid",

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.methods.aggregations import DeltaAggregation, UpdateRows
-from foltr.protocol.messages import UpdateBody
+from foltr.protocol.updates import UpdateBody
 
 
 class KeptUpdates:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from foltr.errors import SettingsError
 from foltr.methods.registry import AnyTraining, Ranker
-from foltr.protocol.messages import PdgdTraining
+from foltr.protocol.trainings import PdgdTraining
 from foltr.simulation.blocks.block_runners import block_runner
 from foltr.simulation.centralised import CentralLambdaRank, CentralPdgd, LocalPdgd
 from foltr.simulation.clients.crowd import Crowd

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from foltr.evaluation.metrics import online_performance
 from foltr.methods.bodies import BodySpec
 from foltr.methods.registry import AnyTraining
-from foltr.protocol.messages import EvolutionTraining, FpdgdPaperTraining
+from foltr.protocol.trainings import EvolutionTraining, FpdgdPaperTraining
 from foltr.simulation.config import SimulationConfig
 
 Curve = tuple[tuple[int, float], ...]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from foltr.errors import DataError
 from foltr.learning.interaction import Interaction
 from foltr.methods.base import checked_scores
-from foltr.protocol.messages import LinearRankerSpec, NeuralRankerSpec
+from foltr.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
 
 
 def relative_distance(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:

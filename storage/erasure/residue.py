@@ -3,7 +3,8 @@
 from sqlalchemy import func, select
 
 from foltr.protocol.codec import open_envelope
-from foltr.protocol.messages import MAX_CHUNKED_BYTES, Roster
+from foltr.protocol.fields import MAX_CHUNKED_BYTES
+from foltr.protocol.orders import Roster
 from storage.database import Database
 from storage.erasure.client_rows import mentions_of
 from storage.erasure.tables import erasures

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foltr.protocol.messages import pack_vector
+from foltr.protocol.fields import pack_vector
 from storage.records import ClientHistoryRow, ModelRow, RoundHistoryRow
 
 # By its file: the benchmarks are programs, not a package.

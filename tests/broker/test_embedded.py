@@ -13,7 +13,7 @@ from servers import accepts, free_port
 from broker.embedded import LOOPBACK, embedded_broker
 from broker.link import MqttLink
 from foltr.errors import SettingsError, UnavailableError
-from foltr.protocol.messages import MAX_MESSAGE_BYTES
+from foltr.protocol.fields import MAX_MESSAGE_BYTES
 
 pytest.importorskip("iotcore")
 REPOSITORY = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from servers import MissingError, ProvisionedMosquitto, free_port
 from broker.address import BrokerAddress
 from broker.link import InboundMessage, LastWill, MqttLink
 from foltr.errors import UnavailableError
-from foltr.protocol.messages import MAX_MESSAGE_BYTES
+from foltr.protocol.fields import MAX_MESSAGE_BYTES
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -25,7 +25,7 @@ from broker.mosquitto import (
     write_config,
 )
 from foltr.errors import SettingsError, UnavailableError
-from foltr.protocol.messages import MAX_MESSAGE_BYTES
+from foltr.protocol.fields import MAX_MESSAGE_BYTES
 
 # Three times the queue of a Mosquitto with its default settings.
 N_MESSAGES = 3000

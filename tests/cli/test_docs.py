@@ -21,7 +21,7 @@ from federator.round import AbandonReason
 from foltr.aggregation.rule_spec import read_rule
 from foltr.cli.experiments.method import chosen_rule
 from foltr.cli.settings import load_settings
-from foltr.protocol.messages import EXPLANATIONS, ReceiptCode
+from foltr.protocol.receipts import EXPLANATIONS, ReceiptCode
 from storage.events import EVENTS_OF, FINDINGS, MEANINGS, EventKind
 
 OPERATIONS = "docs/operations.md"

@@ -8,7 +8,9 @@ from played import N_FEATURES, WITHIN_S, Federator, content, device, see, until
 from structlog.testing import capture_logs
 
 from foltr.errors import DataError
-from foltr.protocol.messages import DenseDelta, ReceiptCode, pack_vector, unpack_vector
+from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.updates import DenseDelta
 
 
 async def negated(update, _round):

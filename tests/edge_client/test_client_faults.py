@@ -6,7 +6,7 @@ from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, mod
 
 from foltr.errors import DataError, SettingsError
 from foltr.protocol.codec import encode
-from foltr.protocol.messages import ReceiptCode
+from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.topics import ClientTopic
 
 

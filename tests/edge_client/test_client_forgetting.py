@@ -15,7 +15,8 @@ from edge_client.client import EdgeClient, ForgetResult
 from foltr.errors import DataError, FoltrError, UnavailableError
 from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.codec import decode, open_envelope
-from foltr.protocol.messages import ErasureNotice, Forget, ReceiptCode, Status
+from foltr.protocol.membership import Forget, Status
+from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic
 

@@ -4,7 +4,10 @@ import numpy as np
 from played import N_FEATURES, WITHIN_S, Federator, content, device, see
 
 from edge_client.guard.model_judgement import FEWEST_LISTS
-from foltr.protocol.messages import LinearRankerSpec, ModelAnnouncement, ReceiptCode, pack_vector
+from foltr.protocol.announcements import ModelAnnouncement
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.trainings import LinearRankerSpec
 
 GOOD = np.zeros(N_FEATURES, np.float32)
 GOOD[:2] = 3.0, 1.0

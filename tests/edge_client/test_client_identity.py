@@ -12,9 +12,11 @@ from edge_client.store.store import DeviceStore, PendingUpdate
 from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess, device_identity, write_secret
 from foltr.protocol.codec import open_envelope
-from foltr.protocol.messages import Join, ModelUpdate, ReceiptCode, Status
+from foltr.protocol.membership import Join, Status
+from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signing import SESSION_STEPS, SigningKey
 from foltr.protocol.topics import ClientTopic
+from foltr.protocol.updates import ModelUpdate
 
 OPERATOR, FEDERATOR, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
 

@@ -9,25 +9,15 @@ from played import TOPICS, WITHIN_S, Federator, adding_learner, device, until
 from edge_client.client import EdgeClient
 from edge_client.messaging.transfer import WINDOW
 from foltr.operator.credentials import BrokerAccess, device_identity
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.chunks import Assembly, chunk_of, manifest_of
 from foltr.protocol.codec import encode, open_envelope
-from foltr.protocol.messages import (
-    CHUNK_BYTES,
-    MAX_CHUNKED_BYTES,
-    Chunk,
-    LinearRankerSpec,
-    Manifest,
-    ModelAnnouncement,
-    ModelUpdate,
-    PdgdTraining,
-    ReceiptCode,
-    RoundAnnouncement,
-    UpdateReceipt,
-    pack_vector,
-    payload_digest,
-)
+from foltr.protocol.fields import CHUNK_BYTES, MAX_CHUNKED_BYTES, pack_vector, payload_digest
+from foltr.protocol.receipts import ReceiptCode, UpdateReceipt
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic
+from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.protocol.updates import Chunk, Manifest, ModelUpdate
 
 N_FEATURES = 7 * CHUNK_BYTES // 4 - 200  # seven chunks: more than are sent at once
 OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()

@@ -10,7 +10,8 @@ from played import TOPICS, WITHIN_S, Federator, content, device, retained, see
 
 from foltr.errors import UnavailableError
 from foltr.protocol.codec import decode
-from foltr.protocol.messages import Join, ReceiptCode, Status
+from foltr.protocol.membership import Join, Status
+from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.topics import ClientTopic
 
 STATUS = TOPICS.client("device-7", ClientTopic.STATUS)

@@ -19,15 +19,11 @@ from foltr.learning.pdgd import pdgd_step
 from foltr.methods.base import DeviceContext
 from foltr.methods.registry import initial_weights, make_device, n_auxiliary
 from foltr.numerics.streams import client_streams
+from foltr.protocol.announcements import ModelAnnouncement
 from foltr.protocol.codec import encode
-from foltr.protocol.messages import (
-    FedPerTraining,
-    ModelAnnouncement,
-    PersonalTraining,
-    ReceiptCode,
-    pack_vector,
-    unpack_vector,
-)
+from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.trainings import FedPerTraining, PersonalTraining
 
 K, N_INTERACTIONS = 5, 4
 METHODS = [*trainings(), "fedips, propensities estimated"]

@@ -9,7 +9,7 @@ from played import N_FEATURES, Federator, adding_learner, content, device, model
 from edge_client.store.store import DeviceStore
 from foltr.errors import DataError
 from foltr.protocol.codec import encode
-from foltr.protocol.messages import unpack_vector
+from foltr.protocol.fields import unpack_vector
 
 NAN, INF = float("nan"), float("inf")
 ROW = [0.0] * N_FEATURES

@@ -5,7 +5,7 @@ import pytest
 from played import N_FEATURES, WITHIN_S, Federator, content, device, see, until
 
 from foltr.errors import DataError, UnavailableError
-from foltr.protocol.messages import ReceiptCode
+from foltr.protocol.receipts import ReceiptCode
 
 
 async def test_a_list_recorded_twice_counts_once(mqtt_broker):

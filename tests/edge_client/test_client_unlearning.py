@@ -6,17 +6,14 @@ from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, see
 from edge_client.client import EdgeClient
 from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess, device_identity
+from foltr.protocol.announcements import UnlearningRound
 from foltr.protocol.codec import decode, open_envelope
-from foltr.protocol.messages import (
-    LinearRankerSpec,
-    PdgdTraining,
-    ReceiptCode,
-    UnlearningRound,
-    UnlearningUpdate,
-    pack_vector,
-)
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic
+from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.protocol.updates import UnlearningUpdate
 
 OPERATOR, FEDERATOR, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
 UNLEARNING = TOPICS.client("device-7", ClientTopic.UNLEARNING)

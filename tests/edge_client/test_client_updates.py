@@ -4,8 +4,9 @@ import pytest
 from played import WITHIN_S, Federator, content, device, see, until
 
 from foltr.protocol.codec import decode
-from foltr.protocol.messages import ModelUpdate, ReceiptCode
+from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.topics import ClientTopic
+from foltr.protocol.updates import ModelUpdate
 
 
 async def test_an_update_says_what_was_learned(mqtt_broker):

@@ -13,21 +13,11 @@ from edge_client.participation import (
     Participation,
 )
 from edge_client.store.store import PendingUpdate
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
 from foltr.protocol.client_selection import HIGHEST_TICKET, round_seed, ticket
-from foltr.protocol.messages import (
-    REACTIONS,
-    DeviceReaction,
-    LinearRankerSpec,
-    MembershipReceipt,
-    ModelAnnouncement,
-    PdgdTraining,
-    ReceiptCode,
-    RoundAnnouncement,
-    Selection,
-    UpdateReceipt,
-    pack_vector,
-    payload_digest,
-)
+from foltr.protocol.fields import pack_vector, payload_digest
+from foltr.protocol.receipts import REACTIONS, DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
 
 CLIENT = "device-7"
 ID, OTHER_ID = "a" * 32, "b" * 32

@@ -13,23 +13,12 @@ from federator.reading import Limits, OperatorSpoke, Reading, read_message
 from foltr.methods.bodies import BodySpec
 from foltr.protocol.codec import encode
 from foltr.protocol.enrolment import issue_enrolment, issue_order, issue_roster
-from foltr.protocol.messages import (
-    DenseDelta,
-    Forget,
-    ForgetClient,
-    Join,
-    Leave,
-    LiftQuarantine,
-    Message,
-    ModelUpdate,
-    Order,
-    QuarantineClient,
-    SetDeadline,
-    Status,
-    pack_vector,
-)
+from foltr.protocol.fields import Message, pack_vector
+from foltr.protocol.membership import Forget, Join, Leave, Status
+from foltr.protocol.orders import ForgetClient, LiftQuarantine, Order, QuarantineClient, SetDeadline
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.updates import DenseDelta, ModelUpdate
 from storage.database import Database
 from storage.keys import KeyStore
 from storage.migrate import upgrade

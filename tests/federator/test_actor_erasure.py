@@ -9,21 +9,13 @@ from broker.link import InboundMessage
 from federator.job import UnlearningPolicy
 from federator.round import RoundPolicy
 from foltr.erasure.receipt import verify_receipt
-from foltr.protocol.messages import (
-    DenseDelta,
-    ErasureNotice,
-    Forget,
-    Join,
-    Leave,
-    ReceiptCode,
-    Status,
-    UnlearningRound,
-    UnlearningUpdate,
-    pack_vector,
-    unpack_vector,
-)
+from foltr.protocol.announcements import UnlearningRound
+from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.membership import Forget, Join, Leave, Status
+from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic
+from foltr.protocol.updates import DenseDelta, UnlearningUpdate
 from storage.erasure.erasures import find_erasure
 from storage.models import get_model, latest_model, list_models
 from storage.queries import get_round, list_contributions, list_events, list_rounds

@@ -9,19 +9,16 @@ from foltr.failpoints import Failpoint
 from foltr.learning.evolution_strategies import AdamState, adam_ascent, es_direction
 from foltr.methods.registry import initial_weights
 from foltr.numerics.streams import first_model_rng
-from foltr.protocol.messages import (
-    DenseDelta,
-    EvolutionPair,
+from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.trainings import (
     EvolutionTraining,
     FedIpsTraining,
     FedPerTraining,
     LinearRankerSpec,
     NeuralRankerSpec,
-    PartDelta,
     PdgdTraining,
-    pack_vector,
-    unpack_vector,
 )
+from foltr.protocol.updates import DenseDelta, EvolutionPair, PartDelta
 from storage.federations import get_federation
 from storage.models import list_models
 from storage.queries import list_rounds

@@ -20,17 +20,11 @@ from foltr.failpoints import Failpoint
 from foltr.methods.base import Memory, NextModel
 from foltr.methods.registry import make_aggregation
 from foltr.protocol.enrolment import issue_order
-from foltr.protocol.messages import (
-    DenseDelta,
-    LiftQuarantine,
-    LinearRankerSpec,
-    PdgdTraining,
-    QuarantineClient,
-    SetDeadline,
-    pack_vector,
-    unpack_vector,
-)
+from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.orders import LiftQuarantine, QuarantineClient, SetDeadline
 from foltr.protocol.topics import ClientTopic
+from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.protocol.updates import DenseDelta
 from storage.federations import get_federation
 from storage.models import list_models
 from storage.queries import (

@@ -12,7 +12,8 @@ from foltr.erasure.receipt import verify_receipt
 from foltr.errors import DataError, MessageError
 from foltr.protocol.codec import encode
 from foltr.protocol.enrolment import read_enrolment
-from foltr.protocol.messages import ErasureNotice, Forget, Join, Leave, ReceiptCode, UpdateReceipt
+from foltr.protocol.membership import Forget, Join, Leave
+from foltr.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic
 from storage.arrivals import commit_batch

@@ -13,7 +13,8 @@ from federator.reading import Limits, read_message
 from federator.round import AbandonReason, Pacing, RoundPolicy, RoundState
 from foltr.methods.bodies import BodySpec
 from foltr.protocol.client_selection import ticket
-from foltr.protocol.messages import MembershipReceipt, ReceiptCode, payload_digest
+from foltr.protocol.fields import payload_digest
+from foltr.protocol.receipts import MembershipReceipt, ReceiptCode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
 

@@ -7,7 +7,7 @@ from federator.engine import Engine
 from federator.plan import FederationPlan
 from federator.reading import OperatorSpoke
 from federator.round import AbandonReason
-from foltr.protocol.messages import UpdateReceipt
+from foltr.protocol.receipts import UpdateReceipt
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from federator.round import RoundPolicy
 from foltr.errors import UnavailableError
 from foltr.failpoints import Failpoint
-from foltr.protocol.messages import Forget
+from foltr.protocol.membership import Forget
 from foltr.protocol.topics import ClientTopic
 from storage.database import Database
 from storage.erasure.vacuum import deletions_to_purge

@@ -11,7 +11,8 @@ from federator.job import (
     next_round,
 )
 from foltr.errors import SettingsError
-from foltr.protocol.messages import DenseDelta, UnlearningUpdate, pack_vector
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.updates import DenseDelta, UnlearningUpdate
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from federator.plan import FederationPlan
 from federator.round import Pacing, RoundPolicy
 from foltr.aggregation.rule_spec import MEAN, read_rule
 from foltr.errors import SettingsError
-from foltr.protocol.messages import (
-    MAX_DIM,
+from foltr.protocol.fields import MAX_DIM
+from foltr.protocol.trainings import (
     EvolutionTraining,
     FedIpsTraining,
     FedPerTraining,

@@ -22,23 +22,12 @@ from federator.reading import (
 from federator.round import Offer
 from foltr.methods.bodies import BodySpec, unpack_body
 from foltr.protocol.codec import encode, open_envelope
-from foltr.protocol.messages import (
-    MAX_ABS_DELTA,
-    Chunk,
-    DenseDelta,
-    EvolutionPair,
-    Join,
-    Leave,
-    Manifest,
-    ModelUpdate,
-    PartDelta,
-    ReceiptCode,
-    Status,
-    pack_vector,
-    payload_digest,
-)
+from foltr.protocol.fields import MAX_ABS_DELTA, pack_vector, payload_digest
+from foltr.protocol.membership import Join, Leave, Status
+from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.updates import Chunk, DenseDelta, EvolutionPair, Manifest, ModelUpdate, PartDelta
 
 TOPICS = Topics("mail")
 UPDATE_ID = "0123456789abcdef" * 2

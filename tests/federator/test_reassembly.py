@@ -19,9 +19,12 @@ from foltr.methods.bodies import BodySpec
 from foltr.protocol.chunks import chunk_of, manifest_of
 from foltr.protocol.codec import encode, open_envelope
 from foltr.protocol.enrolment import issue_enrolment
-from foltr.protocol.messages import CHUNK_BYTES, DenseDelta, Join, ModelUpdate, ReceiptCode, pack_vector, payload_digest
+from foltr.protocol.fields import CHUNK_BYTES, pack_vector, payload_digest
+from foltr.protocol.membership import Join
+from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.updates import DenseDelta, ModelUpdate
 
 TOPICS = Topics("mail")
 N_FEATURES = 100_000  # 400,000 bytes: three chunks

@@ -10,8 +10,10 @@ from federator.job import UnlearningPolicy
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from foltr.errors import SettingsError
-from foltr.protocol.messages import DenseDelta, Forget, UnlearningUpdate, pack_vector
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.membership import Forget
 from foltr.protocol.topics import ClientTopic
+from foltr.protocol.updates import DenseDelta, UnlearningUpdate
 from storage.models import latest_model
 from storage.queries import list_contributions
 

@@ -22,7 +22,7 @@ from federator.round import (
     RoundState,
 )
 from foltr.errors import ProtocolViolationError
-from foltr.protocol.messages import ReceiptCode
+from foltr.protocol.receipts import ReceiptCode
 
 OPENED = 1_000.0
 POLICY = RoundPolicy(min_clients=2, max_clients=3, min_time_s=10.0, max_time_s=60.0)

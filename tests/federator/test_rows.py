@@ -10,7 +10,7 @@ from federator.engine import Decided
 from federator.round import AskedClients, Pacing, RoundState
 from federator.rows import batch_of, resumed_round, swap_of
 from foltr.errors import SettingsError
-from foltr.protocol.messages import pack_vector
+from foltr.protocol.fields import pack_vector
 from storage.erasure.records import UnlearningJobRow
 from storage.records import Batch, ModelRow, NewEvent, RoundOpening, RoundRow
 

@@ -8,55 +8,36 @@ from typing import Any
 import numpy as np
 
 from foltr.operator.credentials import BrokerAccess, Credentials
+from foltr.protocol.announcements import (
+    ModelAnnouncement,
+    RoundAnnouncement,
+    Selection,
+    UnlearningProgress,
+    UnlearningRound,
+)
 from foltr.protocol.chunks import chunk_of, manifest_of
 from foltr.protocol.codec import encode
 from foltr.protocol.enrolment import issue_enrolment
-from foltr.protocol.messages import (
-    CHUNK_BYTES,
-    MESSAGE_TYPES,
-    SCHEMA_VERSION,
-    Chunk,
-    DenseDelta,
-    Enrolment,
-    ErasureNotice,
-    EvolutionPair,
+from foltr.protocol.fields import CHUNK_BYTES, SCHEMA_VERSION, Message, pack_vector
+from foltr.protocol.membership import Enrolment, Forget, Join, Leave, Status
+from foltr.protocol.messages import MESSAGE_TYPES
+from foltr.protocol.orders import ForgetClient, LiftQuarantine, QuarantineClient, Revocation, Roster, SetDeadline
+from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.protocol.signing import SigningKey, key_to_text, signed_bytes
+from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.trainings import (
     EvolutionTraining,
     FedAvgTraining,
     FedIpsTraining,
     FedPerTraining,
     FedProxTraining,
-    Forget,
-    ForgetClient,
     FpdgdPaperTraining,
-    Join,
-    Leave,
-    LiftQuarantine,
     LinearRankerSpec,
-    Manifest,
-    MembershipReceipt,
-    Message,
-    ModelAnnouncement,
-    ModelUpdate,
     NeuralRankerSpec,
-    PartDelta,
     PdgdTraining,
     PersonalTraining,
-    QuarantineClient,
-    ReceiptCode,
-    Revocation,
-    Roster,
-    RoundAnnouncement,
-    Selection,
-    SetDeadline,
-    Status,
-    UnlearningProgress,
-    UnlearningRound,
-    UnlearningUpdate,
-    UpdateReceipt,
-    pack_vector,
 )
-from foltr.protocol.signing import SigningKey, key_to_text, signed_bytes
-from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.updates import Chunk, DenseDelta, EvolutionPair, Manifest, ModelUpdate, PartDelta, UnlearningUpdate
 
 FEDERATION, MEMBER, STRANGER = "mail", "device-7", "device-8"
 N_FEATURES, MAX_INTERACTIONS = 16, 100

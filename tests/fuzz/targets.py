@@ -40,7 +40,9 @@ from foltr.methods.registry import body_spec, make_aggregation
 from foltr.operator.credentials import Credentials
 from foltr.protocol.codec import encode, open_envelope
 from foltr.protocol.enrolment import read_enrolment, read_order, read_roster
-from foltr.protocol.messages import MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, MESSAGE_TYPES, Message, ReceiptCode
+from foltr.protocol.fields import MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, Message
+from foltr.protocol.messages import MESSAGE_TYPES
+from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic
 from storage.records import ClientRow

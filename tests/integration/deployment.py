@@ -17,7 +17,7 @@ from federator.service import FederatorService
 from foltr.failpoints import VARIABLE
 from foltr.operator.authority import create_authority
 from foltr.operator.credentials import BrokerAccess, Credentials, read_credentials
-from foltr.protocol.messages import PdgdTraining
+from foltr.protocol.trainings import PdgdTraining
 from storage.database import Database
 from storage.keys import KeyStore
 from storage.migrate import upgrade

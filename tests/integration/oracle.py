@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from edge_client.client import EdgeClient
 from edge_client.store.store import Interaction
 from foltr.operator.credentials import Credentials, read_credentials
-from foltr.protocol.messages import PdgdTraining, unpack_vector
+from foltr.protocol.fields import unpack_vector
+from foltr.protocol.trainings import PdgdTraining
 from storage.database import Database
 from storage.models import list_models
 from storage.queries import list_contributions, list_rounds

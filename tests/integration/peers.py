@@ -16,21 +16,13 @@ from federator.round import RoundPolicy
 from federator.service import FederatorService
 from foltr.operator.credentials import BrokerAccess, Credentials, device_identity
 from foltr.protocol.codec import encode, open_envelope
-from foltr.protocol.messages import (
-    DenseDelta,
-    Join,
-    Leave,
-    MembershipReceipt,
-    Message,
-    ModelUpdate,
-    PdgdTraining,
-    ReceiptCode,
-    Status,
-    UpdateReceipt,
-    pack_vector,
-)
+from foltr.protocol.fields import Message, pack_vector
+from foltr.protocol.membership import Join, Leave, Status
+from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.trainings import PdgdTraining
+from foltr.protocol.updates import DenseDelta, ModelUpdate
 from storage.database import Database
 
 FEDERATION = "test"

@@ -15,7 +15,7 @@ from foltr.data.sources import LoadedData
 from foltr.data.synthetic import synthetic_dataset
 from foltr.errors import SettingsError
 from foltr.methods.registry import ranker_for, training_for
-from foltr.protocol.messages import unpack_vector
+from foltr.protocol.fields import unpack_vector
 from storage.models import list_models
 from storage.queries import list_contributions, list_rounds
 

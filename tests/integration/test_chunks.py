@@ -18,16 +18,12 @@ from federator.round import RoundPolicy
 from federator.service import FederatorService
 from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.codec import open_envelope
-from foltr.protocol.messages import (
-    CHUNK_BYTES,
-    Chunk,
-    Manifest,
-    PdgdTraining,
-    ReceiptCode,
-    unpack_vector,
-)
+from foltr.protocol.fields import CHUNK_BYTES, unpack_vector
+from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.trainings import PdgdTraining
+from foltr.protocol.updates import Chunk, Manifest
 from storage.database import Database
 from storage.migrate import upgrade
 from storage.models import list_models

@@ -13,7 +13,9 @@ from edge_client.client import EdgeClient
 from federator.round import RoundPolicy
 from federator.service import FederatorService
 from foltr.operator.credentials import Credentials
-from foltr.protocol.messages import DenseDelta, ReceiptCode, pack_vector, payload_digest, unpack_vector
+from foltr.protocol.fields import pack_vector, payload_digest, unpack_vector
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.updates import DenseDelta
 from storage.models import list_models
 from storage.queries import count_rejections, list_clients, list_contributions, list_events, list_rounds
 

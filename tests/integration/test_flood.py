@@ -9,7 +9,7 @@ from integration.peers import FEDERATION, TOPICS, HandMade, make_plan, served
 
 from broker.buffer import IntakeLimits
 from federator.round import RoundPolicy
-from foltr.protocol.messages import ReceiptCode
+from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.topics import ClientTopic
 from storage.queries import list_contributions, list_events, list_rounds
 

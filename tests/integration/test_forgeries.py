@@ -8,24 +8,15 @@ from integration.peers import FEDERATION, ONE_EACH, TOPICS, HandMade, Operator, 
 
 from edge_client.client import EdgeClient
 from federator.round import RoundPolicy
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.codec import encode, open_envelope
 from foltr.protocol.enrolment import issue_order, issue_roster
-from foltr.protocol.messages import (
-    LinearRankerSpec,
-    MembershipReceipt,
-    Message,
-    ModelAnnouncement,
-    QuarantineClient,
-    ReceiptCode,
-    RoundAnnouncement,
-    SetDeadline,
-    UpdateReceipt,
-    pack_vector,
-    payload_digest,
-    unpack_vector,
-)
+from foltr.protocol.fields import Message, pack_vector, payload_digest, unpack_vector
+from foltr.protocol.orders import QuarantineClient, SetDeadline
+from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic
+from foltr.protocol.trainings import LinearRankerSpec
 from storage.models import latest_model
 from storage.queries import get_client, get_round, list_contributions, list_events, list_rounds
 

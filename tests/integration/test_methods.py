@@ -16,7 +16,7 @@ from foltr.methods.base import Memory
 from foltr.methods.bodies import unpack_body
 from foltr.methods.registry import make_aggregation, ranker_for, training_for
 from foltr.operator.credentials import Credentials
-from foltr.protocol.messages import pack_vector, unpack_vector
+from foltr.protocol.fields import pack_vector, unpack_vector
 from storage.federations import get_federation
 from storage.models import list_models
 from storage.queries import list_rounds

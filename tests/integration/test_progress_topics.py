@@ -6,8 +6,8 @@ from integration.deployment import FEDERATION, Deployment, client_name, until
 from integration.test_forgetting import devices_of, start
 from links import Inbox, connected
 
+from foltr.protocol.announcements import UnlearningProgress
 from foltr.protocol.codec import open_envelope
-from foltr.protocol.messages import UnlearningProgress
 from foltr.protocol.topics import Topics
 from storage.queries import list_contributions
 

@@ -17,8 +17,9 @@ from foltr.methods.bodies import unpack_body
 from foltr.methods.registry import make_aggregation
 from foltr.operator.authority import open_authority
 from foltr.operator.credentials import OPERATOR_USER
-from foltr.protocol.messages import LinearRankerSpec, PdgdTraining, unpack_vector
+from foltr.protocol.fields import unpack_vector
 from foltr.protocol.topics import Topics
+from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
 from storage.federations import get_federation
 from storage.models import get_model
 from storage.queries import get_aggregation, list_contributions, list_events, list_quarantined, list_rounds

@@ -18,7 +18,8 @@ from foltr.methods.base import Memory
 from foltr.methods.bodies import unpack_body
 from foltr.methods.registry import body_spec, initial_weights, make_aggregation, ranker_for, training_for
 from foltr.numerics.streams import first_model_rng
-from foltr.protocol.messages import DenseDelta, PartDelta, pack_vector, unpack_vector
+from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.updates import DenseDelta, PartDelta
 from foltr.simulation.blocks.block_runners import block_runner
 from foltr.simulation.clients.attackers import with_poisoned_clicks
 from foltr.simulation.clients.crowd import Crowd

@@ -19,8 +19,9 @@ from edge_client.client import EdgeClient
 from edge_client.store.store import Interaction
 from foltr.errors import DataError, FoltrError, UnavailableError
 from foltr.operator.credentials import BrokerAccess
-from foltr.protocol.messages import Leave, PdgdTraining
+from foltr.protocol.membership import Leave
 from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.trainings import PdgdTraining
 
 FEDERATION = "sim"
 _FEATURES = np.ones((1, 1), np.float32)

@@ -12,21 +12,12 @@ from simulation.store import Tables
 from edge_client.store.store import PendingUpdate
 from federator.round import RoundState
 from foltr.aggregation.mean import RunningMean, staleness_discount
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.client_selection import is_selected
 from foltr.protocol.codec import decode
-from foltr.protocol.messages import (
-    REACTIONS,
-    DeviceReaction,
-    MembershipReceipt,
-    ModelAnnouncement,
-    ModelUpdate,
-    ReceiptCode,
-    RoundAnnouncement,
-    UpdateReceipt,
-    pack_vector,
-    payload_digest,
-    unpack_vector,
-)
+from foltr.protocol.fields import pack_vector, payload_digest, unpack_vector
+from foltr.protocol.receipts import REACTIONS, DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.protocol.updates import ModelUpdate
 from storage.records import RoundRow, UpdateRow
 
 _COUNTS = (ReceiptCode.ACCEPTED, ReceiptCode.DUPLICATE)

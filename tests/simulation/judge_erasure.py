@@ -7,7 +7,8 @@ from simulation.store import Tables
 
 from foltr.erasure.audit import check_follows
 from foltr.errors import DataError
-from foltr.protocol.messages import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt, unpack_vector
+from foltr.protocol.fields import unpack_vector
+from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from storage.erasure.records import UnlearningJobRow
 from storage.records import ModelRow
 

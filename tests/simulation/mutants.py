@@ -18,7 +18,7 @@ from federator.actor import FederationActor
 from federator.engine import Decided, Engine, Timed
 from federator.members import Members
 from federator.round import Offer, Record, Reject, Round
-from foltr.protocol.messages import REACTIONS, DeviceReaction, ReceiptCode
+from foltr.protocol.receipts import REACTIONS, DeviceReaction, ReceiptCode
 from foltr.protocol.signing import EpochNonces
 from storage.records import Batch, ClientRow
 

@@ -14,7 +14,7 @@ from federator.eraser import Eraser
 from federator.job import UnlearningStep
 from federator.job_driver import Unlearner
 from federator.members import Members
-from foltr.protocol.messages import ErasureNotice, ReceiptCode
+from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 
 
 def _forgotten_names_join_again() -> Any:

@@ -21,15 +21,10 @@ from federator.actor import FederationActor
 from federator.plan import FederationPlan
 from foltr.errors import ProtocolViolationError, UnavailableError
 from foltr.failpoints import Failpoint
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.codec import Sealer
-from foltr.protocol.messages import (
-    ErasureNotice,
-    MembershipReceipt,
-    Message,
-    ModelAnnouncement,
-    RoundAnnouncement,
-    UpdateReceipt,
-)
+from foltr.protocol.fields import Message
+from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
 from foltr.protocol.signing import EpochNonces
 from foltr.protocol.topics import ClientTopic, Topics
 from storage.errors import WriterFencedError

@@ -21,19 +21,13 @@ from simulation.tiny_store import TinyStore
 from broker.link import InboundMessage
 from federator.plan import FederationPlan
 from foltr.failpoints import Failpoint
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.enrolment import issue_enrolment, issue_order, issue_roster
-from foltr.protocol.messages import (
-    ErasureNotice,
-    ForgetClient,
-    ModelAnnouncement,
-    PdgdTraining,
-    ReceiptCode,
-    RoundAnnouncement,
-    SetDeadline,
-    UpdateReceipt,
-)
+from foltr.protocol.orders import ForgetClient, SetDeadline
+from foltr.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
+from foltr.protocol.trainings import PdgdTraining
 
 _GRACE_S = 5.0
 _IN_ROUND = (

@@ -157,7 +157,7 @@ class Demo:
         extra = {}
         if self._settings.method in ("fedips", "fedavg"):
             from foltr.learning.lambdarank import logging_policy
-            from foltr.protocol.messages import pack_vector
+            from foltr.protocol.fields import pack_vector
 
             # The ranker in production: trained on a hundredth of the queries with full information (fedips-2021).
             # Named, so that it is not the stream that synthetic data are drawn from.
@@ -331,7 +331,7 @@ def ndcg_of(model: "ModelRow", ranker: "Ranker", data: "LoadedData") -> float:
     """Of the model that all share: what devices keep to themselves is not in it."""
     from foltr.evaluation.metrics import mean_ndcg_of_scores
     from foltr.methods.base import scores_of
-    from foltr.protocol.messages import unpack_vector
+    from foltr.protocol.fields import unpack_vector
 
     weights = unpack_vector(model.weights)[: ranker.n_weights]
     return mean_ndcg_of_scores(scores_of(ranker, weights, data.test.features), data.test).mean

@@ -8,7 +8,9 @@ from foltr.cli.settings import Settings
 from foltr.data.sources import LoadedData
 from foltr.methods.registry import AnyTraining, parameters_of
 from foltr.operator.credentials import Credentials
-from foltr.protocol.messages import DenseDelta, ModelUpdate, RoundAnnouncement, UpdateBody, pack_vector, unpack_vector
+from foltr.protocol.announcements import RoundAnnouncement
+from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.updates import DenseDelta, ModelUpdate, UpdateBody
 from foltr.simulation.clients.population import iid_population
 from foltr.simulation.config import SimulationConfig
 from foltr.simulation.unlearning.departure import Leaver, UnlearningSimulation

@@ -16,7 +16,7 @@ from foltr.cli.settings import Settings
 from foltr.errors import MessageError, SettingsError
 from foltr.operator.credentials import Credentials, read_credentials
 from foltr.protocol.enrolment import read_enrolment
-from foltr.protocol.messages import SCHEMA_VERSION
+from foltr.protocol.fields import SCHEMA_VERSION
 
 
 class State(StrEnum):

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from foltr.cli.doctor.checks import Finding, State, days_left
 from foltr.errors import MessageError, SettingsError, UnavailableError
 from foltr.operator.credentials import Credentials
+from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.codec import Envelope, open_envelope
 from foltr.protocol.enrolment import read_roster
-from foltr.protocol.messages import MAX_CHUNKED_BYTES, SCHEMA_VERSION, RoundAnnouncement
+from foltr.protocol.fields import MAX_CHUNKED_BYTES, SCHEMA_VERSION
 from foltr.protocol.topics import ClientTopic, Topics
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from foltr.protocol.topics import Topics
 
 if TYPE_CHECKING:
     from broker.link import InboundMessage
-    from foltr.protocol.messages import ErasureNotice, UnlearningProgress
+    from foltr.protocol.announcements import UnlearningProgress
+    from foltr.protocol.receipts import ErasureNotice
 
 
 class Answers:
@@ -54,8 +55,9 @@ class Answers:
     def received(self, message: "InboundMessage") -> None:
         """Only what the federator has signed is believed; the rest of what an inbox or a topic has is passed over."""
         from foltr.errors import MessageError
+        from foltr.protocol.announcements import UnlearningProgress
         from foltr.protocol.codec import open_envelope
-        from foltr.protocol.messages import ErasureNotice, UnlearningProgress
+        from foltr.protocol.receipts import ErasureNotice
 
         try:
             envelope = open_envelope(message.payload)
@@ -73,7 +75,7 @@ class Answers:
 
     async def notice(self, timeout_s: float) -> "ErasureNotice | None":
         """The notice that it is done; None if it is not, or nothing was heard. DataError where it is refused."""
-        from foltr.protocol.messages import ReceiptCode
+        from foltr.protocol.receipts import ReceiptCode
 
         try:
             async with asyncio.timeout(timeout_s):

@@ -26,7 +26,7 @@ from foltr.protocol.topics import ClientTopic, Topics, check_name
 if TYPE_CHECKING:
     from rich.status import Status
 
-    from foltr.protocol.messages import ErasureNotice
+    from foltr.protocol.receipts import ErasureNotice
 
 _ANSWER_S = 3.0
 _CONNECT_S = 5.0
@@ -154,7 +154,7 @@ def _by_operator(client: str | None, folder: Path, broker: str | None) -> _Reque
 
 def _by_client(client: str | None, path: Path, broker: str | None) -> _Request:
     from foltr.protocol.codec import encode
-    from foltr.protocol.messages import Forget
+    from foltr.protocol.membership import Forget
 
     own = read_credentials(path, "device")
     if client not in (None, own.name):

@@ -8,7 +8,7 @@ import numpy as np
 
 from foltr.cli.settings import Settings, read_assignments
 from foltr.errors import SettingsError
-from foltr.protocol.messages import pack_vector
+from foltr.protocol.fields import pack_vector
 
 if TYPE_CHECKING:
     from foltr.aggregation.rule_spec import RuleSpec

@@ -18,16 +18,10 @@ from edge_client.contribution import Alteration
 from foltr.aggregation.rule_spec import RuleSpec
 from foltr.attacks.registry import CLICKS, AttackSpec, attack_rng, check_attack, craft
 from foltr.errors import SettingsError
+from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.client_selection import is_selected, round_seed
-from foltr.protocol.messages import (
-    DenseDelta,
-    ModelUpdate,
-    PartDelta,
-    RoundAnnouncement,
-    UpdateBody,
-    pack_vector,
-    unpack_vector,
-)
+from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.updates import DenseDelta, ModelUpdate, PartDelta, UpdateBody
 
 log = structlog.get_logger(__name__)
 

@@ -15,7 +15,7 @@ from foltr.cli.history.why import Standing, explain
 from foltr.cli.output import console, print_json, print_record, print_rows, to_plain
 from foltr.cli.settings import load_settings
 from foltr.errors import SettingsError
-from foltr.protocol.messages import unpack_vector
+from foltr.protocol.fields import unpack_vector
 from storage.events import EventKind
 
 if TYPE_CHECKING:

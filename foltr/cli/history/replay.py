@@ -208,7 +208,7 @@ def _tell_counterfactual(found: "Counterfactual", name: str, without: str, out: 
 
 def _digest(weights: NDArray[np.float32]) -> str:
     """SHA-256 of the weights as they are stored, little-endian float32, in hex."""
-    from foltr.protocol.messages import pack_vector
+    from foltr.protocol.fields import pack_vector
 
     return hashlib.sha256(pack_vector(weights)).hexdigest()
 

@@ -17,7 +17,7 @@ from foltr.evaluation.metrics import mean_ndcg_of_scores
 from foltr.methods.base import scores_of
 from foltr.methods.registry import AnyTraining, initial_weights, make_aggregation, training_for
 from foltr.numerics.streams import first_model_rng
-from foltr.protocol.messages import LinearRankerSpec
+from foltr.protocol.trainings import LinearRankerSpec
 from foltr.reproductions.harness import CLICKS
 from foltr.reproductions.outcomes import Outcome
 from foltr.simulation.clients.crowd import Crowd

@@ -17,8 +17,8 @@ from foltr.learning.laplace_shares import clip_weights, gamma_noise
 from foltr.methods.aggregations import RowAggregation
 from foltr.methods.base import Aggregation
 from foltr.methods.registry import AnyTraining, Ranker
-from foltr.protocol.messages import (
-    EvolutionPair,
+from foltr.protocol.fields import unpack_vector
+from foltr.protocol.trainings import (
     EvolutionTraining,
     FedAvgTraining,
     FedIpsTraining,
@@ -28,8 +28,8 @@ from foltr.protocol.messages import (
     LinearRankerSpec,
     NeuralRankerSpec,
     PdgdTraining,
-    unpack_vector,
 )
+from foltr.protocol.updates import EvolutionPair
 from foltr.simulation.blocks.drawn_rankings import (
     LearnedBlock,
     QueryPool,

@@ -16,7 +16,7 @@ from foltr.attacks.registry import AttackSpec, craft
 from foltr.evaluation.click_models import click_model
 from foltr.methods.aggregations import DeltaAggregation
 from foltr.methods.base import NO_MEMORY, Memory, NextModel
-from foltr.protocol.messages import MAX_ABS_DELTA
+from foltr.protocol.fields import MAX_ABS_DELTA
 from foltr.simulation.clients.population import Population
 from foltr.simulation.kept_updates import KeptUpdates
 

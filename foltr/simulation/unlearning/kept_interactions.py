@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from foltr.learning.interaction import Interaction
 from foltr.methods.base import Aggregation, Device, DeviceContext, scores_of
 from foltr.methods.registry import AnyTraining, Ranker, make_device
-from foltr.protocol.messages import UpdateBody
+from foltr.protocol.updates import UpdateBody
 from foltr.simulation.clients.crowd import Crowd
 from foltr.simulation.clients.population import Population
 from foltr.simulation.runners import Experience, ReferenceRunner, State

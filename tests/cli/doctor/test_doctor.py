@@ -19,16 +19,12 @@ from foltr.cli.doctor import checks, checks_broker, checks_database
 from foltr.cli.doctor.checks import State
 from foltr.cli.operator.access import publish_once
 from foltr.operator.credentials import Credentials, read_credentials
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.codec import encode
-from foltr.protocol.messages import (
-    LinearRankerSpec,
-    ModelAnnouncement,
-    PdgdTraining,
-    RoundAnnouncement,
-    pack_vector,
-)
+from foltr.protocol.fields import pack_vector
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
+from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
 from storage.arrivals import commit_batch
 from storage.database import Database
 from storage.federations import claim_federation, create_federation

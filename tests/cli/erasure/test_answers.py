@@ -9,8 +9,10 @@ from foltr.cli.erasure.answers import Answers
 from foltr.cli.erasure.forget import _Telling
 from foltr.cli.output import errors
 from foltr.errors import DataError
+from foltr.protocol.announcements import UnlearningProgress
 from foltr.protocol.codec import encode
-from foltr.protocol.messages import ErasureNotice, Message, ReceiptCode, UnlearningProgress
+from foltr.protocol.fields import Message
+from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
 

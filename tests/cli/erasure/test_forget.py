@@ -21,8 +21,8 @@ from federator.round import RoundPolicy
 from federator.service import FederatorService
 from foltr.erasure.receipt import verify_receipt
 from foltr.operator.credentials import read_credentials, write_secret
+from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.codec import encode
-from foltr.protocol.messages import RoundAnnouncement
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
 from storage.database import Database

@@ -9,19 +9,11 @@ from structlog.testing import capture_logs
 from foltr.attacks.registry import attack_rng, craft, read_attack
 from foltr.cli.fleet.collusion import Collusion
 from foltr.errors import SettingsError
+from foltr.protocol.announcements import RoundAnnouncement, Selection
 from foltr.protocol.client_selection import cutoff, round_seed, ticket
-from foltr.protocol.messages import (
-    DenseDelta,
-    EvolutionPair,
-    EvolutionTraining,
-    ModelUpdate,
-    PartDelta,
-    PdgdTraining,
-    RoundAnnouncement,
-    Selection,
-    pack_vector,
-    unpack_vector,
-)
+from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.trainings import EvolutionTraining, PdgdTraining
+from foltr.protocol.updates import DenseDelta, EvolutionPair, ModelUpdate, PartDelta
 
 D, SEED = 4, 9
 NAMES = ("a", "b", "c", "d")

@@ -12,7 +12,10 @@ from foltr.data.sources import LoadedData
 from foltr.data.synthetic import synthetic_dataset
 from foltr.evaluation.click_models import ClickModel, click_model, examination_by_rank, personal
 from foltr.numerics.streams import client_streams
-from foltr.protocol.messages import FedIpsTraining, LinearRankerSpec, ModelAnnouncement, ReceiptCode, pack_vector
+from foltr.protocol.announcements import ModelAnnouncement
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.trainings import FedIpsTraining, LinearRankerSpec
 
 N_FEATURES = 6
 TRAINING = FedIpsTraining(min_interactions=2, max_interactions=2, learning_rate=0.1)

@@ -10,7 +10,8 @@ from foltr.cli.fleet.simulated_user import SimulatedUser
 from foltr.data.dataset import RankingDataset
 from foltr.errors import UnavailableError
 from foltr.evaluation.click_models import ClickModel, click_model, clicks_from_draws, personal
-from foltr.protocol.messages import PdgdTraining, RoundAnnouncement
+from foltr.protocol.announcements import RoundAnnouncement
+from foltr.protocol.trainings import PdgdTraining
 
 N_QUERIES, N_DOCUMENTS = 5, 4
 

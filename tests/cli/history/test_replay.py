@@ -17,8 +17,9 @@ from federator.round import RoundPolicy
 from foltr.cli.history import replay
 from foltr.errors import SettingsError
 from foltr.protocol.codec import encode
-from foltr.protocol.messages import EvolutionPair, EvolutionTraining, ModelUpdate
 from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.trainings import EvolutionTraining
+from foltr.protocol.updates import EvolutionPair, ModelUpdate
 from storage.database import Database
 from storage.keys import KeyStore, keys_folder
 from storage.migrate import upgrade

@@ -18,7 +18,7 @@ from foltr.cli.operator.access import access_to, publish_once, redirected
 from foltr.errors import SettingsError, UnavailableError
 from foltr.operator.credentials import BrokerAccess, read_credentials
 from foltr.protocol.enrolment import read_enrolment, read_order, read_roster
-from foltr.protocol.messages import LiftQuarantine, QuarantineClient
+from foltr.protocol.orders import LiftQuarantine, QuarantineClient
 from foltr.protocol.topics import ClientTopic, Topics
 
 TIMEOUT_S = 20.0

@@ -13,15 +13,9 @@ from edge_client.store.store import DeviceStore
 from edge_client.training.working_model import WorkingCopy, draws_lists
 from foltr.errors import DataError, SettingsError
 from foltr.methods.registry import METHOD_NAMES, training_type
-from foltr.protocol.messages import (
-    FedIpsTraining,
-    LinearRankerSpec,
-    ModelAnnouncement,
-    NeuralRankerSpec,
-    PdgdTraining,
-    pack_vector,
-    unpack_vector,
-)
+from foltr.protocol.announcements import ModelAnnouncement
+from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.trainings import FedIpsTraining, LinearRankerSpec, NeuralRankerSpec, PdgdTraining
 
 D, K = 4, 3
 GOOD = np.array([3.0, 1.0, 0.0, 0.0], np.float32)

@@ -10,20 +10,15 @@ from edge_client.messaging.session import Correspondence
 from edge_client.store.store import DeviceStore, PendingUpdate
 from foltr.errors import DataError, MessageError
 from foltr.operator.credentials import BrokerAccess, device_identity
+from foltr.protocol.announcements import ModelAnnouncement
 from foltr.protocol.codec import encode, open_envelope
-from foltr.protocol.messages import (
-    DenseDelta,
-    Join,
-    LinearRankerSpec,
-    MembershipReceipt,
-    ModelAnnouncement,
-    ModelUpdate,
-    ReceiptCode,
-    Status,
-    pack_vector,
-)
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.membership import Join, Status
+from foltr.protocol.receipts import MembershipReceipt, ReceiptCode
 from foltr.protocol.signing import SESSION_STEPS, SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.trainings import LinearRankerSpec
+from foltr.protocol.updates import DenseDelta, ModelUpdate
 
 TOPICS = Topics("mail")
 STATUS, UPDATES = TOPICS.client("device-7", ClientTopic.STATUS), TOPICS.client("device-7", ClientTopic.UPDATES)

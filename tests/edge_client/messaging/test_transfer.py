@@ -5,7 +5,7 @@ import pytest
 from edge_client.messaging.transfer import MODEL_PATIENCE_S, ModelInParts
 from foltr.errors import MessageError
 from foltr.protocol.chunks import chunk_of, manifest_of
-from foltr.protocol.messages import CHUNK_BYTES
+from foltr.protocol.fields import CHUNK_BYTES
 
 NOW = 1_000.0
 MODEL, NEWER = b"\x01" * (2 * CHUNK_BYTES + 3), b"\x02" * (2 * CHUNK_BYTES + 3)

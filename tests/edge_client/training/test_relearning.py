@@ -17,7 +17,9 @@ from foltr.errors import DataError
 from foltr.learning.interaction import Interaction
 from foltr.methods.base import DeviceContext
 from foltr.methods.registry import make_device, n_auxiliary
-from foltr.protocol.messages import (
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningRound
+from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.trainings import (
     EvolutionTraining,
     FedAvgTraining,
     FedIpsTraining,
@@ -25,14 +27,9 @@ from foltr.protocol.messages import (
     FedProxTraining,
     FpdgdPaperTraining,
     LinearRankerSpec,
-    ModelAnnouncement,
     NeuralRankerSpec,
     PdgdTraining,
     PersonalTraining,
-    RoundAnnouncement,
-    UnlearningRound,
-    pack_vector,
-    unpack_vector,
 )
 
 N = 64

@@ -12,21 +12,11 @@ from edge_client.participation import Participation
 from edge_client.store.store import DeviceStore, PendingUpdate
 from edge_client.training.trainer import Trainer
 from edge_client.training.working_model import unmarked
-from foltr.protocol.messages import (
-    DenseDelta,
-    EvolutionPair,
-    EvolutionTraining,
-    FedPerTraining,
-    LinearRankerSpec,
-    ModelAnnouncement,
-    PdgdTraining,
-    PersonalTraining,
-    ReceiptCode,
-    RoundAnnouncement,
-    UpdateReceipt,
-    pack_vector,
-    unpack_vector,
-)
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.receipts import ReceiptCode, UpdateReceipt
+from foltr.protocol.trainings import EvolutionTraining, FedPerTraining, LinearRankerSpec, PdgdTraining, PersonalTraining
+from foltr.protocol.updates import DenseDelta, EvolutionPair
 
 N = 48
 PERSONAL = PersonalTraining(min_interactions=2, max_interactions=3, learning_rate=1.0)

@@ -9,16 +9,15 @@ from foltr.learning.interaction import Interaction
 from foltr.learning.neural import neural_score
 from foltr.learning.pdgd import pdgd_step
 from foltr.methods.base import DeviceContext
-from foltr.protocol.messages import (
+from foltr.protocol.announcements import ModelAnnouncement
+from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.trainings import (
     FedIpsTraining,
     FedPerTraining,
     LinearRankerSpec,
-    ModelAnnouncement,
     NeuralRankerSpec,
     PdgdTraining,
     PersonalTraining,
-    pack_vector,
-    unpack_vector,
 )
 
 SETTINGS = PdgdTraining(learning_rate=0.5)

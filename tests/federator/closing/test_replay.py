@@ -14,19 +14,11 @@ from federator.plan import FederationPlan
 from federator.round import Pacing, RoundPolicy
 from foltr.aggregation.rule_spec import read_rule
 from foltr.errors import DataError, SettingsError
-from foltr.protocol.messages import (
-    DenseDelta,
-    EvolutionPair,
-    EvolutionTraining,
-    FedIpsTraining,
-    Forget,
-    LinearRankerSpec,
-    PdgdTraining,
-    UnlearningUpdate,
-    pack_vector,
-    unpack_vector,
-)
+from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.membership import Forget
 from foltr.protocol.topics import ClientTopic
+from foltr.protocol.trainings import EvolutionTraining, FedIpsTraining, LinearRankerSpec, PdgdTraining
+from foltr.protocol.updates import DenseDelta, EvolutionPair, UnlearningUpdate
 from storage.database import Database
 from storage.federations import get_federation
 from storage.keys import KeyStore

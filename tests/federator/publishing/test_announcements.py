@@ -5,7 +5,9 @@ from datetime import UTC, datetime
 from federator.plan import FederationPlan
 from federator.publishing.announcements import model_announcement, round_announcement
 from federator.round import AskedClients, Round, RoundPolicy
-from foltr.protocol.messages import LinearRankerSpec, Selection, pack_vector
+from foltr.protocol.announcements import Selection
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.trainings import LinearRankerSpec
 from storage.records import ModelRow
 
 PLAN = FederationPlan("mail", 2)

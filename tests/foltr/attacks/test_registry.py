@@ -19,7 +19,7 @@ from foltr.attacks.registry import (
 )
 from foltr.errors import SettingsError
 from foltr.methods.registry import METHOD_NAMES, training_for
-from foltr.protocol.messages import MAX_ABS_DELTA
+from foltr.protocol.fields import MAX_ABS_DELTA
 
 OWN = np.random.default_rng(1).standard_normal((3, 6)) + 1.0
 OTHERS = np.random.default_rng(2).standard_normal((7, 6)) + 1.0

@@ -15,54 +15,43 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from foltr.protocol.announcements import (
+    ModelAnnouncement,
+    RoundAnnouncement,
+    Selection,
+    UnlearningProgress,
+    UnlearningRound,
+)
 from foltr.protocol.codec import encode
-from foltr.protocol.messages import (
-    CHUNK_BYTES,
-    SCHEMA_VERSION,
-    Chunk,
-    DenseDelta,
-    Enrolment,
-    ErasureNotice,
-    EvolutionPair,
+from foltr.protocol.fields import CHUNK_BYTES, SCHEMA_VERSION, Message, pack_vector
+from foltr.protocol.membership import Enrolment, Forget, Join, Leave, Status
+from foltr.protocol.orders import ForgetClient, LiftQuarantine, QuarantineClient, Revocation, Roster, SetDeadline
+from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.trainings import (
     EvolutionTraining,
     FedAvgTraining,
     FedIpsTraining,
     FedPerTraining,
     FedProxTraining,
-    Forget,
-    ForgetClient,
     FpdgdPaperTraining,
-    Join,
-    Leave,
-    LiftQuarantine,
     LinearRankerSpec,
-    Manifest,
-    MembershipReceipt,
-    Message,
-    ModelAnnouncement,
-    ModelUpdate,
     NeuralRankerSpec,
-    PartDelta,
     PdgdTraining,
     PersonalTraining,
-    QuarantineClient,
-    ReceiptCode,
-    Revocation,
-    Roster,
-    RoundAnnouncement,
-    Selection,
-    SetDeadline,
-    Status,
     Training,
-    UnlearningProgress,
-    UnlearningRound,
+)
+from foltr.protocol.updates import (
+    Chunk,
+    DenseDelta,
+    EvolutionPair,
+    Manifest,
+    ModelUpdate,
+    PartDelta,
     UnlearningUpdate,
     UpdateBody,
-    UpdateReceipt,
-    pack_vector,
 )
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import ClientTopic, Topics
 
 FOLDER = Path(__file__).parent
 KEY = SigningKey(bytes(range(32)))
@@ -240,9 +229,9 @@ V1_MODULES = ("__init__", "errors", "messages", "codec")
 V1_PROGRAM = """
 import sys
 from pathlib import Path
-from foltr.protocol.codec import encode
-from foltr.protocol.messages import *
-from foltr.protocol.messages import MESSAGE_TYPES
+from foltr.codec import encode
+from foltr.messages import *
+from foltr.messages import MESSAGE_TYPES
 UPDATE_ID = "0123456789abcdef" * 2
 CLIENT = {"federation": "mail", "client_id": "device-7"}
 training = PdgdTraining(learning_rate=0.1, serp_length=10, min_interactions=5, max_interactions=8)

@@ -9,7 +9,8 @@ from foltr.aggregation.rule_spec import MEAN, RULES, read_rule
 from foltr.errors import DataError
 from foltr.methods.aggregations import DeltaAggregation, UpdateRows, is_plain_mean
 from foltr.methods.base import Memory
-from foltr.protocol.messages import DenseDelta, EvolutionPair, PartDelta, pack_vector
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.updates import DenseDelta, EvolutionPair, PartDelta
 
 BASE = np.array([1.0, 2.0, 3.0], np.float32)
 

@@ -5,7 +5,8 @@ import pytest
 
 from foltr.errors import DataError, MessageError
 from foltr.methods.bodies import BodySpec, check_body, pack_body, unpack_body
-from foltr.protocol.messages import DenseDelta, EvolutionPair, PartDelta, pack_vector
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.updates import DenseDelta, EvolutionPair, PartDelta
 
 DENSE = BodySpec("dense", 4, 0, 4)
 PART = BodySpec("part", 6, 0, 4)

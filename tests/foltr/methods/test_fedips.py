@@ -11,7 +11,7 @@ from foltr.learning.linear import rank_by_score, score
 from foltr.learning.regression_em import propensities_of
 from foltr.methods.base import DeviceContext
 from foltr.methods.registry import make_device, training_for
-from foltr.protocol.messages import pack_vector, unpack_vector
+from foltr.protocol.fields import pack_vector, unpack_vector
 
 BASE = np.array([0.3, -0.2, 0.1, 0.0, 0.5, -0.4], np.float32)
 POLICY = np.array([-1.0, 1.0, 0.0, 0.0, 2.0, 0.0], np.float32)

@@ -10,7 +10,8 @@ from foltr.learning.interaction import Interaction
 from foltr.learning.linear import rank_by_score, score
 from foltr.methods.base import DeviceContext, Memory
 from foltr.methods.registry import make_aggregation, make_device, training_for
-from foltr.protocol.messages import DenseDelta, EvolutionPair, pack_vector
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.updates import DenseDelta, EvolutionPair
 
 BASE = np.array([0.3, -0.2, 0.1, 0.0, 0.5, -0.4], np.float32)
 SIGMA = 0.5

@@ -14,7 +14,8 @@ from foltr.learning.neural_pdgd import neural_pdgd_step
 from foltr.learning.pdgd import pdgd_step
 from foltr.methods.base import DeviceContext, scores_of
 from foltr.methods.registry import initial_weights, make_device, training_for
-from foltr.protocol.messages import DenseDelta, PartDelta, unpack_vector
+from foltr.protocol.fields import unpack_vector
+from foltr.protocol.updates import DenseDelta, PartDelta
 
 
 def device_of(method, ranker, model, local_state=None, **parameters):

@@ -7,7 +7,8 @@ from methods_of import LINEAR, see
 from foltr.methods.base import DeviceContext
 from foltr.methods.personal import DOUBT, PersonalState, personal_start
 from foltr.methods.registry import make_device, training_for
-from foltr.protocol.messages import DenseDelta, unpack_vector
+from foltr.protocol.fields import unpack_vector
+from foltr.protocol.updates import DenseDelta
 
 DIM = LINEAR.n_weights
 

@@ -22,7 +22,8 @@ from foltr.methods.registry import (
     ranker_for,
     training_for,
 )
-from foltr.protocol.messages import LinearRankerSpec, NeuralRankerSpec, pack_vector
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
 
 
 @pytest.mark.parametrize("method", METHOD_NAMES)

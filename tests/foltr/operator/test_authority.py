@@ -13,7 +13,7 @@ from foltr.operator import authority
 from foltr.operator.authority import create_authority, is_authority, open_authority
 from foltr.operator.credentials import FEDERATOR_USER, OPERATOR_USER, BrokerAccess, read_credentials
 from foltr.protocol.enrolment import read_enrolment, read_order, read_roster
-from foltr.protocol.messages import LiftQuarantine, QuarantineClient, Revocation
+from foltr.protocol.orders import LiftQuarantine, QuarantineClient, Revocation
 from foltr.protocol.signing import key_from_text
 
 BROKER = BrokerAccess(broker_url="mqtt://127.0.0.1:1883")

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from foltr.errors import MessageError
 from foltr.protocol.chunks import Assembly, chunk_of, manifest_of, needs_chunks
 from foltr.protocol.codec import encode
-from foltr.protocol.messages import CHUNK_BYTES, MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, Chunk, Manifest, payload_digest
+from foltr.protocol.fields import CHUNK_BYTES, MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, payload_digest
 from foltr.protocol.signing import SigningKey
+from foltr.protocol.updates import Chunk, Manifest
 
 # Around every bound: one byte, a chunk more or less a byte, and what does not divide.
 LENGTHS = st.sampled_from([1, 2, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES, 3 * CHUNK_BYTES + 7])

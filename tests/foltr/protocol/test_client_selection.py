@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from foltr.protocol.announcements import Selection
 from foltr.protocol.client_selection import HIGHEST_TICKET, cutoff, is_selected, round_seed, ticket
-from foltr.protocol.messages import NAME_PATTERN, Selection
+from foltr.protocol.fields import NAME_PATTERN
 
 CLIENTS = [f"device-{i:04d}" for i in range(20)]
 names = st.from_regex(NAME_PATTERN, fullmatch=True)

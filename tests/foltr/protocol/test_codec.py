@@ -11,51 +11,36 @@ from pydantic import ValidationError
 from wire import CAPTURE, FIRST_NONCE, JOIN, KEY, MESSAGES, V3, envelope, name_of
 
 from foltr.errors import MessageError
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
 from foltr.protocol.codec import Sealer, decode, encode, open_envelope
-from foltr.protocol.messages import (
+from foltr.protocol.fields import (
     CHUNK_BYTES,
     MAX_CHUNKED_BYTES,
     MAX_DIM,
     MAX_MESSAGE_BYTES,
-    MESSAGE_TYPES,
     NAME_PATTERN,
     SCHEMA_VERSION,
-    Chunk,
-    DenseDelta,
-    Enrolment,
-    EvolutionPair,
+)
+from foltr.protocol.membership import Enrolment, Join, Leave, Status
+from foltr.protocol.messages import MESSAGE_TYPES
+from foltr.protocol.orders import LiftQuarantine, QuarantineClient, Revocation, Roster, SetDeadline
+from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.protocol.signing import EpochNonces, SigningKey
+from foltr.protocol.trainings import (
     EvolutionTraining,
     FedAvgTraining,
     FedIpsTraining,
     FedPerTraining,
     FedProxTraining,
     FpdgdPaperTraining,
-    Join,
-    Leave,
-    LiftQuarantine,
     LinearRankerSpec,
-    Manifest,
-    MembershipReceipt,
-    ModelAnnouncement,
-    ModelUpdate,
     NeuralRankerSpec,
-    PartDelta,
     PdgdTraining,
     PersonalTraining,
-    QuarantineClient,
     RankerSpec,
-    ReceiptCode,
-    Revocation,
-    Roster,
-    RoundAnnouncement,
-    Selection,
-    SetDeadline,
-    Status,
     Training,
-    UpdateBody,
-    UpdateReceipt,
 )
-from foltr.protocol.signing import EpochNonces, SigningKey
+from foltr.protocol.updates import Chunk, DenseDelta, EvolutionPair, Manifest, ModelUpdate, PartDelta, UpdateBody
 
 V1, V2 = (CAPTURE["captured"](version) for version in (1, 2))
 V3_VARIANTS = [name_of(message) for message, _ in CAPTURE["VARIANTS"]]

@@ -11,7 +11,11 @@ from wire import JOIN, MESSAGES, UPDATE, V3, envelope, name_of
 
 from foltr.errors import MessageError
 from foltr.protocol.codec import decode
-from foltr.protocol.messages import MAX_MESSAGE_BYTES, MESSAGE_TYPES, Join, ModelUpdate, ReceiptCode
+from foltr.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.protocol.membership import Join
+from foltr.protocol.messages import MESSAGE_TYPES
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.updates import ModelUpdate
 
 
 def envelope_with(**parts):

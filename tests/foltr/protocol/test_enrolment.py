@@ -12,17 +12,10 @@ from foltr.protocol.enrolment import (
     read_order,
     read_roster,
 )
-from foltr.protocol.messages import (
-    MAX_MESSAGE_BYTES,
-    Enrolment,
-    Join,
-    LiftQuarantine,
-    QuarantineClient,
-    ReceiptCode,
-    Revocation,
-    Roster,
-    SetDeadline,
-)
+from foltr.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.protocol.membership import Enrolment, Join
+from foltr.protocol.orders import LiftQuarantine, QuarantineClient, Revocation, Roster, SetDeadline
+from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
 

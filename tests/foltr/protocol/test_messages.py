@@ -7,47 +7,32 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pydantic import ValidationError
 
-from foltr.protocol.messages import (
-    CHUNK_BYTES,
+from foltr.protocol.announcements import ModelAnnouncement, Selection
+from foltr.protocol.fields import CHUNK_BYTES, MAX_CHUNKED_BYTES, MAX_DIM, pack_vector, unpack_vector
+from foltr.protocol.membership import Enrolment, Join, Leave, Status
+from foltr.protocol.messages import MESSAGE_TYPES
+from foltr.protocol.orders import LiftQuarantine, QuarantineClient, Revocation, Roster, SetDeadline
+from foltr.protocol.receipts import (
     EXPLANATIONS,
-    MAX_CHUNKED_BYTES,
-    MAX_DIM,
-    MESSAGE_TYPES,
     REACTIONS,
-    Chunk,
-    DenseDelta,
     DeviceReaction,
-    Enrolment,
-    EvolutionPair,
+    MembershipReceipt,
+    ReceiptCode,
+    UpdateReceipt,
+)
+from foltr.protocol.trainings import (
     EvolutionTraining,
     FedAvgTraining,
     FedIpsTraining,
     FedPerTraining,
     FedProxTraining,
     FpdgdPaperTraining,
-    Join,
-    Leave,
-    LiftQuarantine,
     LinearRankerSpec,
-    Manifest,
-    MembershipReceipt,
-    ModelAnnouncement,
-    ModelUpdate,
     NeuralRankerSpec,
-    PartDelta,
     PdgdTraining,
     PersonalTraining,
-    QuarantineClient,
-    ReceiptCode,
-    Revocation,
-    Roster,
-    Selection,
-    SetDeadline,
-    Status,
-    UpdateReceipt,
-    pack_vector,
-    unpack_vector,
 )
+from foltr.protocol.updates import Chunk, DenseDelta, EvolutionPair, Manifest, ModelUpdate, PartDelta
 
 UPDATE_ID = "0123456789abcdef" * 2
 UPDATE = {

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foltr.errors import SettingsError
-from foltr.protocol.messages import NAME_PATTERN
+from foltr.protocol.fields import NAME_PATTERN
 from foltr.protocol.topics import ClientTopic, Topics, check_name
 
 TOPICS = Topics("mail")

@@ -7,7 +7,7 @@ import pytest
 from simulated import config, data
 
 from foltr.errors import SettingsError
-from foltr.protocol.messages import LinearRankerSpec, PdgdTraining
+from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.simulation.centralised import CentralPdgd, warmed_up
 from foltr.simulation.clients.crowd import Crowd
 from foltr.simulation.clients.partitions import split_shared

@@ -8,7 +8,7 @@ from foltr.aggregation.rule_spec import MEAN, read_rule
 from foltr.attacks.registry import read_attack
 from foltr.errors import SettingsError
 from foltr.methods.registry import METHOD_NAMES
-from foltr.protocol.messages import EvolutionTraining, FpdgdPaperTraining, PdgdTraining
+from foltr.protocol.trainings import EvolutionTraining, FpdgdPaperTraining, PdgdTraining
 from foltr.simulation.config import (
     ALL_METHODS,
     SIMULATOR_METHODS,

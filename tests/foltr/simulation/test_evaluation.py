@@ -8,7 +8,7 @@ from simulated import data
 
 from foltr.data.dataset import select_queries
 from foltr.evaluation.metrics import mean_ndcg_at_k
-from foltr.protocol.messages import LinearRankerSpec
+from foltr.protocol.trainings import LinearRankerSpec
 from foltr.simulation.clients.population import iid_population
 from foltr.simulation.evaluation import Evaluator
 

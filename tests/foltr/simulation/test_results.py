@@ -10,7 +10,8 @@ from simulated import config, population, simulated, with_quantities
 
 from foltr.errors import SettingsError
 from foltr.methods.bodies import BodySpec, pack_body
-from foltr.protocol.messages import DenseDelta, EvolutionPair, PartDelta, pack_vector
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.updates import DenseDelta, EvolutionPair, PartDelta
 from foltr.simulation.federated import run
 from foltr.simulation.results import bytes_of_body, rows_of
 from foltr.simulation.sweeps.tables import write_table

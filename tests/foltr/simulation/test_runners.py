@@ -8,7 +8,8 @@ from simulated import config, data, population, simulated, with_quantities
 
 from foltr.methods.registry import initial_weights, make_aggregation, training_for
 from foltr.numerics.streams import client_streams
-from foltr.protocol.messages import DenseDelta, unpack_vector
+from foltr.protocol.fields import unpack_vector
+from foltr.protocol.updates import DenseDelta
 from foltr.simulation.blocks.block_runners import block_runner
 from foltr.simulation.clients.crowd import Crowd
 from foltr.simulation.clients.population import Population

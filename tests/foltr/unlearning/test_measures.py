@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from foltr.errors import DataError
 from foltr.learning.interaction import Interaction
-from foltr.protocol.messages import LinearRankerSpec
+from foltr.protocol.trainings import LinearRankerSpec
 from foltr.unlearning.measures import click_losses, cosine, membership_score, relative_distance
 
 RANKER = LinearRankerSpec(n_features=1)

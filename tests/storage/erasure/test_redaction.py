@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from foltr.protocol.messages import NAME_PATTERN
+from foltr.protocol.fields import NAME_PATTERN
 from storage.erasure.redaction import PLACES, in_the_federators_words, in_the_operators_words
 
 PSEUDONYM = "0123456789abcdef" * 2

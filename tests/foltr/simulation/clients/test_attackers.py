@@ -13,7 +13,8 @@ from foltr.errors import DataError
 from foltr.methods.aggregations import DeltaAggregation
 from foltr.methods.registry import initial_weights, make_aggregation
 from foltr.numerics.streams import first_model_rng
-from foltr.protocol.messages import MAX_ABS_DELTA, EvolutionPair
+from foltr.protocol.fields import MAX_ABS_DELTA
+from foltr.protocol.updates import EvolutionPair
 from foltr.simulation.checkpoint import CheckpointPlan
 from foltr.simulation.clients.attackers import AttackedAggregation, with_poisoned_clicks
 from foltr.simulation.clients.crowd import Crowd

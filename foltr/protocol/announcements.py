@@ -1,0 +1,103 @@
+"""What the federator tells all devices: the newest model, the newest round, and how far an unlearning job is."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from foltr.protocol.fields import MAX_DIM, Count, Detail, Message, Name, Sha256, Timestamp, check_vector_length
+from foltr.protocol.trainings import RankerSpec, Training
+
+
+class ModelAnnouncement(Message):
+    """Federator to all, retained: the newest global model.
+
+    ``weights`` is a little-endian float32 vector: ``ranker.n_weights`` entries of the ranker, then ``n_auxiliary``
+    that only training uses.
+    """
+
+    kind_name: ClassVar[str] = "model"
+    federation: Name
+    version: Count
+    ranker: RankerSpec
+    n_auxiliary: Annotated[int, Field(ge=0, le=MAX_DIM)] = 0
+    weights: bytes
+
+    @model_validator(mode="after")
+    def _weights_fit_the_ranker(self) -> "ModelAnnouncement":
+        check_vector_length(self.weights, self.ranker.n_weights + self.n_auxiliary)
+        return self
+
+
+class Selection(Message):
+    """Who may contribute to a round: clients whose ticket is at most ``cutoff``
+    (see `foltr.protocol.client_selection`).
+
+    The round's seed follows from the federation's first seed and the round's number alone, so nobody chose it for
+    this round; ``cutoff`` is the ``n_selected``-th lowest ticket of the ``n_eligible`` clients online at the opening.
+    """
+
+    kind_name: ClassVar[str] = "selection"
+    first_seed: Sha256
+    cutoff: Annotated[bytes, Field(min_length=8, max_length=8)]
+    n_selected: Count
+    n_eligible: Count
+
+
+class RoundAnnouncement(Message):
+    """Federator to all, retained: the newest round and whether it takes updates.
+
+    ``opened_at`` and ``closes_at`` are seconds since the epoch by the federator's clock; a device needs
+    neither to take part, so its own clock may be wrong.
+    """
+
+    kind_name: ClassVar[str] = "round"
+    federation: Name
+    round: Count
+    open: bool
+    base_version: Count
+    opened_at: Timestamp
+    closes_at: Timestamp
+    training: Training
+    # None: whoever comes.
+    selection: Selection | None = None
+
+
+class UnlearningRound(Message):
+    """Federator to all, retained: a step of an unlearning job (`foltr.unlearning`), or that there is none now.
+
+    A device that was asked learns ``n_local`` of the interactions it has kept from ``weights``, and answers with the
+    delta. ``weights`` and ``n_auxiliary`` are as in `ModelAnnouncement`; ``closes_at`` as in `RoundAnnouncement`.
+    """
+
+    kind_name: ClassVar[str] = "unlearning_round"
+    federation: Name
+    job: Count
+    step: Count
+    open: bool
+    ranker: RankerSpec
+    n_auxiliary: Annotated[int, Field(ge=0, le=MAX_DIM)] = 0
+    weights: bytes
+    n_local: Annotated[int, Field(ge=1, le=100_000)]
+    closes_at: Timestamp
+    training: Training
+
+    @model_validator(mode="after")
+    def _weights_fit_the_ranker(self) -> "UnlearningRound":
+        check_vector_length(self.weights, self.ranker.n_weights + self.n_auxiliary)
+        return self
+
+
+class UnlearningProgress(Message):
+    """Federator to all, retained on the job's own topic: how far it is. ``coverage`` is the mean over its steps."""
+
+    kind_name: ClassVar[str] = "unlearning_progress"
+    federation: Name
+    job: Count
+    state: Literal["running", "paused", "done"]
+    strategy: Literal["fed_eraser", "rollback", "retrain"]
+    step: Count
+    n_steps: Count
+    n_clients: Count
+    coverage: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+    model_version: Count | None = None
+    detail: Detail = ""

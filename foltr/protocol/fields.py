@@ -1,0 +1,66 @@
+"""What the messages are made of: the types and bounds of their fields, their base, and the wire form of a vector."""
+
+import hashlib
+from typing import Annotated, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+# 1 had no nonces and no signatures; 2 knew one method, FPDGD, and linear rankers only.
+SCHEMA_VERSION = 3
+# No single weight of a ranker over features in [0, 1] moves this far in a round; what does would end learning.
+MAX_ABS_DELTA = 1e6
+# Brokers cut off packets at 1-2 MB by default; what is larger is sent in chunks.
+MAX_MESSAGE_BYTES = 256 * 1024
+CHUNK_BYTES = 192 * 1024
+MAX_DIM = 4_000_000
+MAX_CHUNKED_BYTES = 4 * MAX_DIM + 4096
+# A name is one level of an MQTT topic, so the separators and wildcards of MQTT cannot be in it.
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+# 32 hex digits: a UUID without dashes.
+UpdateId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+# Bounded so that no count overflows a signed 64-bit SQL column, nor a sum of a million of them.
+Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+# Text for people. Printable: PostgreSQL stores no NUL, and terminals obey escape sequences.
+PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
+Detail = Annotated[str, StringConstraints(max_length=500, pattern=PRINTABLE)]
+Timestamp = Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
+Dim = Annotated[int, Field(ge=1, le=MAX_DIM)]
+Nonce = Annotated[int, Field(ge=0, le=2**63 - 1)]
+PublicKey = Annotated[bytes, Field(min_length=32, max_length=32)]
+Sha256 = Annotated[bytes, Field(min_length=32, max_length=32)]
+ChunkIndex = Annotated[int, Field(ge=0, lt=1000)]
+
+
+class Message(BaseModel):
+    """Base of all messages: frozen, strict, no unknown fields."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    kind_name: ClassVar[str]
+    # How many items a list in it may have; a reader makes no room for more.
+    longest_list: ClassVar[int] = 0
+
+
+Rate = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
+
+
+def payload_digest(payload: bytes) -> bytes:
+    """16 bytes that stand for a message that could not be read: the beginning of its SHA-256."""
+    return hashlib.sha256(payload).digest()[:16]
+
+
+def pack_vector(values: npt.ArrayLike) -> bytes:
+    """The wire form of a vector: little-endian float32."""
+    return np.ascontiguousarray(values, dtype="<f4").tobytes()
+
+
+def unpack_vector(data: bytes) -> npt.NDArray[np.float32]:
+    """A read-only float32 view of a wire vector, without a copy."""
+    return np.frombuffer(data, dtype="<f4")
+
+
+def check_vector_length(data: bytes, dim: int) -> None:
+    if len(data) != 4 * dim:
+        raise ValueError(f"{len(data)} bytes for {dim} float32 values; expected {4 * dim}")

@@ -1,0 +1,122 @@
+"""What a device has learned, as it sends it: update bodies, updates, and the chunks of large messages."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from foltr.protocol.fields import (
+    CHUNK_BYTES,
+    MAX_CHUNKED_BYTES,
+    MAX_DIM,
+    ChunkIndex,
+    Count,
+    Dim,
+    Message,
+    Name,
+    Nonce,
+    Sha256,
+    UpdateId,
+    check_vector_length,
+)
+
+
+class DenseDelta(Message):
+    """Update body: local weights minus global weights, little-endian float32, ``dim`` entries."""
+
+    kind: Literal["dense"] = "dense"
+    dim: Dim
+    values: bytes
+
+    @model_validator(mode="after")
+    def _values_fit_dim(self) -> "DenseDelta":
+        check_vector_length(self.values, self.dim)
+        return self
+
+
+class PartDelta(Message):
+    """Update body of a device that shares a part of its weights: entries ``start`` and on of ``dim``."""
+
+    kind: Literal["part"] = "part"
+    dim: Dim
+    start: Annotated[int, Field(ge=0, lt=MAX_DIM)]
+    values: bytes
+
+    @model_validator(mode="after")
+    def _values_are_inside(self) -> "PartDelta":
+        n_values, rest = divmod(len(self.values), 4)
+        if rest or not 1 <= n_values <= self.dim - self.start:
+            raise ValueError(f"{len(self.values)} bytes from entry {self.start} of {self.dim} float32 values")
+        return self
+
+
+class EvolutionPair(Message):
+    """Update body of FOLtR-ES: the seed of a perturbation and the mean metric under it (and under its negative)."""
+
+    kind: Literal["evolution"] = "evolution"
+    seed: Nonce
+    plus: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+    # None where the perturbation was not mirrored.
+    minus: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+
+
+UpdateBody = Annotated[DenseDelta | PartDelta | EvolutionPair, Field(discriminator="kind")]
+
+
+class ModelUpdate(Message):
+    """Device to federator: what the device learned in one round; resent unchanged until receipted.
+
+    This is all that leaves a device after a round: the body and how many interactions made it.
+    """
+
+    kind_name: ClassVar[str] = "update"
+    federation: Name
+    client_id: Name
+    update_id: UpdateId
+    round: Count
+    base_version: Count
+    n_interactions: Annotated[int, Field(ge=1, le=100_000)]
+    body: UpdateBody
+
+
+class UnlearningUpdate(Message):
+    """Device to federator: what it learned in a step of an unlearning job; sent again with every announcement of it."""
+
+    kind_name: ClassVar[str] = "unlearning_update"
+    federation: Name
+    client_id: Name
+    job: Count
+    step: Count
+    n_interactions: Annotated[int, Field(ge=1, le=100_000)]
+    body: UpdateBody
+
+
+class Manifest(Message):
+    """What stands for a message too large for one packet: a sealed envelope that comes in chunks.
+
+    From a device it is an offer: the federator answers ``incomplete`` with the chunks it lacks, until it has all.
+    From the federator it is retained in place of the model, whose chunks are retained beside it.
+    """
+
+    kind_name: ClassVar[str] = "manifest"
+    federation: Name
+    client_id: Name | None = None
+    digest: Sha256
+    size: Annotated[int, Field(ge=1, le=MAX_CHUNKED_BYTES)]
+    n_chunks: Annotated[int, Field(ge=1, le=1000)]
+
+    @model_validator(mode="after")
+    def _chunks_fit_the_size(self) -> "Manifest":
+        if self.n_chunks != -(-self.size // CHUNK_BYTES):
+            raise ValueError(f"{self.n_chunks} chunks for {self.size} bytes")
+        return self
+
+
+class Chunk(Message):
+    """Bytes ``index * CHUNK_BYTES`` and on of the message with this digest."""
+
+    kind_name: ClassVar[str] = "chunk"
+    federation: Name
+    client_id: Name | None = None
+    digest: Sha256
+    index: ChunkIndex
+    data: Annotated[bytes, Field(min_length=1, max_length=CHUNK_BYTES)]
