@@ -32,6 +32,7 @@ Federation = Annotated[
     str | None,
     typer.Option("--federation", envvar="FOLTR_FEDERATION", help="The federation's name"),
 ]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="At most so many, the newest")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")]
 JsonFile = Annotated[
     Path | None,

@@ -8,7 +8,8 @@ import pytest
 from cli.commands import foltr
 from made_history import made_history
 
-from foltr.cli.history.history import _fates_in_words, _in_words
+from foltr.cli.history.clients import fates_in_words
+from foltr.cli.history.rounds import rule_in_words
 from storage.records import RoundAggregationRow
 
 
@@ -69,7 +70,7 @@ def test_a_client_shows_its_quarantine_and_how_often_it_was_dropped(options):
 )
 def test_a_clients_rounds_are_all_accounted_for(fates, n_completed, told):
     """Rules that record nothing when they keep all do not make the dropped look like many."""
-    said = _fates_in_words(dict(zip(("kept", "clipped", "dropped"), fates, strict=True)), n_completed)
+    said = fates_in_words(dict(zip(("kept", "clipped", "dropped"), fates, strict=True)), n_completed)
     assert said.removesuffix(" nobody was left out or shortened") == told
 
 
@@ -120,7 +121,7 @@ def _made(rule, n_kept, n_clipped, n_dropped):
 )
 def test_a_round_of_the_adaptive_rule_says_whom_it_counted(made, told):
     """That the mean was used is no sign that the rule was not."""
-    assert _in_words("adaptive", made) == told
+    assert rule_in_words("adaptive", made) == told
 
 
 def test_the_quarantine_lists_who_is_there_and_who_is_proposed(options):

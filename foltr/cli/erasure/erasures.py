@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from foltr.cli import options
-from foltr.cli.history.history import Limit
 from foltr.cli.history.query import erasure_of, run_query
 from foltr.cli.output import console, print_json, to_plain
 from foltr.errors import DataError, SettingsError
@@ -33,7 +32,7 @@ _ALL = 2**31 - 1
 def erasures_list(
     db: options.Db = None,
     federation: options.Federation = None,
-    limit: Limit = 1000,
+    limit: options.Limit = 1000,
     json: options.Json = False,
 ) -> None:
     """Everybody who was forgotten, newest last: by pseudonym, when, and how far the model without them is."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foltr.cli import options
-from foltr.cli.history.history import check_client, show_quarantine
+from foltr.cli.history.quarantine import check_client, show_quarantine
 from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, opened, publish_once, redirected
 from foltr.cli.output import console
 from foltr.errors import SettingsError

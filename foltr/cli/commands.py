@@ -1,0 +1,115 @@
+"""The commands of ``foltr``: a line that says what each is for, and where it is. It is imported once it is called.
+
+Most commands need NumPy, pydantic or a database; `foltr --help` needs none of them, and answers at once.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
+
+
+class CommandPlace(NamedTuple):
+    """One command, or a group of commands.
+
+    Attributes:
+        summary: the first paragraph of its help; a test holds the two together.
+        place: ``module:name`` of a function or of a ``typer.Typer``, below ``foltr.cli``.
+    """
+
+    summary: str
+    place: str
+
+
+COMMANDS: Final[Mapping[str, CommandPlace]] = {
+    "demo": CommandPlace(
+        "Run a federation on this machine: broker, federator and devices as real MQTT peers, on real data.",
+        "demo.learning_demo:demo",
+    ),
+    "simulate": CommandPlace(
+        "Run a federation in this process, without a network, and say how well it learns.",
+        "experiments.simulate:simulate",
+    ),
+    "sweep": CommandPlace(
+        "Run every combination of folds, seeds and varied values; finished runs are kept beside the table.",
+        "experiments.sweep:sweep",
+    ),
+    "methods": CommandPlace(
+        "List the methods: their parameters with defaults, and where each runs.",
+        "experiments.simulate:methods",
+    ),
+    "rules": CommandPlace(
+        "List the aggregation rules: what they need, and their parameters with defaults.",
+        "experiments.rules_and_attacks:rules",
+    ),
+    "attacks": CommandPlace(
+        "List the attacks that simulated clients can run, and their parameters with defaults.",
+        "experiments.rules_and_attacks:attacks",
+    ),
+    "doctor": CommandPlace(
+        "Check the installation, the credentials, the broker and the database. Exits with 1 if something is wrong.",
+        "doctor.doctor:doctor",
+    ),
+    "reproduce": CommandPlace(
+        "Run an experiment of a paper again: figures, tables, every number, and a verdict on each of its claims.",
+        "experiments.reproduce:reproduce",
+    ),
+    "enrol": CommandPlace(
+        "Make devices known to a federation: one credentials file each, to be copied to the device.",
+        "operator.enrol:enrol",
+    ),
+    "revoke": CommandPlace(
+        "Void a device's key: the federator refuses it from the moment it has the new roster.",
+        "operator.enrol:revoke",
+    ),
+    "forget": CommandPlace(
+        "Erase what a federation has of a client and unlearn what it has taught. It cannot be undone.",
+        "erasure.forget:forget",
+    ),
+    "replay": CommandPlace(
+        "Aggregate a stored round again: exit code 0 if its model follows bit for bit from what is stored, else 1.",
+        "history.replay:replay",
+    ),
+    "roster": CommandPlace(
+        "Look at the roster of enrolled and revoked devices, and publish it.",
+        "operator.enrol:roster_app",
+    ),
+    "broker": CommandPlace("Run the embedded MQTT broker, or configure Mosquitto.", "broker:app"),
+    "db": CommandPlace("Create and upgrade the database.", "db:app"),
+    "federator": CommandPlace("Run the federator.", "federator:app"),
+    "client": CommandPlace("Run simulated devices.", "client:app"),
+    "rounds": CommandPlace("Look at rounds.", "history.rounds:app"),
+    "clients": CommandPlace("Look at clients.", "history.clients:app"),
+    "models": CommandPlace("Look at model versions, and export one.", "history.models:app"),
+    "erasures": CommandPlace("Look at who was forgotten, and get receipts.", "erasure.erasures:app"),
+    "receipt": CommandPlace("Check the receipt of an erasure.", "erasure.receipts:app"),
+    "audit": CommandPlace("Look at the log of erasures, and check it.", "erasure.audit:app"),
+    "data": CommandPlace("Get ranking data.", "experiments.data:app"),
+}
+
+
+class LazyGroup(TyperGroup):
+    """The group of all commands: lists them by their summaries, and imports the one that is called."""
+
+    def __init__(self, **attributes: Any) -> None:
+        summaries = {name: TyperCommand(name=name, help=command.summary) for name, command in COMMANDS.items()}
+        super().__init__(**{**attributes, "commands": summaries})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, summary, rest = super().resolve_command(ctx, args)
+        return name, None if name is None or summary is None else load_command(name), rest
+
+
+def load_command(name: str) -> Any:
+    """Import a command of `COMMANDS`, and build it as Typer does."""
+    module, _, attribute = COMMANDS[name].place.partition(":")
+    command = getattr(import_module(f"foltr.cli.{module}"), attribute)
+    parent = typer.Typer()
+    if isinstance(command, typer.Typer):
+        parent.add_typer(command, name=name)
+    else:
+        parent.command(name)(command)
+    return get_group(parent).commands[name]

@@ -1,0 +1,183 @@
+"""``foltr rounds``: what the database remembers of rounds, and what the open one waits for."""
+
+from datetime import UTC, datetime
+from json import loads
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from foltr.cli import options
+from foltr.cli.history.query import run_query
+from foltr.cli.history.why import Standing, explain
+from foltr.cli.operator.orders import deadline
+from foltr.cli.output import console, print_json, print_record, print_rows, to_plain
+from foltr.errors import SettingsError
+from storage.events import EventKind
+
+if TYPE_CHECKING:
+    from storage.database import Database
+    from storage.records import ClientHistoryRow, RoundAggregationRow, RoundHistoryRow
+
+app = typer.Typer(help="Look at rounds.", no_args_is_help=True)
+
+# As many as a terminal of 80 columns holds; `rounds show` and --json have all of them.
+_ROUND_COLUMNS = ("round", "state", "opened", "lasted", "updates", "refused", "model")
+_CONTRIBUTION_COLUMNS = ("client_id", "n_interactions", "n_bytes", "received_at")
+_FATE_COLUMNS = ("client_id", "n_interactions", "fate", "share", "score", "reason")
+_EVENT_COLUMNS = ("at", "kind", "code", "client_id", "detail")
+
+
+@app.command("list")
+def rounds_list(
+    db: options.Db = None,
+    federation: options.Federation = None,
+    limit: options.Limit = 1000,
+    json: options.Json = False,
+) -> None:
+    """The rounds, newest last, from the view round_history, and how many updates were erased since with clients."""
+    from storage.erasure.erasures import erased_updates
+    from storage.queries import list_rounds
+
+    async def query(database: "Database", name: str) -> None:
+        rows = await list_rounds(database, name, limit=limit)
+        erased = await erased_updates(database, name, rows[0].round, rows[-1].round) if rows else {}
+        if json:
+            print_json([to_plain(row) | {"n_erased": erased.get(row.round, 0)} for row in rows])
+            return
+        lines = [_line(row, erased.get(row.round, 0)) for row in rows]
+        print_rows(lines, _ROUND_COLUMNS, title=f"Rounds of {name}", as_json=False)
+        if erased:
+            _say("1 of 4: one of 4 updates is stored, the others were erased with clients; see: foltr erasures list")
+
+    run_query(db, federation, query)
+
+
+@app.command("why")
+def rounds_why(
+    db: options.Db = None,
+    federation: options.Federation = None,
+    json: options.Json = False,
+) -> None:
+    """What the open round waits for, and whether its federator is running."""
+
+    async def query(database: "Database", name: str) -> None:
+        standing = await _standing(database, name)
+        sentences = explain(standing)
+        if json:
+            parts = {"awaited": standing.awaited, "n_not_asked": standing.n_not_asked}
+            life = {"federator": standing.federator, "overdue_s": standing.overdue_s}
+            print_json({**to_plain(standing), **parts, **life, "in_words": " ".join(sentences)})
+            return
+        for sentence in sentences:
+            _say(sentence)
+
+    run_query(db, federation, query)
+
+
+@app.command("show")
+def rounds_show(
+    number: Annotated[int, typer.Argument(min=1, help="The round's number")],
+    db: options.Db = None,
+    federation: options.Federation = None,
+    json: options.Json = False,
+) -> None:
+    """One round: its row, its rule, who contributed, what became of each update, what was refused, what was erased."""
+    from storage.erasure.erasures import erased_updates
+    from storage.queries import get_aggregation, get_round, list_contributions, list_events
+
+    async def query(database: "Database", name: str) -> None:
+        row = await get_round(database, name, number)
+        if row is None:
+            raise SettingsError(f"federation {name!r} has no round {number}; see: foltr rounds list")
+        contributions = await list_contributions(database, name, round_number=number)
+        events = await list_events(database, name, round_number=number, limit=1000)
+        made = await get_aggregation(database, name, number)
+        n_erased = (await erased_updates(database, name, number, number)).get(number, 0)
+        if json:
+            parsed = None if made is None else to_plain(made) | {"parameters": loads(made.parameters)}
+            shown = to_plain(row) | {"n_erased": n_erased}
+            print_json({"round": shown, "aggregation": parsed, "contributions": contributions, "events": events})
+            return
+        print_record(row, title=f"Round {number} of {name}", as_json=False)
+        if made is not None:
+            _say(rule_in_words(row.aggregation, made))
+        if any(line.fate is not None for line in contributions):
+            print_rows(
+                [_fate_line(line) for line in contributions], _FATE_COLUMNS, title="Contributions", as_json=False
+            )
+        else:
+            print_rows(contributions, _CONTRIBUTION_COLUMNS, title="Contributions", as_json=False)
+        if n_erased:
+            _say(f"Updates taken out since, with clients that were forgotten: {n_erased}; see: foltr erasures list")
+        print_rows(events, _EVENT_COLUMNS, title="Events", as_json=False)
+
+    run_query(db, federation, query)
+
+
+app.command("deadline")(deadline)
+
+
+def _line(row: "RoundHistoryRow", n_erased: int) -> SimpleNamespace:
+    """A round as a line of a table; updates that were taken out of it are counted beside those that are stored."""
+    return SimpleNamespace(
+        round=row.round,
+        state=row.state if row.reason is None else f"{row.state}: {row.reason}",
+        opened=f"{row.opened_at:%m-%d %H:%M:%S}",
+        lasted=None if row.duration_s is None else f"{row.duration_s:.1f} s",
+        updates=f"{row.n_updates} of {row.n_updates + n_erased}" if n_erased else row.n_updates,
+        refused=row.n_rejected,
+        model=row.model_version,
+    )
+
+
+def _fate_line(row: "ClientHistoryRow") -> SimpleNamespace:
+    """A contribution, and what a rule made of it, as a line of a table."""
+    return SimpleNamespace(
+        client_id=row.client_id,
+        n_interactions=row.n_interactions,
+        fate=row.fate,
+        share=None if row.share is None else f"{row.share:.1%}",
+        score=None if row.score is None else f"{row.score:.4g}",
+        reason=row.fate_reason,
+    )
+
+
+def rule_in_words(configured: str, made: "RoundAggregationRow") -> str:
+    """By which rule a round was aggregated, with what, and why not by another."""
+    if configured == "adaptive" and made.rule == "mean":
+        n_counted = made.n_kept + made.n_clipped
+        if n_counted + made.n_dropped == made.n_kept:
+            return f"adaptive: mean of all {made.n_kept}, nobody left out or shortened"
+        n = n_counted + made.n_dropped
+        return f"adaptive: mean of {n_counted} of {n}, {made.n_dropped} left out, {made.n_clipped} shortened"
+    values = loads(made.parameters)
+    parameters = ", ".join(f"{name} = {value:g}" for name, value in values.items() if value is not None)
+    shown = f"Aggregated by {made.rule}" + (f" ({parameters})" if parameters else "")
+    counts = f"{made.n_kept} kept, {made.n_clipped} clipped, {made.n_dropped} dropped"
+    because = "" if made.fallback_reason is None else f" Fallback: {made.fallback_reason}."
+    return f"{shown}: {counts}.{because}"
+
+
+def _say(text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+async def _standing(database: "Database", name: str) -> Standing:
+    from storage.queries import count_rejections, last_activity, list_events, list_quarantined, online_members
+    from storage.rounds import latest_round, load_open_round
+
+    found = await load_open_round(database, name)
+    row, committed = (await latest_round(database, name), []) if found is None else found
+    started = await list_events(database, name, kind=EventKind.FEDERATOR_STARTED, limit=1)
+    return Standing(
+        at=datetime.now(UTC),
+        federation=name,
+        round=row,
+        contributed=[client_id for client_id, _ in committed],
+        online=await online_members(database, name),
+        quarantined=[row.client_id for row in await list_quarantined(database, name) if row.membership == "joined"],
+        refused={} if row is None else await count_rejections(database, name, row.number),
+        started_at=started[0].at if started else None,
+        last_activity=await last_activity(database, name),
+    )
