@@ -15,11 +15,11 @@ from foltr.cli.settings import ENV_PREFIX, Settings
 from foltr.methods.bodies import BodySpec, pack_body
 from foltr.methods.registry import METHOD_NAMES, body_spec, parameters_of, ranker_for, training_for
 from foltr.protocol.codec import encode
-from foltr.protocol.receipts import EXPLANATIONS, REACTIONS, DeviceReaction, ReceiptCode
+from foltr.protocol.events import EventKind
+from foltr.protocol.receipts import DeviceReaction, ReceiptCode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.updates import DenseDelta, EvolutionPair, ModelUpdate, PartDelta, UpdateBody
 from foltr.reproductions.claims import Status
-from storage.events import EVENTS_OF, MEANINGS, EventKind
 from storage.tables import client_history, metadata, round_history
 
 DOCS = Path(__file__).parent
@@ -67,10 +67,10 @@ def settings_table() -> str:
 def receipts_table() -> str:
     lines = ["| code | what it says | what the device does with the update | event |", "|---|---|---|---|"]
     for code in ReceiptCode:
-        reaction = REACTIONS.get(code)
+        reaction = code.reaction
         words = "nothing; it answers a join or a leave" if reaction is None else REACTION_WORDS[reaction]
-        kinds = ", ".join(f"`{kind}`" for kind in EVENTS_OF[code]) or "none"
-        lines.append(f"| `{code}` | {EXPLANATIONS[code]} | {words} | {kinds} |")
+        kinds = ", ".join(f"`{kind}`" for kind in code.events) or "none"
+        lines.append(f"| `{code}` | {code.explanation} | {words} | {kinds} |")
     return "\n".join(lines)
 
 
@@ -82,7 +82,7 @@ def exits_table() -> str:
 
 def events_table() -> str:
     return "\n".join(
-        ["| kind | what happened |", "|---|---|", *(f"| `{kind}` | {MEANINGS[kind]} |" for kind in EventKind)]
+        ["| kind | what happened |", "|---|---|", *(f"| `{kind}` | {kind.meaning} |" for kind in EventKind)]
     )
 
 

@@ -13,7 +13,7 @@ from edge_client.store.store import PendingUpdate
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.client_selection import is_selected, round_seed
 from foltr.protocol.fields import payload_digest
-from foltr.protocol.receipts import REACTIONS, DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.protocol.receipts import DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
 
 FIRST_RESEND_S = 5.0
 RESEND_LIMIT_S = 120.0
@@ -104,7 +104,7 @@ class Participation:
                 return None
         elif receipt.update_id not in (None, self.pending.update_id):
             return None
-        reaction = REACTIONS.get(receipt.code)
+        reaction = receipt.code.reaction
         if reaction in _GIVES_UP and receipt.payload_digest not in (None, payload_digest(self.pending.payload)):
             return None  # about other bytes of this update: recorded, perhaps, before it was signed anew
         if reaction is DeviceReaction.SEND_AGAIN:

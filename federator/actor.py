@@ -36,6 +36,7 @@ from foltr.errors import DataError, UnavailableError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.methods.registry import body_spec, initial_weights, method_of
 from foltr.numerics.streams import first_model_rng
+from foltr.protocol.events import ORDERS, EventKind
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
@@ -45,7 +46,6 @@ from storage.database import Database, is_transient
 from storage.erasure.erasures import forgotten_pseudonyms
 from storage.erasure.records import UnlearningJobRow
 from storage.erasure.unlearning_jobs import complete_job
-from storage.events import ORDERS, EventKind
 from storage.federations import claim_federation, create_federation, get_federation
 from storage.models import latest_model, newest_unlearned
 from storage.records import Batch, ModelRow, NewEvent, NewModel, RoundRow

@@ -58,7 +58,7 @@ class Finding:
     """Something an operator should know, with its evidence.
 
     Attributes:
-        kind: a value of `storage.events.EventKind`.
+        kind: a value of `foltr.protocol.events.EventKind`.
         client_id: whom it is about; None for the federation.
         detail: the evidence, at most 500 characters.
     """

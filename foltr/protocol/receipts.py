@@ -1,43 +1,12 @@
 """The answers of the federator to one device: codes, what each means and does, and the messages that carry them."""
 
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field
 
+from foltr.protocol.events import EventKind
 from foltr.protocol.fields import ChunkIndex, Detail, Message, Name, Nonce, UpdateId
-
-
-class ReceiptCode(StrEnum):
-    """Why a message was taken or refused. Stable: clients of other versions rely on the spelling."""
-
-    ACCEPTED = "accepted"
-    DUPLICATE = "duplicate"
-    ALREADY_CONTRIBUTED = "already_contributed"
-    LATE = "late"
-    STALE = "stale"
-    UNKNOWN_ROUND = "unknown_round"
-    UNKNOWN_CLIENT = "unknown_client"
-    CLIENT_MISMATCH = "client_mismatch"
-    WRONG_FEDERATION = "wrong_federation"
-    MALFORMED = "malformed"
-    WRONG_SHAPE = "wrong_shape"
-    OUT_OF_RANGE = "out_of_range"
-    NOT_FINITE = "not_finite"
-    TOO_LARGE = "too_large"
-    UNSUPPORTED_VERSION = "unsupported_version"
-    BAD_SIGNATURE = "bad_signature"
-    NOT_ENROLLED = "not_enrolled"
-    REVOKED = "revoked"
-    QUARANTINED = "quarantined"
-    REPLAYED = "replayed"
-    NOT_SELECTED = "not_selected"
-    INCOMPLETE = "incomplete"
-    BUSY = "busy"
-    FORGETTING = "forgetting"
-    FORGOTTEN = "forgotten"
-    JOINED = "joined"
-    LEFT = "left"
 
 
 class DeviceReaction(StrEnum):
@@ -51,69 +20,210 @@ class DeviceReaction(StrEnum):
     DISCARD = "discard"  # it can never count, nor can its interactions: drop both and log it
 
 
-REACTIONS: dict[ReceiptCode, DeviceReaction] = {
-    ReceiptCode.ACCEPTED: DeviceReaction.FORGET_UPDATE,
-    ReceiptCode.DUPLICATE: DeviceReaction.FORGET_UPDATE,
-    ReceiptCode.ALREADY_CONTRIBUTED: DeviceReaction.RETRAIN,
-    ReceiptCode.LATE: DeviceReaction.RETRAIN,
-    ReceiptCode.STALE: DeviceReaction.RETRAIN,
-    ReceiptCode.UNKNOWN_ROUND: DeviceReaction.RETRAIN,
-    ReceiptCode.UNKNOWN_CLIENT: DeviceReaction.JOIN_AGAIN,
-    ReceiptCode.CLIENT_MISMATCH: DeviceReaction.DISCARD,
-    ReceiptCode.WRONG_FEDERATION: DeviceReaction.DISCARD,
-    ReceiptCode.MALFORMED: DeviceReaction.DISCARD,
-    ReceiptCode.TOO_LARGE: DeviceReaction.DISCARD,
-    ReceiptCode.WRONG_SHAPE: DeviceReaction.DISCARD,
-    ReceiptCode.OUT_OF_RANGE: DeviceReaction.DISCARD,
-    ReceiptCode.NOT_FINITE: DeviceReaction.DISCARD,
+# Which kinds of event a refusal is noted as, by what was refused.
+_UPDATE, _MESSAGE, _ROSTER, _ORDER = (
+    EventKind.UPDATE_REJECTED,
+    EventKind.MESSAGE_REFUSED,
+    EventKind.ROSTER_REFUSED,
+    EventKind.ORDER_REFUSED,
+)
+
+
+class ReceiptCode(StrEnum):
+    """Why a message was taken or refused. Stable: clients of other versions rely on the spelling.
+
+    Attributes:
+        reaction: what a device does that gets this code for an update; None where it answers no update.
+        explanation: what an operator, or a device's owner, should know; `docs/errors.md` is made from it.
+        events: the kinds of event that may carry it; a code without any is told to the device and leaves no row.
+    """
+
+    reaction: DeviceReaction | None
+    explanation: str
+    events: tuple[EventKind, ...]
+
+    # The defaults are for type checkers, to whom `ReceiptCode("late")` is a call of this.
+    def __new__(
+        cls, value: str, reaction: DeviceReaction | None = None, explanation: str = "", *events: EventKind
+    ) -> Self:
+        code = str.__new__(cls, value)
+        code._value_ = value
+        code.reaction = reaction
+        code.explanation = explanation
+        code.events = events
+        return code
+
+    ACCEPTED = "accepted", DeviceReaction.FORGET_UPDATE, "The update is stored and counts in its round."
+    DUPLICATE = (
+        "duplicate",
+        DeviceReaction.FORGET_UPDATE,
+        "This very update was stored before; it counts once.",
+        _UPDATE,
+    )
+    ALREADY_CONTRIBUTED = (
+        "already_contributed",
+        DeviceReaction.RETRAIN,
+        "The round has another update of this client.",
+        _UPDATE,
+    )
+    LATE = (
+        "late",
+        DeviceReaction.RETRAIN,
+        "The round was over, full or past its deadline when the update arrived.",
+        _UPDATE,
+    )
+    STALE = (
+        "stale",
+        DeviceReaction.RETRAIN,
+        "The update was trained on another model than the round's, or on one too old.",
+        _UPDATE,
+    )
+    UNKNOWN_ROUND = (
+        "unknown_round",
+        DeviceReaction.RETRAIN,
+        "The round named has not been opened here; was the database restored from a backup?",
+        _UPDATE,
+        _ORDER,
+    )
+    UNKNOWN_CLIENT = (
+        "unknown_client",
+        DeviceReaction.JOIN_AGAIN,
+        "The client has not joined; it joins by itself and sends again.",
+        _UPDATE,
+        _MESSAGE,
+        _ORDER,
+    )
+    CLIENT_MISMATCH = (
+        "client_mismatch",
+        DeviceReaction.DISCARD,
+        "The message names another client than its topic.",
+        _UPDATE,
+        _MESSAGE,
+    )
+    WRONG_FEDERATION = (
+        "wrong_federation",
+        DeviceReaction.DISCARD,
+        "The message names another federation than its topic.",
+        _UPDATE,
+        _MESSAGE,
+        _ROSTER,
+        _ORDER,
+    )
+    MALFORMED = (
+        "malformed",
+        DeviceReaction.DISCARD,
+        "The bytes are not a message of this protocol; the detail says where.",
+        _UPDATE,
+        _MESSAGE,
+        _ROSTER,
+        _ORDER,
+    )
+    WRONG_SHAPE = (
+        "wrong_shape",
+        DeviceReaction.DISCARD,
+        "The update is of another kind or size than this federation asks for.",
+        _UPDATE,
+    )
+    OUT_OF_RANGE = (
+        "out_of_range",
+        DeviceReaction.DISCARD,
+        "A value is beyond what is possible, or more interactions are claimed than announced.",
+        _UPDATE,
+    )
+    NOT_FINITE = "not_finite", DeviceReaction.DISCARD, "The update holds NaN or infinity.", _UPDATE
+    TOO_LARGE = (
+        "too_large",
+        DeviceReaction.DISCARD,
+        "The message is larger than the protocol allows, or than this federation's ranker needs.",
+        _UPDATE,
+        _MESSAGE,
+        _ROSTER,
+        _ORDER,
+    )
     # The interactions stay: they can be sent once the device's software is newer.
-    ReceiptCode.UNSUPPORTED_VERSION: DeviceReaction.RETRAIN,
+    UNSUPPORTED_VERSION = (
+        "unsupported_version",
+        DeviceReaction.RETRAIN,
+        "The peer speaks another version of the protocol; upgrade the older of the two.",
+        _UPDATE,
+        _MESSAGE,
+        _ROSTER,
+        _ORDER,
+    )
     # The clicks are the user's, whatever became of the device's key.
-    ReceiptCode.BAD_SIGNATURE: DeviceReaction.RETRAIN,
-    ReceiptCode.NOT_ENROLLED: DeviceReaction.JOIN_AGAIN,
-    ReceiptCode.REVOKED: DeviceReaction.RETRAIN,
+    BAD_SIGNATURE = (
+        "bad_signature",
+        DeviceReaction.RETRAIN,
+        "No signature, or not this client's: a forgery, or another key than was enrolled.",
+        _UPDATE,
+        _MESSAGE,
+        _ROSTER,
+        _ORDER,
+    )
+    NOT_ENROLLED = (
+        "not_enrolled",
+        DeviceReaction.JOIN_AGAIN,
+        "The client shows no enrolment signed by this federation's operator: `foltr enrol`.",
+        _MESSAGE,
+        _ROSTER,
+        _ORDER,
+    )
+    REVOKED = (
+        "revoked",
+        DeviceReaction.RETRAIN,
+        "The client's enrolment was revoked, or a newer one has replaced it.",
+        _UPDATE,
+        _MESSAGE,
+    )
     # The next round's update asks again: that is how a device learns that it was let out.
-    ReceiptCode.QUARANTINED: DeviceReaction.RETRAIN,
-    ReceiptCode.REPLAYED: DeviceReaction.RETRAIN,
-    ReceiptCode.NOT_SELECTED: DeviceReaction.RETRAIN,
-    ReceiptCode.INCOMPLETE: DeviceReaction.SEND_CHUNKS,
-    ReceiptCode.BUSY: DeviceReaction.SEND_AGAIN,
+    QUARANTINED = (
+        "quarantined",
+        DeviceReaction.RETRAIN,
+        "The operator keeps this client's updates out of the rounds until it is let out again.",
+        _UPDATE,
+    )
+    REPLAYED = (
+        "replayed",
+        DeviceReaction.RETRAIN,
+        "The message is older than one already seen from this client.",
+        _UPDATE,
+        _MESSAGE,
+        _ROSTER,
+        _ORDER,
+    )
+    NOT_SELECTED = (
+        "not_selected",
+        DeviceReaction.RETRAIN,
+        "The round asked other clients; the selection can be checked from its seed.",
+        _UPDATE,
+    )
+    INCOMPLETE = (
+        "incomplete",
+        DeviceReaction.SEND_CHUNKS,
+        "Chunks of a large update are missing; the receipt lists them.",
+    )
+    BUSY = (
+        "busy",
+        DeviceReaction.SEND_AGAIN,
+        "The federator has more to do than it can take, or this client sends too much; not a loss.",
+        EventKind.INTAKE_FULL,
+        _UPDATE,
+    )
     # Whoever it was is to be forgotten, and so is what it clicked.
-    ReceiptCode.FORGETTING: DeviceReaction.DISCARD,
-    ReceiptCode.FORGOTTEN: DeviceReaction.DISCARD,
-}
-
-
-# What an operator, or a device's owner, should know of each; `docs/errors.md` is made from it.
-EXPLANATIONS: dict[ReceiptCode, str] = {
-    ReceiptCode.ACCEPTED: "The update is stored and counts in its round.",
-    ReceiptCode.DUPLICATE: "This very update was stored before; it counts once.",
-    ReceiptCode.ALREADY_CONTRIBUTED: "The round has another update of this client.",
-    ReceiptCode.LATE: "The round was over, full or past its deadline when the update arrived.",
-    ReceiptCode.STALE: "The update was trained on another model than the round's, or on one too old.",
-    ReceiptCode.UNKNOWN_ROUND: "The round named has not been opened here; was the database restored from a backup?",
-    ReceiptCode.UNKNOWN_CLIENT: "The client has not joined; it joins by itself and sends again.",
-    ReceiptCode.CLIENT_MISMATCH: "The message names another client than its topic.",
-    ReceiptCode.WRONG_FEDERATION: "The message names another federation than its topic.",
-    ReceiptCode.MALFORMED: "The bytes are not a message of this protocol; the detail says where.",
-    ReceiptCode.WRONG_SHAPE: "The update is of another kind or size than this federation asks for.",
-    ReceiptCode.OUT_OF_RANGE: "A value is beyond what is possible, or more interactions are claimed than announced.",
-    ReceiptCode.NOT_FINITE: "The update holds NaN or infinity.",
-    ReceiptCode.TOO_LARGE: "The message is larger than the protocol allows, or than this federation's ranker needs.",
-    ReceiptCode.UNSUPPORTED_VERSION: "The peer speaks another version of the protocol; upgrade the older of the two.",
-    ReceiptCode.BAD_SIGNATURE: "No signature, or not this client's: a forgery, or another key than was enrolled.",
-    ReceiptCode.NOT_ENROLLED: "The client shows no enrolment signed by this federation's operator: `foltr enrol`.",
-    ReceiptCode.REVOKED: "The client's enrolment was revoked, or a newer one has replaced it.",
-    ReceiptCode.QUARANTINED: "The operator keeps this client's updates out of the rounds until it is let out again.",
-    ReceiptCode.REPLAYED: "The message is older than one already seen from this client.",
-    ReceiptCode.NOT_SELECTED: "The round asked other clients; the selection can be checked from its seed.",
-    ReceiptCode.INCOMPLETE: "Chunks of a large update are missing; the receipt lists them.",
-    ReceiptCode.BUSY: "The federator has more to do than it can take, or this client sends too much; not a loss.",
-    ReceiptCode.FORGETTING: "The client's data is erased; the model without it is still being made.",
-    ReceiptCode.FORGOTTEN: "The client was forgotten; its name is not used again, and its receipt is still to be had.",
-    ReceiptCode.JOINED: "The client is a member.",
-    ReceiptCode.LEFT: "The client is a member no more.",
-}
+    FORGETTING = (
+        "forgetting",
+        DeviceReaction.DISCARD,
+        "The client's data is erased; the model without it is still being made.",
+    )
+    FORGOTTEN = (
+        "forgotten",
+        DeviceReaction.DISCARD,
+        "The client was forgotten; its name is not used again, and its receipt is still to be had.",
+        _UPDATE,
+        _MESSAGE,
+    )
+    JOINED = "joined", None, "The client is a member."
+    LEFT = "left", None, "The client is a member no more."
 
 
 class UpdateReceipt(Message):

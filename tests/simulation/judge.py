@@ -16,7 +16,7 @@ from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.client_selection import is_selected
 from foltr.protocol.codec import decode
 from foltr.protocol.fields import pack_vector, payload_digest, unpack_vector
-from foltr.protocol.receipts import REACTIONS, DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.protocol.receipts import DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.updates import ModelUpdate
 from storage.records import RoundRow, UpdateRow
 
@@ -219,7 +219,7 @@ class Judge:
         if receipt.code in _COUNTS:
             if not stored and update_id not in self.withdrawn:
                 raise BrokenPromiseError("accepted means stored", label)
-        elif REACTIONS[receipt.code] in _FINAL and receipt.update_id is not None:
+        elif receipt.code.reaction in _FINAL and receipt.update_id is not None:
             self.told_final[update_id] = receipt.code
             if stored:
                 raise BrokenPromiseError("stored means accepted", label)

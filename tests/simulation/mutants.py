@@ -18,7 +18,7 @@ from federator.actor import FederationActor
 from federator.engine import Decided, Engine, Timed
 from federator.members import Members
 from federator.round import Offer, Record, Reject, Round
-from foltr.protocol.receipts import REACTIONS, DeviceReaction, ReceiptCode
+from foltr.protocol.receipts import DeviceReaction, ReceiptCode
 from foltr.protocol.signing import EpochNonces
 from storage.records import Batch, ClientRow
 
@@ -159,7 +159,7 @@ def _devices_send_an_update_once() -> Any:
 
 
 def _devices_train_again_on_duplicates() -> Any:
-    return mock.patch.dict(REACTIONS, {ReceiptCode.DUPLICATE: DeviceReaction.RETRAIN})
+    return mock.patch.object(ReceiptCode.DUPLICATE, "reaction", DeviceReaction.RETRAIN)
 
 
 def _refusals_are_told_as_they_come() -> Any:

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from foltr.cli import options
 from foltr.cli.experiments import simulation_options as given
 from foltr.cli.output import console, print_rows
-from storage.events import EventKind
+from foltr.protocol.events import EventKind
 
 if TYPE_CHECKING:
     from foltr.simulation.checkpoint import CheckpointPlan

@@ -13,7 +13,7 @@ from foltr.cli.history.why import Standing, explain
 from foltr.cli.operator.orders import deadline
 from foltr.cli.output import console, print_json, print_record, print_rows, to_plain
 from foltr.errors import SettingsError
-from storage.events import EventKind
+from foltr.protocol.events import EventKind
 
 if TYPE_CHECKING:
     from storage.database import Database

@@ -13,8 +13,6 @@ from foltr.protocol.membership import Enrolment, Join, Leave, Status
 from foltr.protocol.messages import MESSAGE_TYPES
 from foltr.protocol.orders import LiftQuarantine, QuarantineClient, Revocation, Roster, SetDeadline
 from foltr.protocol.receipts import (
-    EXPLANATIONS,
-    REACTIONS,
     DeviceReaction,
     MembershipReceipt,
     ReceiptCode,
@@ -54,19 +52,19 @@ def test_every_message_kind_is_spelled_once():
 
 def test_every_code_that_can_answer_an_update_has_a_reaction():
     """A device knows what to do with every code but the two that only answer a join or a leave."""
-    assert set(REACTIONS) == set(ReceiptCode) - {ReceiptCode.JOINED, ReceiptCode.LEFT}
+    assert {code for code in ReceiptCode if code.reaction is None} == {ReceiptCode.JOINED, ReceiptCode.LEFT}
 
 
 def test_every_code_is_explained_in_a_sentence_or_two():
     """What a receipt or an event means can be looked up, whichever code it has."""
-    assert set(EXPLANATIONS) == set(ReceiptCode)
-    assert all(text[0].isupper() and len(text) < 120 for text in EXPLANATIONS.values())
-    assert len(set(EXPLANATIONS.values())) == len(ReceiptCode)
+    explanations = [code.explanation for code in ReceiptCode]
+    assert all(text[0].isupper() and len(text) < 120 for text in explanations)
+    assert len(set(explanations)) == len(explanations)
 
 
 def test_what_a_device_can_mend_costs_no_clicks():
     """Only an update that can never count is dropped with its interactions: none that time or an operator mends."""
-    dropped = {code for code, reaction in REACTIONS.items() if reaction is DeviceReaction.DISCARD}
+    dropped = {code for code in ReceiptCode if code.reaction is DeviceReaction.DISCARD}
     assert dropped == {
         ReceiptCode.CLIENT_MISMATCH,
         ReceiptCode.WRONG_FEDERATION,
@@ -83,7 +81,7 @@ def test_what_a_device_can_mend_costs_no_clicks():
 
 def test_only_a_counted_update_spends_its_interactions():
     """Accepted and duplicate say that the update counts; no other answer may forget it as counted."""
-    spent = {code for code, reaction in REACTIONS.items() if reaction is DeviceReaction.FORGET_UPDATE}
+    spent = {code for code in ReceiptCode if code.reaction is DeviceReaction.FORGET_UPDATE}
     assert spent == {ReceiptCode.ACCEPTED, ReceiptCode.DUPLICATE}
 
 

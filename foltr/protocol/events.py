@@ -1,0 +1,84 @@
+"""Every kind of row in the table ``events``, and what it means; `docs/errors.md` is made from it."""
+
+from enum import StrEnum
+from typing import Self
+
+
+class EventKind(StrEnum):
+    """What happened, and a sentence on it for people. A test compares these with the kinds that the code writes."""
+
+    meaning: str
+
+    # The default is for type checkers, to whom `EventKind("client_left")` is a call of this.
+    def __new__(cls, value: str, meaning: str = "") -> Self:
+        kind = str.__new__(cls, value)
+        kind._value_ = value
+        kind.meaning = meaning
+        return kind
+
+    FEDERATOR_STARTED = (
+        "federator_started",
+        "A federator has claimed the federation; another one of it stops at its next write.",
+    )
+    ROUND_RESUMED = "round_resumed", "It found an open round and goes on with it, and with the updates it had."
+    CLIENT_JOINED = "client_joined", "A client joined, or is back after it was offline."
+    CLIENT_ONLINE = "client_online", "A member that was offline says that it is connected."
+    CLIENT_OFFLINE = "client_offline", "A member disconnected, or its connection was lost."
+    CLIENT_LEFT = "client_left", "A member left; what it contributed stays."
+    CLIENT_REVOKED = (
+        "client_revoked",
+        "A roster made a member's enrolment void; its update in the open round is withdrawn.",
+    )
+    UPDATE_REJECTED = "update_rejected", "An update, or a part of one, was refused; `code` says why."
+    MESSAGE_REFUSED = "message_refused", "A join, leave or status was refused; `code` says why, the detail names which."
+    INTAKE_FULL = "intake_full", "Messages were turned away for want of room, or because a client sent too many."
+    ROSTER_ADOPTED = "roster_adopted", "A newer roster of the operator holds from now on."
+    ROSTER_REFUSED = "roster_refused", "A roster was older than the one known, or not the operator's."
+    ROUND_ABANDONED = "round_abandoned", "A round's updates could not be made a model; the detail says why."
+    DEFENCE_RAISED = (
+        "defence_raised",
+        (
+            "The evidence against a client became strong: it is left out of the mean from now on. Without a "
+            "client: half of them look suspicious, and the fallback is used."
+        ),
+    )
+    DEFENCE_LOWERED = (
+        "defence_lowered",
+        (
+            "The evidence became weak: the client is counted again. Without a client: the mean is used again, "
+            "or the rule could not read what it remembered, and judges all anew."
+        ),
+    )
+    QUARANTINE_PROPOSED = (
+        "quarantine_proposed",
+        "A client is suspicious round after round; nothing is done to it unless you say so.",
+    )
+    DEADLINE_SET = "deadline_set", "The operator gave the open round another deadline."
+    CLIENT_QUARANTINED = (
+        "client_quarantined",
+        "The operator excluded a client's updates; that in the open round is withdrawn.",
+    )
+    QUARANTINE_LIFTED = "quarantine_lifted", "The operator let a client's updates count again."
+    ORDER_REFUSED = (
+        "order_refused",
+        "An order was not the operator's, was seen before, or names another round or a stranger.",
+    )
+    UNLEARNING_STARTED = (
+        "unlearning_started",
+        "An unlearning job began; the detail has its strategy and how many steps it has.",
+    )
+    UNLEARNING_STEP_MISSED = (
+        "unlearning_step_missed",
+        "Nobody answered a step of a job before its deadline; it is asked again.",
+    )
+    UNLEARNING_PAUSED = (
+        "unlearning_paused",
+        "No device has answered for long; the job goes on with the first one that is back.",
+    )
+    UNLEARNING_DONE = "unlearning_done", "A model without the clients that were forgotten is in service."
+
+
+# What a rule finds out; `foltr.aggregation` names them, and they are stored with the round they were found in.
+FINDINGS = (EventKind.DEFENCE_RAISED, EventKind.DEFENCE_LOWERED, EventKind.QUARANTINE_PROPOSED)
+# What an order of the operator's has done.
+ORDERS = (EventKind.DEADLINE_SET, EventKind.CLIENT_QUARANTINED, EventKind.QUARANTINE_LIFTED)
