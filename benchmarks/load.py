@@ -34,11 +34,11 @@ from bare_exchange import connected
 from servers import FEDERATION, Servers, describe_machine, paced
 
 from foltr.operator.credentials import OPERATOR_USER
-from foltr.protocol.codec import Sealer, open_envelope
+from foltr.protocol.codec import Signer, open_envelope
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.membership import Join
 from foltr.protocol.receipts import MembershipReceipt, UpdateReceipt
-from foltr.protocol.signing import SessionNonces
+from foltr.protocol.signing import SessionSequence
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.updates import DenseDelta, ModelUpdate
 
@@ -89,20 +89,20 @@ class Load:
         self._senders = []
         for identity in identities:
             credentials = identity.get("credentials")
-            nonces = SessionNonces()
-            nonces.begin_session()
+            sequence = SessionSequence()
+            sequence.begin_session()
             key, enrolment = (None, None) if credentials is None else (credentials.key, credentials.enrolment_bytes)
             name = identity["client_id"] if credentials is None else credentials.name
-            self._senders.append((name, Sealer(key, nonces), enrolment))
+            self._senders.append((name, Signer(key, sequence), enrolment))
         self._turns = cycle(self._senders)
 
     def join(self) -> None:
         """Make every client a member; also shows that the federator is there."""
         for attempt in range(10):
-            for name, sealer, enrolment in self._senders:
+            for name, signer, enrolment in self._senders:
                 join = Join(federation=FEDERATION, client_id=name, sdk_version="load", enrolment=enrolment)
                 topic = _TOPICS.client(name, ClientTopic.JOIN)
-                self._client.publish(topic, sealer.seal(join, topic), qos=1)
+                self._client.publish(topic, signer.sign(join, topic), qos=1)
             give_up_at = time.monotonic() + 3.0 + attempt
             while len(self._inbox) < len(self._senders) and time.monotonic() < give_up_at:
                 time.sleep(0.05)
@@ -148,7 +148,7 @@ class Load:
             latency_ms=_percentiles(latencies),
         )
 
-    def _make_update(self, name: str, sealer: Sealer) -> tuple[str, str, bytes]:
+    def _make_update(self, name: str, signer: Signer) -> tuple[str, str, bytes]:
         update = ModelUpdate(
             federation=FEDERATION,
             client_id=name,
@@ -160,7 +160,7 @@ class Load:
             body=DenseDelta(dim=DIM, values=pack_vector(np.full(DIM, 1e-3))),
         )
         topic = _TOPICS.client(name, ClientTopic.UPDATES)
-        return update.update_id, topic, sealer.seal(update, topic)
+        return update.update_id, topic, signer.sign(update, topic)
 
     def _take_inbox(self) -> list[tuple[float, Any]]:
         taken = self._inbox[:]

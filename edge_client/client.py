@@ -37,7 +37,7 @@ from edge_client.guard.guard import Guard
 from edge_client.guard.held_back import RefusedModel
 from edge_client.membership import Membership
 from edge_client.messaging.outbox import Outbox
-from edge_client.messaging.session import Correspondence
+from edge_client.messaging.session import Session
 from edge_client.messaging.transfer import ModelInParts
 from edge_client.messaging.waiting import is_set_within
 from edge_client.models import Models
@@ -52,7 +52,7 @@ from edge_client.options import (
 from edge_client.participation import Participation
 from edge_client.serps import Serp, clicks_on, make_serp
 from edge_client.store.store import KEPT_INTERACTIONS, DeviceStore
-from edge_client.training.relearning import Unlearner
+from edge_client.training.relearning import Relearning
 from edge_client.training.trainer import Trainer
 from edge_client.training.working_model import Learner
 from foltr.errors import MessageError, UnavailableError
@@ -159,8 +159,8 @@ class EdgeClient:
             max_interactions=max_interactions,
             max_kept=keep_interactions,
         )
-        self._letters = letters = Correspondence(federation, client_id, credentials, self._store)
-        self._participation = Participation(client_id, letters.signed_pending_update(), random.Random(seed))  # noqa: S311
+        self._session = session = Session(federation, client_id, credentials, self._store)
+        self._participation = Participation(client_id, session.signed_pending_update(), random.Random(seed))  # noqa: S311
         self._model_in_parts = ModelInParts()
         device_seed = self._store.device_seed() if seed is None else seed
         self._trainer = Trainer(
@@ -171,12 +171,12 @@ class EdgeClient:
             device_seed=device_seed,
             propensities=propensities,
         )
-        self._unlearner = Unlearner(letters, self._store, self._trainer, device_seed)
+        self._relearning = Relearning(session, self._store, self._trainer, device_seed)
         self._contributor = Contributor(
-            letters, self._store, self._participation, self._trainer, alter_update, self._wake.set
+            session, self._store, self._participation, self._trainer, alter_update, self._wake.set
         )
         self._models = Models(
-            letters,
+            session,
             self._store,
             self._participation,
             self._model_in_parts,
@@ -185,9 +185,9 @@ class EdgeClient:
             None if guard is None else Guard(guard, self._store, client_id, seed),
         )
         enrolment = None if credentials is None else credentials.enrolment_bytes
-        self._outbox = Outbox(self._link, letters, self._participation, self._model_in_parts, enrolment)
-        self._forgetting = Forgetting(self._outbox, letters, self._participation, self._store)
-        self._membership = Membership(self._outbox, letters, self._participation)
+        self._outbox = Outbox(self._link, session, self._participation, self._model_in_parts, enrolment)
+        self._forgetting = Forgetting(self._outbox, session, self._participation, self._store)
+        self._membership = Membership(self._outbox, session, self._participation)
         # How often each receipt code came.
         self.receipts: dict[str, int] = {}
         self._recorded: weakref.WeakSet[Serp] = weakref.WeakSet()
@@ -213,7 +213,7 @@ class EdgeClient:
             if self._link.connected:
                 async with asyncio.timeout(_GOODBYE_S):
                     if not self._participation.left or self._forgetting.waiting:
-                        await self._outbox.publish(ClientTopic.STATUS, self._letters.status(online=False), retain=True)
+                        await self._outbox.publish(ClientTopic.STATUS, self._session.status(online=False), retain=True)
                     await self._forgetting.finish(connected=True)
         except (UnavailableError, TimeoutError):
             log.debug("goodbye_not_sent", client_id=self.client_id)
@@ -224,7 +224,7 @@ class EdgeClient:
     @property
     def model_version(self) -> int | None:
         """The global model in use; None before the first one arrived."""
-        return None if self._trainer.copy is None else self._trainer.copy.base_version
+        return None if self._trainer.working_model is None else self._trainer.working_model.base_version
 
     @property
     def serp_length(self) -> int:
@@ -280,7 +280,7 @@ class EdgeClient:
         return make_serp(
             features,
             self.serp_length if k is None else k,
-            self._trainer.copy,
+            self._trainer.working_model,
             # Nothing is learned from a client that was forgotten: nothing is explored, and the order given is kept.
             self._rng if self._explore and not self.forgotten else None,
         )
@@ -404,11 +404,11 @@ class EdgeClient:
         self._outbox.connected()
         if not self._participation.left:
             self._participation.connected(time.monotonic())
-            await self._outbox.publish(ClientTopic.STATUS, self._letters.status(online=True), retain=True)
+            await self._outbox.publish(ClientTopic.STATUS, self._session.status(online=True), retain=True)
         self._wake.set()
 
     def _begin_session(self) -> LastWill:
-        return self._letters.begin_session()
+        return self._session.begin()
 
     def _received(self, message: InboundMessage) -> None:
         try:
@@ -419,11 +419,11 @@ class EdgeClient:
             self._wake.set()
 
     def _take(self, message: InboundMessage) -> None:
-        if message.topic == self._letters.topics.unlearning_round and not message.payload:
-            self._unlearner.forget()  # it was cleared: no job is at any step
+        if message.topic == self._session.topics.unlearning_round and not message.payload:
+            self._relearning.forget()  # it was cleared: no job is at any step
             return
-        envelope, topics = self._letters.open(message), self._letters.topics
-        if envelope.kind == ErasureNotice.kind_name and message.topic == self._letters.topic(ClientTopic.INBOX):
+        envelope, topics = self._session.open(message), self._session.topics
+        if envelope.kind == ErasureNotice.kind_name and message.topic == self._session.topic(ClientTopic.INBOX):
             self._take_erasure_notice(envelope.read(ErasureNotice))
         elif self.forgotten:
             return
@@ -435,7 +435,7 @@ class EdgeClient:
             self._take_round(envelope.read(RoundAnnouncement))
         elif message.topic == topics.unlearning_round:
             self._take_unlearning_round(envelope.read(UnlearningRound))
-        elif message.topic != self._letters.topic(ClientTopic.INBOX):
+        elif message.topic != self._session.topic(ClientTopic.INBOX):
             self._take_chunk(envelope.read(Chunk))
         elif envelope.kind == UpdateReceipt.kind_name:
             self._take_update_receipt(envelope.read(UpdateReceipt))
@@ -452,13 +452,13 @@ class EdgeClient:
 
     def _take_unlearning_round(self, round_: UnlearningRound) -> None:
         if round_.federation == self.federation and not self._participation.left:
-            self._unlearner.announced(round_)
+            self._relearning.announced(round_)
 
     def _take_chunk(self, chunk: Chunk) -> None:
         self._models.take_chunk(chunk)
 
     def _take_update_receipt(self, receipt: UpdateReceipt) -> None:
-        if not self._letters.is_for_us(receipt):
+        if not self._session.is_for_us(receipt):
             return
         receipt = self._outbox.as_about_update(receipt)
         self.receipts[receipt.code] = self.receipts.get(receipt.code, 0) + 1
@@ -468,7 +468,7 @@ class EdgeClient:
             self._contributor.receipted(receipt)
 
     def _take_membership_receipt(self, receipt: MembershipReceipt) -> None:
-        if not self._letters.is_for_us(receipt) or not self._letters.is_of_this_session(receipt):
+        if not self._session.is_for_us(receipt) or not self._session.is_of_this_session(receipt):
             return
         if receipt.code in ERASED:
             self._be_forgotten()
@@ -476,7 +476,7 @@ class EdgeClient:
             self._membership.receipted(receipt)
 
     def _take_erasure_notice(self, notice: ErasureNotice) -> None:
-        if not self._letters.is_for_us(notice):
+        if not self._session.is_for_us(notice):
             return
         self._forgetting.answered(notice)
         if notice.code in ERASED:
@@ -492,7 +492,7 @@ class EdgeClient:
     def _drop_everything(self) -> None:
         self._participation.forget()
         self._trainer.forget()
-        self._unlearner.forget()
+        self._relearning.forget()
         self._models.forget()
         self._recorded.clear()
 
@@ -504,7 +504,7 @@ class EdgeClient:
             self._wake.clear()
             if self._link.connected:
                 await self._outbox.send_due()
-                await self._outbox.send_unlearned(self._unlearner)
+                await self._outbox.send_relearned(self._relearning)
             await self._forgetting.finish(connected=self._link.connected)
             async with self._news:
                 self._news.notify_all()

@@ -5,7 +5,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 
-from edge_client.messaging.session import Correspondence
+from edge_client.messaging.session import Session
 from edge_client.participation import Participation
 from edge_client.store.store import DeviceStore, PendingUpdate
 from edge_client.training.trainer import Trainer
@@ -39,14 +39,14 @@ class Contributor:
 
     def __init__(
         self,
-        letters: Correspondence,
+        session: Session,
         store: DeviceStore,
         participation: Participation,
         trainer: Trainer,
         alter: Alteration | None,
         on_change: Callable[[], None],
     ) -> None:
-        self._letters = letters
+        self._session = session
         self._store = store
         self._participation = participation
         self._trainer = trainer
@@ -63,22 +63,22 @@ class Contributor:
 
     def contribute(self) -> None:
         """Make an update if a round is open and enough was learned."""
-        copy, round_ = self._trainer.copy, self._participation.round
-        if copy is None or round_ is None or self.is_altering or not self._participation.may_contribute():
+        working_model, round_ = self._trainer.working_model, self._participation.round
+        if working_model is None or round_ is None or self.is_altering or not self._participation.may_contribute():
             return
         body = self._trainer.body()
         if body is None:
             return
         update = ModelUpdate(
-            federation=self._letters.federation,
-            client_id=self._letters.client_id,
+            federation=self._session.federation,
+            client_id=self._session.client_id,
             update_id=uuid.uuid4().hex,
             round=round_.round,
-            base_version=copy.base_version,
-            n_interactions=len(copy.interaction_ids),
+            base_version=working_model.base_version,
+            n_interactions=len(working_model.interaction_ids),
             body=body,
         )
-        ids, local_state = list(copy.interaction_ids), self._trainer.local_state()
+        ids, local_state = list(working_model.interaction_ids), self._trainer.local_state()
         if self._alter is None:
             self._put(update, ids, local_state)
         else:
@@ -106,7 +106,7 @@ class Contributor:
         if reaction is DeviceReaction.FORGET_UPDATE:
             self.n_counted += 1
         elif reaction is DeviceReaction.DISCARD:
-            log.error("update_refused", client_id=self._letters.client_id, code=receipt.code, detail=receipt.detail)
+            log.error("update_refused", client_id=self._session.client_id, code=receipt.code, detail=receipt.detail)
         if reaction is not DeviceReaction.FORGET_UPDATE:
             self._trainer.given_back()
         self._trainer.catch_up()
@@ -121,7 +121,7 @@ class Contributor:
                 raise outcome
 
     def _put(self, update: ModelUpdate, interaction_ids: list[int], local_state: bytes | None) -> None:
-        payload = self._letters.seal(update, ClientTopic.UPDATES)
+        payload = self._session.sign(update, ClientTopic.UPDATES)
         pending = PendingUpdate(update.update_id, update.round, payload, local_state)
         try:
             self._store.put_update(pending, interaction_ids)
@@ -133,7 +133,7 @@ class Contributor:
 
     def _take_note_of_quarantine(self, receipt: UpdateReceipt) -> None:
         """Say once that it began; each round's update asks whether it goes on."""
-        client_id = self._letters.client_id
+        client_id = self._session.client_id
         if receipt.code is ReceiptCode.QUARANTINED:
             if not self.quarantined:
                 log.warning("quarantined", client_id=client_id, detail=receipt.detail)
@@ -151,11 +151,11 @@ class Contributor:
             log.error("update_not_altered", client_id=update.client_id, cause=str(error))  # noqa: TRY400
             body = None
         self._altering = None
-        round_, copy = self._participation.round, self._trainer.copy
+        round_, working_model = self._participation.round, self._trainer.working_model
         still_wanted = (
             self._participation.may_contribute()
             and (round_ is not None and round_.round == update.round)
-            and (copy is not None and copy.base_version == update.base_version)
+            and (working_model is not None and working_model.base_version == update.base_version)
         )
         if body is not None and still_wanted:
             self._put(update.model_copy(update={"body": body}), interaction_ids, state)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edge_client.messaging.outbox import Outbox
-from edge_client.messaging.session import Correspondence
+from edge_client.messaging.session import Session
 from edge_client.messaging.waiting import is_set_within
 from edge_client.participation import Participation
 from edge_client.store.store import DeviceStore
@@ -59,11 +59,9 @@ class Forgetting:
         waiting: it was asked to, and has not answered.
     """
 
-    def __init__(
-        self, outbox: Outbox, letters: Correspondence, participation: Participation, store: DeviceStore
-    ) -> None:
+    def __init__(self, outbox: Outbox, session: Session, participation: Participation, store: DeviceStore) -> None:
         self._outbox = outbox
-        self._letters = letters
+        self._session = session
         self._participation = participation
         self._store = store
         self.forgotten = store.forgotten
@@ -150,10 +148,10 @@ class Forgetting:
             if not self._store.forgotten:
                 self._store.forget()
         except DataError as error:
-            log.error("store_not_deleted", client_id=self._letters.client_id, cause=str(error))  # noqa: TRY400
+            log.error("store_not_deleted", client_id=self._session.client_id, cause=str(error))  # noqa: TRY400
 
     async def _send(self) -> None:
-        forget = Forget(federation=self._letters.federation, client_id=self._letters.client_id)
+        forget = Forget(federation=self._session.federation, client_id=self._session.client_id)
         # What is stored already need not be held for anybody.
         await self._outbox.publish(ClientTopic.FORGET, forget, retain=not self.forgotten)
 

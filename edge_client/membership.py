@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from edge_client.messaging.outbox import Outbox
-from edge_client.messaging.session import Correspondence
+from edge_client.messaging.session import Session
 from edge_client.messaging.waiting import is_set_within
 from edge_client.participation import Participation
 from foltr.errors import UnavailableError
@@ -26,9 +26,9 @@ class Membership:
         left: set once the federator has confirmed it.
     """
 
-    def __init__(self, outbox: Outbox, letters: Correspondence, participation: Participation) -> None:
+    def __init__(self, outbox: Outbox, session: Session, participation: Participation) -> None:
         self._outbox = outbox
-        self._letters = letters
+        self._session = session
         self._participation = participation
         self.left = asyncio.Event()
 
@@ -36,7 +36,7 @@ class Membership:
         """As `EdgeClient.leave`."""
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + timeout_s
-        leave = Leave(federation=self._letters.federation, client_id=self._letters.client_id)
+        leave = Leave(federation=self._session.federation, client_id=self._session.client_id)
         self._participation.left = True  # first: a join that is due must not follow the leave
         try:
             await self._outbox.publish(ClientTopic.LEAVE, leave)
@@ -46,12 +46,12 @@ class Membership:
         try:
             while not await is_set_within(self.left, min(_LEAVE_AGAIN_S, give_up_at - loop.time())):
                 if loop.time() >= give_up_at:
-                    log.warning("leave_not_confirmed", client_id=self._letters.client_id)
+                    log.warning("leave_not_confirmed", client_id=self._session.client_id)
                     break
                 await self._outbox.publish(ClientTopic.LEAVE, leave)
             await self._outbox.clear(ClientTopic.STATUS)
         except UnavailableError as error:
-            log.warning("leave_not_finished", client_id=self._letters.client_id, cause=str(error))
+            log.warning("leave_not_finished", client_id=self._session.client_id, cause=str(error))
         return self.left.is_set()
 
     def receipted(self, receipt: MembershipReceipt) -> None:
@@ -59,7 +59,7 @@ class Membership:
         if receipt.code is ReceiptCode.LEFT:
             self.left.set()
         elif receipt.code is not ReceiptCode.JOINED:
-            log.error("join_refused", client_id=self._letters.client_id, code=receipt.code, detail=receipt.detail)
+            log.error("join_refused", client_id=self._session.client_id, code=receipt.code, detail=receipt.detail)
         if receipt.code is ReceiptCode.REPLAYED and receipt.newest_nonce is not None:
-            self._letters.rise_above(receipt.newest_nonce)
+            self._session.begin_above(receipt.newest_nonce)
         self._participation.membership_receipt(receipt, time.monotonic())

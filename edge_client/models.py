@@ -4,7 +4,7 @@ import time
 
 from edge_client.contribution import Contributor
 from edge_client.guard.guard import Guard
-from edge_client.messaging.session import Correspondence
+from edge_client.messaging.session import Session
 from edge_client.messaging.transfer import ModelInParts
 from edge_client.participation import Participation
 from edge_client.store.store import DeviceStore
@@ -28,7 +28,7 @@ class Models:
 
     def __init__(
         self,
-        letters: Correspondence,
+        session: Session,
         store: DeviceStore,
         participation: Participation,
         in_parts: ModelInParts,
@@ -36,7 +36,7 @@ class Models:
         contributor: Contributor,
         guard: Guard | None,
     ) -> None:
-        self._letters = letters
+        self._session = session
         self._store = store
         self._participation = participation
         self._in_parts = in_parts
@@ -58,7 +58,7 @@ class Models:
         try:
             model = open_envelope(stored, MAX_CHUNKED_BYTES).read(ModelAnnouncement)
         except MessageError as error:
-            log.warning("stored_model_not_understood", client_id=self._letters.client_id, cause=str(error))
+            log.warning("stored_model_not_understood", client_id=self._session.client_id, cause=str(error))
             return
         self._in_parts.has(stored)
         self._participation.announced_model(model)
@@ -66,7 +66,7 @@ class Models:
 
     def announced(self, model: ModelAnnouncement, payload: bytes) -> None:
         """Take a model, announced by ``payload``; not another federation's."""
-        if model.federation != self._letters.federation:
+        if model.federation != self._session.federation:
             return
         self._in_parts.has(payload)
         if self.guard is not None and not self.guard.admits(
@@ -77,7 +77,7 @@ class Models:
 
     def announced_in_parts(self, manifest: Manifest) -> None:
         """Begin to collect the parts of a model; not of another federation's."""
-        if manifest.federation == self._letters.federation:
+        if manifest.federation == self._session.federation:
             self._in_parts.announced(manifest, time.monotonic())
 
     def take_chunk(self, chunk: Chunk) -> None:
@@ -88,7 +88,7 @@ class Models:
         """
         payload = self._in_parts.take(chunk, time.monotonic())
         if payload is not None:
-            self.announced(self._letters.open_model(payload).read(ModelAnnouncement), payload)
+            self.announced(self._session.open_model(payload).read(ModelAnnouncement), payload)
 
     def judge_again(self) -> bool:
         """There is one more list to judge a refused model by; whether there is such a model."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from edge_client.training.working_model import WorkingCopy
+from edge_client.training.working_model import WorkingModel
 from foltr.errors import DataError
 from foltr.learning.linear import rank_by_score, sample_plackett_luce
 
@@ -34,14 +34,14 @@ class Serp:
 def make_serp(
     features: npt.ArrayLike,
     k: int,
-    copy: WorkingCopy | None,
+    working_model: WorkingModel | None,
     rng: np.random.Generator | None,
 ) -> Serp:
     """A list of ``k`` of the candidates, or of all if they are fewer.
 
     Args:
         features: (documents, features), finite.
-        copy: what ranks; None before the first model: then all documents score alike.
+        working_model: what ranks; None before the first model: then all documents score alike.
         rng: of what the method explores by; None shows the best list it knows.
 
     Raises:
@@ -51,14 +51,18 @@ def make_serp(
     if k < 1:
         raise DataError(f"k: {k} documents to show; at least 1 is needed")
     shown = min(k, len(matrix))
-    if copy is None:
+    if working_model is None:
         alike = np.zeros(len(matrix), np.float32)
         ranking = rank_by_score(alike, shown) if rng is None else sample_plackett_luce(alike, shown, rng)
         return Serp(uuid.uuid4().hex, ranking, None, matrix, scores=alike)
-    if matrix.shape[1] != copy.n_features:
-        raise DataError(f"features: {matrix.shape[1]} columns, but the federation's ranker has {copy.n_features}")
-    ranking, variant = copy.ranker.rank(matrix, shown, rng)
-    return Serp(uuid.uuid4().hex, ranking, copy.base_version, matrix, variant, copy.scores_drawn_by(matrix))
+    if matrix.shape[1] != working_model.n_features:
+        raise DataError(
+            f"features: {matrix.shape[1]} columns, but the federation's ranker has {working_model.n_features}"
+        )
+    ranking, variant = working_model.ranker.rank(matrix, shown, rng)
+    return Serp(
+        uuid.uuid4().hex, ranking, working_model.base_version, matrix, variant, working_model.scores_drawn_by(matrix)
+    )
 
 
 def clicks_on(serp: Serp, clicked: Sequence[int]) -> npt.NDArray[np.bool_]:

@@ -15,8 +15,8 @@ from federator.plan import FederationPlan
 from federator.publishing.announcements import Announcer, ReceiptSender
 from federator.publishing.retained import RetainedTopics
 from foltr.errors import UnavailableError, first_cause
-from foltr.protocol.codec import Sealer
-from foltr.protocol.signing import EpochNonces, SigningKey
+from foltr.protocol.codec import Signer
+from foltr.protocol.signing import EpochSequence, SigningKey
 from foltr.protocol.topics import Topics
 from storage.database import Database
 
@@ -44,8 +44,8 @@ class FederatorService:
         intake_limits: IntakeLimits | None = None,
     ) -> None:
         topics = Topics(plan.federation)
-        self._nonces = EpochNonces()
-        sealer = Sealer(key, self._nonces)
+        self._sequence = EpochSequence()
+        signer = Signer(key, self._sequence)
         self._link = MqttLink(
             address,
             client_id=f"foltr-federator:{plan.federation}",
@@ -57,12 +57,12 @@ class FederatorService:
             give_up_after_s=give_up_after_s,
         )
         self._stopped = asyncio.Event()
-        self._receipts = ReceiptSender(self._link, topics, sealer)
-        self._retained = RetainedTopics(self._link, sealer)
+        self._receipts = ReceiptSender(self._link, topics, signer)
+        self._retained = RetainedTopics(self._link, signer)
         self._actor = FederationActor(
             plan, db, self._receipts, SteadyClock(), intake_limits, retained=self._retained, key=key
         )
-        self._announcer = Announcer(self._link, topics, sealer, self._actor.model_published)
+        self._announcer = Announcer(self._link, topics, signer, self._actor.model_published)
 
     async def run(self, on_started: Callable[[], None] | None = None) -> None:
         """Serve. Raises UnavailableError, WriterFencedError or SettingsError when it cannot go on."""
@@ -72,7 +72,7 @@ class FederatorService:
                 if not await self._wait_for_broker():
                     return
                 await self._actor.start()
-                self._nonces.begin(self._actor.epoch)
+                self._sequence.begin(self._actor.epoch)
                 self._actor.attach(self._announcer)
                 helpers = [
                     group.create_task(self._announcer.run()),

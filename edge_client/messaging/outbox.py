@@ -5,11 +5,11 @@ import time
 from collections.abc import Sequence
 
 from broker.link import MqttLink
-from edge_client.messaging.session import Correspondence
+from edge_client.messaging.session import Session
 from edge_client.messaging.transfer import WINDOW, ModelInParts, UpdateInParts
 from edge_client.participation import Outgoing, Participation
 from edge_client.store.store import PendingUpdate
-from edge_client.training.relearning import Unlearner
+from edge_client.training.relearning import Relearning
 from foltr import __version__
 from foltr.errors import UnavailableError
 from foltr.logs import get_logger
@@ -32,13 +32,13 @@ class Outbox:
     def __init__(
         self,
         link: MqttLink,
-        letters: Correspondence,
+        session: Session,
         participation: Participation,
         model_in_parts: ModelInParts,
         enrolment: bytes | None,
     ) -> None:
         self._link = link
-        self._letters = letters
+        self._session = session
         self._participation = participation
         self._model = model_in_parts
         self._enrolment = enrolment
@@ -54,12 +54,12 @@ class Outbox:
         return receipt if self._update is None else self._update.as_about_update(receipt)
 
     async def publish(self, topic: ClientTopic, message: Message, *, retain: bool = False) -> None:
-        """Seal and publish. Raises UnavailableError where the broker does not take it."""
-        await self._link.publish(self._letters.topic(topic), self._letters.seal(message, topic), retain=retain)
+        """Sign and publish a message. Raises UnavailableError where the broker does not take it."""
+        await self._link.publish(self._session.topic(topic), self._session.sign(message, topic), retain=retain)
 
     async def clear(self, topic: ClientTopic) -> None:
         """Remove what the broker retains on one of this device's topics. Raises UnavailableError as `publish` does."""
-        await self._link.publish(self._letters.topic(topic), b"", retain=True)
+        await self._link.publish(self._session.topic(topic), b"", retain=True)
 
     async def send_due(self) -> None:
         """Send what is due now; an unreachable broker only makes it later."""
@@ -75,9 +75,9 @@ class Outbox:
         except UnavailableError as error:
             log.debug("model_chunks_not_asked_for", cause=str(error))  # the next connection announces it again
 
-    async def send_unlearned(self, unlearner: Unlearner) -> None:
+    async def send_relearned(self, relearning: Relearning) -> None:
         """Send the answer to a step of an unlearning job, if one is due; if that fails, it stays so."""
-        answer = unlearner.due
+        answer = relearning.due
         if answer is None or self._participation.left:
             return
         try:
@@ -85,7 +85,7 @@ class Outbox:
         except UnavailableError as error:
             log.debug("will_send_again", what=answer.kind_name, cause=str(error))
         else:
-            unlearner.sent(answer)
+            relearning.sent(answer)
 
     def next_due_at(self) -> float:
         """When `send_due` will next have something to do, if nothing arrives before."""
@@ -95,8 +95,8 @@ class Outbox:
         pending = self._participation.pending
         if outgoing is Outgoing.JOIN:
             join = Join(
-                federation=self._letters.federation,
-                client_id=self._letters.client_id,
+                federation=self._session.federation,
+                client_id=self._session.client_id,
                 sdk_version=__version__,
                 enrolment=self._enrolment,
             )
@@ -104,15 +104,15 @@ class Outbox:
         elif pending is None:
             return
         elif not needs_chunks(pending.payload):
-            await self._link.publish(self._letters.topic(ClientTopic.UPDATES), pending.payload)
+            await self._link.publish(self._session.topic(ClientTopic.UPDATES), pending.payload)
         elif outgoing is Outgoing.UPDATE:
-            await self._link.publish(self._letters.topic(ClientTopic.CHUNKS), self._in_parts(pending).offer)
+            await self._link.publish(self._session.topic(ClientTopic.CHUNKS), self._in_parts(pending).offer)
         else:
             await self._send_chunks(self._in_parts(pending), self._participation.take_missing())
 
     async def _send_chunks(self, update: UpdateInParts, missing: Sequence[int]) -> None:
         """Some of the missing chunks, and if they are not all, the question what is missing now."""
-        missing, topic = update.existing(missing), self._letters.topic(ClientTopic.CHUNKS)
+        missing, topic = update.existing(missing), self._session.topic(ClientTopic.CHUNKS)
         sending = (self._link.publish(topic, update.chunk(index)) for index in missing[:WINDOW])
         failures = [done for done in await asyncio.gather(*sending, return_exceptions=True) if done is not None]
         if failures:
@@ -122,9 +122,9 @@ class Outbox:
 
     def _in_parts(self, pending: PendingUpdate) -> UpdateInParts:
         if self._update is None or self._update.update_id != pending.update_id:
-            letters = self._letters
+            session = self._session
             self._update = UpdateInParts(
-                pending, letters.federation, letters.client_id, lambda part: letters.seal(part, ClientTopic.CHUNKS)
+                pending, session.federation, session.client_id, lambda part: session.sign(part, ClientTopic.CHUNKS)
             )
         return self._update
 
@@ -142,4 +142,4 @@ class Outbox:
             await self._link.subscribe(self._chunk_topics(wanted))
 
     def _chunk_topics(self, indices: Sequence[int]) -> list[str]:
-        return [self._letters.topics.model_chunk(index) for index in indices]
+        return [self._session.topics.model_chunk(index) for index in indices]

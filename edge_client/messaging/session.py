@@ -1,7 +1,7 @@
-"""What a device writes and what it believes: sessions, signatures, and the order of announcements.
+"""A device signs what it sends and checks what it receives: sessions, signatures, and the order of announcements.
 
-Every connection is a session. Its nonces are above those of the session before, so that a federator can refuse what
-was recorded earlier; its last will, signed before it begins, is above everything else in it.
+A session begins with every connection. Its messages are numbered above those of the session before, so that a
+federator can refuse what was recorded earlier; its last will, signed before it begins, is above everything else in it.
 """
 
 from dataclasses import replace
@@ -11,19 +11,19 @@ from edge_client.store.store import DeviceStore, PendingUpdate
 from foltr.errors import DataError, MessageError
 from foltr.logs import get_logger
 from foltr.operator.credentials import Credentials
-from foltr.protocol.codec import Envelope, Sealer, open_envelope
+from foltr.protocol.codec import Envelope, Signer, open_envelope
 from foltr.protocol.fields import MAX_CHUNKED_BYTES, Message
 from foltr.protocol.membership import Status
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.signing import SESSION_STEPS, SessionNonces
+from foltr.protocol.signing import SESSION_STEPS, SessionSequence
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.updates import ModelUpdate
 
 log = get_logger(__name__)
 
 
-class Correspondence:
-    """One device's letters to its federator and from it. It sends nothing itself.
+class Session:
+    """One device's session with its federator; `begin` begins the next one. It sends and receives nothing itself.
 
     Args:
         credentials: whose key signs, and whom to believe; None signs nothing and believes anyone.
@@ -36,9 +36,9 @@ class Correspondence:
         self._key = None if credentials is None else credentials.key
         self._federator_key = None if credentials is None else credentials.federator_public_key
         self._store = store
-        self._nonces = SessionNonces(store.newest_session())
-        self._nonces.begin_session()
-        self._sealer = Sealer(self._key, self._nonces)
+        self._sequence = SessionSequence(store.newest_session())
+        self._sequence.begin_session()
+        self._signer = Signer(self._key, self._sequence)
         self._newest_announced: dict[str, int] = {}
 
     # --- what is sent ---------------------------------------------------------------------------------------
@@ -46,32 +46,32 @@ class Correspondence:
     def topic(self, topic: ClientTopic) -> str:
         return self.topics.client(self.client_id, topic)
 
-    def seal(self, message: Message, topic: ClientTopic) -> bytes:
+    def sign(self, message: Message, topic: ClientTopic) -> bytes:
         """``message`` as bytes for this device's ``topic``, signed if there is a key."""
-        return self._sealer.seal(message, self.topic(topic))
+        return self._signer.sign(message, self.topic(topic))
 
     def status(self, *, online: bool) -> Status:
         return Status(federation=self.federation, client_id=self.client_id, online=online)
 
-    def begin_session(self) -> LastWill:
-        """Before every connection: nonces above those of the last one, and a last will above all of this one's.
+    def begin(self) -> LastWill:
+        """Begin a session, before every connection: above the one before, with a last will above all of this one.
 
-        Of a client that was forgotten it clears the status: nothing of it is to stay with the broker.
+        The will of a client that was forgotten clears its status: nothing of it is to stay with the broker.
         """
         self._newest_announced.clear()
-        self._store_session(self._nonces.begin_session())
+        self._store_session(self._sequence.begin_session())
         topic = self.topic(ClientTopic.STATUS)
         if self._store.forgotten:
             return LastWill(topic, b"")
-        return LastWill(topic, self._sealer.seal(self.status(online=False), topic, self._nonces.last_will()))
+        return LastWill(topic, self._signer.sign(self.status(online=False), topic, self._sequence.last_will()))
 
-    def rise_above(self, newest_nonce: int) -> None:
-        """Go on above what the federator has seen: the store was lost, and the clock is behind what it was.
+    def begin_above(self, newest_nonce: int) -> None:
+        """Begin a session above what the federator has seen: the store was lost, and the clock is behind what it was.
 
         The broker keeps the last will of this connection, which is too old to be believed, until the next one.
         """
-        self._nonces.begin_above(newest_nonce)
-        self._store_session(self._nonces.begin_session())
+        self._sequence.begin_above(newest_nonce)
+        self._store_session(self._sequence.begin_session())
 
     def signed_pending_update(self) -> PendingUpdate | None:
         """The update that waits in the store, signed with the key of today: the device may be enrolled anew."""
@@ -82,13 +82,13 @@ class Correspondence:
             envelope = open_envelope(pending.payload, MAX_CHUNKED_BYTES)
             if self._key is None or envelope.is_signed_by(self._key.public, self.topic(ClientTopic.UPDATES)):
                 return pending
-            payload = self.seal(envelope.read(ModelUpdate), ClientTopic.UPDATES)
+            payload = self.sign(envelope.read(ModelUpdate), ClientTopic.UPDATES)
         except MessageError as error:
             # Made by another version of the software: its interactions go into a new one.
             log.warning("pending_update_not_understood", client_id=self.client_id, cause=str(error))
             self._store.remove_update(pending.update_id, keep_interactions=True)
             return None
-        self._store.reseal_update(pending.update_id, payload)
+        self._store.replace_payload(pending.update_id, payload)
         return replace(pending, payload=payload)
 
     def _store_session(self, session: int) -> None:
@@ -136,4 +136,4 @@ class Correspondence:
 
     def is_of_this_session(self, receipt: MembershipReceipt) -> bool:
         """Whether it answers a message of this session; if not, perhaps it answers one of somebody else."""
-        return receipt.nonce is None or receipt.nonce // SESSION_STEPS == self._nonces.session
+        return receipt.nonce is None or receipt.nonce // SESSION_STEPS == self._sequence.session

@@ -28,20 +28,20 @@ class UpdateInParts:
     """An update that is offered by its manifest.
 
     Args:
-        seal: makes a message for the device's ``chunks`` topic.
+        sign: makes a message for the device's ``chunks`` topic.
     """
 
     def __init__(
-        self, update: PendingUpdate, federation: str, client_id: str, seal: Callable[[Message], bytes]
+        self, update: PendingUpdate, federation: str, client_id: str, sign: Callable[[Message], bytes]
     ) -> None:
         self.update_id = update.update_id
         self._payload = update.payload
-        self._seal = seal
+        self._sign = sign
         self._manifest = manifest_of(update.payload, federation, client_id)
-        self.offer = seal(self._manifest)
+        self.offer = sign(self._manifest)
 
     def chunk(self, index: int) -> bytes:
-        return self._seal(chunk_of(self._manifest, self._payload, index))
+        return self._sign(chunk_of(self._manifest, self._payload, index))
 
     def existing(self, indices: Sequence[int]) -> list[int]:
         """Those of ``indices`` that are chunks of this update: what a receipt asks for may be anything."""

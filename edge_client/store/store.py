@@ -183,7 +183,7 @@ class DeviceStore(StoreFile):
                 )
             cursor.execute("DELETE FROM interactions WHERE update_id = ?", (update_id,))
 
-    def reseal_update(self, update_id: str, payload: bytes) -> None:
+    def replace_payload(self, update_id: str, payload: bytes) -> None:
         """The same update in other bytes, e.g. signed with another key."""
         with self.transaction() as cursor:
             cursor.execute("UPDATE pending_update SET payload = ? WHERE update_id = ?", (payload, update_id))

@@ -1,1 +1,1 @@
-"""The working copy of the model on a device: what it learns from clicks, and again from kept interactions."""
+"""What a device learns: its working model, from clicks; and again, from kept interactions, to unlearn others."""

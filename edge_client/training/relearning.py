@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edge_client.messaging.session import Correspondence
+from edge_client.messaging.session import Session
 from edge_client.store.store import DeviceStore
 from edge_client.training.trainer import Trainer
-from edge_client.training.working_model import WorkingCopy
+from edge_client.training.working_model import WorkingModel
 from foltr.errors import DataError
 from foltr.logs import get_logger
 from foltr.protocol.announcements import ModelAnnouncement, UnlearningRound
@@ -33,7 +33,7 @@ class _Answered:
     answer: UnlearningUpdate | None
 
 
-class Unlearner:
+class Relearning:
     """Answers the steps of unlearning jobs for one device.
 
     Args:
@@ -43,8 +43,8 @@ class Unlearner:
         due: what is to be sent; None once it was.
     """
 
-    def __init__(self, letters: Correspondence, store: DeviceStore, trainer: Trainer, device_seed: int) -> None:
-        self._letters = letters
+    def __init__(self, session: Session, store: DeviceStore, trainer: Trainer, device_seed: int) -> None:
+        self._session = session
         self._store = store
         self._trainer = trainer
         self._device_seed = device_seed
@@ -71,32 +71,32 @@ class Unlearner:
 
     def _learned(self, round_: UnlearningRound) -> UnlearningUpdate | None:
         """What this device learns in a step; None where that is nothing, or cannot be sent."""
-        client_id = self._letters.client_id
+        client_id = self._session.client_id
         if isinstance(round_.training, EvolutionTraining | FpdgdPaperTraining):
             return None  # their clicks are spent for good by being sent, with noise that must not be averaged out
         rng = np.random.default_rng([self._device_seed, *b"unlearning", round_.job, round_.step])
         try:
-            copy = self._copy_of(round_, rng)
-            if copy is None or copy.device is None:
+            working_model = self._model_of_step(round_, rng)
+            if working_model is None or working_model.device is None:
                 return None
             answer = UnlearningUpdate(
-                federation=self._letters.federation,
+                federation=self._session.federation,
                 client_id=client_id,
                 job=round_.job,
                 step=round_.step,
-                n_interactions=len(copy.interaction_ids),
-                body=copy.device.body(rng),
+                n_interactions=len(working_model.interaction_ids),
+                body=working_model.device.body(rng),
             )
         except DataError as error:
             log.warning("unlearning_not_learned", client_id=client_id, job=round_.job, cause=str(error))
             return None
-        payload = self._letters.seal(answer, ClientTopic.UNLEARNING)
+        payload = self._session.sign(answer, ClientTopic.UNLEARNING)
         if needs_chunks(payload):
             log.warning("unlearning_too_large", client_id=client_id, job=round_.job, n_bytes=len(payload))
             return None
         return answer
 
-    def _copy_of(self, round_: UnlearningRound, rng: np.random.Generator) -> WorkingCopy | None:
+    def _model_of_step(self, round_: UnlearningRound, rng: np.random.Generator) -> WorkingModel | None:
         """The step's model with up to ``n_local`` interactions learned into it; None if there is none to learn.
 
         What cannot be learned, say because it has another number of features, is passed over for others.
@@ -112,14 +112,14 @@ class Unlearner:
         device = self._trainer.device_under(model, round_.training) if kept else None
         if device is None:
             return None
-        copy, causes = WorkingCopy(model, round_.training, device, began_while_pending=False), set[str]()
+        working_model, causes = WorkingModel(model, round_.training, device, began_while_pending=False), set[str]()
         for i in rng.permutation(kept).tolist():
-            if len(copy.interaction_ids) == round_.n_local:
+            if len(working_model.interaction_ids) == round_.n_local:
                 break
             try:
-                copy.learn(self._store.kept_interaction(i), rng)
+                working_model.learn(self._store.kept_interaction(i), rng)
             except DataError as error:
                 causes.add(str(error))
         for cause in sorted(causes):
-            log.warning("kept_interactions_not_learned", client_id=self._letters.client_id, cause=cause)
-        return copy if copy.interaction_ids else None
+            log.warning("kept_interactions_not_learned", client_id=self._session.client_id, cause=cause)
+        return working_model if working_model.interaction_ids else None

@@ -1,10 +1,10 @@
-"""Keeps the device's working copy of the newest model: what waits in the store, learned in order.
+"""A device's trainer keeps its working model: the newest model, with what waits in the store learned in order.
 
-A copy follows from the model, the method's local state and the interactions, so it can be dropped and made again. Each
-interaction must enter the local state once, like a counted update; so the state travels with the update. It is
-stored beside the pending one, and it is where a copy begins that is made while the update waits for its receipt. If
-the update counts, the state stays; if its interactions are given back, they are learned again, and such a copy with
-them, from the state before.
+A working model follows from the announced one, the method's local state and the interactions, so it can be dropped and
+made again. Each interaction must enter the local state once, like a counted update; so the state travels with the
+update. It is stored beside the pending one, and a working model that is made while the update waits for its receipt
+begins with it. If the update counts, the state stays; if its interactions are given back, they are learned again, and
+so is such a working model, from the state before.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from edge_client.training.working_model import (
     BareModel,
     Learner,
     LearnerDevice,
-    WorkingCopy,
+    WorkingModel,
     device_for,
     marked,
     unmarked,
@@ -43,7 +43,7 @@ class Trainer:
         rng: of what a method draws when it learns or sends.
 
     Attributes:
-        copy: the newest model with what waits learned into it; None before the first model.
+        working_model: the newest model with what waits learned into it; None before the first model.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Trainer:
         self._device_seed = device_seed
         self._propensities = propensities
         self._told = ""
-        self.copy: WorkingCopy | None = None
+        self.working_model: WorkingModel | None = None
 
     def catch_up(self) -> None:
         """Learn what waits and was not learned, from the newest model by the newest announced settings."""
@@ -71,21 +71,21 @@ class Trainer:
         if model is None:
             return
         training = None if round_ is None else round_.training
-        copy = self.copy
-        if copy is None or copy.model is not model or copy.training != training:
-            copy = self._begin(model, training)
-        if training is None or copy.device is None:
+        working_model = self.working_model
+        if working_model is None or working_model.announcement is not model or working_model.training != training:
+            working_model = self._begin(model, training)
+        if training is None or working_model.device is None:
             return
         all_learned = False
         while not all_learned:  # what had to be discarded made room for others
             waiting = self._store.waiting_interactions(training.max_interactions)
-            n_learned = len(copy.interaction_ids)
-            if copy.interaction_ids != [item.id for item in waiting[:n_learned]]:
+            n_learned = len(working_model.interaction_ids)
+            if working_model.interaction_ids != [item.id for item in waiting[:n_learned]]:
                 if self._participation.pending is not None:
                     # Its interactions are on their way; ranking goes on with what was learned from them.
                     return
-                copy, n_learned = self._begin(model, training), 0
-            all_learned = self._learn(copy, waiting[n_learned:])
+                working_model, n_learned = self._begin(model, training), 0
+            all_learned = self._learn(working_model, waiting[n_learned:])
 
     def take_new(self, interaction: Interaction, *, in_order: bool) -> None:
         """Learn an interaction that was just stored.
@@ -93,29 +93,29 @@ class Trainer:
         Args:
             in_order: no other had to make room for it.
         """
-        copy = self.copy
-        if copy is None or copy.training is None or copy.device is None:
+        working_model = self.working_model
+        if working_model is None or working_model.training is None or working_model.device is None:
             return
         if not in_order:
             self.catch_up()
-        elif len(copy.interaction_ids) < copy.training.max_interactions:
-            self._learn(copy, [interaction])
+        elif len(working_model.interaction_ids) < working_model.training.max_interactions:
+            self._learn(working_model, [interaction])
 
     def given_back(self) -> None:
         """The pending update does not count: nothing that was learned with it stays."""
-        copy = self.copy
-        if copy is not None and copy.began_while_pending:
-            self._begin(copy.model, copy.training)
+        working_model = self.working_model
+        if working_model is not None and working_model.began_while_pending:
+            self._begin(working_model.announcement, working_model.training)
 
     def body(self) -> UpdateBody | None:
         """What was learned, as it is sent; None if that is too little yet."""
-        copy = self.copy
-        if copy is None or copy.training is None or copy.device is None:
+        working_model = self.working_model
+        if working_model is None or working_model.training is None or working_model.device is None:
             return None
-        if len(copy.interaction_ids) < copy.training.min_interactions:
+        if len(working_model.interaction_ids) < working_model.training.min_interactions:
             return None
         try:
-            return copy.device.body(self._rng)
+            return working_model.device.body(self._rng)
         except DataError as error:
             log.debug("nothing_to_send_yet", cause=str(error))
             return None
@@ -128,20 +128,20 @@ class Trainer:
         return bare.weights if device is None else device.weights
 
     def local_state(self) -> bytes | None:
-        """What the store keeps of this copy, with the update made of it."""
-        copy = self.copy
-        if copy is None or copy.training is None or copy.device is None:
+        """The method's local state, which the store keeps with the update made of the working model."""
+        working_model = self.working_model
+        if working_model is None or working_model.training is None or working_model.device is None:
             return None
-        return marked(copy.device.local_state(), copy.training)
+        return marked(working_model.device.local_state(), working_model.training)
 
     def forget(self) -> None:
         """Nothing that was learned stays."""
-        self.copy = None
+        self.working_model = None
 
-    def _begin(self, model: ModelAnnouncement, training: AnyTraining | None) -> WorkingCopy:
+    def _begin(self, model: ModelAnnouncement, training: AnyTraining | None) -> WorkingModel:
         device = None if training is None else self.device_under(model, training)
-        self.copy = WorkingCopy(model, training, device, self._participation.pending is not None)
-        return self.copy
+        self.working_model = WorkingModel(model, training, device, self._participation.pending is not None)
+        return self.working_model
 
     def device_under(self, model: ModelAnnouncement, training: AnyTraining) -> Device | None:
         """A device part that has learned nothing yet; None, said in the log, where the method cannot be used."""
@@ -158,7 +158,7 @@ class Trainer:
         self._told = ""
         return device
 
-    def _learn(self, copy: WorkingCopy, interactions: list[Interaction]) -> bool:
+    def _learn(self, working_model: WorkingModel, interactions: list[Interaction]) -> bool:
         """Learn these, and discard what cannot be: one such list must not keep the others from it.
 
         Returns:
@@ -167,13 +167,13 @@ class Trainer:
         refused: dict[str, list[int]] = {}
         for interaction in interactions:
             try:
-                copy.learn(interaction, self._rng)
+                working_model.learn(interaction, self._rng)
             except DataError as error:
                 refused.setdefault(str(error), []).append(interaction.id)
         if not refused:
             return True
         # Of FOLtR-ES lists go out of date with their model; of other methods something is wrong with them.
-        say = log.debug if isinstance(copy.training, EvolutionTraining) else log.warning
+        say = log.debug if isinstance(working_model.training, EvolutionTraining) else log.warning
         for cause, ids in refused.items():
             say("interactions_discarded", n=len(ids), cause=cause)
         try:

@@ -1,4 +1,4 @@
-"""The device's working copy of the global model: what lists are ranked by and what learns from clicks.
+"""The working model of a device: a copy of the global model that ranks lists and learns from their clicks.
 
 The announced method's device part (`foltr.methods`) does both. It needs a round's announcement for its settings; as
 long as there is none, or it cannot be used, lists are ranked by the global model as it is.
@@ -43,24 +43,25 @@ class Learner(Protocol):
 
 
 @dataclass
-class WorkingCopy:
-    """A global model on this device.
+class WorkingModel:
+    """A working copy of a global model on this device.
 
     Attributes:
+        announcement: the global model.
         training: as announced with the newest round; None before one was seen.
         device: what learns; None if ``training`` is None or cannot be used.
         began_while_pending: an update waited for its receipt when this was made.
         interaction_ids: what was learned, in order.
     """
 
-    model: ModelAnnouncement
+    announcement: ModelAnnouncement
     training: AnyTraining | None
     device: Device | None
     began_while_pending: bool
     interaction_ids: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._bare = BareModel(self.model.ranker, unpack_vector(self.model.weights))
+        self._bare = BareModel(self.announcement.ranker, unpack_vector(self.announcement.weights))
 
     @property
     def ranker(self) -> Ranks:
@@ -73,17 +74,17 @@ class WorkingCopy:
 
     @property
     def base_version(self) -> int:
-        return self.model.version
+        return self.announcement.version
 
     @property
     def n_features(self) -> int:
-        return self.model.ranker.n_features
+        return self.announcement.ranker.n_features
 
     def scores_drawn_by(self, features: NDArray[np.float32]) -> NDArray[np.float32] | None:
         """(documents,) by which lists are drawn; None where the method draws none by scores."""
         if self.training is not None and not draws_lists(self.training):
             return None
-        return checked_scores(self.model.ranker, self.weights, features)
+        return checked_scores(self.announcement.ranker, self.weights, features)
 
     def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:
         """Learn one interaction; DataError if it cannot be learned, and then nothing is changed."""

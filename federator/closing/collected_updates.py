@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from federator.closing.stored_rules import round_rng
-from foltr.aggregation.mean import staleness_discount
+from foltr.aggregation.mean import staleness_weight
 from foltr.aggregation.rule_spec import RuleSpec
 from foltr.methods.base import Aggregation
 from foltr.methods.bodies import unpack_body
@@ -64,7 +64,7 @@ class Collected:
 async def collect(db: Database, recipe: Recipe, of: Collecting, without: str | None = None) -> Collected:
     """The updates of a round in order of client_id, so that it repeats bit for bit.
 
-    In a buffered round each update is discounted by how old its base model is (FedBuff).
+    In a buffered round each update has a weight by the age of its base model (FedBuff).
 
     Args:
         without: a client whose update is left out.
@@ -86,8 +86,8 @@ async def collect(db: Database, recipe: Recipe, of: Collecting, without: str | N
         if row.client_id == without:
             n_left_out += 1
             continue
-        discount = staleness_discount(of.base_version - row.base_version, of.staleness_exponent)
+        weight = staleness_weight(of.base_version - row.base_version, of.staleness_exponent)
         body = unpack_body(row.encoding, row.body, recipe.n_values)
-        aggregation.add(body, row.n_interactions, discount, row.client_id)
+        aggregation.add(body, row.n_interactions, weight, row.client_id)
         n_updates += 1
     return Collected(aggregation, n_updates, n_left_out)

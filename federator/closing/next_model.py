@@ -26,7 +26,7 @@ async def next_model(
     """The model that the method and the round's rule make of the stored updates, with all that goes with it.
 
     Everything follows from what is stored, the updates in order of client_id, so it repeats bit for bit. In a
-    buffered round each update is discounted by how old its base model is (FedBuff).
+    buffered round each update has a weight by the age of its base model (FedBuff).
 
     Args:
         seed: the federation's ``aggregation_seed``.

@@ -20,7 +20,7 @@ from foltr.failpoints import Failpoint, failpoint
 from foltr.methods.registry import n_auxiliary
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
 from foltr.protocol.chunks import chunk_of, manifest_of, needs_chunks
-from foltr.protocol.codec import Sealer
+from foltr.protocol.codec import Signer
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
 from foltr.protocol.topics import ClientTopic, Topics
 from storage.records import ModelRow
@@ -74,11 +74,11 @@ class Announcer:
     """Keeps the retained ``model`` and ``round`` topics equal to what was last announced."""
 
     def __init__(
-        self, link: MqttLink, topics: Topics, sealer: Sealer, on_model_published: Callable[[int], None]
+        self, link: MqttLink, topics: Topics, signer: Signer, on_model_published: Callable[[int], None]
     ) -> None:
         self._link = link
         self._topics = topics
-        self._sealer = sealer
+        self._signer = signer
         self._on_model_published = on_model_published
         self._model: ModelAnnouncement | None = None
         self._round: RoundAnnouncement | None = None
@@ -122,7 +122,7 @@ class Announcer:
             failpoint(Failpoint.MODEL_ANNOUNCED)
         if round_ is not published_round:
             topic = self._topics.round
-            await self._link.publish(topic, self._sealer.seal(round_, topic), retain=True)
+            await self._link.publish(topic, self._signer.sign(round_, topic), retain=True)
             failpoint(Failpoint.ROUND_ANNOUNCED)
         self._published = (model, round_)
         if model is not published_model:
@@ -132,7 +132,7 @@ class Announcer:
 
     async def _publish_model(self, model: ModelAnnouncement) -> None:
         topic = self._topics.model
-        payload = self._sealer.seal(model, topic)
+        payload = self._signer.sign(model, topic)
         if needs_chunks(payload):
             payload = await self._publish_chunks(model)
         await self._link.publish(topic, payload, retain=True)
@@ -144,22 +144,22 @@ class Announcer:
         its version: then its bytes, and with them its digest, are the same in every announcement, also after a
         restart, and a device that has it does not fetch it again.
         """
-        payload = self._sealer.seal(model, self._topics.model, nonce=model.version)
+        payload = self._signer.sign(model, self._topics.model, nonce=model.version)
         manifest = manifest_of(payload, self._topics.federation)
         for index in range(manifest.n_chunks):
             topic = self._topics.model_chunk(index)
-            chunk = self._sealer.seal(chunk_of(manifest, payload, index), topic)
+            chunk = self._signer.sign(chunk_of(manifest, payload, index), topic)
             await self._link.publish(topic, chunk, retain=True)
-        return self._sealer.seal(manifest, self._topics.model)
+        return self._signer.sign(manifest, self._topics.model)
 
 
 class ReceiptSender:
     """Sends receipts in order of decision, many under way at once, without making the actor wait."""
 
-    def __init__(self, link: MqttLink, topics: Topics, sealer: Sealer) -> None:
+    def __init__(self, link: MqttLink, topics: Topics, signer: Signer) -> None:
         self._link = link
         self._topics = topics
-        self._sealer = sealer
+        self._signer = signer
         self._waiting: deque[UpdateReceipt | MembershipReceipt | ErasureNotice] = deque(maxlen=_MAX_WAITING_RECEIPTS)
         self._some = asyncio.Event()
         self._n_sending = 0
@@ -189,7 +189,7 @@ class ReceiptSender:
             self._n_sending += 1
             try:
                 topic = self._topics.client(receipt.client_id, ClientTopic.INBOX)
-                await self._link.publish(topic, self._sealer.seal(receipt, topic), at_most_once=True)
+                await self._link.publish(topic, self._signer.sign(receipt, topic), at_most_once=True)
                 failpoint(Failpoint.RECEIPT_SENT)
             except UnavailableError:
                 log.debug("receipt_lost", client_id=receipt.client_id, code=receipt.code)

@@ -5,16 +5,16 @@ from collections.abc import Callable
 
 from broker.link import MqttLink
 from federator.publishing.delivery import keep_published, wait_while
-from foltr.protocol.codec import Sealer
+from foltr.protocol.codec import Signer
 from foltr.protocol.fields import Message
 
 
 class RetainedTopics:
     """Keeps some retained topics equal to what was put there last."""
 
-    def __init__(self, link: MqttLink, sealer: Sealer) -> None:
+    def __init__(self, link: MqttLink, signer: Signer) -> None:
         self._link = link
-        self._sealer = sealer
+        self._signer = signer
         self._wanted: dict[str, Message | None] = {}
         self._waiting: set[str] = set()
         self._when_done: dict[str, Callable[[], None]] = {}
@@ -49,7 +49,7 @@ class RetainedTopics:
         while self._waiting:
             topic = next(iter(self._waiting))
             message = self._wanted[topic]
-            payload = b"" if message is None else self._sealer.seal(message, topic)
+            payload = b"" if message is None else self._signer.sign(message, topic)
             await self._link.publish(topic, payload, retain=True)
             if self._wanted.get(topic) is not message:
                 continue  # something newer was put there meanwhile

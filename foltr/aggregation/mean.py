@@ -22,12 +22,12 @@ class RunningMean:
         self._total_weight = 0.0
         self._n_added = 0
 
-    def add(self, vector: NDArray[np.floating], weight: float, discount: float = 1.0) -> None:
+    def add(self, vector: NDArray[np.floating], weight: float, staleness_weight: float = 1.0) -> None:
         """Take an update (dim,) with its weight, e.g. how many interactions it was learned from.
 
         Args:
-            discount: shrinks the update itself and not its weight, so that a mean of discounted updates is a
-                smaller step (FedBuff, Algorithm 1: the buffer is divided by K, not by the sum of discounts).
+            staleness_weight: shrinks the update itself and not its weight, so that a mean of stale updates is a
+                smaller step (FedBuff, Algorithm 1: the buffer is divided by K, not by the sum of these weights).
 
         Raises:
             DataError: another shape, a number that is not finite, or a weight that is negative or not finite.
@@ -39,7 +39,7 @@ class RunningMean:
             raise DataError(f"update {i} has weight {weight}, expected a finite number of at least 0")
         if not np.isfinite(vector).all():
             raise DataError(f"update {i} contains a number that is not finite")
-        self._total += np.multiply(vector, weight * discount, dtype=np.float64)
+        self._total += np.multiply(vector, weight * staleness_weight, dtype=np.float64)
         self._total_weight += weight
         self._n_added += 1
 
@@ -80,6 +80,6 @@ def _add_rows(total: NDArray[np.float64], rows: NDArray[np.float32], weights: ND
             total[j] += np.float64(rows[i, j]) * weight
 
 
-def staleness_discount(staleness: int, exponent: float) -> float:
+def staleness_weight(staleness: int, exponent: float) -> float:
     """(1 + s) ** -exponent: how much an update counts that is s model versions behind (FedBuff, section 4)."""
     return float((1 + staleness) ** -exponent)

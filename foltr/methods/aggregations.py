@@ -70,12 +70,14 @@ class DeltaAggregation:
         """How many values an update has."""
         return self._covered.stop - self._covered.start
 
-    def add(self, body: UpdateBody, n_interactions: int, discount: float = 1.0, client_id: str = "") -> None:
+    def add(self, body: UpdateBody, n_interactions: int, staleness_weight: float = 1.0, client_id: str = "") -> None:
         values, weight = self.values_of(body), float(n_interactions) if self._by_interactions else 1.0
         if self._updates is None:
-            self._mean.add(values, weight, discount)
+            self._mean.add(values, weight, staleness_weight)
         else:
-            self._updates.add(values if discount == 1.0 else values * np.float32(discount), weight, client_id)
+            self._updates.add(
+                values if staleness_weight == 1.0 else values * np.float32(staleness_weight), weight, client_id
+            )
 
     def add_rows(
         self, values: NDArray[np.float32], n_interactions: NDArray[np.int64], client_ids: Sequence[str]

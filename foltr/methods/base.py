@@ -99,11 +99,11 @@ class NextModel:
 class Aggregation(Protocol):
     """The federator part of a method, for one round."""
 
-    def add(self, body: UpdateBody, n_interactions: int, discount: float = 1.0, client_id: str = "") -> None:
+    def add(self, body: UpdateBody, n_interactions: int, staleness_weight: float = 1.0, client_id: str = "") -> None:
         """Take one update.
 
         Args:
-            discount: shrinks an update that is out of date (see `foltr.aggregation.mean.staleness_discount`).
+            staleness_weight: shrinks an update that is out of date (see `foltr.aggregation.mean.staleness_weight`).
             client_id: whose it is; only a rule that tells clients apart needs it.
 
         Raises:

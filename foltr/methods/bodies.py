@@ -24,14 +24,14 @@ class BodySpec:
     Attributes:
         dim: entries of the model.
         start, n_values: which of them an update covers.
-        mirrored: of an evolution pair: both metrics are there.
+        antithetic: of an evolution pair: both metrics are there.
     """
 
     kind: Literal["dense", "part", "evolution"]
     dim: int
     start: int = 0
     n_values: int = 0
-    mirrored: bool = False
+    antithetic: bool = False
 
 
 def check_body(body: UpdateBody, spec: BodySpec) -> None:
@@ -39,10 +39,11 @@ def check_body(body: UpdateBody, spec: BodySpec) -> None:
     if body.kind != spec.kind:
         raise MessageError(ReceiptCode.WRONG_SHAPE, f"an update of kind {body.kind}; this federation's are {spec.kind}")
     if isinstance(body, EvolutionPair):
-        if (body.minus is not None) is not spec.mirrored:
+        if (body.minus is not None) is not spec.antithetic:
             # Stale: it may have been announced before the federator was started with other settings.
             raise MessageError(
-                ReceiptCode.STALE, "one metric; mirrored pairs are asked for" if spec.mirrored else "a mirrored pair"
+                ReceiptCode.STALE,
+                "one metric; antithetic pairs are asked for" if spec.antithetic else "an antithetic pair",
             )
         return
     if body.dim != spec.dim:

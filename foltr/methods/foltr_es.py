@@ -114,14 +114,14 @@ class EvolutionAggregation:
         self,
         body: UpdateBody,
         n_interactions: int,  # noqa: ARG002
-        discount: float = 1.0,
+        staleness_weight: float = 1.0,
         client_id: str = "",  # noqa: ARG002 (a mean tells nobody apart)
     ) -> None:
         # Mirrored or not, each is an estimate of the same gradient: a round may hold both after a change of settings.
         if not isinstance(body, EvolutionPair):
             raise DataError(f"an update of kind {body.kind}; FOLtR-ES needs a seed and its metrics")
         self._mean.add(
-            es_direction(body.seed, self._dim, self._training.noise_scale, body.plus, body.minus), 1.0, discount
+            es_direction(body.seed, self._dim, self._training.noise_scale, body.plus, body.minus), 1.0, staleness_weight
         )
 
     def finish(self, base: NDArray[np.float32], memory: Memory = NO_MEMORY) -> NextModel:

@@ -304,7 +304,7 @@ def body_spec(training: AnyTraining, ranker: Ranker) -> BodySpec:
     """What an update of this federation looks like."""
     dim = ranker.n_weights + n_auxiliary(training, ranker)
     if isinstance(training, EvolutionTraining):
-        return BodySpec("evolution", dim, mirrored=training.antithetic)
+        return BodySpec("evolution", dim, antithetic=training.antithetic)
     if isinstance(training, FedPerTraining) and isinstance(ranker, NeuralRankerSpec):
         return BodySpec("part", dim, 0, ranker.n_base_weights)
     return BodySpec("dense", dim, 0, dim)

@@ -14,7 +14,7 @@ from foltr.errors import MessageError
 from foltr.protocol.fields import MAX_MESSAGE_BYTES, SCHEMA_VERSION, Message
 from foltr.protocol.messages import MESSAGE_TYPES
 from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.signing import SIGNATURE_BYTES, NonceSource, SigningKey, signed_bytes, verify, verify_repeated
+from foltr.protocol.signing import SIGNATURE_BYTES, SequenceSource, SigningKey, signed_bytes, verify, verify_repeated
 
 M = TypeVar("M", bound=Message)
 C = TypeVar("C")
@@ -69,15 +69,15 @@ def encode(message: Message, topic: str = "", nonce: int = 0, key: SigningKey | 
     )
 
 
-class Sealer:
-    """Makes a sender's messages: signed if it has a key, each with the next nonce."""
+class Signer:
+    """Makes the bytes of a sender's messages: signed if it has a key, each with the next of its sequence."""
 
-    def __init__(self, key: SigningKey | None, nonces: NonceSource) -> None:
+    def __init__(self, key: SigningKey | None, sequence: SequenceSource) -> None:
         self._key = key
-        self._nonces = nonces
+        self._sequence = sequence
 
-    def seal(self, message: Message, topic: str, nonce: int | None = None) -> bytes:
-        return encode(message, topic, self._nonces.next() if nonce is None else nonce, self._key)
+    def sign(self, message: Message, topic: str, nonce: int | None = None) -> bytes:
+        return encode(message, topic, self._sequence.next() if nonce is None else nonce, self._key)
 
 
 def open_envelope(payload: bytes, max_bytes: int = MAX_MESSAGE_BYTES) -> Envelope:

@@ -4,8 +4,9 @@ Three kinds of key. A *device's* key signs everything the device sends. The *fed
 federator sends. The *enrolment* key signs who the devices are and who no longer is one; the federator process
 does not hold it, so it cannot invent clients.
 
-A signature covers the topic (federation, client and purpose), the kind of message, a nonce and the body, so a
-message moved to another topic, or another client, is not signed.
+A signature covers the topic (federation, client and purpose), the kind of message, its place in the sender's sequence
+and the body, so a message moved to another topic, or another client, is not signed. On the wire, in receipts and in the
+database's columns a place in a sequence is called ``nonce``, until the next schema version.
 """
 
 import base64
@@ -104,14 +105,14 @@ def key_from_text(name: str, text: str) -> bytes:
     return key
 
 
-class NonceSource(Protocol):
-    """Where a sender's nonces come from: each larger than the one before."""
+class SequenceSource(Protocol):
+    """A sequence numbers a sender's messages, each higher than the one before."""
 
     def next(self) -> int: ...
 
 
-class EpochNonces:
-    """A federator's nonces: they rise within one claim of the federation, and with every claim.
+class EpochSequence:
+    """A federator's sequence rises within one claim of the federation, and with every claim.
 
     Not by the clock, which may have been set back since the last start: devices would take everything for old.
     """
@@ -128,8 +129,8 @@ class EpochNonces:
         return self._last
 
 
-class SessionNonces:
-    """A device's nonces: they rise within a session, and every session begins above the one before.
+class SessionSequence:
+    """A device's sequence rises within a session, and every session begins above the one before.
 
     Args:
         newest: the session to begin above, from the device's store; a store that was lost is made up for by
@@ -146,13 +147,13 @@ class SessionNonces:
         self._step = 0
         return self.session
 
-    def begin_above(self, nonce: int) -> None:
-        """The next session begins above ``nonce``, which the federator has seen from this client.
+    def begin_above(self, seen: int) -> None:
+        """The next session begins above ``seen``, which the federator has seen from this client.
 
         One that no session of ours can have had is passed over: above it there may be no room, for ever.
         """
-        if nonce // SESSION_STEPS < _LATEST_SESSION:
-            self.session = max(self.session, nonce // SESSION_STEPS)
+        if seen // SESSION_STEPS < _LATEST_SESSION:
+            self.session = max(self.session, seen // SESSION_STEPS)
 
     def next(self) -> int:
         # A session that lasts for years stays below its own last will.

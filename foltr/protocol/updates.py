@@ -55,7 +55,7 @@ class EvolutionPair(Message):
     kind: Literal["evolution"] = "evolution"
     seed: Nonce
     plus: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-    # None where the perturbation was not mirrored.
+    # None where the perturbation is not antithetic.
     minus: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
 
 
@@ -91,7 +91,7 @@ class UnlearningUpdate(Message):
 
 
 class Manifest(Message):
-    """What stands for a message too large for one packet: a sealed envelope that comes in chunks.
+    """What stands for a message too large for one packet: a signed envelope that comes in chunks.
 
     From a device it is an offer: the federator answers ``incomplete`` with the chunks it lacks, until it has all.
     From the federator it is retained in place of the model, whose chunks are retained beside it.

@@ -177,7 +177,7 @@ async def test_membership_receipts_of_another_session_are_ignored(mqtt_broker):
         await client.next_round()  # the inbox was heard before: one connection, in order
         assert not client._participation.joined
         assert not client._membership.left.is_set()
-        assert client._letters._nonces.session == nonce // SESSION_STEPS
+        assert client._session._sequence.session == nonce // SESSION_STEPS
         await federator.membership("device-7", ReceiptCode.JOINED, nonce=nonce)
         await until(lambda: client._participation.joined)
 

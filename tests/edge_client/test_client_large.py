@@ -86,7 +86,7 @@ async def test_a_model_comes_in_chunks(mqtt_broker, nowhere, path):
             await until(lambda: client.model_version == 3)
             await until(lambda: not client._outbox._subscribed)
             assert sorted(heard) == list(range(large.n_chunks))
-            assert set(client._trainer.copy.weights.tolist()) == {0.5}
+            assert set(client._trainer.working_model.weights.tolist()) == {0.5}
             await large.chunks(federator)
             await large.announce(federator, nonce=5)
             await federator.nothing_on("updates")
@@ -128,7 +128,7 @@ async def test_chunks_of_an_older_model_do_not_confuse(mqtt_broker):
         await new.chunks(federator, range(3, new.n_chunks))
         await new.announce(federator, nonce=2)
         await until(lambda: client.model_version == 2)
-        assert set(client._trainer.copy.weights.tolist()) == {2.0}
+        assert set(client._trainer.working_model.weights.tolist()) == {2.0}
 
 
 async def test_a_model_that_stays_incomplete_is_given_up_and_taken_up(mqtt_broker, monkeypatch, caplog):

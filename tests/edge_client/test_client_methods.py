@@ -108,7 +108,7 @@ async def test_what_is_personal_survives_a_restart(mqtt_broker, path, dataset, r
     first = initial_weights(training_of(method), ranker_of(method), rng)
 
     def learned(client):
-        return client._trainer.copy.weights.tobytes(), client._trainer.local_state()
+        return client._trainer.working_model.weights.tobytes(), client._trainer.local_state()
 
     async with Federator(mqtt_broker) as federator:
         for number in (1, 2):
@@ -139,7 +139,7 @@ async def test_personal_weights_are_not_sent(mqtt_broker, dataset, rng):
             client.record_clicks(client.rank(dataset.query(i).features), [1])
         body = (await federator.update()).body
     assert (body.start, len(body.values)) == (0, 4 * NEURAL.n_base_weights)
-    assert (client._trainer.copy.weights[NEURAL.n_base_weights :] != first[NEURAL.n_base_weights :]).any()
+    assert (client._trainer.working_model.weights[NEURAL.n_base_weights :] != first[NEURAL.n_base_weights :]).any()
 
 
 async def test_a_device_without_a_seed_keeps_its_perturbation(mqtt_broker, path, dataset):
@@ -242,5 +242,5 @@ async def test_known_propensities_weigh_the_clicks(mqtt_broker, dataset):
             await federator.announce(1, training=training_of("fedips"), newest=newest)
             await client.next_round()
             client.record_clicks(client.rank(dataset.query(0).features), [2])
-            norms.append(np.linalg.norm(client._trainer.copy.weights))
+            norms.append(np.linalg.norm(client._trainer.working_model.weights))
     assert norms[1] == pytest.approx(4 * norms[0], rel=1e-6)

@@ -187,7 +187,7 @@ async def test_the_relevance_function_of_fedips_travels_with_the_model(serve, un
         await serve(TWO, n_features=N_FEATURES, training=training.model_copy(update={"propensities": "known"}))
 
 
-async def test_an_update_that_is_out_of_date_is_discounted_in_every_method(serve, unsigned):
+async def test_an_update_that_is_out_of_date_weighs_less_in_every_method(serve, unsigned):
     """In a buffer of FOLtR-ES the stale gradient is shrunk by (1 + s) ** -exponent, its share is not."""
     policy = RoundPolicy(1, 1, 0.0, 60.0, pacing=Pacing.BUFFERED, staleness_limit=5, staleness_exponent=1.0)
     served = await serve(policy, n_features=N_FEATURES, training=EVOLUTION)
@@ -197,8 +197,8 @@ async def test_an_update_that_is_out_of_date_is_discounted_in_every_method(serve
         served.update(device, number, 0, body=EvolutionPair(seed=number, plus=1.0, minus=0.0))
         await served.turn()
     state = AdamState.zeros(N_FEATURES)
-    for number, discount in ((1, 1.0), (2, 0.5)):
-        gradient = discount * es_direction(number, N_FEATURES, EVOLUTION.noise_scale, 1.0, 0.0)
+    for number, weight in ((1, 1.0), (2, 0.5)):
+        gradient = weight * es_direction(number, N_FEATURES, EVOLUTION.noise_scale, 1.0, 0.0)
         state, _ = adam_ascent(state, gradient, EVOLUTION.server_learning_rate)
     assert (await models_of(served))[2][1] == state.to_bytes()
 

@@ -277,7 +277,7 @@ class Watchful:
         self._names = []
         return self
 
-    def add(self, _body, _n_interactions, _discount=1.0, client_id=""):
+    def add(self, _body, _n_interactions, _staleness_weight=1.0, client_id=""):
         self._names.append(client_id)
 
     def finish(self, base, memory):

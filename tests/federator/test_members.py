@@ -6,7 +6,7 @@ import pytest
 
 from federator.members import Change, Members
 from foltr.errors import MessageError
-from foltr.protocol.signing import SESSION_STEPS, SessionNonces, SigningKey
+from foltr.protocol.signing import SESSION_STEPS, SessionSequence, SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
 
 
@@ -205,17 +205,17 @@ def test_what_the_broker_retained_is_no_replay(members, alice):
 
 def test_the_last_will_of_an_older_session_is_out_of_date(members, alice):
     """The broker finds a dead connection after the device is back: the device stays online."""
-    nonces = SessionNonces()
-    nonces.begin_session()
-    members.apply(alice.status(True, nonces.next()))
-    stale_will = alice.status(False, nonces.last_will())
-    nonces.begin_session()
-    members.apply(alice.status(True, nonces.next()))
+    sequence = SessionSequence()
+    sequence.begin_session()
+    members.apply(alice.status(True, sequence.next()))
+    stale_will = alice.status(False, sequence.last_will())
+    sequence.begin_session()
+    members.apply(alice.status(True, sequence.next()))
     with refused("replayed"):
         members.apply(stale_will)
     assert list(members.online()) == ["alice"]
-    assert members.apply(alice.status(False, nonces.last_will())) == Change("offline", news=True)
-    assert nonces.last_will() // SESSION_STEPS == nonces.session
+    assert members.apply(alice.status(False, sequence.last_will())) == Change("offline", news=True)
+    assert sequence.last_will() // SESSION_STEPS == sequence.session
 
 
 def test_statuses_and_memberships_count_apart(members, alice):

@@ -147,7 +147,7 @@ def test_a_plan_does_not_change():
 
 
 def test_the_papers_noise_does_not_go_with_a_buffer():
-    """A staleness discount would shrink the noise with the update."""
+    """A staleness weight would shrink the noise with the update."""
     training = FpdgdPaperTraining(n_clients=3)
     policy = RoundPolicy(1, 3, 0, 10, pacing=Pacing.BUFFERED)
     with pytest.raises(SettingsError, match="fpdgd-paper needs deadline"):

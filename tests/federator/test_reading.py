@@ -114,7 +114,7 @@ def test_an_update_that_was_read_is_refused_by_its_id(payload, code):
 
 
 PART = BodySpec("part", dim=3, start=0, n_values=2)
-EVOLUTION = BodySpec("evolution", dim=3, mirrored=True)
+EVOLUTION = BodySpec("evolution", dim=3, antithetic=True)
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_an_assembled_update_is_read_like_any_other(assembler, members):
 
 def test_an_update_without_values_is_never_large(members):
     """A seed and two numbers: who offers more than the names beside them take is refused before it has a place."""
-    assembler = Assembler(TOPICS, Limits(BodySpec("evolution", N_FEATURES, mirrored=True), 100))
+    assembler = Assembler(TOPICS, Limits(BodySpec("evolution", N_FEATURES, antithetic=True), 100))
     refused = Sender(assembler, members).offer()
     assert (refused.code, len(assembler)) == (ReceiptCode.TOO_LARGE, 0)
     assert refused.detail.endswith(f"has at most {OVERHEAD_BYTES}")

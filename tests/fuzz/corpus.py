@@ -77,7 +77,7 @@ NONCE = 1_000
 
 
 @dataclass(frozen=True)
-class Sealed:
+class Sample:
     """A message taken apart: the fields of its envelope and of its body, and how it is signed."""
 
     topic: str
@@ -86,7 +86,7 @@ class Sealed:
     key: SigningKey | None = None
 
     @classmethod
-    def of(cls, message: Message, topic: str, key: SigningKey | None) -> "Sealed":
+    def of(cls, message: Message, topic: str, key: SigningKey | None) -> "Sample":
         envelope = {"v": SCHEMA_VERSION, "kind": message.kind_name, "nonce": NONCE}
         return cls(topic, message.model_dump(), envelope, key)
 
@@ -102,15 +102,15 @@ class Sealed:
         return self.key.sign(signed_bytes(self.topic, kind.encode(errors="replace").decode(), nonce, body))
 
 
-def messages() -> Iterator[Sealed]:
+def messages() -> Iterator[Sample]:
     """One or more of every kind."""
     for name, key in DEVICES.items():
         for message, topic in _from_device(name):
-            signed = Sealed.of(message, topic, key)
+            signed = Sample.of(message, topic, key)
             yield signed
             yield replace(signed, key=None)
-    yield from (Sealed.of(message, topic, FEDERATOR) for message, topic in _from_federator())
-    yield from (Sealed.of(message, topic, OPERATOR) for message, topic in _from_operator())
+    yield from (Sample.of(message, topic, FEDERATOR) for message, topic in _from_federator())
+    yield from (Sample.of(message, topic, OPERATOR) for message, topic in _from_operator())
 
 
 def enrolment_of(name: str) -> bytes:

@@ -42,10 +42,10 @@ def try_one(data: bytes) -> None:
 def fuzz(inputs: int, seed: int, corpus: Path) -> None:
     """Fuzz until ``inputs`` were tried, or one failed; the process ends here."""
     logging.getLogger("foltr").setLevel(logging.CRITICAL)
-    for number, sealed in enumerate(messages()):
-        for target in {name for name in targets_of(sealed) if name in _NAMES}:
+    for number, sample in enumerate(messages()):
+        for target in {name for name in targets_of(sample) if name in _NAMES}:
             index = _NAMES.index(target)
-            (corpus / f"{number}-{index}").write_bytes(bytes([index]) + sealed.payload)
+            (corpus / f"{number}-{index}").write_bytes(bytes([index]) + sample.payload)
     flags = [f"-runs={inputs}", f"-seed={seed}", "-max_len=4096", "-print_final_stats=1", f"-artifact_prefix={corpus}/"]
     atheris.Setup([sys.argv[0], *flags, str(corpus)], try_one)
     atheris.Fuzz()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from fuzz.corpus import OPERATOR, Sealed
+from fuzz.corpus import OPERATOR, Sample
 
 from foltr.protocol.messages import MESSAGE_TYPES
 
@@ -25,25 +25,25 @@ class Pairs(list[tuple[Any, Any]]):
     """A map whose keys may repeat."""
 
 
-def mutated(rng: Random, seeds: Sequence[Sealed]) -> tuple[Sealed, bytes]:
+def mutated(rng: Random, seeds: Sequence[Sample]) -> tuple[Sample, bytes]:
     """A message to begin with, and what became of it."""
-    sealed = rng.choice(seeds)
+    sample = rng.choice(seeds)
     if rng.random() < _HUGE:
-        return sealed, _huge(rng, sealed)
+        return sample, _huge(rng, sample)
     kind = rng.random()
     if kind < 0.45:
-        payload = _with_other_body(rng, sealed, pack(_other_fields(rng, sealed.fields)))
+        payload = _with_other_body(rng, sample, pack(_other_fields(rng, sample.fields)))
     elif kind < 0.55:
-        payload = _with_other_body(rng, sealed, _other_bytes(rng, pack(sealed.fields), seeds))
+        payload = _with_other_body(rng, sample, _other_bytes(rng, pack(sample.fields), seeds))
     elif kind < 0.75:
-        payload = _other_envelope(rng, sealed)
+        payload = _other_envelope(rng, sample)
     elif kind < 0.98:
-        payload = _other_bytes(rng, sealed.payload, seeds)
+        payload = _other_bytes(rng, sample.payload, seeds)
     else:
-        payload = sealed.payload
+        payload = sample.payload
     if rng.random() < 0.1:
         payload = _other_bytes(rng, payload, seeds)
-    return sealed, payload[:LARGEST]
+    return sample, payload[:LARGEST]
 
 
 def pack(value: Any) -> bytes:
@@ -187,14 +187,14 @@ def _like(rng: Random, value: Any) -> Any:
 # --- envelopes ------------------------------------------------------------------------------------------------
 
 
-def _with_other_body(rng: Random, sealed: Sealed, body: bytes) -> bytes:
-    signature = sealed.signature(sealed.envelope, body) if rng.random() < _RESIGNED else rng.randbytes(64)
-    return pack({**sealed.envelope, "body": body, "signature": signature})
+def _with_other_body(rng: Random, sample: Sample, body: bytes) -> bytes:
+    signature = sample.signature(sample.envelope, body) if rng.random() < _RESIGNED else rng.randbytes(64)
+    return pack({**sample.envelope, "body": body, "signature": signature})
 
 
-def _other_envelope(rng: Random, sealed: Sealed) -> bytes:
-    body = pack(sealed.fields)
-    envelope = dict(sealed.envelope)
+def _other_envelope(rng: Random, sample: Sample) -> bytes:
+    body = pack(sample.fields)
+    envelope = dict(sample.envelope)
     match rng.randrange(6):
         case 0:
             envelope["kind"] = rng.choice([*MESSAGE_TYPES, "revocation", *_TEXTS[:24]])
@@ -204,7 +204,7 @@ def _other_envelope(rng: Random, sealed: Sealed) -> bytes:
             envelope["nonce"] = rng.choice(_NUMBERS)
         case _:
             pass
-    envelope = {**envelope, "body": body, "signature": sealed.signature(envelope, body)}
+    envelope = {**envelope, "body": body, "signature": sample.signature(envelope, body)}
     if rng.random() < 0.1:
         # What the operator signed for one purpose must not do for another.
         envelope["signature"] = OPERATOR.sign(body)
@@ -219,48 +219,48 @@ def _other_envelope(rng: Random, sealed: Sealed) -> bytes:
 # --- bytes ----------------------------------------------------------------------------------------------------
 
 
-def _other_bytes(rng: Random, data: bytes, seeds: Sequence[Sealed]) -> bytes:
-    change: Callable[[Random, bytearray, Sequence[Sealed]], bytes] = rng.choice(_BYTE_CHANGES)
+def _other_bytes(rng: Random, data: bytes, seeds: Sequence[Sample]) -> bytes:
+    change: Callable[[Random, bytearray, Sequence[Sample]], bytes] = rng.choice(_BYTE_CHANGES)
     return change(rng, bytearray(data), seeds)
 
 
-def _flip(rng: Random, data: bytearray, _: Sequence[Sealed]) -> bytes:
+def _flip(rng: Random, data: bytearray, _: Sequence[Sample]) -> bytes:
     for _unused in range(rng.choice((1, 1, 2, 8))):
         if data:
             data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
     return bytes(data)
 
 
-def _cut(rng: Random, data: bytearray, _: Sequence[Sealed]) -> bytes:
+def _cut(rng: Random, data: bytearray, _: Sequence[Sample]) -> bytes:
     at = rng.randrange(len(data) + 1)
     return bytes(data[:at] if rng.random() < 0.7 else data[at:])
 
 
-def _splice(rng: Random, data: bytearray, seeds: Sequence[Sealed]) -> bytes:
+def _splice(rng: Random, data: bytearray, seeds: Sequence[Sample]) -> bytes:
     other = rng.choice(seeds).payload
     return bytes(data[: rng.randrange(len(data) + 1)]) + other[rng.randrange(len(other)) :]
 
 
-def _repeat(rng: Random, data: bytearray, _: Sequence[Sealed]) -> bytes:
+def _repeat(rng: Random, data: bytearray, _: Sequence[Sample]) -> bytes:
     begin = rng.randrange(len(data) + 1)
     end = min(len(data), begin + rng.choice((1, 2, 3, 16, 64)))
     return bytes(data[:begin] + data[begin:end] * rng.choice((2, 3, 100)) + data[end:])
 
 
-def _insert(rng: Random, data: bytearray, _: Sequence[Sealed]) -> bytes:
+def _insert(rng: Random, data: bytearray, _: Sequence[Sample]) -> bytes:
     at = rng.randrange(len(data) + 1)
     new = pack(_value(rng)) if rng.random() < 0.5 else rng.randbytes(rng.choice((1, 2, 4, 9)))
     return bytes(data[:at]) + new + bytes(data[at + rng.choice((0, len(new))) :])
 
 
-def _noise(rng: Random, _data: bytearray, _: Sequence[Sealed]) -> bytes:
+def _noise(rng: Random, _data: bytearray, _: Sequence[Sample]) -> bytes:
     return rng.randbytes(rng.choice((0, 1, 2, 5, 40, 300)))
 
 
 _BYTE_CHANGES: list[Any] = [_flip, _flip, _cut, _splice, _repeat, _insert, _insert, _noise]
 
 
-def _huge(rng: Random, sealed: Sealed) -> bytes:
+def _huge(rng: Random, sample: Sample) -> bytes:
     """As large as a message may be, and made to cost the reader as much as possible."""
     size = LARGEST - rng.choice((0, 1, 2048))
     room = size - 1024
@@ -277,8 +277,8 @@ def _huge(rng: Random, sealed: Sealed) -> bytes:
                 b"\xdf" + (room // 7).to_bytes(4, "big") + b"".join(pack(f"{i:05x}") + b"\0" for i in range(room // 7))
             )
         case 3:
-            return pack({**sealed.envelope, "body": bytes(room), "signature": b""})
+            return pack({**sample.envelope, "body": bytes(room), "signature": b""})
         case 4:
-            return pack({**sealed.envelope, "kind": "k" * room, "body": b"", "signature": b""})
+            return pack({**sample.envelope, "kind": "k" * room, "body": b"", "signature": b""})
         case _:
-            return _with_other_body(rng, sealed, pack({**sealed.fields, rng.choice(list(sealed.fields)): Raw(inside)}))
+            return _with_other_body(rng, sample, pack({**sample.fields, rng.choice(list(sample.fields)): Raw(inside)}))

@@ -25,7 +25,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).parents[1])  # as pytest is told: `fuzz` is below tests/
 
 import msgpack
-from fuzz.corpus import TOPICS, Sealed, messages
+from fuzz.corpus import TOPICS, Sample, messages
 from fuzz.mutations import mutated
 from fuzz.targets import TARGETS, BrokenPromiseError, examine
 
@@ -69,12 +69,12 @@ def kept(folder: Path = FOUND) -> list[Failure]:
 def failures(seed: int, numbers: range) -> Iterator[tuple[int, Failure | None]]:
     """Try these inputs of ``seed``; tracemalloc must be on."""
     corpus = list(messages())
-    homes = {sealed.topic: targets_of(sealed) for sealed in corpus}
+    homes = {sample.topic: targets_of(sample) for sample in corpus}
     everywhere = list(TARGETS)
     for number in numbers:
         rng = Random((seed << 40) + number)  # noqa: S311 (to be repeated, not to be secret)
-        sealed, payload = mutated(rng, corpus)
-        choice = homes[sealed.topic] if rng.random() < _HOME else everywhere
+        sample, payload = mutated(rng, corpus)
+        choice = homes[sample.topic] if rng.random() < _HOME else everywhere
         target = rng.choice(choice)
         if target.startswith("client ") and rng.random() > _CLIENTS:
             target = rng.choice(choice)
@@ -86,13 +86,13 @@ def failures(seed: int, numbers: range) -> Iterator[tuple[int, Failure | None]]:
             yield number, None
 
 
-def targets_of(sealed: Sealed) -> list[str]:
+def targets_of(sample: Sample) -> list[str]:
     """Where such a message is read in earnest."""
-    name = sealed.topic.removeprefix(f"{TOPICS.root}/")
+    name = sample.topic.removeprefix(f"{TOPICS.root}/")
     found = [target for target in TARGETS if target.endswith(f" {name}")]
     if name.endswith("/updates"):
         found += ["federator checked chunked", "federator believed chunked"]
-    kind = sealed.envelope["kind"]
+    kind = sample.envelope["kind"]
     found += [f"device {kind}"]
     orders = dict.fromkeys(("set_deadline", "quarantine_client", "lift_quarantine"), "reader order")
     statement = {"roster": "reader roster", "enrolment": "reader enrolment"} | orders

@@ -163,7 +163,7 @@ def _assembled(reading: ChunkOffered, engine: Engine) -> Iterator[Reading | Part
 @cache
 def _offered_before() -> ChunkOffered:
     """The manifest of an update that is one chunk; the corpus has the chunk, too."""
-    offer = next(sealed for sealed in messages() if sealed.fields.get("n_chunks") == 1 and sealed.key is not None)
+    offer = next(sample for sample in messages() if sample.fields.get("n_chunks") == 1 and sample.key is not None)
     reading = read_message(TOPICS, _LIMITS["dense"], InboundMessage(offer.topic, offer.payload, retained=False))
     if not isinstance(reading, ChunkOffered):
         raise TypeError(f"the corpus has no offer: {reading}")
@@ -195,9 +195,9 @@ def _decide(reading: Reading | PartAnswered, enrolment_key: bytes | None, kind: 
 
 def _check_decided(decided: Decided) -> None:
     for receipt in decided.receipts:
-        sealed = encode(receipt, TOPICS.client(receipt.client_id, ClientTopic.INBOX), 1, FEDERATOR)
-        _promise(len(sealed) <= MAX_MESSAGE_BYTES, "the receipt is too large to be sent")
-        _promise(open_envelope(sealed).read(type(receipt)) == receipt, "the receipt reads otherwise")
+        payload = encode(receipt, TOPICS.client(receipt.client_id, ClientTopic.INBOX), 1, FEDERATOR)
+        _promise(len(payload) <= MAX_MESSAGE_BYTES, "the receipt is too large to be sent")
+        _promise(open_envelope(payload).read(type(receipt)) == receipt, "the receipt reads otherwise")
         _check_said(receipt.code, receipt.detail)
     for event in decided.events:
         _promise(0 < len(event.kind) <= SHORT_TEXT_MAX and event.kind.isidentifier(), f"kind {event.kind!r}")
@@ -277,9 +277,9 @@ def _client(topic: str, credentials: Credentials | None, payload: bytes) -> bool
     except MessageError as error:
         _check_said(error.code, error.detail)
     # Whatever it was told, it can still say who it is.
-    sealed = client._letters.seal(client._letters.status(online=True), ClientTopic.STATUS)
+    status = client._session.sign(client._session.status(online=True), ClientTopic.STATUS)
     reading = read_message(
-        TOPICS, _LIMITS["dense"], InboundMessage(TOPICS.client(MEMBER, ClientTopic.STATUS), sealed, False)
+        TOPICS, _LIMITS["dense"], InboundMessage(TOPICS.client(MEMBER, ClientTopic.STATUS), status, False)
     )
     _promise(not isinstance(reading, Refused), f"the device cannot make itself understood: {reading}"[:200])
     client._store.close()

@@ -50,11 +50,11 @@ def test_no_input_breaks_a_promise(seed):
 
 def test_the_corpus_has_every_kind_and_all_of_it_is_valid():
     """Mutations of what is refused anyway would not reach far."""
-    assert {sealed.envelope["kind"] for sealed in messages()} == set(MESSAGE_TYPES)
-    for sealed in messages():
-        envelope = open_envelope(sealed.payload)
+    assert {sample.envelope["kind"] for sample in messages()} == set(MESSAGE_TYPES)
+    for sample in messages():
+        envelope = open_envelope(sample.payload)
         envelope.read(MESSAGE_TYPES[envelope.kind])
-        assert sealed.key is None or envelope.is_signed_by(sealed.key.public, sealed.topic)
+        assert sample.key is None or envelope.is_signed_by(sample.key.public, sample.topic)
 
 
 @pytest.mark.usefixtures("traced")

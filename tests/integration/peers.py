@@ -136,19 +136,19 @@ class HandMade:
 
     # --- what it can say ------------------------------------------------------------------------------------
 
-    def sealed(self, topic: ClientTopic, message: Message, nonce: int | None = None) -> tuple[str, bytes]:
+    def signed(self, topic: ClientTopic, message: Message, nonce: int | None = None) -> tuple[str, bytes]:
         name = TOPICS.client(self.client_id, topic)
         return name, encode(message, name, next(self._nonces) if nonce is None else nonce, self.key)
 
     def join(self) -> tuple[str, bytes]:
         join = Join(federation=FEDERATION, client_id=self.client_id, sdk_version="test", enrolment=self.enrolment)
-        return self.sealed(ClientTopic.JOIN, join)
+        return self.signed(ClientTopic.JOIN, join)
 
     def leave(self) -> tuple[str, bytes]:
-        return self.sealed(ClientTopic.LEAVE, Leave(federation=FEDERATION, client_id=self.client_id))
+        return self.signed(ClientTopic.LEAVE, Leave(federation=FEDERATION, client_id=self.client_id))
 
     def status(self, *, online: bool) -> tuple[str, bytes]:
-        return self.sealed(ClientTopic.STATUS, Status(federation=FEDERATION, client_id=self.client_id, online=online))
+        return self.signed(ClientTopic.STATUS, Status(federation=FEDERATION, client_id=self.client_id, online=online))
 
     def update(self, value: float = 1.0, **changes: object) -> bytes:
         fields = {
@@ -160,7 +160,7 @@ class HandMade:
             "n_interactions": 1,
             "body": DenseDelta(dim=DIM, values=pack_vector(np.full(DIM, value))),
         }
-        return self.sealed(ClientTopic.UPDATES, ModelUpdate(**{**fields, **changes}))[1]
+        return self.signed(ClientTopic.UPDATES, ModelUpdate(**{**fields, **changes}))[1]
 
     # --- saying it, and the answer --------------------------------------------------------------------------
 

@@ -70,9 +70,9 @@ class _Recorded:
     def __init__(self, aggregation):
         self.aggregation, self.bodies = aggregation, []
 
-    def add(self, body, n_interactions, discount=1.0, client_id=""):
+    def add(self, body, n_interactions, staleness_weight=1.0, client_id=""):
         self.bodies.append((body, n_interactions))
-        self.aggregation.add(body, n_interactions, discount, client_id)
+        self.aggregation.add(body, n_interactions, staleness_weight, client_id)
 
     def finish(self, base, memory):
         return self.aggregation.finish(base, memory)
@@ -163,9 +163,9 @@ def simulated_attack(data, training, ranker, clicks, attack, rule, monkeypatch, 
         add, add_rows = aggregation.add, aggregation.add_rows
         rounds.append(updates)
 
-        def recorded_add(body, n_interactions, discount=1.0, client_id=""):
+        def recorded_add(body, n_interactions, staleness_weight=1.0, client_id=""):
             updates.append((body, n_interactions))
-            add(body, n_interactions, discount, client_id)
+            add(body, n_interactions, staleness_weight, client_id)
 
         def recorded_add_rows(values, n_interactions, client_ids):
             spec = body_spec(training, ranker)

@@ -220,7 +220,7 @@ class SimulatedDevice:
             return
         with self._time.of(self.clock):
             run(client._outbox.send_due())
-            run(client._outbox.send_unlearned(client._unlearner))
+            run(client._outbox.send_relearned(client._relearning))
             run(client._forgetting.finish(connected=True))
             due_at = client._outbox.next_due_at()
             pause = self.clock.delay(due_at - self._time.monotonic())

@@ -11,7 +11,7 @@ from simulation.store import Tables
 
 from edge_client.store.store import PendingUpdate
 from federator.round import RoundState
-from foltr.aggregation.mean import RunningMean, staleness_discount
+from foltr.aggregation.mean import RunningMean, staleness_weight
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.client_selection import is_selected
 from foltr.protocol.codec import decode
@@ -178,9 +178,9 @@ class Judge:
         base = unpack_vector(tables.models[round_.base_version].weights)
         mean, exact = RunningMean(1), 0.0
         for row in rows:
-            discount = staleness_discount(round_.base_version - row.base_version, round_.staleness_exponent)
-            mean.add(unpack_vector(row.body), row.n_interactions, discount)
-            exact += 2.0 ** int(row.client_id.removeprefix("device-")) * discount
+            weight = staleness_weight(round_.base_version - row.base_version, round_.staleness_exponent)
+            mean.add(unpack_vector(row.body), row.n_interactions, weight)
+            exact += 2.0 ** int(row.client_id.removeprefix("device-")) * weight
         change = float(unpack_vector(model.weights)[0]) - float(base[0])
         if version != len(tables.models) - 1 or round_.base_version != version - 1:
             raise BrokenPromiseError("models follow one another", f"{version} on {round_.base_version}")

@@ -12,14 +12,14 @@ from simulation.store import SimulatedStore, Tables
 
 import federator.actor
 import federator.closing.collected_updates
-from edge_client.messaging.session import Correspondence
+from edge_client.messaging.session import Session
 from edge_client.participation import Outgoing, Participation
 from federator.actor import FederationActor
 from federator.engine import Decided, Engine, Timed
 from federator.members import Members
 from federator.round import Offer, Record, Reject, Round
 from foltr.protocol.receipts import DeviceReaction, ReceiptCode
-from foltr.protocol.signing import EpochNonces
+from foltr.protocol.signing import EpochSequence
 from storage.records import Batch, ClientRow
 
 
@@ -117,7 +117,7 @@ def _any_staleness_will_do() -> Any:
 
 
 def _stale_updates_weigh_as_much() -> Any:
-    return mock.patch.object(federator.closing.collected_updates, "staleness_discount", return_value=1.0)
+    return mock.patch.object(federator.closing.collected_updates, "staleness_weight", return_value=1.0)
 
 
 def _deadlines_pass_unseen() -> Any:
@@ -138,11 +138,11 @@ def _rounds_are_never_full() -> Any:
 
 
 def _announcements_begin_anew_at_a_restart() -> Any:
-    return mock.patch.object(EpochNonces, "begin")
+    return mock.patch.object(EpochSequence, "begin")
 
 
 def _devices_forget_what_is_pending() -> Any:
-    return mock.patch.object(Correspondence, "signed_pending_update", return_value=None)
+    return mock.patch.object(Session, "signed_pending_update", return_value=None)
 
 
 def _devices_send_an_update_once() -> Any:

@@ -22,10 +22,10 @@ from federator.plan import FederationPlan
 from foltr.errors import ProtocolViolationError, UnavailableError
 from foltr.failpoints import Failpoint
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
-from foltr.protocol.codec import Sealer
+from foltr.protocol.codec import Signer
 from foltr.protocol.fields import Message
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
-from foltr.protocol.signing import EpochNonces
+from foltr.protocol.signing import EpochSequence
 from foltr.protocol.topics import ClientTopic, Topics
 from storage.errors import WriterFencedError
 
@@ -114,8 +114,8 @@ class FederatorProcess:
         self._on_receipt, self._on_announced, self._on_taken = on_receipt, on_announced, on_taken
         self._on_ended = on_ended
         self._busy_s = busy_s
-        self._nonces = EpochNonces()
-        self._sealer = Sealer(key, self._nonces)
+        self._sequence = EpochSequence()
+        self._signer = Signer(key, self._sequence)
         with time.of(clock):
             self.actor = FederationActor(plan, self, self, self, limits, retained=self, key=key)  # type: ignore[arg-type]
         self.intake: BoundedIntake = self.actor._intake
@@ -136,7 +136,7 @@ class FederatorProcess:
 
     async def _live(self) -> None:
         await self.actor.start()
-        self._nonces.begin(self.actor.epoch)
+        self._sequence.begin(self.actor.epoch)
         self._started = True
         self._flush()
         self._schedule.after(_ANNOUNCING_S, self._retain)
@@ -271,7 +271,7 @@ class FederatorProcess:
             self._on_receipt(self, receipt)
             topic = self._topics.client(receipt.client_id, ClientTopic.INBOX)
             if not self.down.is_cut:
-                self._broker.publish(topic, self._sealer.seal(receipt, topic))
+                self._broker.publish(topic, self._signer.sign(receipt, topic))
 
     def put(self, topic: str, message: Message | None, when_done: Callable[[], None] | None = None) -> None:
         """As `federator.publishing.retained.RetainedTopics.put`."""
@@ -288,7 +288,7 @@ class FederatorProcess:
             for topic in sorted(self._not_retained):
                 message = self._retained[topic]
                 if message is not None:
-                    self._broker.publish(topic, self._sealer.seal(message, topic), retain=True)
+                    self._broker.publish(topic, self._signer.sign(message, topic), retain=True)
                 elif topic in self._broker.retained:
                     self._broker.publish(topic, b"", retain=True)
                 self._not_retained.discard(topic)
@@ -317,7 +317,7 @@ class FederatorProcess:
         if self._announced is None:
             return
         announced, topic = self._announced, self._topics.model
-        self._broker.publish(topic, self._sealer.seal(announced[0], topic), retain=True)
+        self._broker.publish(topic, self._signer.sign(announced[0], topic), retain=True)
         self._schedule.after(_ANNOUNCING_S, lambda: self._publish_round(announced))
 
     def _publish_round(self, announced: tuple[ModelAnnouncement, RoundAnnouncement]) -> None:
@@ -325,5 +325,5 @@ class FederatorProcess:
             return
         with self._time.of(self.clock):
             topic = self._topics.round
-            self._broker.publish(topic, self._sealer.seal(announced[1], topic), retain=True)
+            self._broker.publish(topic, self._signer.sign(announced[1], topic), retain=True)
             self.actor.model_published(announced[0].version)

@@ -119,7 +119,7 @@ class TinyStore:
     def kept_interaction(self, kept_id: int) -> Interaction:
         return self._kept[kept_id]
 
-    def reseal_update(self, update_id: str, payload: bytes) -> None:
+    def replace_payload(self, update_id: str, payload: bytes) -> None:
         if self._pending is not None and self._pending.update_id == update_id:
             self._pending = PendingUpdate(update_id, self._pending.round, payload)
 

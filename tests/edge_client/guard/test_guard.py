@@ -10,7 +10,7 @@ from edge_client.guard.held_back import MOST_LISTS, HeldBackStore
 from edge_client.guard.model_judgement import FEWEST_LISTS
 from edge_client.serps import Serp
 from edge_client.store.store import DeviceStore
-from edge_client.training.working_model import WorkingCopy, draws_lists
+from edge_client.training.working_model import WorkingModel, draws_lists
 from foltr.errors import DataError, SettingsError
 from foltr.methods.registry import METHOD_NAMES, training_type
 from foltr.protocol.announcements import ModelAnnouncement
@@ -138,8 +138,8 @@ def test_which_methods_are_guarded(method):
     training = training_type(method)(**values)
     assert draws_lists(training) is (method not in {"foltr-es", "fedips", "fedavg"})
     if not draws_lists(training):
-        copy = WorkingCopy(announced(0, GOOD), training, None, began_while_pending=False)
-        assert copy.scores_drawn_by(np.ones((2, D), np.float32)) is None
+        working_model = WorkingModel(announced(0, GOOD), training, None, began_while_pending=False)
+        assert working_model.scores_drawn_by(np.ones((2, D), np.float32)) is None
 
 
 def test_nothing_is_held_back_before_a_method_is_known(store):

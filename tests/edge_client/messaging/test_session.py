@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from broker.link import InboundMessage
-from edge_client.messaging.session import Correspondence
+from edge_client.messaging.session import Session
 from edge_client.store.store import DeviceStore, PendingUpdate
 from foltr.errors import DataError, MessageError
 from foltr.operator.credentials import BrokerAccess, device_identity
@@ -47,8 +47,8 @@ def store(path):
         yield opened
 
 
-def letters(store, credentials=None):
-    return Correspondence("mail", "device-7", credentials, store)
+def session(store, credentials=None):
+    return Session("mail", "device-7", credentials, store)
 
 
 def model(version=0):
@@ -66,13 +66,13 @@ def announced(nonce, version=0, key=FEDERATOR):
 
 def nonces_of_a_session(device, n=3):
     """(nonces sent, that of the last will)."""
-    will = open_envelope(device.begin_session().payload).nonce
-    return [open_envelope(device.seal(HELLO, ClientTopic.JOIN)).nonce for _ in range(n)], will
+    will = open_envelope(device.begin().payload).nonce
+    return [open_envelope(device.sign(HELLO, ClientTopic.JOIN)).nonce for _ in range(n)], will
 
 
 def test_a_last_will_is_above_its_session_and_below_the_next(store):
     """A broker may publish it late: never is it older than what the device said, nor newer than its return."""
-    device = letters(store, identity())
+    device = session(store, identity())
     newest = 0
     for _ in range(4):
         sent, will = nonces_of_a_session(device)
@@ -82,18 +82,18 @@ def test_a_last_will_is_above_its_session_and_below_the_next(store):
 
 def test_a_session_of_years_stays_below_its_last_will(store):
     """However much is sent in one connection."""
-    device = letters(store)
+    device = session(store)
     sent, will = nonces_of_a_session(device, 2)
-    device._nonces._step = SESSION_STEPS - 3
-    late = [open_envelope(device.seal(HELLO, ClientTopic.JOIN)).nonce for _ in range(3)]
+    device._sequence._step = SESSION_STEPS - 3
+    late = [open_envelope(device.sign(HELLO, ClientTopic.JOIN)).nonce for _ in range(3)]
     assert sent[-1] < late[0] <= late[1] <= late[2] < will
 
 
 def test_sessions_rise_over_restarts_whatever_the_clock_says(store, monkeypatch):
     """A device that wakes up in 1970 goes on above what it sent before."""
-    _, will = nonces_of_a_session(letters(store))
+    _, will = nonces_of_a_session(session(store))
     monkeypatch.setattr("foltr.protocol.signing.time.time_ns", lambda: 0)
-    sent, _ = nonces_of_a_session(letters(store))
+    sent, _ = nonces_of_a_session(session(store))
     assert will < sent[0]
 
 
@@ -101,12 +101,12 @@ def test_a_lost_store_is_made_up_for_by_the_federator(store, monkeypatch):
     """Store and clock lost: the device goes on above what the federator has seen, now and after a restart."""
     newest = 10**6 * SESSION_STEPS + 17
     monkeypatch.setattr("foltr.protocol.signing.time.time_ns", lambda: 0)
-    device = letters(store)
+    device = session(store)
     sent, _ = nonces_of_a_session(device)
     assert sent[-1] < newest
-    device.rise_above(newest)
-    assert newest < open_envelope(device.seal(HELLO, ClientTopic.JOIN)).nonce
-    sent, _ = nonces_of_a_session(letters(store))
+    device.begin_above(newest)
+    assert newest < open_envelope(device.sign(HELLO, ClientTopic.JOIN)).nonce
+    sent, _ = nonces_of_a_session(session(store))
     assert newest < sent[0]
 
 
@@ -116,7 +116,7 @@ def test_a_session_that_cannot_be_stored_begins_all_the_same(store, monkeypatch)
     def fail(*_):
         raise DataError("device store: database or disk is full")
 
-    device = letters(store)
+    device = session(store)
     monkeypatch.setattr(store, "put_session", fail)
     sent, will = nonces_of_a_session(device)
     assert sent[0] < will
@@ -124,16 +124,16 @@ def test_a_session_that_cannot_be_stored_begins_all_the_same(store, monkeypatch)
 
 def test_a_client_that_was_forgotten_leaves_no_trace_of_its_sessions(store):
     """Its last will clears its status, and its store does not say when it was there."""
-    device = letters(store, identity())
+    device = session(store, identity())
     store.forget()
-    will = device.begin_session()
+    will = device.begin()
     assert (will.topic, will.payload) == (STATUS, b"")
     assert store.newest_session() == 0
 
 
 def test_receipts_of_other_sessions_are_told_apart(store):
     """By the nonce that they answer; one without answers nothing in particular."""
-    device = letters(store)
+    device = session(store)
 
     def receipt(nonce):
         return MembershipReceipt(federation="mail", client_id="device-7", code=ReceiptCode.LEFT, nonce=nonce)
@@ -155,12 +155,12 @@ def test_receipts_of_other_sessions_are_told_apart(store):
 def test_everything_a_device_with_credentials_sends_is_signed(store):
     """For the topic it goes to, the last will too."""
     credentials = identity()
-    device = letters(store, credentials)
-    will = device.begin_session()
+    device = session(store, credentials)
+    will = device.begin()
     assert will.topic == STATUS
     assert not open_envelope(will.payload).read(Status).online
     assert open_envelope(will.payload).is_signed_by(credentials.key.public, STATUS)
-    update = open_envelope(device.seal(UPDATE, ClientTopic.UPDATES))
+    update = open_envelope(device.sign(UPDATE, ClientTopic.UPDATES))
     assert update.is_signed_by(credentials.key.public, UPDATES)
     assert not update.is_signed_by(credentials.key.public, STATUS)
 
@@ -169,17 +169,17 @@ def test_everything_a_device_with_credentials_sends_is_signed(store):
 def test_only_the_federator_is_believed(store, key):
     """By a device with credentials; one without believes anyone."""
     with pytest.raises(MessageError, match="bad_signature"):
-        letters(store, identity()).open(announced(1, key=key))
+        session(store, identity()).open(announced(1, key=key))
     with pytest.raises(MessageError, match="bad_signature"):
-        letters(store, identity()).open_model(announced(1, key=key).payload)
-    assert letters(store).open(announced(1, key=key)).read(ModelAnnouncement) == model()
+        session(store, identity()).open_model(announced(1, key=key).payload)
+    assert session(store).open(announced(1, key=key)).read(ModelAnnouncement) == model()
 
 
 def test_a_message_moved_to_another_topic_is_not_signed(store):
     """The federator's own words, elsewhere."""
     moved = InboundMessage(TOPICS.round, announced(1).payload, retained=False)
     with pytest.raises(MessageError, match="bad_signature"):
-        letters(store, identity()).open(moved)
+        session(store, identity()).open(moved)
 
 
 @pytest.mark.parametrize("topic", [TOPICS.model, TOPICS.round, TOPICS.unlearning_round])
@@ -189,14 +189,14 @@ def test_announcements_do_not_go_back_within_a_connection(store, topic):
     def said(nonce):
         return InboundMessage(topic, encode(model(), topic, nonce, FEDERATOR), retained=False)
 
-    device = letters(store, identity())
-    device.begin_session()
+    device = session(store, identity())
+    device.begin()
     assert device.open(said(7)).nonce == 7
     assert device.open(said(7)).nonce == 7
     with pytest.raises(MessageError, match="replayed"):
         device.open(said(6))
     assert device.open(said(8)).nonce == 8
-    device.begin_session()
+    device.begin()
     assert device.open(said(6)).nonce == 6
 
 
@@ -211,15 +211,15 @@ def pending(store, payload):
 def test_an_update_of_the_same_key_stays_as_it_is(store):
     """The same bytes, because the federator may have answered them by their digest."""
     credentials = identity()
-    payload = pending(store, letters(store, credentials).seal(UPDATE, ClientTopic.UPDATES))
-    assert letters(store, credentials).signed_pending_update().payload == payload
+    payload = pending(store, session(store, credentials).sign(UPDATE, ClientTopic.UPDATES))
+    assert session(store, credentials).signed_pending_update().payload == payload
 
 
 def test_an_update_is_signed_again_after_an_enrolment(store):
     """Another key, the same update; and stored so, for the next restart."""
-    pending(store, letters(store, identity()).seal(UPDATE, ClientTopic.UPDATES))
+    pending(store, session(store, identity()).sign(UPDATE, ClientTopic.UPDATES))
     renewed = identity(serial=2)
-    again = letters(store, renewed).signed_pending_update()
+    again = session(store, renewed).signed_pending_update()
     envelope = open_envelope(again.payload)
     assert envelope.is_signed_by(renewed.key.public, UPDATES)
     assert envelope.read(ModelUpdate) == UPDATE
@@ -228,9 +228,9 @@ def test_an_update_is_signed_again_after_an_enrolment(store):
 
 def test_an_unsigned_update_is_signed_once_there_are_credentials(store):
     """The federation asks for identities from now on."""
-    pending(store, letters(store).seal(UPDATE, ClientTopic.UPDATES))
+    pending(store, session(store).sign(UPDATE, ClientTopic.UPDATES))
     credentials = identity()
-    again = letters(store, credentials).signed_pending_update()
+    again = session(store, credentials).signed_pending_update()
     assert open_envelope(again.payload).is_signed_by(credentials.key.public, UPDATES)
 
 
@@ -240,6 +240,6 @@ def test_an_update_of_other_software_is_made_again(store, payload, credentials):
     """It cannot be signed, nor would anyone understand it: it goes, its clicks stay."""
     made = store.add_interaction("serp", np.eye(1, dtype=np.float32), np.array([0]), np.array([True]))
     store.put_update(PendingUpdate(UPDATE.update_id, UPDATE.round, payload), [made.id])
-    assert letters(store, credentials).signed_pending_update() is None
+    assert session(store, credentials).signed_pending_update() is None
     assert store.pending_update() is None
     assert store.n_waiting() == 1

@@ -276,7 +276,7 @@ def test_local_state_is_that_of_the_pending_update(path):
         contribute(store, "u", b"personal")
         assert store.local_state() == b"personal"
     with opened(path) as store:
-        store.reseal_update("u", b"other bytes")
+        store.replace_payload("u", b"other bytes")
         assert store.local_state() == b"personal"
         assert store.pending_update() == PendingUpdate("u", 1, b"other bytes", b"personal")
 

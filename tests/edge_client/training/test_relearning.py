@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from edge_client.messaging.session import Correspondence
+from edge_client.messaging.session import Session
 from edge_client.participation import Participation
 from edge_client.store.store import DeviceStore, PendingUpdate
-from edge_client.training.relearning import Unlearner
+from edge_client.training.relearning import Relearning
 from edge_client.training.trainer import Trainer
 from foltr.errors import DataError
 from foltr.learning.interaction import Interaction
@@ -43,7 +43,7 @@ def counting_learner(weights, interaction, training):  # noqa: ARG001 (the signa
 
 
 class Machine:
-    """A store with kept interactions, and all that an unlearner needs.
+    """A store with kept interactions, and all that learning again needs.
 
     Args:
         kept: (documents, features) of each kept interaction; a number is the feature that is 1, of `N`.
@@ -54,7 +54,7 @@ class Machine:
         self.store = DeviceStore(":memory:", client_id="device-7", federation="mail", max_interactions=10_000)
         for i, features in enumerate(kept):
             self.keep(f"serp {i}", features)
-        letters = Correspondence("mail", "device-7", None, self.store)
+        session = Session("mail", "device-7", None, self.store)
         self.participation = Participation("device-7", None, random.Random(1))  # noqa: S311
         self.trainer = Trainer(
             self.store,
@@ -64,7 +64,7 @@ class Machine:
             device_seed=device_seed,
             propensities=None,
         )
-        self.unlearner = Unlearner(letters, self.store, self.trainer, device_seed)
+        self.relearning = Relearning(session, self.store, self.trainer, device_seed)
 
     def record(self, serp_id, features):
         if isinstance(features, int):
@@ -79,8 +79,8 @@ class Machine:
         self.store.remove_update(serp_id, keep_interactions=False)
 
     def answer(self, **about):
-        self.unlearner.announced(announced(**about))
-        return self.unlearner.due
+        self.relearning.announced(announced(**about))
+        return self.relearning.due
 
 
 def announced(job=1, step=0, n_local=3, *, training=None, ranker=None, weights=None, is_open=True, closes_at=9.0):
@@ -193,9 +193,15 @@ def test_nothing_else_is_touched():
     assert state is not None
 
     def everything():
-        copy = machine.trainer.copy
+        working_model = machine.trainer.working_model
         stored = [machine.store.rows(f"SELECT * FROM {table}") for table in ("interactions", "kept_interactions")]  # noqa: S608
-        return copy, copy.weights.tolist(), list(copy.interaction_ids), machine.trainer.local_state(), stored
+        return (
+            working_model,
+            working_model.weights.tolist(),
+            list(working_model.interaction_ids),
+            machine.trainer.local_state(),
+            stored,
+        )
 
     before = everything()
     assert machine.answer(training=training, ranker=ranker, weights=[0.5] * 3) is not None
@@ -209,8 +215,8 @@ def test_a_step_announced_again_is_answered_as_before():
     """Also once the answer was sent, with a later deadline, and after more was kept: it may have been lost."""
     machine = Machine(range(20))
     first = machine.answer()
-    machine.unlearner.sent(first)
-    assert machine.unlearner.due is None
+    machine.relearning.sent(first)
+    assert machine.relearning.due is None
     machine.keep("new", 50)
     assert machine.answer(closes_at=99.0) is first
 
@@ -221,8 +227,8 @@ def test_a_step_that_begins_anew_is_learned_anew():
     first = machine.answer()
     again = machine.answer(weights=np.ones(N))
     assert again is not first
-    machine.unlearner.sent(first)
-    assert machine.unlearner.due is again
+    machine.relearning.sent(first)
+    assert machine.relearning.due is again
 
 
 def test_a_closed_step_is_not_answered():
@@ -230,7 +236,7 @@ def test_a_closed_step_is_not_answered():
     machine = Machine(range(20))
     machine.answer()
     assert machine.answer(is_open=False) is None
-    assert machine.unlearner._newest is None
+    assert machine.relearning._newest is None
 
 
 # --- what cannot be learned or sent ---------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def announced(number, training, base):
 
 
 class Device:
-    """What `EdgeClient` does with its trainer, without letters: the store is all that survives `restart`."""
+    """What `EdgeClient` does with its trainer, without a session: the store is all that survives `restart`."""
 
     def __init__(self, path, training=PERSONAL):
         self.path = path
@@ -130,7 +130,7 @@ class Device:
         pending = PendingUpdate(
             f"{self.n_updates:032x}", self.participation.round.round, b"bytes", self.trainer.local_state()
         )
-        self.store.put_update(pending, self.trainer.copy.interaction_ids)
+        self.store.put_update(pending, self.trainer.working_model.interaction_ids)
         self.participation.contribute(pending, 0.0)
         self.body = body
 
@@ -178,7 +178,7 @@ def test_local_state_is_kept_when_its_update_counts(personal):
     assert personal.n_kept() == personal.n_learned() == [1, 1]
     personal.announce(2, 1)
     assert personal.n_learned() == [1, 1]
-    np.testing.assert_array_equal(unpack_vector(personal.trainer.copy.device.body(None).values), np.zeros(N))
+    np.testing.assert_array_equal(unpack_vector(personal.trainer.working_model.device.body(None).values), np.zeros(N))
 
 
 def test_a_restart_changes_no_local_state(personal):
@@ -265,8 +265,8 @@ def test_whatever_happens_each_interaction_is_learned_once(personal, seed):
         assert personal.n_kept() == spent
         assert all(n in (0, 1) for n in personal.n_learned())
         if personal.participation.pending is None:
-            waiting = personal.store.waiting_interactions(personal.trainer.copy.training.max_interactions)
-            assert personal.trainer.copy.interaction_ids == [item.id for item in waiting]
+            waiting = personal.store.waiting_interactions(personal.trainer.working_model.training.max_interactions)
+            assert personal.trainer.working_model.interaction_ids == [item.id for item in waiting]
             assert sum(personal.n_learned()) == sum(spent) + len(waiting)
 
 
@@ -279,7 +279,7 @@ def test_new_settings_make_a_new_device(personal):
     personal.training = PERSONAL.model_copy(update={"learning_rate": 0.5})
     personal.announce(1, 0)
     assert personal.n_learned() == [1]
-    assert unpack_vector(personal.trainer.copy.device.body(None).values)[0] == 0.5
+    assert unpack_vector(personal.trainer.working_model.device.body(None).values)[0] == 0.5
 
 
 def test_nothing_is_learned_before_a_round_is_known(path):
@@ -290,11 +290,11 @@ def test_nothing_is_learned_before_a_round_is_known(path):
     device.participation.announced_model(model(0))
     device.trainer.catch_up()
     device.see(2)
-    assert device.trainer.copy.interaction_ids == []
+    assert device.trainer.working_model.interaction_ids == []
     assert device.trainer.body() is None
     device.participation.announced_round(announced(1, PERSONAL, 0), 0.0)
     device.trainer.catch_up()
-    assert len(device.trainer.copy.interaction_ids) == 2
+    assert len(device.trainer.working_model.interaction_ids) == 2
     device.store.close()
 
 
@@ -306,7 +306,7 @@ def test_a_method_that_cannot_be_used_is_told_once(path):
         device.announce(2, 1)
         device.announce(3, 2)
     assert [line["event"] for line in logs if line["log_level"] == "error"] == ["method_not_usable"]
-    assert device.trainer.copy.ranker.rank(np.eye(3, N, dtype=np.float32), 3, None)[0].tolist() == [0, 1, 2]
+    assert device.trainer.working_model.ranker.rank(np.eye(3, N, dtype=np.float32), 3, None)[0].tolist() == [0, 1, 2]
     assert (device.n_updates, device.store.n_waiting()) == (0, 3)
     device.training = PERSONAL
     device.announce(4, 3)
@@ -362,14 +362,14 @@ def test_a_restart_in_a_round_goes_on_with_the_same_perturbation(path):
     """What was seen under it before still counts, since its seed is the store's and the model's."""
     device = Device(path, EVOLUTION)
     features = np.random.default_rng(1).random((30, N), np.float32)
-    before, variant = device.trainer.copy.ranker.rank(features, 10, np.random.default_rng(2))
+    before, variant = device.trainer.working_model.ranker.rank(features, 10, np.random.default_rng(2))
     device.see(variant=variant, base_version=0)
     device.restart()
-    assert len(device.trainer.copy.interaction_ids) == 1
+    assert len(device.trainer.working_model.interaction_ids) == 1
     device.see(variant=-variant, base_version=0)
     assert device.n_updates == 1
     device.restart()
-    again, _ = device.trainer.copy.ranker.rank(features, 10, np.random.default_rng(3))
+    again, _ = device.trainer.working_model.ranker.rank(features, 10, np.random.default_rng(3))
     np.testing.assert_array_equal(again, before)
     device.store.close()
 

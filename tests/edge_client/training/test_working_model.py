@@ -1,9 +1,9 @@
-"""The working copy of a model: what ranks, what learns, and what is kept of it."""
+"""The working model: what ranks, what learns, and what is kept of it."""
 
 import numpy as np
 import pytest
 
-from edge_client.training.working_model import BareModel, LearnerDevice, WorkingCopy, device_for, marked, unmarked
+from edge_client.training.working_model import BareModel, LearnerDevice, WorkingModel, device_for, marked, unmarked
 from foltr.errors import DataError, SettingsError
 from foltr.learning.interaction import Interaction
 from foltr.learning.neural import neural_score
@@ -42,63 +42,65 @@ def model_of(weights, ranker=LINEAR, n_auxiliary=0, version=3):
     )
 
 
-def copy_of(model, training=SETTINGS):
-    return WorkingCopy(model, training, device_for(model, training, CONTEXT), began_while_pending=False)
+def working_model_of(model, training=SETTINGS):
+    return WorkingModel(model, training, device_for(model, training, CONTEXT), began_while_pending=False)
 
 
 def delta(device, rng):
     return unpack_vector(device.body(rng).values)
 
 
-# --- the working copy -------------------------------------------------------------------------------------------
+# --- the working model-------------------------------------------------------------------------------------------
 
 
 def test_it_starts_at_the_global_model(rng):
     """Before the first interaction the delta is zero and the weights are the model's."""
-    copy = copy_of(model_of([1.0, -2.0, 0.5, 0.0]))
-    assert (copy.base_version, copy.n_features, copy.interaction_ids) == (3, 4, [])
-    np.testing.assert_array_equal(copy.weights, [1.0, -2.0, 0.5, 0.0])
-    np.testing.assert_array_equal(delta(copy.device, rng), np.zeros(4, np.float32))
+    working_model = working_model_of(model_of([1.0, -2.0, 0.5, 0.0]))
+    assert (working_model.base_version, working_model.n_features, working_model.interaction_ids) == (3, 4, [])
+    np.testing.assert_array_equal(working_model.weights, [1.0, -2.0, 0.5, 0.0])
+    np.testing.assert_array_equal(delta(working_model.device, rng), np.zeros(4, np.float32))
 
 
 def test_it_learns_by_the_announced_method_step_by_step(interactions, rng):
     """Of PDGD each interaction is one step from where the last one ended, in float64, and is remembered in order."""
     base = np.array([0.1, -0.2, 0.3, 0.0], np.float32)
     weights = base.astype(np.float64)
-    copy = copy_of(model_of(base))
+    working_model = working_model_of(model_of(base))
     for item in interactions:
         weights = pdgd_step(weights, item.features, item.ranking, item.clicks, SETTINGS.learning_rate)
-        copy.learn(item, rng)
-    np.testing.assert_array_equal(copy.weights, weights)
-    np.testing.assert_array_equal(delta(copy.device, rng), (weights - base.astype(np.float64)).astype(np.float32))
-    assert np.abs(delta(copy.device, rng)).max() > 0
-    assert copy.interaction_ids == list(range(10, 18))
+        working_model.learn(item, rng)
+    np.testing.assert_array_equal(working_model.weights, weights)
+    np.testing.assert_array_equal(
+        delta(working_model.device, rng), (weights - base.astype(np.float64)).astype(np.float32)
+    )
+    assert np.abs(delta(working_model.device, rng)).max() > 0
+    assert working_model.interaction_ids == list(range(10, 18))
 
 
 def test_what_cannot_be_learned_changes_nothing(interactions, rng):
-    """Another number of features, or without a score, are an error of the data, and no part of the copy."""
-    copy = copy_of(model_of([0.0] * 4))
-    copy.learn(interactions[0], rng)
-    before, item = copy.weights, interactions[1]
+    """Another number of features, or without a score, are an error of the data, and no part of the working model."""
+    working_model = working_model_of(model_of([0.0] * 4))
+    working_model.learn(interactions[0], rng)
+    before, item = working_model.weights, interactions[1]
     for features in (item.features[:, :3], np.full_like(item.features, np.inf)):
         with pytest.raises(DataError):
-            copy.learn(Interaction(99, features, item.ranking, item.clicks), rng)
-    assert copy.interaction_ids == [10]
-    np.testing.assert_array_equal(copy.weights, before)
+            working_model.learn(Interaction(99, features, item.ranking, item.clicks), rng)
+    assert working_model.interaction_ids == [10]
+    np.testing.assert_array_equal(working_model.weights, before)
 
 
 def test_the_announced_model_is_not_changed(interactions, rng):
     """The weights of an announcement are a read-only view; the working copy is another array."""
     model = model_of([0.0] * 4)
-    copy = copy_of(model)
-    copy.learn(interactions[0], rng)
+    working_model = working_model_of(model)
+    working_model.learn(interactions[0], rng)
     np.testing.assert_array_equal(unpack_vector(model.weights), np.zeros(4))
 
 
 def test_without_a_method_the_model_ranks_as_it_is():
     """Lists can be shown before a round is known, or by a method that cannot be used; nothing is learned then."""
-    copy = WorkingCopy(model_of([0.0, 1.0, 0.0, 0.0]), None, None, began_while_pending=False)
-    ranking, variant = copy.ranker.rank(np.eye(4, dtype=np.float32), 2, None)
+    working_model = WorkingModel(model_of([0.0, 1.0, 0.0, 0.0]), None, None, began_while_pending=False)
+    ranking, variant = working_model.ranker.rank(np.eye(4, dtype=np.float32), 2, None)
     assert (ranking.tolist(), variant) == ([1, 0], 0)
 
 

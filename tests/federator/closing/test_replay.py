@@ -123,7 +123,7 @@ async def test_a_methods_optimiser_and_step_repeat(joined, rng, training):
 
 
 @pytest.mark.parametrize("rule", ["mean", "adaptive"])
-async def test_a_buffered_round_discounts_by_age_again(joined, rng, rule):
+async def test_a_buffered_round_weighs_by_age_again(joined, rng, rule):
     """As the stored base versions say: the second buffer is filled with updates of the first model."""
     policy = RoundPolicy(4, 4, 0.0, 60.0, pacing=Pacing.BUFFERED, staleness_limit=9, staleness_exponent=0.5)
     served, devices = await joined(replace(policy, rule=RULES[rule]))

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from foltr.aggregation.mean import RunningMean, staleness_discount
+from foltr.aggregation.mean import RunningMean, staleness_weight
 from foltr.errors import DataError
 
 
@@ -67,24 +67,24 @@ def test_memory_does_not_grow_with_the_number_of_updates() -> None:
     ("staleness", "exponent", "expected"),
     [(0, 0.5, 1.0), (3, 0.5, 1 / 2), (8, 0.5, 1 / 3), (1, 1.0, 1 / 2), (3, 2.0, 1 / 16), (9, 0.0, 1.0), (0, 10.0, 1.0)],
 )
-def test_staleness_discount_by_hand(staleness: int, exponent: float, expected: float) -> None:
+def test_staleness_weight_by_hand(staleness: int, exponent: float, expected: float) -> None:
     """(1 + s) ** -exponent: an update on the newest model counts in full, and with exponent 0 every one does."""
-    assert staleness_discount(staleness, exponent) == pytest.approx(expected, abs=1e-15)
+    assert staleness_weight(staleness, exponent) == pytest.approx(expected, abs=1e-15)
 
 
-def test_a_discount_shrinks_the_step_and_not_the_weights() -> None:
+def test_a_staleness_weight_shrinks_the_step_and_not_the_weights() -> None:
     """Two interactions of a stale update still count as two: (2 * 8 / 2 + 1 * 4) / 3."""
     mean = RunningMean(1)
-    mean.add(np.array([8.0]), 2, discount=0.5)
+    mean.add(np.array([8.0]), 2, staleness_weight=0.5)
     mean.add(np.array([4.0]), 1)
     assert mean.mean().tolist() == [(2 * 8 / 2 + 4) / 3]
 
 
 def test_a_buffer_of_stale_updates_alone_is_a_smaller_step() -> None:
-    """FedBuff divides by how many there are, not by the sum of the discounts, which would undo them."""
+    """FedBuff divides by how many there are, not by the sum of the staleness weights, which would undo them."""
     mean = RunningMean(2)
     for _ in range(5):
-        mean.add(np.array([4.0, -4.0]), 1, discount=0.25)
+        mean.add(np.array([4.0, -4.0]), 1, staleness_weight=0.25)
     assert mean.mean().tolist() == [1.0, -1.0]
     assert mean.apply_to(np.array([10.0, 10.0])).tolist() == [11.0, 9.0]
 

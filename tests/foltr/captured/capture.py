@@ -278,7 +278,7 @@ def captured(version: int) -> dict[str, bytes]:
     return {path.stem: path.read_bytes() for path in sorted((FOLDER / f"v{version}").glob("*.msgpack"))}
 
 
-def sealed(message: Message, topic: str, nonce: int = FIRST_NONCE) -> bytes:
+def signed(message: Message, topic: str, nonce: int = FIRST_NONCE) -> bytes:
     return encode(message, topic, nonce, KEY)
 
 
@@ -288,7 +288,7 @@ def capture_this_version() -> None:
     for message, topic in MESSAGES + VARIANTS:
         path = folder / f"{name_of(message)}.msgpack"
         if not path.exists():
-            path.write_bytes(sealed(message, topic))
+            path.write_bytes(signed(message, topic))
 
 
 def capture_version_1() -> None:

@@ -47,9 +47,9 @@ def test_a_shared_part_moves_and_the_rest_stays():
 
 
 def test_a_stale_update_is_a_smaller_step():
-    """FedBuff: a discount shrinks the update, not its weight."""
+    """FedBuff: a staleness weight shrinks the update, not its weight."""
     aggregation = DeltaAggregation(3)
-    aggregation.add(dense([4.0, 0.0, 0.0]), 1, discount=0.5)
+    aggregation.add(dense([4.0, 0.0, 0.0]), 1, staleness_weight=0.5)
     assert aggregation.finish(BASE).weights[0] == 3.0
 
 
@@ -101,7 +101,7 @@ def test_krum_says_whom_it_dropped():
 
 
 def test_a_rule_moves_the_covered_part_by_the_step():
-    """As the mean does: FedPer's heads stay, FedIPS' server learning rate applies, discounts shrink the update."""
+    """As the mean does: FedPer's heads stay, FedIPS' server learning rate applies, staleness weights shrink updates."""
     aggregation = DeltaAggregation(3, start=0, n_values=2, step=0.5, rule=MEDIAN)
     for i in range(3):
         aggregation.add(PartDelta(dim=3, start=0, values=pack_vector([4.0, -4.0])), 1, 0.5, f"device-{i}")

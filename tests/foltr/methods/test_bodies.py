@@ -10,7 +10,7 @@ from foltr.protocol.updates import DenseDelta, EvolutionPair, PartDelta
 
 DENSE = BodySpec("dense", 4, 0, 4)
 PART = BodySpec("part", 6, 0, 4)
-MIRRORED = BodySpec("evolution", 4, mirrored=True)
+ANTITHETIC = BodySpec("evolution", 4, antithetic=True)
 ONE_SIDED = BodySpec("evolution", 4)
 
 
@@ -51,7 +51,7 @@ def test_damaged_rows_are_named(encoding, data):
     [
         (dense([0.0, 1e6, -1e6, 1.0]), DENSE),
         (part([0.0, 1.0, 2.0, 3.0]), PART),
-        (EvolutionPair(seed=1, plus=0.5, minus=0.0), MIRRORED),
+        (EvolutionPair(seed=1, plus=0.5, minus=0.0), ANTITHETIC),
         (EvolutionPair(seed=1, plus=0.5), ONE_SIDED),
     ],
 )
@@ -72,7 +72,7 @@ def test_a_body_that_fits_passes(body, spec):
         (part([0.0] * 4, start=1), PART, "wrong_shape"),
         (part([0.0] * 3), PART, "wrong_shape"),
         (part([0.0] * 4, dim=7), PART, "wrong_shape"),
-        (EvolutionPair(seed=1, plus=0.5), MIRRORED, "stale"),
+        (EvolutionPair(seed=1, plus=0.5), ANTITHETIC, "stale"),
         (EvolutionPair(seed=1, plus=0.5, minus=0.5), ONE_SIDED, "stale"),
         (EvolutionPair(seed=1, plus=0.5), DENSE, "wrong_shape"),
     ],

@@ -167,7 +167,7 @@ def test_other_updates_are_refused():
 
 
 def test_what_was_stored_under_other_settings_still_counts():
-    """A round that was opened with mirrored pairs, and is closed without, has its model all the same."""
+    """A round that was opened with antithetic pairs, and is closed without, has its model all the same."""
     aggregation = make_aggregation(es(antithetic=False), LINEAR)
     aggregation.add(EvolutionPair(seed=1, plus=0.5, minus=0.1), 4)
     aggregation.add(EvolutionPair(seed=2, plus=0.5), 4)

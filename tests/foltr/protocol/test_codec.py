@@ -12,7 +12,7 @@ from wire import CAPTURE, FIRST_NONCE, JOIN, KEY, MESSAGES, V3, envelope, name_o
 
 from foltr.errors import MessageError
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
-from foltr.protocol.codec import Sealer, decode, encode, open_envelope
+from foltr.protocol.codec import Signer, decode, encode, open_envelope
 from foltr.protocol.fields import (
     CHUNK_BYTES,
     MAX_CHUNKED_BYTES,
@@ -25,7 +25,7 @@ from foltr.protocol.membership import Enrolment, Join, Leave, Status
 from foltr.protocol.messages import MESSAGE_TYPES
 from foltr.protocol.orders import LiftQuarantine, QuarantineClient, Revocation, Roster, SetDeadline
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.signing import EpochNonces, SigningKey
+from foltr.protocol.signing import EpochSequence, SigningKey
 from foltr.protocol.trainings import (
     EvolutionTraining,
     FedAvgTraining,
@@ -171,13 +171,13 @@ def test_an_answer_that_is_remembered_is_the_same_answer():
 def test_a_sender_signs_each_message_with_a_higher_nonce():
     """Unless it names the nonce, as for a last will; without a key it sends unsigned messages."""
     leave, topic = MESSAGES[1]
-    sealer = Sealer(KEY, EpochNonces())
-    first, second = (open_envelope(sealer.seal(leave, topic)) for _ in range(2))
+    signer = Signer(KEY, EpochSequence())
+    first, second = (open_envelope(signer.sign(leave, topic)) for _ in range(2))
     assert first.nonce < second.nonce
     assert first.is_signed_by(KEY.public, topic)
     assert second.is_signed_by(KEY.public, topic)
-    assert open_envelope(sealer.seal(leave, topic, 7)).nonce == 7
-    assert open_envelope(Sealer(None, EpochNonces()).seal(leave, topic)).signature == b""
+    assert open_envelope(signer.sign(leave, topic, 7)).nonce == 7
+    assert open_envelope(Signer(None, EpochSequence()).sign(leave, topic)).signature == b""
 
 
 @pytest.mark.parametrize("nonce", [0, 1, 2**63 - 1])

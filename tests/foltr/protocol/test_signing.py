@@ -10,8 +10,8 @@ from foltr.errors import SettingsError
 from foltr.protocol import signing
 from foltr.protocol.signing import (
     SESSION_STEPS,
-    EpochNonces,
-    SessionNonces,
+    EpochSequence,
+    SessionSequence,
     SigningKey,
     key_from_text,
     key_to_text,
@@ -124,31 +124,31 @@ def set_clock(monkeypatch):
 
 def test_a_federators_nonces_rise_with_every_message_and_every_claim():
     """Whatever the clock says; and the last ones of the highest claims still are nonces."""
-    nonces = EpochNonces()
-    nonces.begin(1)
-    first = [nonces.next() for _ in range(3)]
-    nonces.begin(2)
-    second = [nonces.next() for _ in range(3)]
+    sequence = EpochSequence()
+    sequence.begin(1)
+    first = [sequence.next() for _ in range(3)]
+    sequence.begin(2)
+    second = [sequence.next() for _ in range(3)]
     assert sorted({*first, *second}) == first + second
-    nonces.begin(2**23 - 1)
-    assert nonces.next() < 2**63
+    sequence.begin(2**23 - 1)
+    assert sequence.next() < 2**63
 
 
 def test_a_session_begins_above_the_one_before(set_clock):
     """The clock sets a session's number where it can, and the stored one where the clock is behind."""
     set_clock(7_000_000)
-    assert SessionNonces().begin_session() == 7
-    nonces = SessionNonces(newest=500)
-    assert [nonces.begin_session(), nonces.begin_session()] == [501, 502]
+    assert SessionSequence().begin_session() == 7
+    sequence = SessionSequence(newest=500)
+    assert [sequence.begin_session(), sequence.begin_session()] == [501, 502]
 
 
 def test_a_lost_store_is_made_up_for_by_the_clock(set_clock):
     """A device that forgot its sessions starts above them as long as its clock goes on."""
     set_clock(7_000_000, 9_000_000)
-    before = SessionNonces()
+    before = SessionSequence()
     before.begin_session()
     last = before.last_will()
-    after = SessionNonces()
+    after = SessionSequence()
     after.begin_session()
     assert after.next() > last
 
@@ -156,28 +156,28 @@ def test_a_lost_store_is_made_up_for_by_the_clock(set_clock):
 def test_the_last_will_is_above_its_session_and_below_the_next(set_clock):
     """The will is signed first and published last; the device's next session must not be older than it."""
     set_clock(7_000_000)
-    nonces = SessionNonces()
-    nonces.begin_session()
-    first, will = nonces.next(), nonces.last_will()
-    many = [nonces.next() for _ in range(SESSION_STEPS + 10)]
+    sequence = SessionSequence()
+    sequence.begin_session()
+    first, will = sequence.next(), sequence.last_will()
+    many = [sequence.next() for _ in range(SESSION_STEPS + 10)]
     assert first < many[0] < many[SESSION_STEPS - 10] < will
     assert max(many) < will
-    nonces.begin_session()
-    assert nonces.next() > will
+    sequence.begin_session()
+    assert sequence.next() > will
 
 
 def test_a_session_can_begin_above_what_the_federator_has_seen(set_clock):
     """With a lost store and a wrong clock the federator's answer is what brings a device back."""
     set_clock(7_000_000)
-    ahead = SessionNonces(newest=9000)
+    ahead = SessionSequence(newest=9000)
     ahead.begin_session()
     seen = ahead.last_will()
-    nonces = SessionNonces()
-    nonces.begin_session()
-    assert nonces.next() < seen
-    nonces.begin_above(seen)
-    nonces.begin_session()
-    assert nonces.next() > seen
+    sequence = SessionSequence()
+    sequence.begin_session()
+    assert sequence.next() < seen
+    sequence.begin_above(seen)
+    sequence.begin_session()
+    assert sequence.next() > seen
 
 
 def test_nonces_fit_the_wire_for_a_long_time():

@@ -108,7 +108,7 @@ def test_who_else_takes_part_changes_nothing_for_a_client():
         def __init__(self):
             self.bodies = []
 
-        def add(self, body, n_interactions, discount=1.0, client_id=""):  # noqa: ARG002 (it only keeps)
+        def add(self, body, n_interactions, staleness_weight=1.0, client_id=""):  # noqa: ARG002 (it only keeps)
             self.bodies.append(body)
 
     alone, among = Kept(), Kept()

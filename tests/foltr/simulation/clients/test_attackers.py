@@ -155,7 +155,7 @@ def test_a_round_by_hand():
         def __init__(self):
             self.rows, self.names = [], []
 
-        def add(self, body, n_interactions, discount=1.0, client_id=""):  # noqa: ARG002 (it only keeps)
+        def add(self, body, n_interactions, staleness_weight=1.0, client_id=""):  # noqa: ARG002 (it only keeps)
             self.rows.append(np.frombuffer(body.values, "<f4"))
             self.names.append(client_id)
 
