@@ -1,0 +1,55 @@
+"""The page a developer reads first names files, functions and rooms that are there."""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[1]
+PAGE = (PROJECT / "docs/architecture.md").read_text()
+
+
+def rows(block: str) -> list[list[str]]:
+    """The cells of a table between its markers, without the head."""
+    table = PAGE.split(f"<!-- {block}:begin -->")[1].split(f"<!-- {block}:end -->")[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.strip().splitlines()[2:]]
+
+
+def quoted(text: str) -> list[str]:
+    return re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)
+
+
+def test_every_file_it_names_is_there():
+    """Files and folders, in tables and in sentences."""
+    paths = {name for name in quoted(PAGE) if "/" in name}
+    assert len(paths) > 15
+    assert {path for path in paths if not (PROJECT / path).exists()} == set()
+
+
+def test_every_function_on_an_updates_way_is_defined_where_it_says():
+    """A function that was renamed or moved takes its line of the page with it."""
+    for _, file, functions in rows("way"):
+        (path,) = quoted(file)
+        tree = ast.parse((PROJECT / path).read_text())
+        defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        assert set(quoted(functions)) <= defined, path
+
+
+def test_the_rooms_are_those_that_the_import_contract_puts_above_each_other():
+    """In the same order, and none of the kernel's rooms is left out."""
+    contracts = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if "foltr.cli" in contract.get("layers", ())]
+    assert [quoted(rooms) for rooms, _ in rows("rooms")] == [
+        [room.removeprefix("foltr.") for room in layer.split(" | ")] for layer in layers
+    ]
+    kernel = {
+        path.stem for path in (PROJECT / "foltr").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert kernel - {"__init__"} == {room for rooms, _ in rows("rooms") for room in quoted(rooms)}
+
+
+def test_every_room_says_what_it_is_for():
+    """In a sentence of its own."""
+    for package in ("foltr", "broker", "federator", "edge_client", "storage"):
+        for face in (PROJECT / package).rglob("__init__.py"):
+            assert (ast.get_docstring(ast.parse(face.read_text())) or "").rstrip().endswith("."), face
