@@ -1,6 +1,5 @@
 """Fixtures of every test: databases, brokers, and a random generator whose seed a failing test tells."""
 
-import itertools
 import os
 import secrets
 from collections.abc import Callable, Iterator
@@ -10,10 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 import structlog
+from databases import PostgresDatabases, migrated_sqlite
 from servers import IotcoreServer, MissingError, MosquittoServer, PostgresServer
 
 SEED_VARIABLE = "FOLTR_TEST_SEED"
-_TEMPLATE = "foltr_template"
 
 Server = TypeVar("Server", PostgresServer, MosquittoServer, IotcoreServer)
 
@@ -88,30 +87,33 @@ def postgres_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
-def postgres_databases(postgres_server: PostgresServer) -> Callable[[], str]:
-    """Makes a fresh, empty database and returns its URL."""
-    postgres_server.sql(f"CREATE DATABASE {_TEMPLATE}")
-    numbers = itertools.count(1)
-
-    def create() -> str:
-        name = f"foltr_test_{next(numbers)}"
-        postgres_server.sql(f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE}")
-        return postgres_server.url(name)
-
-    return create
+def postgres_databases(postgres_server: PostgresServer) -> PostgresDatabases:
+    """Makes databases on that server, empty or migrated."""
+    return PostgresDatabases(postgres_server)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of an empty database of this test's own, on SQLite and then on PostgreSQL."""
+    """The URL of a database without tables, of this test's own, on SQLite and then on PostgreSQL."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'foltr.sqlite'}"
         return
-    url: str = request.getfixturevalue("postgres_databases")()
+    databases: PostgresDatabases = request.getfixturevalue("postgres_databases")
+    url = databases.empty()
     yield url
-    # Each takes 8 MB in 300 files; a whole run has more than a thousand.
-    server: PostgresServer = request.getfixturevalue("postgres_server")
-    server.sql(f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)")
+    databases.drop(url)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def migrated_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """As `database_url`, with tables and without rows."""
+    if request.param == "sqlite":
+        yield migrated_sqlite(tmp_path / "foltr.sqlite")
+        return
+    databases: PostgresDatabases = request.getfixturevalue("postgres_databases")
+    url = databases.migrated()
+    yield url
+    databases.release(url)
 
 
 @pytest.fixture

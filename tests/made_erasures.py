@@ -4,17 +4,16 @@ import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from databases import open_migrated
 from receipts import KEY
 
 from federator.eraser import signed_by
 from foltr.erasure.pseudonyms import pseudonym
 from storage.arrivals import commit_batch
-from storage.database import Database
 from storage.erasure.erasures import complete_erasure, erase_client, note_key_destroyed
 from storage.erasure.records import ErasureRequest, JobCompletion, JobStep, NewJob
 from storage.erasure.unlearning_jobs import commit_step, complete_job, create_job, fail_job, pause_job
 from storage.federations import claim_federation, create_federation
-from storage.migrate import upgrade
 from storage.records import Batch, MembershipChange, NewModel, NewUpdate, RoundOpening
 from storage.rounds import begin_aggregation, complete_round, open_round
 
@@ -41,8 +40,7 @@ async def made_erasures(db_url: str, *, signs: bool = True) -> None:
         signs: whether the federator has a key; else there are no receipts.
     """
     sign = signed_by(KEY if signs else None)
-    async with await Database.connect(db_url) as db:
-        await upgrade(db)
+    async with await open_migrated(db_url) as db:
         await create_federation(db, NAME, 3, "linear", bytes(12), at(0), pseudonym_key=PSEUDONYM_KEY)
         epoch = await claim_federation(db, NAME)
 

@@ -3,10 +3,10 @@
 import dataclasses
 from datetime import UTC, datetime, timedelta
 
+from databases import open_migrated
+
 from storage.arrivals import commit_batch
-from storage.database import Database
 from storage.federations import claim_federation, create_federation
-from storage.migrate import upgrade
 from storage.records import (
     Batch,
     MembershipChange,
@@ -33,8 +33,7 @@ async def made_history(db_url: str, federation: str) -> None:
     """Clients a, b and c; round 1 fell back from Krum to the median; b is in quarantine, c proposed for it."""
     at = OPENED + timedelta(seconds=30)
     opening = RoundOpening(1, 0, 2, 10, 0.0, 60.0, OPENED, OPENED + timedelta(seconds=60), **KRUM)
-    async with await Database.connect(db_url) as db:
-        await upgrade(db)
+    async with await open_migrated(db_url) as db:
         await create_federation(db, federation, 1, "linear", bytes(4), OPENED)
         epoch = await claim_federation(db, federation)
         joined = [MembershipChange(name, "joined", OPENED) for name in "abc"]

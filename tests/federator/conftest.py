@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from databases import open_migrated
 from served import GENEROUS, Served
 
 from broker.link import InboundMessage
@@ -19,9 +20,7 @@ from foltr.protocol.orders import ForgetClient, LiftQuarantine, Order, Quarantin
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.updates import DenseDelta, ModelUpdate
-from storage.database import Database
 from storage.keys import KeyStore
-from storage.migrate import upgrade
 
 FEDERATION = "mail"
 TOPICS = Topics(FEDERATION)
@@ -114,8 +113,7 @@ class Operator:
 async def serve(tmp_path):
     """Starts actors on one SQLite file."""
     keys = KeyStore(tmp_path / "keys")
-    async with await Database.connect(f"sqlite:///{tmp_path}/foltr.sqlite", keys=keys) as db:
-        await upgrade(db)
+    async with await open_migrated(f"sqlite:///{tmp_path}/foltr.sqlite", keys) as db:
         started = []
 
         async def start(policy, *, n_features=1, limits=GENEROUS, key=None, **plan) -> Served:

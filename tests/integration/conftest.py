@@ -3,13 +3,12 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from databases import open_migrated
 
 from storage.database import Database
-from storage.migrate import upgrade
 
 
 @pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    async with await Database.connect(database_url) as opened:
-        await upgrade(opened)
+async def database(migrated_url: str) -> AsyncIterator[Database]:
+    async with await open_migrated(migrated_url) as opened:
         yield opened

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from cli.commands import FOLTR, environment
+from databases import open_migrated
 
 from broker.address import BrokerAddress
 from federator.plan import FederationPlan
@@ -20,7 +21,6 @@ from foltr.operator.credentials import BrokerAccess, Credentials, read_credentia
 from foltr.protocol.trainings import PdgdTraining
 from storage.database import Database
 from storage.keys import KeyStore
-from storage.migrate import upgrade
 from storage.queries import list_rounds
 
 FEDERATION = "oracle"
@@ -55,14 +55,13 @@ class Deployment:
         self.n_clients = n_clients
         self.devices = enrol(folder / "operator", broker_url, n_clients)
         self._key_store = KeyStore(folder / "keys")
-        self.database = Database(database_url, self._key_store)
         self.federator: subprocess.Popen[bytes] | None = None
         self._credentials = folder / "operator" / "federator.json"
         self._log = folder / "federator.log"
         self._keys = str(folder / "keys")
 
     async def __aenter__(self) -> Self:
-        await upgrade(self.database)
+        self.database = await open_migrated(self.database_url, self._key_store)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -45,7 +45,7 @@ def plan_of(method="fpdgd", min_clients=N_DEVICES - 1, max_time_s=20.0):
     return FederationPlan(FEDERATION, D, policy, training, chosen_ranker=ranker, stop_after_round=N_ROUNDS)
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     ("attack", "parameters", "code"),
     [
@@ -71,7 +71,7 @@ async def test_what_no_message_may_hold_is_refused_and_the_round_goes_on(
         assert np.isfinite(unpack_vector(model.weights)).all()
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 async def test_an_attack_on_weights_makes_no_sense_where_none_are_sent(iotcore_broker, database):
     """The fleet ends at once, in words, although only the federator knew the method."""
     async with served(iotcore_broker.url, database, plan_of("foltr-es")):

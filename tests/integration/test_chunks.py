@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
+from databases import open_migrated
 from played import until
 from servers import MissingError, ProvisionedMosquitto
 
@@ -24,8 +25,6 @@ from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.trainings import PdgdTraining
 from foltr.protocol.updates import Chunk, Manifest
-from storage.database import Database
-from storage.migrate import upgrade
 from storage.models import list_models
 from storage.queries import count_rejections, list_contributions, list_rounds
 
@@ -40,8 +39,7 @@ FEATURES = np.ones((2, N_FEATURES), np.float32)
 
 @pytest.fixture
 async def database(tmp_path):
-    async with await Database.connect(f"sqlite:///{tmp_path / 'foltr.sqlite'}") as opened:
-        await upgrade(opened)
+    async with await open_migrated(f"sqlite:///{tmp_path / 'foltr.sqlite'}") as opened:
         yield opened
 
 

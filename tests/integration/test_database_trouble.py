@@ -21,6 +21,7 @@ from broker.link import MqttLink
 from edge_client.client import EdgeClient
 from foltr.errors import DataError, UnavailableError
 from storage.database import Database
+from storage.migrate import upgrade
 
 pytestmark = pytest.mark.slow
 
@@ -80,8 +81,8 @@ async def check_all_told(deployment: Deployment, told: list[asyncio.Task[int]], 
 
 
 @pytest.fixture
-async def deployment(mosquitto_server: MosquittoServer, database_url: str, tmp_path: Path) -> AsyncIterator[Deployment]:
-    async with Deployment(tmp_path, mosquitto_server.url, database_url, N_CLIENTS) as opened:
+async def deployment(mosquitto_server: MosquittoServer, migrated_url: str, tmp_path: Path) -> AsyncIterator[Deployment]:
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as opened:
         yield opened
 
 
@@ -131,7 +132,7 @@ async def test_somebody_else_holds_the_lock(deployment, mosquitto_server, monkey
 # --- gone ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("how", ["stop", "kill"])
 async def test_postgresql_goes_away_and_comes_back(deployment, postgres_server: PostgresServer, how):
     """In mid-round, twice: the federator waits for it, and the devices get their receipts late."""
@@ -210,6 +211,8 @@ async def test_postgresql_on_a_full_disk(small_disk, mosquitto_server, postgres_
     postgres_server.sql("CREATE DATABASE small TABLESPACE small")
     try:
         url = postgres_server.url("small")
+        async with await Database.connect(url) as database:
+            await upgrade(database)
         async with Deployment(tmp_path, mosquitto_server.url, url, N_CLIENTS) as deployment:
             error = the_error(await run_until_full(deployment, small_disk))
     finally:
@@ -256,11 +259,11 @@ def click(client: EdgeClient, n_documents: int = 1) -> None:
     client.record_clicks(client.rank(np.ones((n_documents, 4), np.float32)), [0])
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-async def test_a_device_on_a_full_disk(small_disk, mosquitto_server, database_url, tmp_path):
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+async def test_a_device_on_a_full_disk(small_disk, mosquitto_server, migrated_url, tmp_path):
     """Clicks that cannot be stored are refused to the application; the device ranks on, and contributes later."""
     store = small_disk.folder / "device.sqlite"
-    async with Deployment(tmp_path, mosquitto_server.url, database_url, 1) as deployment, asyncio.timeout(60):
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 1) as deployment, asyncio.timeout(60):
         deployment.start_federator(3)
         await deployment.serves(20)
         async with EdgeClient(credentials=deployment.devices[0], store=store, learner=power_learner(0)) as client:
@@ -280,14 +283,14 @@ async def test_a_device_on_a_full_disk(small_disk, mosquitto_server, database_ur
             assert await client.wait_settled(20)
             told = client.n_updates_counted
         assert await deployment.exit_code(20) == 0, deployment.said()
-        assert await check_history(database_url, FEDERATION) == {client_name(0): told} == {client_name(0): 3}
+        assert await check_history(migrated_url, FEDERATION) == {client_name(0): told} == {client_name(0): 3}
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-async def test_a_receipt_that_a_device_cannot_store(small_disk, mosquitto_server, database_url, tmp_path):
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+async def test_a_receipt_that_a_device_cannot_store(small_disk, mosquitto_server, migrated_url, tmp_path):
     """Its update stays pending, is sent again, is told ``duplicate`` and counts once."""
     store = small_disk.folder / "device.sqlite"
-    async with Deployment(tmp_path, mosquitto_server.url, database_url, 1) as deployment, asyncio.timeout(60):
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 1) as deployment, asyncio.timeout(60):
         federator = deployment.start_federator(2)
         await deployment.serves(20)
         async with EdgeClient(credentials=deployment.devices[0], store=store, learner=power_learner(0)) as client:
@@ -306,4 +309,4 @@ async def test_a_receipt_that_a_device_cannot_store(small_disk, mosquitto_server
             assert await client.wait_settled(20)
             told = client.n_updates_counted
         assert await deployment.exit_code(20) == 0, deployment.said()
-        assert await check_history(database_url, FEDERATION) == {client_name(0): told} == {client_name(0): 2}
+        assert await check_history(migrated_url, FEDERATION) == {client_name(0): told} == {client_name(0): 2}

@@ -46,8 +46,8 @@ def seconds() -> Iterator[dict[str, list[float]]]:
 
 
 @pytest.fixture
-async def deployment(mosquitto_server, database_url, tmp_path):
-    async with Deployment(tmp_path, mosquitto_server.url, database_url, N_CLIENTS) as opened:
+async def deployment(mosquitto_server, migrated_url, tmp_path):
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as opened:
         yield opened
 
 
@@ -93,7 +93,7 @@ async def test_kill_9_loses_nothing_and_counts_nothing_twice(deployment, failpoi
     assert resumed_s < RESUME_LIMIT_S
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     "failpoint",
     [

@@ -83,9 +83,9 @@ async def check_forgotten(deployment: Deployment, *names: str) -> None:
     assert not [row.version for row in models if row.tainted_at is not None and row.weights]
 
 
-async def test_a_device_asks_and_is_forgotten(mosquitto_server, database_url, tmp_path):
+async def test_a_device_asks_and_is_forgotten(mosquitto_server, migrated_url, tmp_path):
     """Its wish goes over MQTT; the model is made anew by the others; learning goes on; its own store is empty."""
-    async with Deployment(tmp_path, mosquitto_server.url, database_url, N_CLIENTS) as deployment:
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
         start(deployment)
         async with devices_of(deployment, tmp_path) as clients:
             await completed(deployment, 6)
@@ -103,9 +103,9 @@ async def test_a_device_asks_and_is_forgotten(mosquitto_server, database_url, tm
 
 @pytest.mark.slow
 @pytest.mark.parametrize("failpoint", STEPS)
-async def test_a_federator_killed_at_any_step_goes_on(mosquitto_server, database_url, tmp_path, failpoint):
+async def test_a_federator_killed_at_any_step_goes_on(mosquitto_server, migrated_url, tmp_path, failpoint):
     """The next one finishes what it finds: the device is forgotten once, and has its receipt."""
-    async with Deployment(tmp_path, mosquitto_server.url, database_url, N_CLIENTS) as deployment:
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
         start(deployment, f"{failpoint}=kill@1")
         async with devices_of(deployment, tmp_path) as clients:
             await completed(deployment, 6)
@@ -119,9 +119,9 @@ async def test_a_federator_killed_at_any_step_goes_on(mosquitto_server, database
             assert len(await list_erasures(deployment.database, FEDERATION)) == 1
 
 
-async def test_a_request_waits_for_a_federator_that_is_away(mosquitto_server, database_url, tmp_path):
+async def test_a_request_waits_for_a_federator_that_is_away(mosquitto_server, migrated_url, tmp_path):
     """The broker holds it; and the device need not be there when it is obeyed."""
-    async with Deployment(tmp_path, mosquitto_server.url, database_url, N_CLIENTS) as deployment:
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
         start(deployment)
         async with devices_of(deployment, tmp_path) as clients:
             await completed(deployment, 2)

@@ -91,11 +91,11 @@ async def test_the_models_of_every_method_follow_from_what_is_stored(
     assert {model.n_features for model in await list_models(database, FEDERATION)} == {n_values}
 
 
-async def test_kill_9_between_step_and_commit_takes_no_step_twice(mosquitto_server, database_url, tmp_path):
+async def test_kill_9_between_step_and_commit_takes_no_step_twice(mosquitto_server, migrated_url, tmp_path):
     """FOLtR-ES: the federator dies with Adam's second step taken and not stored; the next one takes the same step."""
     training = training_for("foltr-es", {"noise_scale": 0.1}, INTERACTIONS)
     options = ("--method", "foltr-es", "--set", "noise_scale=0.1", "--interactions", str(INTERACTIONS))
-    async with Deployment(tmp_path, mosquitto_server.url, database_url, N_CLIENTS) as deployment:
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             deployment.start_federator(N_ROUNDS, *options, failpoints=f"{Failpoint.AGGREGATED}=kill@2")
             await deployment.serves(20)

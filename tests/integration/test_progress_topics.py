@@ -40,10 +40,10 @@ async def settles_on(url: str, expected: dict[int, str]) -> None:
     assert states == expected
 
 
-async def test_a_job_that_is_over_is_told_and_then_cleared(mosquitto_server, database_url, tmp_path):
+async def test_a_job_that_is_over_is_told_and_then_cleared(mosquitto_server, migrated_url, tmp_path):
     """That it is done can be read until the next job begins, or the federator is started again."""
     url = mosquitto_server.url
-    async with Deployment(tmp_path, url, database_url, 4) as deployment:
+    async with Deployment(tmp_path, url, migrated_url, 4) as deployment:
         start(deployment)
         async with devices_of(deployment, tmp_path) as clients:
 

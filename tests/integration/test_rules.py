@@ -36,8 +36,8 @@ OPERATOR_TOPIC = Topics(FEDERATION).operator
 
 
 @pytest.fixture
-async def deployment(mosquitto_server, database_url, tmp_path):
-    async with Deployment(tmp_path, mosquitto_server.url, database_url, N_CLIENTS) as opened:
+async def deployment(mosquitto_server, migrated_url, tmp_path):
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as opened:
         yield opened
 
 
@@ -141,7 +141,7 @@ async def test_a_quarantine_by_order_holds_across_a_kill_until_it_is_lifted(depl
     assert refused.code == "replayed"
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 async def test_a_wider_rule_than_the_quorum_falls_back_and_says_so(deployment):
     """Five devices, and a rule that needs seven where a round may have ten: each round's row has the reason."""
     options = ("--aggregation", "krum", "--byzantine", "2", "--max-clients", "10")

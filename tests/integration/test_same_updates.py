@@ -137,7 +137,7 @@ async def served(data, training, ranker, clicks, broker, database, n_clients=N_C
     return rounds, [unpack_vector(model.weights) for model in models]
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("name", FEDERATIONS)
 async def test_twenty_rounds_are_the_same_bit_for_bit(name, data, mqtt_broker, database):
     """Every update and every model of 20 rounds over MQTT is the simulator's, which may also have run in blocks."""
@@ -197,7 +197,7 @@ def _body(spec, values):
     return DenseDelta(dim=spec.dim, values=pack_vector(values))
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("name", ATTACKED)
 async def test_hostile_devices_send_what_the_simulators_send(name, data, mqtt_broker, database, monkeypatch):
     """Every update, crafted and honest, and every model under a robust rule, over MQTT as in the simulator."""

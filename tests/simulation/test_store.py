@@ -10,6 +10,7 @@ import pytest
 import simulation.store
 import simulation.store_erasure
 import simulation.store_unlearning
+from databases import open_migrated
 from simulation.scenario import draw
 from simulation.seams import sign_stand_in
 from simulation.store import Session, Tables
@@ -29,7 +30,6 @@ from storage.database import Database
 from storage.erasure import tables as erasure_tables
 from storage.erasure.audit_log import stream_audit
 from storage.erasure.records import ErasureRow, UnlearningJobRow
-from storage.migrate import upgrade
 from storage.models import model_row
 from storage.records import ClientRow, FederationRow, RoundRow, UpdateRow
 from storage.texts import event_values
@@ -117,7 +117,6 @@ def played(seed: int) -> tuple[Tables, list[Call]]:
 
 async def play_again(db: Database, calls: list[Call]) -> None:
     """The same transactions on a real database; receipts are signed once more, and come out the same."""
-    await upgrade(db)
     with mock.patch.object(federator.eraser, "sign_receipt", sign_stand_in):
         for name, args, options in calls:
             await real(name)(db, *args, **options)
@@ -131,7 +130,7 @@ def real(name: str) -> Callable[..., Awaitable[Any]]:
 async def test_the_simulated_database_is_like_the_real_one(seed: int, tmp_path: Path):
     """Every row and every answer, after the same transactions in the same order, some of them twice."""
     simulated, calls = played(seed)
-    async with await Database.connect(f"sqlite:///{tmp_path / 'foltr.sqlite'}") as db:
+    async with await open_migrated(f"sqlite:///{tmp_path / 'foltr.sqlite'}") as db:
         await play_again(db, calls)
         assert await _rows(db, tables.federations, FederationRow) == [simulated.federation]
         for table, row, stored in (

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from databases import open_migrated
 from sqlalchemy import select
 
 from storage.arrivals import commit_batch
@@ -15,7 +16,6 @@ from storage.erasure.erasures import erase_client, note_key_destroyed
 from storage.erasure.records import ErasureRequest, ErasureRow
 from storage.federations import claim_federation, create_federation
 from storage.keys import KeyStore
-from storage.migrate import upgrade
 from storage.records import Batch, MembershipChange, NewAggregation, NewFate, NewModel, NewUpdate, RoundOpening
 from storage.rounds import abandon_round, begin_aggregation, complete_round, open_round
 from storage.tables import metadata
@@ -86,10 +86,9 @@ class Stored:
 
 
 @pytest.fixture
-async def migrated(database_url: str) -> AsyncIterator[Database]:
+async def migrated(migrated_url: str) -> AsyncIterator[Database]:
     """A database at the newest revision, empty."""
-    async with await Database.connect(database_url) as db:
-        await upgrade(db)
+    async with await open_migrated(migrated_url) as db:
         yield db
 
 

@@ -13,7 +13,6 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
 import storage.database
 from foltr.errors import SettingsError, UnavailableError
 from storage.database import Database, is_transient
-from storage.migrate import upgrade
 from storage.tables import federations
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -196,14 +195,12 @@ async def test_a_killed_postgresql_is_transient_and_comes_back() -> None:
         server.remove()
 
 
-async def test_a_refused_row_is_not_transient(database_url: str) -> None:
+async def test_a_refused_row_is_not_transient(migrated: Database) -> None:
     """What a constraint refuses is refused again."""
-    async with await Database.connect(database_url) as db:
-        await upgrade(db)
-        with pytest.raises(DBAPIError) as caught:
-            async with db.transaction() as connection:
-                await connection.execute(insert(federations), ROW | {"n_features": 0})
-        assert not is_transient(caught.value)
+    with pytest.raises(DBAPIError) as caught:
+        async with migrated.transaction() as connection:
+            await connection.execute(insert(federations), ROW | {"n_features": 0})
+    assert not is_transient(caught.value)
 
 
 async def test_a_schema_is_changed_without_foreign_keys_and_they_are_back_after_it(database_url: str) -> None:

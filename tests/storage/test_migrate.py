@@ -42,7 +42,7 @@ async def test_migrated_equals_created(migrated: Database, tmp_path: Path, reque
     if migrated.dialect == "sqlite":
         url = f"sqlite:///{tmp_path}/created.sqlite"
     else:
-        url = request.getfixturevalue("postgres_databases")()
+        url = request.getfixturevalue("postgres_databases").empty()
     async with await Database.connect(url) as created:
         async with created.transaction() as connection:
             await connection.run_sync(metadata.create_all)

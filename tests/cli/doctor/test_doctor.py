@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from cli.commands import foltr, start, stop
 from cli.test_main import free_port
+from databases import migrated_sqlite, open_migrated
 from servers import MissingError, ProvisionedMosquitto
 
 from foltr.cli.doctor import checks, checks_broker, checks_database
@@ -26,10 +27,8 @@ from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
 from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
 from storage.arrivals import commit_batch
-from storage.database import Database
 from storage.federations import claim_federation, create_federation
 from storage.keys import KeyStore
-from storage.migrate import upgrade
 from storage.records import Batch, MembershipChange, NewUpdate, RoundOpening
 from storage.rounds import open_round
 
@@ -72,17 +71,16 @@ def announcement(number: int, opened_at: float, *, open_: bool = True) -> RoundA
 # --- without credentials --------------------------------------------------------------------------------------
 
 
-def test_all_is_well_with_a_broker_and_an_upgraded_database(mqtt_broker, database_url):
+def test_all_is_well_with_a_broker_and_an_upgraded_database(mqtt_broker, migrated_url):
     """A message goes through the broker and back, the tables are there and can be written: exit code 0."""
-    options = ("--broker", mqtt_broker, "--db", database_url)
-    assert foltr("db", "upgrade", *options[2:]).returncode == 0
+    options = ("--broker", mqtt_broker, "--db", migrated_url)
     found = doctor(*options)
     assert {found[what][0] for what in ("foltr", "broker", "database", "database writes")} == {"ok"}
     assert "schema version 3" in found["foltr"][1]
     assert found["access list"][0] == "warning"
     assert "anyone can write" in found["access list"][1]
     assert found["tls"][0] == "absent"
-    if database_url.startswith("sqlite"):
+    if migrated_url.startswith("sqlite"):
         assert found["journal"] == ("ok", "journal mode WAL")
         assert "free are" in found["disk"][1]
     else:
@@ -105,8 +103,7 @@ def test_what_is_missing_is_named_with_the_next_step(tmp_path):
 
 def test_looking_stores_nothing(tmp_path):
     """Neither the trial write nor the messages leave a row behind."""
-    db = f"sqlite:///{tmp_path}/f.sqlite"
-    assert foltr("db", "upgrade", "--db", db).returncode == 0
+    db = migrated_sqlite(tmp_path / "f.sqlite")
     foltr("doctor", "--db", db)
     connection = sqlite3.connect(tmp_path / "f.sqlite")
     try:
@@ -117,8 +114,7 @@ def test_looking_stores_nothing(tmp_path):
 
 def test_a_federator_passes_over_what_the_doctor_sends(mosquitto_server, tmp_path):
     """A running federator of the same federation stores no event and no client for it."""
-    db = f"sqlite:///{tmp_path}/f.sqlite"
-    assert foltr("db", "upgrade", "--db", db).returncode == 0
+    db = migrated_sqlite(tmp_path / "f.sqlite")
     options = ("--broker", mosquitto_server.url, "--db", db)
     federator = start("federator", "run", *options, "--features", "4", "--allow-unsigned", cwd=tmp_path)
     try:
@@ -159,8 +155,7 @@ def test_a_password_in_the_clear_is_a_problem():
 
 def test_every_role_is_looked_at_as_itself(guarded, tmp_path):
     """Device, operator and federator get in, write what they must, and not what is another's."""
-    db = f"sqlite:///{tmp_path}/f.sqlite"
-    assert foltr("db", "upgrade", "--db", db).returncode == 0
+    db = migrated_sqlite(tmp_path / "f.sqlite")
     files = {DEVICE: tmp_path / f"{DEVICE}.json"}
     files |= {f"@{role}": guarded.operator_dir / f"{role}.json" for role in ("operator", "federator")}
     for user, path in files.items():
@@ -339,26 +334,23 @@ def test_a_model_is_looked_at_even_where_it_is_large():
 async def test_little_room_on_the_disk_is_a_warning(tmp_path, monkeypatch):
     """Less than a gibibyte, or than a twentieth."""
     usage = shutil._ntuple_diskusage
-    db = f"sqlite:///{tmp_path}/f.sqlite"
-    assert foltr("db", "upgrade", "--db", db).returncode == 0
+    db = migrated_sqlite(tmp_path / "f.sqlite")
     for total, free, state in ((2**40, 2**35, "warning"), (2**33, 2**29, "warning"), (2**34, 2**33, "ok")):
         monkeypatch.setattr(checks_database.shutil, "disk_usage", lambda _, t=total, f=free: usage(t, t - f, f))
         found = {finding.what: finding for finding in await checks_database.look(db)}
         assert found["disk"].state == state, found["disk"]
 
 
-async def test_a_clock_that_differs_from_the_database_servers_is_a_warning(postgres_databases, monkeypatch):
+@pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
+async def test_a_clock_that_differs_from_the_database_servers_is_a_warning(migrated_url, monkeypatch):
     """By more than two seconds, with who is ahead."""
     import storage.queries
-
-    url = postgres_databases()
-    assert foltr("db", "upgrade", "--db", url).returncode == 0
 
     async def ahead(_database):
         return datetime.now(UTC) + timedelta(seconds=90)
 
     monkeypatch.setattr(storage.queries, "server_time", ahead)
-    found = {finding.what: finding for finding in await checks_database.look(url)}
+    found = {finding.what: finding for finding in await checks_database.look(migrated_url)}
     assert found["database clock"].state is State.WARNING
     assert "90 s ahead" in found["database clock"].detail
 
@@ -367,8 +359,7 @@ async def test_clients_without_a_data_key_are_named(tmp_path):
     """A restored database has clients that were forgotten since; without a folder of keys nothing can be said."""
     db, keys = f"sqlite:///{tmp_path}/f.sqlite", tmp_path / "f.sqlite.keys"
     now = datetime.now(UTC)
-    async with await Database.connect(db, keys=KeyStore(keys)) as database:
-        await upgrade(database)
+    async with await open_migrated(db, KeyStore(keys)) as database:
         await create_federation(database, "mail", 1, "linear", bytes(4), now)
         epoch = await claim_federation(database, "mail")
         await open_round(database, "mail", epoch, RoundOpening(1, 0, 1, 9, 0.0, 60.0, now, now))
@@ -393,18 +384,18 @@ async def test_clients_without_a_data_key_are_named(tmp_path):
         assert "2 clients" in named["data keys"].detail
 
 
-async def test_a_database_that_cannot_be_written_is_a_problem(postgres_databases, postgres_server):
+@pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
+async def test_a_database_that_cannot_be_written_is_a_problem(migrated_url, postgres_server):
     """A user who may only read is found out without writing."""
-    url = postgres_databases()
-    assert foltr("db", "upgrade", "--db", url).returncode == 0
-    name = url.rsplit("/", 1)[1]
+    name = migrated_url.rsplit("/", 1)[1]
     postgres_server.sql("DROP ROLE IF EXISTS reader")
     postgres_server.sql("CREATE ROLE reader LOGIN")
     postgres_server.sql("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader", name)
     try:
-        found = {finding.what: finding for finding in await checks_database.look(url.replace("postgres@", "reader@"))}
+        findings = await checks_database.look(migrated_url.replace("postgres@", "reader@"))
     finally:
         postgres_server.sql("DROP OWNED BY reader", name)
+    found = {finding.what: finding for finding in findings}
     assert found["database writes"].state is State.PROBLEM
     assert "permission denied" in found["database writes"].detail
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cli.commands import foltr
+from databases import open_migrated
 from made_erasures import DONE, IDLE, PAUSED, WAITING, made_erasures, pseudonym_of, tampered
 from receipts import KEY, RECEIPT
 
@@ -24,9 +25,7 @@ async def make_log(folder, n: int) -> list[str]:
     """A database with a federation and ``n`` entries in its audit log; their hashes."""
     from sqlalchemy import insert
 
-    from storage.database import Database
     from storage.federations import create_federation
-    from storage.migrate import upgrade
     from storage.tables import metadata
 
     entries = []
@@ -34,8 +33,7 @@ async def make_log(folder, n: int) -> list[str]:
         body = {"pseudonym": f"{number:032x}", "n_updates": number, "coverage": 0.1 * number}
         entries.append(next_entry(entries[-1] if entries else None, AT + timedelta(seconds=number), "erased", body))
     rows = [{"federation": "mail", **vars(entry), "body": json.dumps(entry.body)} for entry in entries]
-    async with await Database.connect(f"sqlite:///{folder}/foltr.sqlite") as db:
-        await upgrade(db)
+    async with await open_migrated(f"sqlite:///{folder}/foltr.sqlite") as db:
         await create_federation(db, "mail", 1, "linear", bytes(4), AT)
         if rows:
             async with db.transaction() as connection:

@@ -6,6 +6,7 @@ import sqlite3
 
 import pytest
 from cli.commands import foltr
+from databases import migrated_sqlite
 from made_erasures import DONE, IDLE, PAUSE_REASON, PAUSED, STAYED, WAITING, made_erasures, pseudonym_of, tampered
 from receipts import KEY
 
@@ -178,7 +179,7 @@ def test_a_federator_that_signs_nothing_leaves_no_receipt(tmp_path):
 
 def test_a_federation_where_nobody_was_forgotten(tmp_path):
     """An empty list; and no name is found, also where no federator has made the key of pseudonyms yet."""
-    assert foltr("db", "upgrade", "--db", "sqlite:///foltr.sqlite", cwd=tmp_path).returncode == 0
+    migrated_sqlite(tmp_path / "foltr.sqlite")
     tampered(
         tmp_path,
         "INSERT INTO federations (name, writer_epoch, ranker, n_features, created_at) "
@@ -189,10 +190,10 @@ def test_a_federation_where_nobody_was_forgotten(tmp_path):
     assert erasures(tmp_path, "show", "anna").returncode == 1
 
 
-async def test_both_databases_are_looked_at_alike(database_url, tmp_path):
+async def test_both_databases_are_looked_at_alike(migrated_url, tmp_path):
     """On SQLite and PostgreSQL: the erasures, their log, and rounds that lost updates."""
-    await made_erasures(database_url)
-    options = ("--db", database_url, "--json")
+    await made_erasures(migrated_url)
+    options = ("--db", migrated_url, "--json")
     commands = (("erasures", "list"), ("audit", "verify"), ("rounds", "list"))
     done = [await asyncio.to_thread(foltr, *command, *options, cwd=tmp_path) for command in commands]
     assert [process.stderr for process in done] == ["", "", ""]

@@ -8,6 +8,7 @@ import shlex
 
 import pytest
 from cli.commands import foltr
+from databases import open_migrated
 from integration.deployment import DIM, FEDERATION, ONE_EACH, Deployment, client_name, enrol, until
 from integration.test_forgetting import click, completed, devices_of, start
 from servers import MissingError, ProvisionedMosquitto
@@ -25,10 +26,8 @@ from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.codec import encode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
-from storage.database import Database
 from storage.erasure.erasures import list_erasures
 from storage.keys import KeyStore
-from storage.migrate import upgrade
 from storage.queries import list_rounds
 
 
@@ -113,10 +112,7 @@ async def test_a_running_device_and_the_command_do_not_keep_each_other_out(guard
         # Longer than the first visits, so that there are several.
         unlearning=UnlearningPolicy("fed_eraser", delay_s=2.0, step_s=1.0),
     )
-    async with await Database.connect(
-        f"sqlite:///{tmp_path}/foltr.sqlite", keys=KeyStore(tmp_path / "keys")
-    ) as database:
-        await upgrade(database)
+    async with await open_migrated(f"sqlite:///{tmp_path}/foltr.sqlite", KeyStore(tmp_path / "keys")) as database:
         service = FederatorService(plan, database, BrokerAddress.of(federator.broker), key=federator.key)
         async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
             serving = group.create_task(service.run())

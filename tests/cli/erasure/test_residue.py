@@ -13,7 +13,6 @@ from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
 from storage.database import Database
 from storage.federations import create_federation
-from storage.migrate import upgrade
 
 NAME = "leaver-0a1b2c3d"
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -66,11 +65,10 @@ def test_files_are_searched_with_their_names_and_all_below_a_folder(tmp_path, ke
     assert in_files([tmp_path / "none"], traces) == 0
 
 
-async def test_a_database_is_searched_for_texts_and_bytes(database_url, rng, key):
+async def test_a_database_is_searched_for_texts_and_bytes(migrated_url, rng, key):
     """On SQLite its files, before and after the log is moved into them; on PostgreSQL its rows."""
     weights = rng.bytes(400)
-    async with await Database.connect(database_url) as db:
-        await upgrade(db)
+    async with await Database.connect(migrated_url) as db:
         traces = traces_of(NAME, key, (), [weights])
         assert await in_database(db, traces) == 0
         await create_federation(db, NAME, 100, "linear", weights, NOW)
@@ -80,10 +78,10 @@ async def test_a_database_is_searched_for_texts_and_bytes(database_url, rng, key
             await db.purge()
 
 
-async def test_stored_updates_are_those_of_one_client(database_url):
+async def test_stored_updates_are_those_of_one_client(migrated_url):
     """As they are in the database."""
-    await made_history(database_url, "web")
-    async with await Database.connect(database_url) as db:
+    await made_history(migrated_url, "web")
+    async with await Database.connect(migrated_url) as db:
         assert await stored_updates(db, "web", "a") == [bytes(4)]
         assert await stored_updates(db, "web", "nobody") == []
         assert await stored_updates(db, "other", "a") == []

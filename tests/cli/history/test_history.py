@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 from cli.commands import foltr
+from databases import migrated_sqlite
 from made_history import made_history
 
 from storage.database import Database
@@ -132,8 +133,7 @@ def test_rounds_why_says_that_no_round_is_open(demo):
 
 def test_rounds_why_of_a_federator_that_has_stopped(tmp_path):
     """A round left open past its deadline: the federator is to be started."""
-    db = f"sqlite:///{tmp_path}/f.sqlite"
-    assert foltr("db", "upgrade", "--db", db).returncode == 0
+    db = migrated_sqlite(tmp_path / "f.sqlite")
     assert "holds no" in foltr("rounds", "why", "--db", db).stderr
     asyncio.run(_leave_open(db))
     done = foltr("rounds", "why", "--db", db)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli.commands import foltr
+from databases import open_migrated
 from served import GENEROUS, Served
 
 from federator.plan import FederationPlan
@@ -20,9 +21,7 @@ from foltr.protocol.codec import encode
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.trainings import EvolutionTraining
 from foltr.protocol.updates import EvolutionPair, ModelUpdate
-from storage.database import Database
 from storage.keys import KeyStore, keys_folder
-from storage.migrate import upgrade
 
 NAMES = ("alice", "bob", "carol")
 TRAINING = EvolutionTraining(noise_scale=0.1, server_learning_rate=0.5)
@@ -58,8 +57,7 @@ class Device:
 async def made(folder: Path) -> None:
     """Three rounds of FOLtR-ES, with updates sealed."""
     url = f"sqlite:///{folder}/foltr.sqlite"
-    async with await Database.connect(url, keys=KeyStore(keys_folder(url, None))) as db:
-        await upgrade(db)
+    async with await open_migrated(url, KeyStore(keys_folder(url, None))) as db:
         plan = FederationPlan("mail", 5, RoundPolicy(3, 3, 0.0, 60.0), TRAINING)
         served = Served(db, plan, GENEROUS)
         await served.actor.start()

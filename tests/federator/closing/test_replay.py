@@ -22,7 +22,6 @@ from foltr.protocol.updates import DenseDelta, EvolutionPair, UnlearningUpdate
 from storage.database import Database
 from storage.federations import get_federation
 from storage.keys import KeyStore
-from storage.migrate import upgrade
 from storage.models import get_model, latest_model
 from storage.queries import list_rounds
 from storage.retention import thin_updates
@@ -136,10 +135,9 @@ async def test_a_buffered_round_weighs_by_age_again(joined, rng, rule):
         assert (await replay_round(served.db, recipe, number)).differs == ()
 
 
-async def test_a_round_repeats_on_every_database(database_url, tmp_path, unsigned, rng):
+async def test_a_round_repeats_on_every_database(migrated_url, tmp_path, unsigned, rng):
     """The order of clients is the same on SQLite and PostgreSQL."""
-    async with await Database.connect(database_url, keys=KeyStore(tmp_path / "keys")) as db:
-        await upgrade(db)
+    async with await Database.connect(migrated_url, keys=KeyStore(tmp_path / "keys")) as db:
         served = Served(db, FederationPlan("mail", N_FEATURES, ADAPTIVE), GENEROUS)
         await served.actor.start()
         devices = [unsigned(name) for name in ("Zoe", "a-1", "a_1", "a.1", "A", "b", "10")]

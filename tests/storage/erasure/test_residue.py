@@ -6,10 +6,10 @@ from storage.database import Database
 from storage.erasure.residue import rows_that_name
 
 
-async def test_rows_that_name_a_client_are_counted_by_table(database_url: str) -> None:
+async def test_rows_that_name_a_client_are_counted_by_table(migrated_url: str) -> None:
     """Of a member its own; of a client that was forgotten none but its erasure's, until its device was told."""
-    await made_erasures(database_url)
-    async with await Database.connect(database_url) as db:
+    await made_erasures(migrated_url)
+    async with await Database.connect(migrated_url) as db:
         assert await rows_that_name(db, NAME, STAYED) == {"clients": 1, "updates": 2}
         assert await rows_that_name(db, NAME, WAITING) == {"erasures": 1}
         assert await rows_that_name(db, NAME, "nobody") == {}
