@@ -85,7 +85,7 @@ def pdgd_neural(crowd: Crowd, rounds: int) -> None:
 
 
 def evolution_linear(crowd: Crowd, rounds: int) -> None:
-    """FOLtR-ES with a linear ranker: antithetic, privatised, one step of Adam a round."""
+    """FOLtR-ES with a linear ranker: antithetic, randomised responses, one step of Adam a round."""
     weights, adam, noise_scale = np.zeros(FEATURES), AdamState.zeros(FEATURES), 0.01
     variants = np.zeros(crowd.models.shape, np.int64)
     variants[:, (variants.shape[1] + 1) // 2 :] = 1

@@ -11,7 +11,7 @@ it is
 - FPDGD, FedProx, FPDGD with personal weights: the delta of the shared weights (`DenseDelta`);
 - FPDGD with its paper's noise: the same, of clipped weights and with noise added;
 - FedPer: the delta of the hidden layer (`PartDelta`), not of this device's output weights;
-- FOLtR-ES: the seed of a perturbation and the mean of privatised metrics under it (`EvolutionPair`);
+- FOLtR-ES: the seed of a perturbation and the mean of randomised responses under it (`EvolutionPair`);
 - FedIPS, FedAvg: the delta of the ranker's weights (`DenseDelta`); where propensities are estimated, that of the
   relevance function too. Propensities, estimated or given, stay here.
 

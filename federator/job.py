@@ -27,8 +27,8 @@ class UnlearningPolicy:
     Args:
         interval: every so many-th stored round is gone through (the thesis' delta t), or more of them where a job would
             have fewer than `LEAST_STEPS`; `retrain` goes through all.
-        n_local: interactions that a retained client learns from in a step (n'); None: three fifths of what an update
-            may hold, as the thesis' 3 of 5. `retrain` asks for as many as an update may hold.
+        local_interactions: how many a retained client learns from in a step (n'; on the wire ``n_local``); None: three
+            fifths of what an update may hold, as the thesis' 3 of 5. `retrain` asks for as many as an update may hold.
         min_coverage: below it, on average over the steps, a job that calibrates begins again as `retrain`.
         delay_s: how long a job waits for more requests before it begins.
         step_s: a step without all answers ends after so long, if there is any answer.
@@ -37,7 +37,7 @@ class UnlearningPolicy:
 
     strategy: Strategy = "rollback"
     interval: int = 10
-    n_local: int | None = None
+    local_interactions: int | None = None
     min_coverage: float = 0.5
     delay_s: float = 5.0
     step_s: float = 60.0
@@ -48,8 +48,8 @@ class UnlearningPolicy:
             raise SettingsError(f"unlearning_strategy: {self.strategy!r} is none of {', '.join(STRATEGIES)}")
         if self.interval < 1:
             raise SettingsError(f"unlearning_interval: {self.interval} is below 1")
-        if self.n_local is not None and not 1 <= self.n_local <= 100_000:
-            raise SettingsError(f"unlearning_interactions: {self.n_local} is not between 1 and 100000")
+        if self.local_interactions is not None and not 1 <= self.local_interactions <= 100_000:
+            raise SettingsError(f"unlearning_interactions: {self.local_interactions} is not between 1 and 100000")
         if not self.step_s > 0:
             raise SettingsError(f"unlearning_step_s: {self.step_s:g} is not above 0")
         if not 0 <= self.min_coverage <= 1:
@@ -67,7 +67,7 @@ class UnlearningPolicy:
         """Interactions that a device learns from in a step."""
         if strategy == "retrain":
             return max_interactions
-        return self.n_local or max(1, 3 * max_interactions // 5)
+        return self.local_interactions or max(1, 3 * max_interactions // 5)
 
 
 def next_round(stored: Sequence[int], after: int | None, interval: int) -> int | None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from foltr.data.dataset import RankingDataset
 from foltr.errors import DataError
-from foltr.learning.evolution_strategies import max_rr_index
+from foltr.learning.evolution_strategies import reciprocal_rank_index
 from foltr.learning.linear import score
 from foltr.numerics.compiled import compiled
 
@@ -97,13 +97,13 @@ def mean_ndcg_of_scores(scores: NDArray[np.floating], dataset: RankingDataset, k
     return MeanNdcg(float(total) / n_evaluated, int(n_evaluated), dataset.n_queries)
 
 
-def max_reciprocal_rank(clicks: NDArray[np.bool_]) -> float:
+def reciprocal_rank(clicks: NDArray[np.bool_]) -> float:
     """Return 1 / rank of the highest clicked result, 0 without a click (thesis, Section 3.1: MaxRR).
 
     Args:
         clicks: (k,) bool in the order shown.
     """
-    rank = max_rr_index(clicks)
+    rank = reciprocal_rank_index(clicks)
     return 1.0 / rank if rank else 0.0
 
 

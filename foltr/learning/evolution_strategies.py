@@ -2,7 +2,7 @@
 
 Kharitonov, "Federated Online Learning to Rank with Evolution Strategies" (WSDM 2019), as in Wang's thesis,
 Section 3.1.1. Each device perturbs the global weights by noise that its seed determines, ranks with them, measures
-the reciprocal rank of the highest click (MaxRR), and replaces each measurement at random before averaging. The
+the reciprocal rank of the highest click (MaxRR), and averages a randomised response to each measurement. The
 federator makes the same noise again from the seed and estimates the gradient.
 """
 
@@ -71,14 +71,14 @@ def es_noise(seed: int, dim: int, noise_scale: float) -> NDArray[np.float64]:
     return noise_scale * source.generator.standard_normal(dim)
 
 
-def max_rr_values(serp_length: int) -> NDArray[np.float64]:
-    """Return what MaxRR can be: 0 without a click, else 1 / rank: (serp_length + 1,) float64."""
+def reciprocal_rank_values(serp_length: int) -> NDArray[np.float64]:
+    """Return what a reciprocal rank can be: 0 without a click, else 1 / rank: (serp_length + 1,) float64."""
     return np.array([0.0, *(1.0 / rank for rank in range(1, serp_length + 1))])
 
 
 @compiled
-def max_rr_index(clicks: NDArray[np.bool_]) -> int:
-    """Return the position in `max_rr_values` of a list's MaxRR: the rank of the highest click, or 0.
+def reciprocal_rank_index(clicks: NDArray[np.bool_]) -> int:
+    """Return the position in `reciprocal_rank_values` of a list's reciprocal rank: that of the highest click, or 0.
 
     Args:
         clicks: (k,) bool in the order shown.
@@ -90,31 +90,34 @@ def max_rr_index(clicks: NDArray[np.bool_]) -> int:
 
 
 @compiled
-def privatise(value_index: int, keep_probability: float, n_values: int, draws: NDArray[np.float64]) -> int:
+def randomised_response(value_index: int, truth_probability: float, n_values: int, draws: NDArray[np.float64]) -> int:
     """Return the true value with a probability, otherwise any other with equal chances (thesis, Section 3.1.1).
+
+    On the wire and among a method's settings the probability is called ``keep_probability``, until the next schema
+    version.
 
     Args:
         value_index: of the true value, 0 <= value_index < n_values.
-        keep_probability: p, in (1 / n_values, 1].
+        truth_probability: p, in (1 / n_values, 1].
         n_values: n.
-        draws: (2,) float64 uniform in [0, 1): whether to keep, and which other value.
+        draws: (2,) float64 uniform in [0, 1): whether to tell the truth, and which other value.
 
     Returns:
         an index.
     """
-    if draws[0] < keep_probability:
+    if draws[0] < truth_probability:
         return value_index
     other = int(draws[1] * (n_values - 1))
     return other + 1 if other >= value_index else other
 
 
-def epsilon_bound(keep_probability: float, n_values: int) -> float:
-    """Return the local differential privacy of one privatised value: log(p (n - 1) / (1 - p)) (thesis, Eq. 3.6).
+def epsilon_bound(truth_probability: float, n_values: int) -> float:
+    """Return the local differential privacy of one randomised response: log(p (n - 1) / (1 - p)) (thesis, Eq. 3.6).
 
     The average of a round's B values is B times this by composition.
 
     Args:
-        keep_probability: p.
+        truth_probability: p.
         n_values: n >= 2.
 
     Returns:
@@ -123,14 +126,14 @@ def epsilon_bound(keep_probability: float, n_values: int) -> float:
     Raises:
         SettingsError: p is not above 1 / n, where the truth would be no likelier than any other value, or above 1.
     """
-    if not 1.0 / n_values < keep_probability <= 1.0:
+    if not 1.0 / n_values < truth_probability <= 1.0:
         raise SettingsError(
             f"the probability to keep one of {n_values} values must be above 1/{n_values} and at most 1, "
-            f"not {keep_probability}"
+            f"not {truth_probability}"
         )
-    if keep_probability == 1.0:
+    if truth_probability == 1.0:
         return math.inf
-    return math.log(keep_probability * (n_values - 1) / (1.0 - keep_probability))
+    return math.log(truth_probability * (n_values - 1) / (1.0 - truth_probability))
 
 
 def es_direction(seed: int, dim: int, noise_scale: float, plus: float, minus: float | None) -> NDArray[np.float64]:

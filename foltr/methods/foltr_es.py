@@ -2,7 +2,8 @@
 
 Kharitonov, "Federated Online Learning to Rank with Evolution Strategies" (WSDM 2019); thesis, Section 3.1.1, Eq. 3.4 to
 3.6. A device draws the seed of a perturbation, shows the best lists under it (and, antithetic, under its negative
-every other time), privatises each interaction's reciprocal rank of the highest click and sends the seed and the means.
+every other time), turns each reciprocal rank of the highest click into a randomised response, and sends the seed and
+the means.
 The federator makes the perturbation again from the seed and takes a step of Adam.
 """
 
@@ -18,9 +19,9 @@ from foltr.learning.evolution_strategies import (
     adam_ascent,
     es_direction,
     es_noise,
-    max_rr_index,
-    max_rr_values,
-    privatise,
+    randomised_response,
+    reciprocal_rank_index,
+    reciprocal_rank_values,
     round_noise_seed,
 )
 from foltr.learning.interaction import Interaction
@@ -75,9 +76,9 @@ class EvolutionDevice:
         if len(self._metrics[interaction.variant]) >= self._wanted[interaction.variant]:
             # Kept, it would take the place of one of the other sign, and the pair would never be whole.
             raise DataError("enough lists of this sign were learned")
-        values = max_rr_values(self._training.serp_length)
-        true = max_rr_index(interaction.clicks[: self._training.serp_length])
-        sent = privatise(true, self._training.keep_probability, len(values), rng.random(2))
+        values = reciprocal_rank_values(self._training.serp_length)
+        true = reciprocal_rank_index(interaction.clicks[: self._training.serp_length])
+        sent = randomised_response(true, self._training.keep_probability, len(values), rng.random(2))
         self._metrics[interaction.variant].append(float(values[sent]))
 
     def body(self, rng: np.random.Generator) -> UpdateBody:  # noqa: ARG002 (drawn when learned)
@@ -117,7 +118,7 @@ class EvolutionAggregation:
         staleness_weight: float = 1.0,
         client_id: str = "",  # noqa: ARG002 (a mean tells nobody apart)
     ) -> None:
-        # Mirrored or not, each is an estimate of the same gradient: a round may hold both after a change of settings.
+        # Antithetic or not, each is an estimate of the same gradient: a round may hold both after a change of settings.
         if not isinstance(body, EvolutionPair):
             raise DataError(f"an update of kind {body.kind}; FOLtR-ES needs a seed and its metrics")
         self._mean.add(

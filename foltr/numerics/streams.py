@@ -17,7 +17,7 @@ class ClientStreams:
     Attributes:
         user: what the user draws: queries and clicks.
         device_seed: 63 bits; the seed of ``device``, and of what a method keeps to the device.
-        device: what the device draws: rankings, privatisation, noise.
+        device: what the device draws: rankings, randomised responses, noise.
     """
 
     user: np.random.Generator

@@ -77,6 +77,7 @@ class UnlearningRound(Message):
     ranker: RankerSpec
     n_auxiliary: Annotated[int, Field(ge=0, le=MAX_DIM)] = 0
     weights: bytes
+    # The local interactions: how many a device learns from. The wire keeps this name until the next schema version.
     n_local: Annotated[int, Field(ge=1, le=100_000)]
     closes_at: Timestamp
     training: Training

@@ -88,7 +88,7 @@ class CentralPdgd:
     def round(self, number: int) -> Experience:
         clients = self._attendance.of(number)
         start, total = self._weights, np.zeros_like(self._weights)
-        ndcg, max_rr = [], []
+        ndcg, reciprocal_ranks = [], []
         n_interactions = 0
         for members, dataset in self._runs(clients):
             intentions = self._crowd.intend(members)
@@ -111,10 +111,10 @@ class CentralPdgd:
             else:
                 start = block.weights[0]
             ndcg.append(_by_client(block.ndcg, shown))
-            max_rr.append(_by_client(block.max_rr, shown))
+            reciprocal_ranks.append(_by_client(block.reciprocal_ranks, shown))
             n_interactions += n
         self._weights = start + total
-        return Experience(np.concatenate(ndcg), np.concatenate(max_rr), n_interactions, clients)
+        return Experience(np.concatenate(ndcg), np.concatenate(reciprocal_ranks), n_interactions, clients)
 
     def ranker_of(self, client: int) -> NDArray[np.floating]:  # noqa: ARG002
         return self._weights
@@ -221,7 +221,7 @@ class LocalPdgd(BlockRunner):
         intentions: Intentions,
         aggregation: Aggregation,  # noqa: ARG002
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        ndcg, max_rr = np.empty(len(members)), np.empty(len(members))
+        ndcg, reciprocal_ranks = np.empty(len(members)), np.empty(len(members))
         for pool, rows in self._by_dataset(members):
             block = learn_block(
                 self._ranker,
@@ -233,8 +233,8 @@ class LocalPdgd(BlockRunner):
                 self._learning_rate,
             )
             self._own[members[rows]] = block.weights
-            ndcg[rows], max_rr[rows] = means_of(block)
-        return ndcg, max_rr
+            ndcg[rows], reciprocal_ranks[rows] = means_of(block)
+        return ndcg, reciprocal_ranks
 
 
 def warmed_up(

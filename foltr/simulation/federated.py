@@ -70,7 +70,7 @@ class _Log:
     seconds_wall: float = 0.0
     evaluations: list[tuple[int, float, float | None]] = field(default_factory=list)
     online: list[float] = field(default_factory=list)
-    max_rr: list[float] = field(default_factory=list)
+    reciprocal_ranks: list[float] = field(default_factory=list)
     robustness: Robustness = field(default_factory=Robustness)
 
     def add_evaluation(self, evaluation: Evaluation) -> None:
@@ -192,9 +192,9 @@ def _one_round(learner: Learner, log: _Log, n_attackers: int) -> None:
     log.seconds_learning += time.perf_counter() - began
     log.round += 1
     log.interactions += experience.n_interactions
-    ndcg, max_rr = experience.honest(n_attackers)
+    ndcg, reciprocal_ranks = experience.honest(n_attackers)
     log.online.append(_mean(ndcg))
-    log.max_rr.append(_mean(max_rr))
+    log.reciprocal_ranks.append(_mean(reciprocal_ranks))
     if experience.defence is not None:
         log.robustness.add(log.round, experience.defence)
 
@@ -260,7 +260,7 @@ def _snapshot(config: SimulationConfig, digest: str, kind: str, log: _Log, learn
         "evaluations": log.evaluations,
         "robustness": log.robustness.to_dict(),
     }
-    curves = {"online": np.array(log.online), "max_rr": np.array(log.max_rr)}
+    curves = {"online": np.array(log.online), "max_rr": np.array(log.reciprocal_ranks)}
     return Snapshot(config, digest, progress, curves, learner.state(), crowd.state())
 
 
@@ -273,7 +273,7 @@ def _resume(snapshot: Snapshot, log: _Log, learner: Learner, crowd: Crowd) -> No
     log.evaluations = [(number, ndcg, of_shared) for number, ndcg, of_shared in progress["evaluations"]]
     log.robustness = Robustness.read(progress["robustness"])
     log.online = snapshot.curves["online"].tolist()
-    log.max_rr = snapshot.curves["max_rr"].tolist()
+    log.reciprocal_ranks = snapshot.curves["max_rr"].tolist()
     crowd.restore(snapshot.crowd)
     learner.restore(snapshot.learner)
 
@@ -298,7 +298,7 @@ def _result(
         ndcg_at_10_global=of_shared or None,
         online_k=training.serp_length,
         online_per_round=np.array(log.online),
-        max_rr=np.array(log.max_rr),
+        reciprocal_ranks=np.array(log.reciprocal_ranks),
         weights=learner.weights,
         interactions=log.interactions,
         seconds_learning=log.seconds_learning,

@@ -29,7 +29,7 @@ class SimulationResult:
         online_k: K, how many documents a list shows at most: the cut-off of online nDCG.
         online_per_round: (rounds,) float64, nDCG@K of the lists shown in a round: the mean over honest clients of the
             mean over each one's lists; NaN where no list was shown.
-        max_rr: (rounds,) float64, likewise the reciprocal rank of the highest click.
+        reciprocal_ranks: (rounds,) float64, likewise the reciprocal rank of the highest click.
         weights: (n_weights,) float32, the shared ranker at the end.
         interactions: result lists shown in the whole run, those of attackers among them.
         seconds_learning: in interactions and aggregation; seconds_wall: evaluation and checkpoints too.
@@ -45,7 +45,7 @@ class SimulationResult:
     ndcg_at_10_global: Curve | None
     online_k: int
     online_per_round: NDArray[np.float64]
-    max_rr: NDArray[np.float64]
+    reciprocal_ranks: NDArray[np.float64]
     weights: NDArray[np.float32]
     interactions: int
     seconds_learning: float
@@ -85,7 +85,7 @@ class SimulationResult:
             "online_k": self.online_k,
             "online_ndcg": _finite(self.online_ndcg),
             "online_per_round": [_finite(value) for value in self.online_per_round.tolist()],
-            "max_rr": [_finite(value) for value in self.max_rr.tolist()],
+            "max_rr": [_finite(value) for value in self.reciprocal_ranks.tolist()],
             "weights_norm": float(np.linalg.norm(self.weights.astype(np.float64))),
             "interactions": self.interactions,
             "bytes": {"up": self.bytes_up, "down": self.bytes_down},

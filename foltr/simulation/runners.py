@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.evaluation.click_models import clicks_from_draws, examination_by_rank
-from foltr.evaluation.metrics import max_reciprocal_rank, ndcg_at_k
+from foltr.evaluation.metrics import ndcg_at_k, reciprocal_rank
 from foltr.learning.interaction import Interaction
 from foltr.methods.base import Aggregation, Device, DeviceContext
 from foltr.methods.registry import AnyTraining, Ranker, make_device
@@ -30,22 +30,22 @@ class Experience:
 
     Attributes:
         ndcg: (clients,) mean nDCG@K of the lists each was shown, 0 where no document is relevant.
-        max_rr: (clients,) mean reciprocal rank of the highest click, 0 without one.
+        reciprocal_ranks: (clients,) mean reciprocal rank of the highest click, 0 without one.
         n_interactions: lists shown to all of them.
         clients: (clients,) int64, who they are.
         defence: what the federator did with their updates; None where it added all of them up.
     """
 
     ndcg: NDArray[np.float64]
-    max_rr: NDArray[np.float64]
+    reciprocal_ranks: NDArray[np.float64]
     n_interactions: int
     clients: NDArray[np.int64]
     defence: RoundDefence | None = None
 
     def honest(self, n_attackers: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """``ndcg`` and ``max_rr`` of all but the first so many clients: an attacker shows its lists to nobody."""
+        """Return both means of all but the first so many clients: an attacker shows its lists to nobody."""
         chosen = self.clients >= n_attackers
-        return self.ndcg[chosen], self.max_rr[chosen]
+        return self.ndcg[chosen], self.reciprocal_ranks[chosen]
 
 
 class Runner(Protocol):
@@ -96,7 +96,7 @@ class ReferenceRunner:
     def run(
         self, base: NDArray[np.float32], version: int, clients: NDArray[np.int64], aggregation: Aggregation
     ) -> Experience:
-        ndcg, max_rr = np.empty(len(clients)), np.empty(len(clients))
+        ndcg, reciprocal_ranks = np.empty(len(clients)), np.empty(len(clients))
         n_interactions = 0
         for row, client in enumerate(clients.tolist()):
             device = self._device(client, base, version)
@@ -109,9 +109,9 @@ class ReferenceRunner:
             state = device.local_state()
             if state is not None:
                 self._local_states[client] = state
-            ndcg[row], max_rr[row] = np.mean(np.array(seen), axis=0)
+            ndcg[row], reciprocal_ranks[row] = np.mean(np.array(seen), axis=0)
             n_interactions += len(seen)
-        return Experience(ndcg, max_rr, n_interactions, clients)
+        return Experience(ndcg, reciprocal_ranks, n_interactions, clients)
 
     def ranker_of(self, client: int, base: NDArray[np.float32]) -> NDArray[np.floating]:
         return self._device(client, base, 0).weights
@@ -159,8 +159,8 @@ class ReferenceRunner:
                 if repetition:
                     draws = user.random(len(draws))
                     model = self._crowd.first_model_of(client) + int(draws[1] * n_models)
-                ndcg, max_rr, clicks = self._show(client, device, version, len(seen), pick, model, draws)
-                seen.append((ndcg, max_rr))
+                ndcg, reciprocal_ranks, clicks = self._show(client, device, version, len(seen), pick, model, draws)
+                seen.append((ndcg, reciprocal_ranks))
                 n_clicks += clicks
                 if n_clicks >= wanted:
                     return seen
@@ -184,7 +184,7 @@ class ReferenceRunner:
         shown = query.relevance[ranking]
         clicks = clicks_from_draws(self._crowd.click_models[model], shown, draws[2:])
         device.learn(Interaction(number, query.features, ranking, clicks, variant, version), rng)
-        return ndcg_at_k(shown, k, query.relevance), max_reciprocal_rank(clicks), int(clicks.sum())
+        return ndcg_at_k(shown, k, query.relevance), reciprocal_rank(clicks), int(clicks.sum())
 
 
 def pack_local_states(states: dict[int, bytes]) -> State:

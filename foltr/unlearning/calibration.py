@@ -51,17 +51,20 @@ def schedule(first: int, last: int, interval: int) -> range:
     return range(first, last + 1, interval)
 
 
-def steps_saved(n: int, n_local: int, interval: int) -> float:
-    """How many times fewer local updates a client makes than by retraining: n / n_local * interval (Section 6.1.3).
+def steps_saved(interactions: int, local_interactions: int, interval: int) -> float:
+    """Return how many times fewer local updates a client makes than by retraining: n / n' * delta t (Section 6.1.3).
 
     Args:
-        n: interactions a client learned from in a round of the federation.
-        n_local: the thesis' n', those it learns from in a calibration round.
+        interactions: the thesis' n, those a client learned from in a round of the federation.
+        local_interactions: the thesis' n', those it learns from in a calibration round.
         interval: the thesis' delta t.
 
     Raises:
         SettingsError: one of them is below 1.
     """
-    if min(n, n_local, interval) < 1:
-        raise SettingsError(f"n, n_local and interval must be at least 1, not {n}, {n_local} and {interval}")
-    return n / n_local * interval
+    if min(interactions, local_interactions, interval) < 1:
+        raise SettingsError(
+            "interactions, local_interactions and interval must be at least 1, not "
+            f"{interactions}, {local_interactions} and {interval}"
+        )
+    return interactions / local_interactions * interval

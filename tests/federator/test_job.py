@@ -48,8 +48,8 @@ def test_a_job_has_a_hundred_steps_where_history_allows(n_stored, interval):
 def test_devices_are_asked_for_three_fifths():
     """As the thesis' three of five; a setting says otherwise, and retraining asks for all."""
     assert [UnlearningPolicy().n_asked("rollback", n) for n in (1, 2, 5, 100)] == [1, 1, 3, 60]
-    assert UnlearningPolicy(n_local=2).n_asked("fed_eraser", 5) == 2
-    assert UnlearningPolicy(n_local=2).n_asked("retrain", 5) == 5
+    assert UnlearningPolicy(local_interactions=2).n_asked("fed_eraser", 5) == 2
+    assert UnlearningPolicy(local_interactions=2).n_asked("retrain", 5) == 5
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_devices_are_asked_for_three_fifths():
     [
         ({"strategy": "amnesia"}, "unlearning_strategy"),
         ({"interval": 0}, "unlearning_interval"),
-        ({"n_local": 0}, "unlearning_interactions"),
+        ({"local_interactions": 0}, "unlearning_interactions"),
         ({"min_coverage": 1.5}, "unlearning_min_coverage"),
         ({"step_s": 0.0}, "unlearning_step_s"),
     ],

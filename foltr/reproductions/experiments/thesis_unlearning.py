@@ -23,8 +23,8 @@ CLIENTS, INTERACTIONS = 10, 5
 LEAVER = CLIENTS - 1
 ROUNDS: Mapping[Scale, int] = {"quick": 1_000, "full": 10_000}
 SEEDS: Mapping[Scale, int] = {"quick": 5, "full": 25}
-INTERVAL, N_LOCAL = 10, 3
-INTERVALS, N_LOCALS = (5, 10, 20), (1, 2, 3, 4)
+INTERVAL, LOCAL_INTERACTIONS = 10, 3
+INTERVALS, LOCAL_INTERACTIONS_TRIED = (5, 10, 20), (1, 2, 3, 4)
 TOLERANCE = 0.01
 
 TAINTED, ALL_HONEST, RETRAINED, UNLEARNED = "9H-1M", "10H-0M", "9H-0M", "U(9H-1M)"
@@ -122,7 +122,7 @@ def _over_steps(scale: Scale, data: DataProfile, n_seeds: int) -> Sequence[Outco
         simulation = simulation_of(config, Leaver(LEAVER))
         tainted = simulation.federate()
         retrained = simulation.federate(with_leaver=False)
-        unlearned = simulation.unlearn(tainted, "fed_eraser", interval=INTERVAL, n_local=N_LOCAL)
+        unlearned = simulation.unlearn(tainted, "fed_eraser", interval=INTERVAL, local_interactions=LOCAL_INTERACTIONS)
         lines = (
             (UNLEARNED, unlearned),
             (RETRAINED, _level(retrained.trained, unlearned)),
@@ -138,10 +138,10 @@ def _by_step_and_interval(scale: Scale, data: DataProfile, n_seeds: int) -> Sequ
     for config in settings(scale, data, n_seeds):
         simulation = simulation_of(config, Leaver(LEAVER))
         tainted = simulation.federate()
-        for n_local in N_LOCALS:
+        for local in LOCAL_INTERACTIONS_TRIED:
             for interval in INTERVALS:
-                unlearned = simulation.unlearn(tainted, "fed_eraser", interval=interval, n_local=n_local)
-                labels = {"federation": UNLEARNED, "interval": str(interval), "n_local": str(n_local)}
+                unlearned = simulation.unlearn(tainted, "fed_eraser", interval=interval, local_interactions=local)
+                labels = {"federation": UNLEARNED, "interval": str(interval), "n_local": str(local)}
                 found.append(outcome(labels, config, unlearned))
     return found
 
@@ -191,9 +191,13 @@ _6_2 = Experiment(
 
 _6_3 = Experiment(
     name="thesis-6.3",
-    title=f"Unlearning by FedEraser, every {INTERVAL}th round and n_local = {N_LOCAL}, over its calibration rounds",
+    title=(
+        f"Unlearning by FedEraser, every {INTERVAL}th round and n_local = {LOCAL_INTERACTIONS}, "
+        "over its calibration rounds"
+    ),
     source="thesis, Section 6.3.2, Figure 6.3",
-    setting=SETTING + f"Updates are stored every {INTERVAL} rounds, {N_LOCAL} interactions in a calibration round.",
+    setting=SETTING
+    + f"Updates are stored every {INTERVAL} rounds, {LOCAL_INTERACTIONS} interactions in a calibration round.",
     grid=_retrained(_END),
     more=_over_steps,
     seeds=SEEDS,

@@ -18,7 +18,7 @@ from foltr.reproductions.experiments.thesis_unlearning import (
     INTERACTIONS,
     INTERVAL,
     LEAVER,
-    N_LOCAL,
+    LOCAL_INTERACTIONS,
     RETRAINED,
     SEEDS,
     SETTING,
@@ -94,7 +94,11 @@ def outcomes_of(config: SimulationConfig, name: str, leaver: Leaver) -> Iterator
     models = {BEFORE: history.trained, RETRAINED: reference}
     seconds = {}
     for model, (strategy, interactions) in ways.items():
-        how: dict[str, Any] = {"interval": INTERVAL, "n_local": N_LOCAL, "interactions": interactions}
+        how: dict[str, Any] = {
+            "interval": INTERVAL,
+            "local_interactions": LOCAL_INTERACTIONS,
+            "interactions": interactions,
+        }
         models[model] = simulation.unlearn(history, strategy, **how)
         # Slow, and the same for every seed.
         if config.seed == 1:
@@ -179,7 +183,7 @@ def _times_less(results: Results, model: str, place: Labels, cost: Callable[[Out
 
 
 def _as_fast_as_promised(results: Results) -> Verdict:
-    promised = steps_saved(INTERACTIONS, N_LOCAL, INTERVAL)
+    promised = steps_saved(INTERACTIONS, LOCAL_INTERACTIONS, INTERVAL)
     places = dict(_places(results, ERASER, AGAIN))
     if not places:
         return Verdict(Status.NOT_TESTABLE, "no runs to compare")
@@ -235,7 +239,7 @@ def costs_table(results: Results) -> str:
             told[1] = "-"
         rounds = np.mean(list(_measured(measured.select(labels), "steps").values()))
         lines.append(f"| {labels['leaver']} | {model} | {rounds:.0f} | {' | '.join(told)} |")
-    promised = steps_saved(INTERACTIONS, N_LOCAL, INTERVAL)
+    promised = steps_saved(INTERACTIONS, LOCAL_INTERACTIONS, INTERVAL)
     return (
         "How many times less than retraining in the same process: learning and aggregation, without evaluations, sums "
         f"over runs. n / n_local * interval = {promised:.1f}. In blocks a round costs nearly the same however little "
@@ -298,7 +302,10 @@ _FIGURES = Experiment(
         ),
     ),
     differences=(
-        f"FedEraser with interval {INTERVAL} and n_local {N_LOCAL}; rollback for the client that joined late only.",
+        (
+            f"FedEraser with interval {INTERVAL} and n_local {LOCAL_INTERACTIONS}; "
+            "rollback for the client that joined late only."
+        ),
         "The thesis' leaver is there from the first round on and poisons; the late and the honest one are ours.",
         FEWER,
     ),

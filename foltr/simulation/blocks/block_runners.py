@@ -66,14 +66,14 @@ class BlockRunner(ABC):
     def run(
         self, base: NDArray[np.float32], version: int, clients: NDArray[np.int64], aggregation: Aggregation
     ) -> Experience:
-        ndcg, max_rr = np.empty(len(clients)), np.empty(len(clients))
+        ndcg, reciprocal_ranks = np.empty(len(clients)), np.empty(len(clients))
         n_interactions = 0
         for rows in self._chunks(len(clients)):
             members = clients[rows]
             intentions = self._crowd.intend(members)
-            ndcg[rows], max_rr[rows] = self._block(base, version, members, intentions, aggregation)
+            ndcg[rows], reciprocal_ranks[rows] = self._block(base, version, members, intentions, aggregation)
             n_interactions += int((intentions.picks >= 0).sum())
-        return Experience(ndcg, max_rr, n_interactions, clients)
+        return Experience(ndcg, reciprocal_ranks, n_interactions, clients)
 
     def ranker_of(self, client: int, base: NDArray[np.float32]) -> NDArray[np.floating]:  # noqa: ARG002
         return base[: self._ranker.n_weights]
@@ -153,7 +153,7 @@ class PdgdBlockRunner(BlockRunner):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         start = self._start(base, members)
         weights = np.empty((len(members), len(base)))
-        ndcg, max_rr = np.empty(len(members)), np.empty(len(members))
+        ndcg, reciprocal_ranks = np.empty(len(members)), np.empty(len(members))
         for pool, rows in self._by_dataset(members):
             block = learn_block(
                 self._ranker,
@@ -166,7 +166,7 @@ class PdgdBlockRunner(BlockRunner):
                 self._training.mu if isinstance(self._training, FedProxTraining) else 0.0,
             )
             weights[rows] = block.weights
-            ndcg[rows], max_rr[rows] = means_of(block)
+            ndcg[rows], reciprocal_ranks[rows] = means_of(block)
         if isinstance(self._training, FpdgdPaperTraining):
             deltas = self._noised(weights, members, self._training) - start
         else:
@@ -176,7 +176,7 @@ class PdgdBlockRunner(BlockRunner):
             self._has_head[members] = True
         shared = deltas[:, : self._n_shared].astype(np.float32)
         add_deltas(aggregation, shared, (intentions.picks >= 0).sum(axis=1), self._names_of(members))
-        return ndcg, max_rr
+        return ndcg, reciprocal_ranks
 
     def _start(self, base: NDArray[np.float32], members: NDArray[np.int64]) -> NDArray[np.float64]:
         """(n_weights,) that all members begin with, or (members, n_weights) where they have weights of their own."""
@@ -219,7 +219,7 @@ class EvolutionBlockRunner(BlockRunner):
         if training.antithetic:
             variants[:, 1::2] = 1
         plus, minus = np.empty(len(members)), np.empty(len(members))
-        ndcg, max_rr = np.empty(len(members)), np.empty(len(members))
+        ndcg, reciprocal_ranks = np.empty(len(members)), np.empty(len(members))
         for pool, rows in self._by_dataset(members):
             block = es_block(
                 pool,
@@ -234,7 +234,7 @@ class EvolutionBlockRunner(BlockRunner):
                 hidden_of(self._ranker),
             )
             plus[rows], minus[rows] = block.plus, block.minus
-            ndcg[rows], max_rr[rows] = means_of(block)
+            ndcg[rows], reciprocal_ranks[rows] = means_of(block)
         counts = (intentions.picks >= 0).sum(axis=1).tolist()
         names = self._names_of(members)
         for name, seed, up, down, count in zip(
@@ -242,7 +242,7 @@ class EvolutionBlockRunner(BlockRunner):
         ):
             pair = EvolutionPair(seed=seed, plus=up, minus=down if training.antithetic else None)
             aggregation.add(pair, count, client_id=name)
-        return ndcg, max_rr
+        return ndcg, reciprocal_ranks
 
 
 class IpsBlockRunner(BlockRunner):
@@ -266,15 +266,15 @@ class IpsBlockRunner(BlockRunner):
         logging = (base if self._logging is None else self._logging).astype(np.float64)
         start = base.astype(np.float64)
         deltas = np.empty((len(members), len(base)), np.float32)
-        ndcg, max_rr = np.empty(len(members)), np.empty(len(members))
+        ndcg, reciprocal_ranks = np.empty(len(members)), np.empty(len(members))
         for pool, rows in self._by_dataset(members):
             block = ranking_block(pool, logging, intentions.picks[rows], self._users(intentions.of(rows)))
-            ndcg[rows], max_rr[rows] = means_of(block)
+            ndcg[rows], reciprocal_ranks[rows] = means_of(block)
             for shown, row in enumerate(np.arange(len(members))[rows].tolist()):
                 picks = intentions.picks[row].tolist()
                 deltas[row] = self._learned(start, pool, block, shown, int(members[row]), picks) - start
         add_deltas(aggregation, deltas, (intentions.picks >= 0).sum(axis=1), self._names_of(members))
-        return ndcg, max_rr
+        return ndcg, reciprocal_ranks
 
     def _learned(
         self,
@@ -348,7 +348,7 @@ def means_of(
     block: LearnedBlock | RankedBlock | EvolutionBlock,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(n,) mean nDCG and mean MaxRR of each client's lists."""
-    return np.nanmean(block.ndcg, axis=1), np.nanmean(block.max_rr, axis=1)
+    return np.nanmean(block.ndcg, axis=1), np.nanmean(block.reciprocal_ranks, axis=1)
 
 
 def add_deltas(

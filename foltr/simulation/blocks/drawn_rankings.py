@@ -17,7 +17,7 @@ from foltr.data.dataset import RankingDataset
 from foltr.errors import DataError
 from foltr.evaluation.click_models import ClickTables, read_serp
 from foltr.evaluation.metrics import dcg, ideal_dcg_by_query
-from foltr.learning.evolution_strategies import max_rr_index
+from foltr.learning.evolution_strategies import reciprocal_rank_index
 from foltr.learning.linear import exponential_race, score
 from foltr.learning.neural import hidden_tanhs, n_neural_weights, output_scores
 from foltr.learning.neural_pdgd import neural_step
@@ -70,12 +70,12 @@ class LearnedBlock:
         weights: (n, weights) float64 local weights after the last interaction.
         ndcg: (n, B) float64 nDCG@K of each list shown, 0 where no document is relevant; NaN where there was no
             interaction.
-        max_rr: (n, B) float64 reciprocal rank of the highest click, 0 without one; NaN like `ndcg`.
+        reciprocal_ranks: (n, B) float64 reciprocal rank of the highest click, 0 without one; NaN like `ndcg`.
     """
 
     weights: NDArray[np.float64]
     ndcg: NDArray[np.float64]
-    max_rr: NDArray[np.float64]
+    reciprocal_ranks: NDArray[np.float64]
 
 
 def query_pool(dataset: RankingDataset, serp_length: int = 10) -> QueryPool:
@@ -120,7 +120,7 @@ def pdgd_block(
     dataset = pool.dataset
     weights = local_weights(pool, start, picks, users, dataset.n_features).copy()
     ndcg = np.full(picks.shape, np.nan)
-    max_rr = np.full(picks.shape, np.nan)
+    reciprocal_ranks = np.full(picks.shape, np.nan)
     for rows, log_times in _log_times(pool, picks, device_rngs):
         _pdgd_clients(
             dataset.features,
@@ -129,7 +129,7 @@ def pdgd_block(
             pool.ideal_dcg,
             weights[rows],
             ndcg[rows],
-            max_rr[rows],
+            reciprocal_ranks[rows],
             picks[rows],
             users.models[rows],
             users.draws[rows],
@@ -141,7 +141,7 @@ def pdgd_block(
             learning_rate,
             proximal,
         )
-    return LearnedBlock(weights, ndcg, max_rr)
+    return LearnedBlock(weights, ndcg, reciprocal_ranks)
 
 
 def neural_pdgd_block(
@@ -173,7 +173,7 @@ def neural_pdgd_block(
     bases = local_weights(pool, start, picks, users, n_neural_weights(dataset.n_features, hidden))
     weights = np.empty(bases.shape, bases.dtype)
     ndcg = np.full(picks.shape, np.nan)
-    max_rr = np.full(picks.shape, np.nan)
+    reciprocal_ranks = np.full(picks.shape, np.nan)
     # One client's weights at a time, in the same place: they stay in the processor's cache.
     mine = np.empty(start.shape[-1], weights.dtype)
     for rows, log_times in _log_times(pool, picks, device_rngs):
@@ -185,7 +185,7 @@ def neural_pdgd_block(
                 if pick < 0:
                     continue
                 features, relevance = dataset.query(pick)
-                ndcg[client, i], max_rr[client, i] = _interact_neural(
+                ndcg[client, i], reciprocal_ranks[client, i] = _interact_neural(
                     mine,
                     features,
                     relevance,
@@ -204,7 +204,7 @@ def neural_pdgd_block(
                 )
                 at += len(relevance)
             weights[client] = mine
-    return LearnedBlock(weights, ndcg, max_rr)
+    return LearnedBlock(weights, ndcg, reciprocal_ranks)
 
 
 def local_weights(
@@ -269,7 +269,7 @@ def see_serp(
     shown = relevance[ranking]
     ndcg = dcg(shown, shown.shape[0]) / ideal_dcg if ideal_dcg > 0.0 else 0.0
     clicks = read_serp(click[model], stop[model], examination[model], shown, draws[2:])
-    highest = max_rr_index(clicks)
+    highest = reciprocal_rank_index(clicks)
     return clicks, ndcg, (1.0 / highest if highest > 0 else 0.0)
 
 
@@ -294,9 +294,9 @@ def _interact_neural(
     """One interaction of a neural ranker after its forward pass; `weights` is stepped. Returns nDCG and MaxRR."""
     scores = output_scores(weights, tanhs)
     ranking = exponential_race(scores, log_times, min(serp_length, scores.shape[0]))
-    clicks, ndcg, max_rr = see_serp(relevance, ranking, ideal_dcg, model, draws, click, stop, examination)
+    clicks, ndcg, reciprocal_ranks = see_serp(relevance, ranking, ideal_dcg, model, draws, click, stop, examination)
     neural_step(weights, features, tanhs, scores, scores, ranking, clicks, learning_rate, proximal, base)
-    return ndcg, max_rr
+    return ndcg, reciprocal_ranks
 
 
 def _log_times(
@@ -330,7 +330,7 @@ def _pdgd_clients(
     ideal_dcg: NDArray[np.float64],
     weights: NDArray[np.float64],
     ndcg: NDArray[np.float64],
-    max_rr: NDArray[np.float64],
+    reciprocal_ranks: NDArray[np.float64],
     picks: NDArray[np.int64],
     models: NDArray[np.int64],
     draws: NDArray[np.float64],
@@ -342,7 +342,7 @@ def _pdgd_clients(
     learning_rate: float,
     proximal: float,
 ) -> None:
-    """The kernel of `pdgd_block`; `weights`, `ndcg` and `max_rr` are written to."""
+    """The kernel of `pdgd_block`; `weights`, `ndcg` and `reciprocal_ranks` are written to."""
     at = 0
     for client in range(picks.shape[0]):
         base = weights[client].copy()
@@ -357,7 +357,7 @@ def _pdgd_clients(
             docs = scores.shape[0]
             ranking = exponential_race(scores, log_times[at : at + docs], min(serp_length, docs))
             at += docs
-            clicks, ndcg[client, i], max_rr[client, i] = see_serp(
+            clicks, ndcg[client, i], reciprocal_ranks[client, i] = see_serp(
                 relevance[start:end],
                 ranking,
                 ideal_dcg[query],

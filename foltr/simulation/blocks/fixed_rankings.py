@@ -10,7 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.errors import DataError
-from foltr.learning.evolution_strategies import epsilon_bound, es_noise, max_rr_index, max_rr_values, privatise
+from foltr.learning.evolution_strategies import (
+    epsilon_bound,
+    es_noise,
+    randomised_response,
+    reciprocal_rank_index,
+    reciprocal_rank_values,
+)
 from foltr.learning.linear import score, top_k
 from foltr.learning.neural import n_neural_weights, neural_score
 from foltr.numerics.compiled import compiled
@@ -25,13 +31,13 @@ class RankedBlock:
         rankings: (n, B, K) int64 documents shown, counted within the query; -1 where nothing was shown.
         clicks: (n, B, K) bool.
         ndcg: (n, B) float64 nDCG@K, 0 where no document is relevant; NaN where there was no interaction.
-        max_rr: (n, B) float64 reciprocal rank of the highest click, 0 without one; NaN like `ndcg`.
+        reciprocal_ranks: (n, B) float64 reciprocal rank of the highest click, 0 without one; NaN like `ndcg`.
     """
 
     rankings: NDArray[np.int64]
     clicks: NDArray[np.bool_]
     ndcg: NDArray[np.float64]
-    max_rr: NDArray[np.float64]
+    reciprocal_ranks: NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +45,12 @@ class EvolutionBlock:
     """What FOLtR-ES clients measured.
 
     Attributes:
-        plus: (n,) float64 mean privatised MaxRR of the lists ranked with +noise; 0 if there was none.
+        plus: (n,) float64 mean randomised response of the lists ranked with +noise; 0 if there was none.
         minus: (n,) float64 the same with -noise.
         n_plus: (n,) int64 how many lists that was.
         n_minus: (n,) int64.
         ndcg: (n, B) float64 as in `RankedBlock`, of the lists as shown, noise included.
-        max_rr: (n, B) float64 as in `RankedBlock`, before privatisation.
+        reciprocal_ranks: (n, B) float64 as in `RankedBlock`, before the randomised response.
     """
 
     plus: NDArray[np.float64]
@@ -52,7 +58,7 @@ class EvolutionBlock:
     n_plus: NDArray[np.int64]
     n_minus: NDArray[np.int64]
     ndcg: NDArray[np.float64]
-    max_rr: NDArray[np.float64]
+    reciprocal_ranks: NDArray[np.float64]
 
 
 def ranking_block(
@@ -88,7 +94,7 @@ def es_block(
     variants: NDArray[np.int64],
     device_rngs: Sequence[np.random.Generator],
     noise_scale: float,
-    keep_probability: float,
+    truth_probability: float,
     hidden: int | None = None,
 ) -> EvolutionBlock:
     """Let FOLtR-ES clients measure their perturbations of the global ranker (thesis, Section 3.1.1).
@@ -100,22 +106,22 @@ def es_block(
         users: of n clients and B interactions.
         noise_seeds: n seeds of `es_noise`.
         variants: (n, B) int64: 0 for a list ranked with +noise, 1 with -noise.
-        device_rngs: n generators, each advanced by two uniform draws per interaction, for `privatise`.
+        device_rngs: n generators, each advanced by two uniform draws per interaction, for `randomised_response`.
         noise_scale: sigma.
-        keep_probability: p of `privatise`; 1 for no privatisation.
+        truth_probability: p of `randomised_response`; 1 for the truth.
         hidden: units of the neural ranker's hidden layer; None for the linear ranker.
 
     Raises:
         DataError: as `ranking_block`, or not one seed and generator for each client.
-        SettingsError: a keep probability that privatisation refuses.
+        SettingsError: a probability that `epsilon_bound` refuses.
     """
     n_clients, n_weights = picks.shape[0], _n_weights(pool, hidden)
     if not len(noise_seeds) == len(device_rngs) == n_clients or variants.shape != picks.shape:
         raise DataError(f"{n_clients} clients need as many seeds, generators and rows of variants")
     if base.shape != (n_weights,):
         raise DataError(f"the global ranker must be {n_weights} weights, not {base.shape}")
-    values = max_rr_values(pool.serp_length)
-    epsilon_bound(keep_probability, len(values))
+    values = reciprocal_rank_values(pool.serp_length)
+    epsilon_bound(truth_probability, len(values))
     local_weights(pool, base, picks, users, n_weights)
     perturbed = np.empty((n_clients, 2, n_weights), np.float64)
     draws = np.zeros((*picks.shape, 2), np.float64)
@@ -126,8 +132,8 @@ def es_block(
         np.subtract(base, noise, out=perturbed[client, 1])
         draws[client, interacts[client]] = rng.random((int(interacts[client].sum()), 2))
     shown = _show(pool, perturbed, variants, picks, users, hidden)
-    means, counts = _measure(shown.clicks, interacts, variants, draws, keep_probability, values)
-    return EvolutionBlock(means[:, 0], means[:, 1], counts[:, 0], counts[:, 1], shown.ndcg, shown.max_rr)
+    means, counts = _measure(shown.clicks, interacts, variants, draws, truth_probability, values)
+    return EvolutionBlock(means[:, 0], means[:, 1], counts[:, 0], counts[:, 1], shown.ndcg, shown.reciprocal_ranks)
 
 
 def _n_weights(pool: QueryPool, hidden: int | None) -> int:
@@ -170,7 +176,7 @@ def _show(
             shown.rankings,
             shown.clicks,
             shown.ndcg,
-            shown.max_rr,
+            shown.reciprocal_ranks,
         )
         return shown
     for client, i in np.argwhere(picks >= 0).tolist():
@@ -178,7 +184,7 @@ def _show(
         features, relevance = dataset.query(pick)
         scores = neural_score(weights[client, variants[client, i]], features, hidden)
         ranking = top_k(scores, min(pool.serp_length, scores.shape[0]))
-        clicks, shown.ndcg[client, i], shown.max_rr[client, i] = see_serp(
+        clicks, shown.ndcg[client, i], shown.reciprocal_ranks[client, i] = see_serp(
             relevance, ranking, pool.ideal_dcg[pick], users.models[client, i], users.draws[client, i], *tables
         )
         shown.rankings[client, i, : len(ranking)] = ranking
@@ -204,7 +210,7 @@ def _show_linear(
     rankings: NDArray[np.int64],
     clicked: NDArray[np.bool_],
     ndcg: NDArray[np.float64],
-    max_rr: NDArray[np.float64],
+    reciprocal_ranks: NDArray[np.float64],
 ) -> None:
     """`_show` for the linear ranker; the last four arrays are written to."""
     for client in range(picks.shape[0]):
@@ -216,7 +222,7 @@ def _show_linear(
             scores = score(weights[client, variants[client, i]], features[start:end])
             length = min(serp_length, scores.shape[0])
             ranking = top_k(scores, length)
-            clicks, ndcg[client, i], max_rr[client, i] = see_serp(
+            clicks, ndcg[client, i], reciprocal_ranks[client, i] = see_serp(
                 relevance[start:end],
                 ranking,
                 ideal_dcg[query],
@@ -236,17 +242,19 @@ def _measure(
     interacts: NDArray[np.bool_],
     variants: NDArray[np.int64],
     draws: NDArray[np.float64],
-    keep_probability: float,
+    truth_probability: float,
     values: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the mean privatised MaxRR and how many it is a mean of: both (n, 2), by variant."""
+    """Return the mean randomised response and how many it is a mean of: both (n, 2), by variant."""
     sums = np.zeros((clicks.shape[0], 2), np.float64)
     counts = np.zeros((clicks.shape[0], 2), np.int64)
     for client in range(clicks.shape[0]):
         for i in range(clicks.shape[1]):
             if not interacts[client, i]:
                 continue
-            value = privatise(max_rr_index(clicks[client, i]), keep_probability, values.shape[0], draws[client, i])
+            value = randomised_response(
+                reciprocal_rank_index(clicks[client, i]), truth_probability, values.shape[0], draws[client, i]
+            )
             sums[client, variants[client, i]] += values[value]
             counts[client, variants[client, i]] += 1
     return sums / np.maximum(counts, 1), counts

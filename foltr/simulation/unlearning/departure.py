@@ -168,7 +168,7 @@ class UnlearningSimulation:
         strategy: Strategy,
         *,
         interval: int = 10,
-        n_local: int = 3,
+        local_interactions: int = 3,
         interactions: Interactions = "fresh",
         runner: RunnerKind = "auto",
     ) -> Trained:
@@ -178,7 +178,7 @@ class UnlearningSimulation:
         joined from the model before that; ``retrain`` replays every round with all interactions and calibrates nothing.
 
         Args:
-            n_local: interactions of each client in a calibration round.
+            local_interactions: interactions of each client in a calibration round.
             interactions: fresh ones, as in the thesis, whose users go on where the federation ended; or the first ones
                 of each client in the replayed round, as a device that keeps a log has them.
             runner: of fresh interactions; see `foltr.simulation.federated.run`. The model is the same, its time is not.
@@ -189,19 +189,22 @@ class UnlearningSimulation:
         last = self._config.rounds
         start = NextModel(self._first, NO_MEMORY)
         if strategy == "retrain":
-            rounds, n_local = range(1, last + 1), max(client.n_interactions for client in self._population.clients)
+            rounds = range(1, last + 1)
+            local_interactions = max(client.n_interactions for client in self._population.clients)
         elif strategy == "rollback":
             rounds, start = schedule(self._leaver.joined, last, interval), history.before_leaver
         else:
             rounds = schedule(1, last, interval)
-        if n_local < 1:
-            raise SettingsError(f"n_local: {n_local}; at least 1 interaction is needed to learn from")
+        if local_interactions < 1:
+            raise SettingsError(
+                f"local_interactions: {local_interactions}; at least 1 interaction is needed to learn from"
+            )
         if interactions == "kept" and not all(number in history.interactions for number in rounds):
             raise SettingsError(f"interactions: those of every {interval}-th round were not recorded")
         population = replace(
             self._population,
             clients=tuple(
-                replace(client, n_interactions=min(n_local, client.n_interactions))
+                replace(client, n_interactions=min(local_interactions, client.n_interactions))
                 for client in self._population.clients
             ),
         )
@@ -215,7 +218,7 @@ class UnlearningSimulation:
             players = chosen
             if interactions == "kept":
                 log = history.interactions[number]
-                players = Replay(log, n_local, population, crowd, self._training, self._ranker)
+                players = Replay(log, local_interactions, population, crowd, self._training, self._ranker)
             progress.learn(len(clients), partial(self._round, players, number, clients, sent))
         return progress.trained(self._ranker)
 

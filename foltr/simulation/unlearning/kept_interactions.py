@@ -38,14 +38,20 @@ class Replay:
     """A runner whose clients show nothing, but learn from the first interactions they kept of one round.
 
     Args:
-        n_local: of each client, at most.
+        local_interactions: of each client, at most.
     """
 
     def __init__(
-        self, log: Log, n_local: int, population: Population, crowd: Crowd, training: AnyTraining, ranker: Ranker
+        self,
+        log: Log,
+        local_interactions: int,
+        population: Population,
+        crowd: Crowd,
+        training: AnyTraining,
+        ranker: Ranker,
     ) -> None:
         self._log = log
-        self._n_local = n_local
+        self._local_interactions = local_interactions
         self._population = population
         self._crowd = crowd
         self._training = training
@@ -58,7 +64,7 @@ class Replay:
         for client in clients.tolist():
             streams = self._crowd.streams(client)
             device = make_device(self._training, self._ranker, base, version, DeviceContext(streams.device_seed))
-            learned = self._log[client][: self._n_local]
+            learned = self._log[client][: self._local_interactions]
             for interaction in learned:
                 device.learn(interaction, streams.device)
             name = self._population.clients[client].name

@@ -120,7 +120,7 @@ def test_what_was_refused_for_good_leaves_no_trace(store):
     assert waiting_ids(store) == []
 
 
-def test_a_privatised_metric_is_sent_once(store):
+def test_a_randomised_response_is_sent_once(store):
     """What a variant earned is not given back with a refused update: fresh noise would tell more of it."""
     earned = store.add_interaction("a", FEATURES, RANKING, CLICKS, 1, 7)
     (plain,) = add(store, "b")
@@ -394,7 +394,7 @@ def test_what_did_not_count_is_not_kept(store, fate):
     assert store.kept_ids() == []
 
 
-def test_what_was_privatised_is_not_kept(store):
+def test_what_a_randomised_response_was_made_of_is_not_kept(store):
     """What a variant earned is spent by being sent: nothing may be learned from it again."""
     earned = store.add_interaction("a", FEATURES, RANKING, CLICKS, 1, 7)
     (plain,) = add(store, "b")

@@ -166,7 +166,7 @@ def test_the_announced_method_learns_from_the_announced_weights(rng, training, r
 @pytest.mark.parametrize(
     "training", [EvolutionTraining(**BOUNDS), FpdgdPaperTraining(**BOUNDS, n_clients=10)], ids=lambda one: one.kind
 )
-def test_what_is_privatised_once_is_not_learned_again(training):
+def test_what_was_answered_at_random_once_is_not_learned_again(training):
     """Another answer with fresh noise would say more of the same clicks than the noise allows."""
     with capture_logs() as logs:
         assert Machine(range(5)).answer(training=training) is None

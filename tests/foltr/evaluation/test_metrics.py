@@ -9,11 +9,11 @@ from foltr.errors import DataError
 from foltr.evaluation.metrics import (
     dcg_at_k,
     ideal_dcg_by_query,
-    max_reciprocal_rank,
     mean_ndcg_at_k,
     mean_ndcg_of_scores,
     ndcg_at_k,
     online_performance,
+    reciprocal_rank,
 )
 from foltr.learning.linear import rank_by_score
 
@@ -100,10 +100,10 @@ def test_means_of_nothing_are_refused() -> None:
         mean_ndcg_of_scores(np.array([np.nan, 1.0]), data)
 
 
-def test_max_reciprocal_rank() -> None:
+def test_reciprocal_rank() -> None:
     """The highest click counts."""
-    assert max_reciprocal_rank(np.array([False, False, True, True])) == 1 / 3
-    assert max_reciprocal_rank(np.zeros(10, bool)) == 0.0
+    assert reciprocal_rank(np.array([False, False, True, True])) == 1 / 3
+    assert reciprocal_rank(np.zeros(10, bool)) == 0.0
 
 
 def test_online_performance_discounts_later_lists() -> None:

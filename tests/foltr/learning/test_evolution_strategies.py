@@ -12,9 +12,9 @@ from foltr.learning.evolution_strategies import (
     epsilon_bound,
     es_gradient,
     es_noise,
-    max_rr_index,
-    max_rr_values,
-    privatise,
+    randomised_response,
+    reciprocal_rank_index,
+    reciprocal_rank_values,
     round_noise_seed,
 )
 
@@ -45,21 +45,21 @@ def test_round_seeds_differ_by_device_and_version_and_have_63_bits() -> None:
     assert round_noise_seed(5, 6) == round_noise_seed(5, 6)
 
 
-def test_max_rr_values_are_indexed_by_rank() -> None:
+def test_reciprocal_rank_values_are_indexed_by_rank() -> None:
     """No click is 0, the highest click at rank i is 1 / i."""
-    assert max_rr_values(3).tolist() == [0.0, 1.0, 1 / 2, 1 / 3]
-    assert max_rr_index(np.array([False, False, True, True])) == 3
-    assert max_rr_index(np.zeros(10, bool)) == 0
+    assert reciprocal_rank_values(3).tolist() == [0.0, 1.0, 1 / 2, 1 / 3]
+    assert reciprocal_rank_index(np.array([False, False, True, True])) == 3
+    assert reciprocal_rank_index(np.zeros(10, bool)) == 0
 
 
-def test_privatise_keeps_or_replaces_by_any_other(rng: np.random.Generator) -> None:
+def test_randomised_response_keeps_or_replaces_by_any_other(rng: np.random.Generator) -> None:
     """The truth comes with probability p, every other value equally often."""
     counts = np.zeros(5)
     for draws in rng.random((20_000, 2)):
-        counts[privatise(2, 0.6, 5, draws)] += 1
+        counts[randomised_response(2, 0.6, 5, draws)] += 1
     assert binomtest(int(counts[2]), 20_000, 0.6).pvalue > 1e-3
     assert chisquare(np.delete(counts, 2)).pvalue > 1e-3
-    assert privatise(0, 1.0, 5, np.array([0.999, 0.5])) == 0
+    assert randomised_response(0, 1.0, 5, np.array([0.999, 0.5])) == 0
 
 
 def test_epsilon_is_the_log_of_the_likelihood_ratio() -> None:

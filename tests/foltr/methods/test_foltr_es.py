@@ -1,4 +1,4 @@
-"""FOLtR-ES: perturb, show, privatise, climb."""
+"""FOLtR-ES: perturb, show, answer at random, climb."""
 
 import numpy as np
 import pytest

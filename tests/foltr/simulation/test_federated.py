@@ -71,10 +71,10 @@ def test_rounds_are_evaluated_as_often_as_asked():
 def test_online_ndcg_counts_rounds():
     """The discounted sum runs over rounds, of means over clients; levels stay below the sum of the discounts."""
     result = simulated(config(rounds=5))
-    assert len(result.online_per_round) == len(result.max_rr) == 5
+    assert len(result.online_per_round) == len(result.reciprocal_ranks) == 5
     assert result.online_ndcg == online_performance(result.online_per_round)
     assert 0 < result.online_ndcg < 5
-    assert np.all((result.max_rr >= 0) & (result.max_rr <= 1))
+    assert np.all((result.reciprocal_ranks >= 0) & (result.reciprocal_ranks <= 1))
 
 
 def test_participants_are_drawn_for_each_round():

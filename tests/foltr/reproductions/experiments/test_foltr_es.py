@@ -32,7 +32,7 @@ def test_number_of_clients_keeps_the_budget(scale):
 
 
 def test_pdgd_has_the_same_batches():
-    """PDGD is updated as often and after as many interactions as FOLtR-ES, whose metric is not privatised."""
+    """PDGD is updated as often and after as many interactions as FOLtR-ES, whose metric is sent as it is."""
     for one in BY_NAME["thesis-3.3"].grid("full", profile()):
         assert one.config.clients * one.config.interactions == 8_000
         if one.config.method == "foltr-es":

@@ -7,7 +7,13 @@ from made_results import profile, results
 
 from foltr.reproductions.claims import Status
 from foltr.reproductions.experiments import thesis_unlearning
-from foltr.reproductions.experiments.thesis_unlearning import INTERVALS, N_LOCALS, RETRAINED, TAINTED, UNLEARNED
+from foltr.reproductions.experiments.thesis_unlearning import (
+    INTERVALS,
+    LOCAL_INTERACTIONS_TRIED,
+    RETRAINED,
+    TAINTED,
+    UNLEARNED,
+)
 from foltr.reproductions.harness import CLICKS
 from foltr.reproductions.outcomes import Results
 from foltr.reproductions.registry import EXPERIMENTS
@@ -58,7 +64,7 @@ def test_the_cells_of_table_6_2(short):
     """Every n_local with every interval, and retraining beside them."""
     one = EXPERIMENTS["thesis-table-6.2"]
     found = one.more("quick", short, 1)
-    assert len(found) == len(INTERVALS) * len(N_LOCALS) * len(CLICKS)
+    assert len(found) == len(INTERVALS) * len(LOCAL_INTERACTIONS_TRIED) * len(CLICKS)
     steps = {int(run.labels["interval"]): run.result["ndcg_at_10"][-1]["round"] for run in found}
     assert steps == {5: 8, 10: 4, 20: 2}
     assert {(run.labels["interval"], run.labels["n_local"]) for run in one.grid("quick", short)} == {("1", "5")}
@@ -108,7 +114,7 @@ def test_trends_of_the_table():
                     ("clicks", clicks),
                 ): [0.5 + sign * (0.01 * n_local - 0.001 * interval) + 0.0001 * seed for seed in (1, 2)]
                 for interval in INTERVALS
-                for n_local in N_LOCALS
+                for n_local in LOCAL_INTERACTIONS_TRIED
                 for clicks in CLICKS
             }
         )

@@ -8,7 +8,7 @@ import pytest
 from foltr.data.dataset import RankingDataset
 from foltr.errors import DataError, SettingsError
 from foltr.evaluation.click_models import click_model, click_tables, clicks_from_draws, personal
-from foltr.evaluation.metrics import max_reciprocal_rank, ndcg_at_k
+from foltr.evaluation.metrics import ndcg_at_k, reciprocal_rank
 from foltr.learning.linear import rank_by_score, sample_plackett_luce, score
 from foltr.learning.neural import n_neural_weights, neural_score
 from foltr.learning.neural_pdgd import neural_pdgd_step
@@ -55,7 +55,7 @@ def one_by_one(
     step: Callable[..., np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What the SDK does on each device."""
-    local, ndcg, max_rr = [], np.full(crowd.picks.shape, np.nan), np.full(crowd.picks.shape, np.nan)
+    local, ndcg, reciprocal_ranks = [], np.full(crowd.picks.shape, np.nan), np.full(crowd.picks.shape, np.nan)
     for c, picks in enumerate(crowd.picks.tolist()):
         base = start if start.ndim == 1 else start[c]
         weights = base
@@ -67,10 +67,10 @@ def one_by_one(
             model = MODELS[crowd.users.models[c, i]]
             clicks = clicks_from_draws(model, relevance[ranking], crowd.users.draws[c, i, 2:])
             ndcg[c, i] = ndcg_at_k(relevance[ranking], K, relevance)
-            max_rr[c, i] = max_reciprocal_rank(clicks)
+            reciprocal_ranks[c, i] = reciprocal_rank(clicks)
             weights = step(weights, features, ranking, clicks, base)
         local.append(weights)
-    return np.array(local), ndcg, max_rr
+    return np.array(local), ndcg, reciprocal_ranks
 
 
 @pytest.mark.parametrize("own_start", [False, True])
@@ -83,12 +83,12 @@ def test_linear_pdgd_is_the_device_bit_by_bit(
     start = rng.normal(size=(40, D) if own_start else D)
     mine, theirs = crowd.devices(), crowd.devices()
     block = pdgd_block(pool, start, crowd.picks, crowd.users, mine, 0.1, proximal)
-    weights, ndcg, max_rr = one_by_one(
+    weights, ndcg, reciprocal_ranks = one_by_one(
         pool, crowd, start, theirs, score, lambda w, x, r, c, base: pdgd_step(w, x, r, c, 0.1, None, proximal, base)
     )
     np.testing.assert_array_equal(block.weights, weights)
     np.testing.assert_array_equal(block.ndcg, ndcg)
-    np.testing.assert_array_equal(block.max_rr, max_rr)
+    np.testing.assert_array_equal(block.reciprocal_ranks, reciprocal_ranks)
     assert [rng.random() for rng in mine] == [rng.random() for rng in theirs]
     assert (block.weights[0] == (start[0] if own_start else start)).all()
     assert (block.weights[1:] != start[1:]).any() if own_start else (block.weights[1:] != start).any()
@@ -104,7 +104,7 @@ def test_neural_pdgd_is_the_device_bit_by_bit(
     start = rng.normal(size=n_neural_weights(D, HIDDEN)).astype(dtype)
     mine, theirs = crowd.devices(), crowd.devices()
     block = neural_pdgd_block(pool, start, crowd.picks, crowd.users, mine, 0.1, HIDDEN, proximal)
-    weights, ndcg, max_rr = one_by_one(
+    weights, ndcg, reciprocal_ranks = one_by_one(
         pool,
         crowd,
         start,
@@ -115,7 +115,7 @@ def test_neural_pdgd_is_the_device_bit_by_bit(
     assert block.weights.dtype == dtype
     np.testing.assert_array_equal(block.weights, weights)
     np.testing.assert_array_equal(block.ndcg, ndcg)
-    np.testing.assert_array_equal(block.max_rr, max_rr)
+    np.testing.assert_array_equal(block.reciprocal_ranks, reciprocal_ranks)
     assert [rng.random() for rng in mine] == [rng.random() for rng in theirs]
 
 
@@ -144,7 +144,7 @@ def test_rankings_by_score_are_the_device_bit_by_bit(
         if pick < 0:
             assert (block.rankings[c, i] == -1).all()
             assert not block.clicks[c, i].any()
-            assert np.isnan([block.ndcg[c, i], block.max_rr[c, i]]).all()
+            assert np.isnan([block.ndcg[c, i], block.reciprocal_ranks[c, i]]).all()
             continue
         features, relevance = pool.dataset.query(pick)
         mine = weights[c] if own else weights
@@ -155,7 +155,7 @@ def test_rankings_by_score_are_the_device_bit_by_bit(
         assert (block.rankings[c, i, len(ranking) :] == -1).all()
         assert block.clicks[c, i, : len(ranking)].tolist() == clicks.tolist()
         assert block.ndcg[c, i] == ndcg_at_k(relevance[ranking], K, relevance)
-        assert block.max_rr[c, i] == max_reciprocal_rank(clicks)
+        assert block.reciprocal_ranks[c, i] == reciprocal_rank(clicks)
 
 
 def test_nobody_and_nothing(pool: QueryPool) -> None:

@@ -7,7 +7,12 @@ from foltr.data.dataset import RankingDataset
 from foltr.errors import DataError, SettingsError
 from foltr.evaluation.click_models import click_model, click_tables, clicks_from_draws
 from foltr.evaluation.metrics import ndcg_at_k
-from foltr.learning.evolution_strategies import es_noise, max_rr_index, max_rr_values, privatise
+from foltr.learning.evolution_strategies import (
+    es_noise,
+    randomised_response,
+    reciprocal_rank_index,
+    reciprocal_rank_values,
+)
 from foltr.learning.linear import rank_by_score, score
 from foltr.learning.neural import n_neural_weights, neural_score
 from foltr.simulation.blocks.drawn_rankings import QueryPool, Users, query_pool
@@ -36,18 +41,18 @@ def devices() -> list[np.random.Generator]:
 
 
 @pytest.mark.parametrize("hidden", [None, 3])
-@pytest.mark.parametrize("keep_probability", [0.5, 1.0])
+@pytest.mark.parametrize("truth_probability", [0.5, 1.0])
 def test_evolution_is_the_device_bit_by_bit(
-    pool: QueryPool, users: Users, rng: np.random.Generator, hidden: int | None, keep_probability: float
+    pool: QueryPool, users: Users, rng: np.random.Generator, hidden: int | None, truth_probability: float
 ) -> None:
-    """Means, counts, nDCG and where the generators stand, for both rankers, with and without privatisation."""
+    """Means, counts, nDCG and where the generators stand, for both rankers, with and without randomised responses."""
     size = D if hidden is None else n_neural_weights(D, hidden)
     base = rng.normal(size=size)
     picks = rng.integers(-1, 20, size=(N, B))
     variants = rng.integers(0, 2, size=(N, B))
     mine, theirs = devices(), devices()
-    block = es_block(pool, base, picks, users, list(range(N)), variants, mine, 0.3, keep_probability, hidden)
-    values = max_rr_values(K)
+    block = es_block(pool, base, picks, users, list(range(N)), variants, mine, 0.3, truth_probability, hidden)
+    values = reciprocal_rank_values(K)
     for c in range(N):
         noise = es_noise(c, size, 0.3)
         measured: list[list[float]] = [[], []]
@@ -60,10 +65,12 @@ def test_evolution_is_the_device_bit_by_bit(
             scores = score(weights, features) if hidden is None else neural_score(weights, features, hidden)
             ranking = rank_by_score(scores, K)
             clicks = clicks_from_draws(MODEL, relevance[ranking], users.draws[c, i, 2:])
-            sent = privatise(max_rr_index(clicks), keep_probability, len(values), theirs[c].random(2))
+            sent = randomised_response(
+                reciprocal_rank_index(clicks), truth_probability, len(values), theirs[c].random(2)
+            )
             measured[variants[c, i]].append(float(values[sent]))
             assert block.ndcg[c, i] == ndcg_at_k(relevance[ranking], K, relevance)
-            assert block.max_rr[c, i] == values[max_rr_index(clicks)]
+            assert block.reciprocal_ranks[c, i] == values[reciprocal_rank_index(clicks)]
         plus, minus = measured
         assert (block.n_plus[c], block.n_minus[c]) == (len(plus), len(minus))
         assert block.plus[c] == (sum(plus) / len(plus) if plus else 0.0)
@@ -72,7 +79,7 @@ def test_evolution_is_the_device_bit_by_bit(
 
 
 def test_what_does_not_fit_is_refused(pool: QueryPool, users: Users) -> None:
-    """One seed and generator for each client, known variants, a base of the right size, a sensible privatisation."""
+    """One seed and generator for each client, known variants, a base of the right size, a sensible probability."""
     picks, variants, seeds = np.zeros((N, B), np.int64), np.zeros((N, B), np.int64), list(range(N))
     with pytest.raises(DataError, match="15 clients need as many seeds"):
         es_block(pool, np.zeros(D), picks, users, seeds[:3], variants, devices(), 0.1, 0.9)

@@ -219,7 +219,7 @@ def test_online_metrics_are_of_honest_users():
         first, 0, np.arange(4), aggregation
     )
     assert found.online_per_round[0] == pytest.approx(everybody.ndcg[1:].mean(), abs=1e-12)
-    assert found.max_rr[0] == pytest.approx(everybody.max_rr[1:].mean(), abs=1e-12)
+    assert found.reciprocal_ranks[0] == pytest.approx(everybody.reciprocal_ranks[1:].mean(), abs=1e-12)
     assert found.interactions == 16, "attackers show lists too"
 
 

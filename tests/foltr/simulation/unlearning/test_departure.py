@@ -78,7 +78,7 @@ def test_a_late_leaver_is_not_there_before():
 def test_how_much_is_replayed(strategy, steps):
     """Every fifth round from the first, or from where the leaver joined; retraining replays all, with all lists."""
     of = simulation(Leaver(LAST, joined=6))
-    found = of.unlearn(of.federate(), strategy, interval=5, n_local=2)
+    found = of.unlearn(of.federate(), strategy, interval=5, local_interactions=2)
     assert found.ndcg[-1][0] == steps
     assert found.interactions == steps * 4 * (4 if strategy == "retrain" else 2)
 
@@ -88,7 +88,7 @@ def test_updates_are_as_long_as_the_stored_ones(interactions):
     """A step moves the model by no more than the mean stored length, and by that much where clients agree."""
     of = simulation()
     history = of.federate(record_every=ROUNDS)
-    found = of.unlearn(history, "fed_eraser", interval=ROUNDS, n_local=2, interactions=interactions)
+    found = of.unlearn(history, "fed_eraser", interval=ROUNDS, local_interactions=2, interactions=interactions)
     mean_length = history.lengths[0, :LAST].mean()
     assert 0.2 * mean_length < np.linalg.norm(found.weights) <= mean_length * (1 + 1e-6)
 
@@ -97,7 +97,7 @@ def test_rollback_starts_before_the_leaver():
     """Where only the newest round is replayed, the model is a step from the one before the leaver came."""
     of = simulation(Leaver(LAST, joined=ROUNDS))
     history = of.federate()
-    found = of.unlearn(history, "rollback", interval=10, n_local=4)
+    found = of.unlearn(history, "rollback", interval=10, local_interactions=4)
     step = np.linalg.norm(found.weights - history.before_leaver.weights)
     assert 0.0 < step <= history.lengths[-1, :LAST].mean() * (1 + 1e-6)
 
@@ -138,12 +138,14 @@ def test_the_same_seed_the_same_model():
     """Deterministic, whatever else was unlearned from the same history."""
     of = simulation()
     history = of.federate()
-    once = of.unlearn(history, "fed_eraser", interval=4, n_local=2)
+    once = of.unlearn(history, "fed_eraser", interval=4, local_interactions=2)
     of.unlearn(history, "retrain")
-    np.testing.assert_array_equal(of.unlearn(history, "fed_eraser", interval=4, n_local=2).weights, once.weights)
+    np.testing.assert_array_equal(
+        of.unlearn(history, "fed_eraser", interval=4, local_interactions=2).weights, once.weights
+    )
     again = simulation()
     np.testing.assert_array_equal(
-        again.unlearn(again.federate(), "fed_eraser", interval=4, n_local=2).weights, once.weights
+        again.unlearn(again.federate(), "fed_eraser", interval=4, local_interactions=2).weights, once.weights
     )
 
 
@@ -153,7 +155,7 @@ def test_device_code_makes_the_same_model(strategy):
     of = simulation()
     history = of.federate()
     blocks, devices = (
-        of.unlearn(history, strategy, interval=3, n_local=2, runner=kind) for kind in ("auto", "reference")
+        of.unlearn(history, strategy, interval=3, local_interactions=2, runner=kind) for kind in ("auto", "reference")
     )
     np.testing.assert_array_equal(blocks.weights, devices.weights)
 
@@ -168,7 +170,7 @@ def test_the_federations_rule_aggregates_the_calibrated_updates_too(rule):
             if name not in {"mean", "adaptive"}
             else simulation(aggregation=name)
         )
-        models[name] = of.unlearn(of.federate(), "fed_eraser", interval=2, n_local=2).weights
+        models[name] = of.unlearn(of.federate(), "fed_eraser", interval=2, local_interactions=2).weights
     assert np.isfinite(models[rule]).all()
     assert not np.array_equal(models["mean"], models[rule])
 
@@ -179,7 +181,7 @@ def test_few_participants():
     history = of.federate()
     alone = int(np.isfinite(history.lengths[:, LAST]).sum())
     assert alone
-    found = of.unlearn(history, "fed_eraser", interval=1, n_local=2)
+    found = of.unlearn(history, "fed_eraser", interval=1, local_interactions=2)
     assert found.interactions == (ROUNDS - alone) * 2
 
 
@@ -204,7 +206,7 @@ def test_what_cannot_be_unlearned():
     of = simulation()
     history = of.federate(record_every=2)
     assert isinstance(history.before_leaver, NextModel)
-    with pytest.raises(SettingsError, match="n_local"):
-        of.unlearn(history, "fed_eraser", n_local=0)
+    with pytest.raises(SettingsError, match="local_interactions"):
+        of.unlearn(history, "fed_eraser", local_interactions=0)
     with pytest.raises(SettingsError, match="were not recorded"):
         of.unlearn(history, "fed_eraser", interval=3, interactions="kept")
