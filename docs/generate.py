@@ -4,7 +4,7 @@ import re
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgpack
 from pydantic_core import PydanticUndefined
@@ -13,7 +13,7 @@ from federator.round import TRANSITIONS, AbandonReason
 from foltr.cli.main import EXIT_FAILED, EXIT_SETTINGS, EXIT_UNAVAILABLE
 from foltr.cli.settings import ENV_PREFIX, Settings
 from foltr.methods.bodies import BodySpec, pack_body
-from foltr.methods.registry import METHOD_NAMES, body_spec, parameters_of, ranker_for, training_for
+from foltr.methods.registry import METHODS, body_spec, parameters_of, ranker_for, training_for
 from foltr.protocol.codec import encode
 from foltr.protocol.events import EventKind
 from foltr.protocol.receipts import DeviceReaction, ReceiptCode
@@ -47,13 +47,8 @@ ABANDON_WORDS = {
     AbandonReason.TOO_FEW_FOR_RULE: "fewer than the rule needs, and `aggregation_fallback` is `abandon`",
 }
 
-# Of what is sent under each method: MSLR's features, and the methods whose settings change it.
+# Of what is sent under each method: MSLR's features.
 N_FEATURES, HIDDEN = 136, 64
-SENT: list[tuple[str, dict[str, object]]] = [
-    *((method, {}) for method in METHOD_NAMES if method != "fedips"),
-    ("fedips", {"propensities": "known"}),
-    ("fedips", {"propensities": "estimated"}),
-]
 
 
 def settings_table() -> str:
@@ -101,7 +96,7 @@ def round_diagram() -> str:
 
 def trainings_table() -> str:
     lines = ["| method | `kind` | what else is announced |", "|---|---|---|"]
-    for method in METHOD_NAMES:
+    for method in METHODS:
         training = _training(method)
         fields = ", ".join(f"`{name}`" for name in parameters_of(method) if name != "serp_length")
         lines.append(f"| `{method}` | `{training.kind}` | {fields} |")
@@ -113,9 +108,11 @@ def bodies_table() -> str:
         "| method | ranker | `kind` | what is in it | bytes of the body | of the signed message | stored as |",
         "|---|---|---|---|---|---|---|",
     ]
-    for method, settings in SENT:
+    # Those with variants last.
+    for method, settings in sorted(_sent(), key=lambda one: len(one[1])):
         training = _training(method, **settings)
-        ranker = ranker_for("neural" if method == "fedper" else "linear", N_FEATURES, HIDDEN)
+        only = METHODS[method].only_ranker
+        ranker = ranker_for("linear" if only is None else only.kind, N_FEATURES, HIDDEN)
         spec = body_spec(training, ranker)
         body = _body(spec)
         encoding, stored = pack_body(body)
@@ -136,6 +133,16 @@ def bodies_table() -> str:
             f"`{encoding}`, {len(stored):,} bytes |"
         )
     return "\n".join(lines)
+
+
+def _sent() -> list[tuple[str, dict[str, str]]]:
+    """Each method, once for each value of a setting that has names for values: it may change what is sent."""
+    found: list[tuple[str, dict[str, str]]] = []
+    for method, spec in METHODS.items():
+        fields = spec.training.model_fields
+        named = [(name, value) for name in parameters_of(method) for value in get_args(fields[name].annotation)]
+        found += [(method, {name: value}) for name, value in named if isinstance(value, str)] or [(method, {})]
+    return found
 
 
 def _training(method: str, **settings: object) -> Any:

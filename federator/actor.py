@@ -34,7 +34,7 @@ from federator.rows import batch_of, resumed_round, swap_of
 from foltr.aggregation.round_aggregation import TooFewUpdatesError
 from foltr.errors import DataError, UnavailableError
 from foltr.failpoints import Failpoint, failpoint
-from foltr.methods.registry import body_spec, initial_weights, method_of
+from foltr.methods.registry import body_spec, initial_weights, spec_of
 from foltr.numerics.streams import first_model_rng
 from foltr.protocol.events import ORDERS, EventKind
 from foltr.protocol.fields import pack_vector
@@ -130,7 +130,7 @@ class FederationActor:
             selection_seed=secrets.token_bytes(32),
             aggregation_seed=secrets.token_bytes(32),
             pseudonym_key=secrets.token_bytes(32),
-            method=method_of(plan.training),
+            method=spec_of(plan.training).name,
             hidden=plan.ranker.hidden if isinstance(plan.ranker, NeuralRankerSpec) else None,
         )
         self._epoch = await claim_federation(self._db, name)

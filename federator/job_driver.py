@@ -28,11 +28,10 @@ from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.methods.base import Memory
 from foltr.methods.bodies import unpack_body
-from foltr.methods.registry import make_aggregation, n_auxiliary
+from foltr.methods.registry import learns_from_kept_lists, make_aggregation, n_auxiliary
 from foltr.protocol.announcements import UnlearningProgress, UnlearningRound
-from foltr.protocol.fields import MAX_MESSAGE_BYTES, pack_vector, unpack_vector
+from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.topics import Topics
-from foltr.protocol.trainings import EvolutionTraining, FpdgdPaperTraining
 from foltr.protocol.updates import DenseDelta, PartDelta, UnlearningUpdate, UpdateBody
 from foltr.unlearning.calibration import calibrated
 from foltr.unlearning.measures import cosine, relative_distance
@@ -56,8 +55,6 @@ from storage.rounds import first_round_on, stream_updates
 
 log = structlog.get_logger(__name__)
 
-# Beside the weights an announced step has names, numbers, settings and a signature.
-_OVERHEAD_BYTES = 4096
 # So often a step is asked again while members are online; then it is passed over.
 _MOST_MISSES = 3
 
@@ -201,21 +198,12 @@ class Unlearner:
 
     # --- a job ----------------------------------------------------------------------------------------------
 
-    def _learns_by_steps(self) -> bool:
-        """Whether devices can learn what this method learns from lists that they have kept, and say so in a message.
-
-        FOLtR-ES learns only from lists shown under its own perturbation. The paper's FPDGD would add noise once more,
-        and spend epsilon for it. For both the first model takes over, and learning begins again.
-        """
-        fits = 4 * self._plan.n_values + _OVERHEAD_BYTES <= MAX_MESSAGE_BYTES
-        return fits and not isinstance(self._plan.training, EvolutionTraining | FpdgdPaperTraining)
-
     async def _begin(self, strategy: Strategy) -> None:
         name = self._plan.federation
         waiting = await self._persist(lambda: waiting_erasures(self._db, name))
         if not waiting:
             return
-        by_steps = self._learns_by_steps()
+        by_steps = learns_from_kept_lists(self._plan.training, self._plan.ranker)
         strategy = strategy if by_steps else "retrain"
         version, first = 0, 1
         if strategy == "rollback":
@@ -304,7 +292,7 @@ class Unlearner:
         Live rounds go on meanwhile, perhaps faster than steps. So the interval doubles for those that came during the
         job, and once more for those that came during these: it ends however fast they come.
         """
-        while self._learns_by_steps():
+        while learns_from_kept_lists(self._plan.training, self._plan.ranker):
             first = job.start_round if self._after is None else self._after + self._interval
             stored = await self._stored(first)
             if not stored:

@@ -8,10 +8,10 @@ from federator.round import Pacing, RoundPolicy
 from foltr.aggregation.rule_spec import ABANDON, shortfall
 from foltr.errors import SettingsError
 from foltr.methods.preconditions import lacking, ways_out
-from foltr.methods.registry import AnyTraining, Ranker, check_method, check_rule, n_auxiliary
+from foltr.methods.registry import Ranker, check_method, check_rule, n_auxiliary, spec_of
 from foltr.protocol.fields import MAX_DIM
 from foltr.protocol.topics import check_name
-from foltr.protocol.trainings import FpdgdPaperTraining, LinearRankerSpec, PdgdTraining
+from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining, Training
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class FederationPlan:
     federation: str
     n_features: int
     policy: RoundPolicy = field(default_factory=RoundPolicy)
-    training: AnyTraining = field(default_factory=PdgdTraining)
+    training: Training = field(default_factory=PdgdTraining)
     chosen_ranker: Ranker | None = None
     seed: int | None = None
     stop_after_round: int | None = None
@@ -53,11 +53,10 @@ class FederationPlan:
         if self.ranker.n_features != self.n_features:
             raise SettingsError(f"n_features: {self.n_features}, but the ranker's are {self.ranker.n_features}")
         check_method(self.training, self.ranker)
-        if isinstance(self.training, FpdgdPaperTraining) and policy.pacing is Pacing.BUFFERED:
-            raise SettingsError(
-                "pacing: fpdgd-paper needs deadline; a buffer shrinks updates that are out of date, and so their noise"
-            )
-        check_rule(self.training, self.ranker, policy.rule)
+        method = spec_of(self.training)
+        if method.needs_deadline is not None and policy.pacing is Pacing.BUFFERED:
+            raise SettingsError(f"pacing: {method.name} needs deadline; {method.needs_deadline}")
+        check_rule(self.training, policy.rule)
         if self.n_values > MAX_DIM:
             raise SettingsError(f"n_features: {self.n_values} values in a model, which has at most {MAX_DIM}")
         if self.seed is not None and self.seed < 0:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from foltr.learning.interaction import Interaction
-from foltr.methods.registry import METHOD_NAMES, training_for
+from foltr.methods.registry import METHODS, training_for
 from foltr.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
 
 LINEAR = LinearRankerSpec(n_features=6)
@@ -14,7 +14,7 @@ RANKERS = (LINEAR, NEURAL)
 def trainings(interactions=4, **parameters):
     """Method to settings."""
     required = {"fpdgd-paper": {"n_clients": 3}}
-    return {name: training_for(name, {**required.get(name, {}), **parameters}, interactions) for name in METHOD_NAMES}
+    return {name: training_for(name, {**required.get(name, {}), **parameters}, interactions) for name in METHODS}
 
 
 def see(device, training, rng, base_version=0, n=None, k=4):

@@ -22,12 +22,13 @@ from edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedMode
 from edge_client.guard.model_judgement import Judgement, agreement, judge, preferences
 from edge_client.serps import Serp
 from edge_client.store.store import DeviceStore
-from edge_client.training.working_model import draws_lists
 from foltr.errors import DataError, SettingsError
 from foltr.logs import get_logger
 from foltr.methods.base import scores_of
-from foltr.methods.registry import AnyTraining, Ranker, method_of
+from foltr.methods.registry import Ranker, spec_of
+from foltr.methods.spec import Lists
 from foltr.protocol.announcements import ModelAnnouncement
+from foltr.protocol.trainings import Training
 
 log = get_logger(__name__)
 
@@ -63,11 +64,12 @@ class Guard:
         self.refused: ModelAnnouncement | None = None
         self.refused_payload = b""
 
-    def announced(self, training: AnyTraining) -> None:
+    def announced(self, training: Training) -> None:
         """Say once where the announced method cannot be guarded."""
-        idle = not draws_lists(training)
+        method = spec_of(training)
+        idle = method.lists is not Lists.DRAWN
         if idle and not self._idle:
-            log.warning("guard_idle", client_id=self._client_id, cause=f"{method_of(training)} draws no lists by score")
+            log.warning("guard_idle", client_id=self._client_id, cause=f"{method.name} draws no lists by score")
         self._idle = idle
 
     def hold_back(self, serp: Serp, clicks: NDArray[np.bool_]) -> bool:

@@ -16,10 +16,10 @@ from edge_client.training.trainer import Trainer
 from edge_client.training.working_model import WorkingModel
 from foltr.errors import DataError
 from foltr.logs import get_logger
+from foltr.methods.registry import learns_from_kept_lists
 from foltr.protocol.announcements import ModelAnnouncement, UnlearningRound
 from foltr.protocol.chunks import needs_chunks
 from foltr.protocol.topics import ClientTopic
-from foltr.protocol.trainings import EvolutionTraining, FpdgdPaperTraining
 from foltr.protocol.updates import UnlearningUpdate
 
 log = get_logger(__name__)
@@ -72,8 +72,8 @@ class Relearning:
     def _learned(self, round_: UnlearningRound) -> UnlearningUpdate | None:
         """What this device learns in a step; None where that is nothing, or cannot be sent."""
         client_id = self._session.client_id
-        if isinstance(round_.training, EvolutionTraining | FpdgdPaperTraining):
-            return None  # their clicks are spent for good by being sent, with noise that must not be averaged out
+        if not learns_from_kept_lists(round_.training, round_.ranker):
+            return None
         rng = np.random.default_rng([self._device_seed, *b"unlearning", round_.job, round_.step])
         try:
             working_model = self._model_of_step(round_, rng)

@@ -25,10 +25,11 @@ from foltr.errors import DataError, SettingsError
 from foltr.learning.interaction import Interaction
 from foltr.logs import get_logger
 from foltr.methods.base import Device, DeviceContext
-from foltr.methods.registry import AnyTraining
+from foltr.methods.registry import spec_of
+from foltr.methods.spec import Lists
 from foltr.protocol.announcements import ModelAnnouncement
 from foltr.protocol.fields import unpack_vector
-from foltr.protocol.trainings import EvolutionTraining
+from foltr.protocol.trainings import Training
 from foltr.protocol.updates import UpdateBody
 
 log = get_logger(__name__)
@@ -138,12 +139,12 @@ class Trainer:
         """Nothing that was learned stays."""
         self.working_model = None
 
-    def _begin(self, model: ModelAnnouncement, training: AnyTraining | None) -> WorkingModel:
+    def _begin(self, model: ModelAnnouncement, training: Training | None) -> WorkingModel:
         device = None if training is None else self.device_under(model, training)
         self.working_model = WorkingModel(model, training, device, self._participation.pending is not None)
         return self.working_model
 
-    def device_under(self, model: ModelAnnouncement, training: AnyTraining) -> Device | None:
+    def device_under(self, model: ModelAnnouncement, training: Training) -> Device | None:
         """A device part that has learned nothing yet; None, said in the log, where the method cannot be used."""
         if self._learner is not None:
             return LearnerDevice(self._learner, model.ranker, unpack_vector(model.weights), training)
@@ -172,8 +173,9 @@ class Trainer:
                 refused.setdefault(str(error), []).append(interaction.id)
         if not refused:
             return True
-        # Of FOLtR-ES lists go out of date with their model; of other methods something is wrong with them.
-        say = log.debug if isinstance(working_model.training, EvolutionTraining) else log.warning
+        # Lists of a perturbed model go out of date with it; with others something is wrong.
+        expected = working_model.training is not None and spec_of(working_model.training).lists is Lists.PERTURBED
+        say = log.debug if expected else log.warning
         for cause, ids in refused.items():
             say("interactions_discarded", n=len(ids), cause=cause)
         try:

@@ -15,10 +15,11 @@ from foltr.learning.interaction import Interaction
 from foltr.learning.linear import rank_by_score, sample_plackett_luce
 from foltr.methods.base import Device, DeviceContext, checked_scores, checked_weights
 from foltr.methods.fpdgd import dense_delta
-from foltr.methods.registry import AnyTraining, Ranker, make_device, n_auxiliary
+from foltr.methods.registry import Ranker, make_device, n_auxiliary, spec_of
+from foltr.methods.spec import Lists
 from foltr.protocol.announcements import ModelAnnouncement
 from foltr.protocol.fields import unpack_vector
-from foltr.protocol.trainings import EvolutionTraining, FedAvgTraining, FedIpsTraining
+from foltr.protocol.trainings import Training
 from foltr.protocol.updates import UpdateBody
 
 
@@ -37,7 +38,7 @@ class Learner(Protocol):
     """One step of learning from one interaction, in place of a method's, e.g. in a test that counts."""
 
     def __call__(
-        self, weights: NDArray[np.float64], interaction: Interaction, training: AnyTraining
+        self, weights: NDArray[np.float64], interaction: Interaction, training: Training
     ) -> NDArray[np.float64]:
         """The weights (d,) after the step; ``weights`` itself stays as it is."""
 
@@ -55,7 +56,7 @@ class WorkingModel:
     """
 
     announcement: ModelAnnouncement
-    training: AnyTraining | None
+    training: Training | None
     device: Device | None
     began_while_pending: bool
     interaction_ids: list[int] = field(default_factory=list)
@@ -82,7 +83,7 @@ class WorkingModel:
 
     def scores_drawn_by(self, features: NDArray[np.float32]) -> NDArray[np.float32] | None:
         """(documents,) by which lists are drawn; None where the method draws none by scores."""
-        if self.training is not None and not draws_lists(self.training):
+        if self.training is not None and spec_of(self.training).lists is not Lists.DRAWN:
             return None
         return checked_scores(self.announcement.ranker, self.weights, features)
 
@@ -117,7 +118,7 @@ class BareModel:
 class LearnerDevice:
     """A `Device` whose steps are a `Learner`'s, whatever the announced method."""
 
-    def __init__(self, learner: Learner, ranker: Ranker, base: NDArray[np.float32], training: AnyTraining) -> None:
+    def __init__(self, learner: Learner, ranker: Ranker, base: NDArray[np.float32], training: Training) -> None:
         self._learner = learner
         self._ranker = ranker
         self._training = training
@@ -145,12 +146,7 @@ class LearnerDevice:
         return None
 
 
-def draws_lists(training: AnyTraining) -> bool:
-    """Whether a device that explores draws the lists it shows from the Plackett-Luce model of its ranker's scores."""
-    return not isinstance(training, EvolutionTraining | FedIpsTraining | FedAvgTraining)
-
-
-def device_for(model: ModelAnnouncement, training: AnyTraining, context: DeviceContext) -> Device:
+def device_for(model: ModelAnnouncement, training: Training, context: DeviceContext) -> Device:
     """The announced method's device part; SettingsError where the announcements do not go together."""
     expected = n_auxiliary(training, model.ranker)
     if model.n_auxiliary != expected:
@@ -160,18 +156,18 @@ def device_for(model: ModelAnnouncement, training: AnyTraining, context: DeviceC
     return make_device(training, model.ranker, unpack_vector(model.weights), model.version, context)
 
 
-def marked(state: bytes | None, training: AnyTraining) -> bytes | None:
+def marked(state: bytes | None, training: Training) -> bytes | None:
     """A method's local state as it is kept: with the method in front, since another one would misread it."""
     return None if state is None else _mark(training) + state
 
 
-def unmarked(kept: bytes | None, training: AnyTraining) -> bytes | None:
+def unmarked(kept: bytes | None, training: Training) -> bytes | None:
     """What `marked` was given; None where that was a state of another method."""
     mark = _mark(training)
     return kept.removeprefix(mark) if kept is not None and kept.startswith(mark) else None
 
 
-def _mark(training: AnyTraining) -> bytes:
+def _mark(training: Training) -> bytes:
     return training.kind.encode() + b"\n"
 
 

@@ -7,7 +7,8 @@ from foltr.aggregation.mean import staleness_weight
 from foltr.aggregation.rule_spec import RuleSpec
 from foltr.methods.base import Aggregation
 from foltr.methods.bodies import unpack_body
-from foltr.methods.registry import AnyTraining, Ranker, make_aggregation, n_auxiliary
+from foltr.methods.registry import Ranker, make_aggregation, n_auxiliary
+from foltr.protocol.trainings import Training
 from storage.database import Database
 from storage.rounds import stream_updates
 
@@ -23,7 +24,7 @@ class Recipe:
     """
 
     federation: str
-    training: AnyTraining
+    training: Training
     ranker: Ranker
     seed: bytes
 

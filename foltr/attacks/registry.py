@@ -27,9 +27,9 @@ from foltr.attacks.crafting import (
     reversed_direction,
 )
 from foltr.errors import SettingsError
-from foltr.methods.registry import AnyTraining
+from foltr.methods.registry import spec_of
 from foltr.protocol.fields import MAX_ABS_DELTA
-from foltr.protocol.trainings import EvolutionTraining
+from foltr.protocol.trainings import Training
 
 Knowledge = Literal["partial", "full"]
 Setting = float | str
@@ -129,11 +129,12 @@ def read_attack(name: str, parameters: Mapping[str, object] | None = None) -> At
     return AttackSpec(name, tuple(values.items()), knowledge)
 
 
-def check_attack(spec: AttackSpec, training: AnyTraining) -> None:
+def check_attack(spec: AttackSpec, training: Training) -> None:
     """SettingsError, in words, where an attack makes no sense with the method."""
-    if spec.name != CLICKS and isinstance(training, EvolutionTraining):
+    method = spec_of(training)
+    if spec.name != CLICKS and method.not_weights is not None:
         raise SettingsError(
-            f"attack: foltr-es sends seeds and metrics, and {spec.name} changes differences of weights; "
+            f"attack: {method.name} sends {method.not_weights}, and {spec.name} changes differences of weights; "
             f"choose attack = {CLICKS}, or another method"
         )
 

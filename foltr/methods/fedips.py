@@ -12,18 +12,25 @@ below the last position an application knows. What is shown there stays a candid
 import numpy as np
 from numpy.typing import NDArray
 
+from foltr.errors import SettingsError
 from foltr.learning.interaction import Interaction
 from foltr.learning.ips import ips_step, position_propensities
 from foltr.learning.linear import rank_by_score
-from foltr.learning.regression_em import em_step, prior_counts, propensities_of
-from foltr.methods.base import DeviceContext, checked_scores, checked_weights
+from foltr.learning.regression_em import LOWEST_PROPENSITY, em_step, prior_counts, propensities_of
+from foltr.methods.aggregations import DeltaAggregation
+from foltr.methods.base import Aggregation, Device, DeviceContext, checked_scores, checked_weights
+from foltr.methods.bodies import BodySpec
 from foltr.methods.fpdgd import dense_delta
-from foltr.protocol.fields import unpack_vector
+from foltr.methods.spec import LINEAR_ONLY, Lists, MethodSpec, RoundSetup
+from foltr.protocol.fields import MAX_ABS_DELTA, unpack_vector
 from foltr.protocol.trainings import FedAvgTraining, FedIpsTraining, LinearRankerSpec
 from foltr.protocol.updates import UpdateBody
 
 # How many interactions the announced position bias is worth against what the device sees itself.
 _PRIOR_STRENGTH = 10.0
+# A click moves a weight by learning_rate / propensity times at most the number of candidates, features being in
+# [0, 1]; of this many an update is to hold it.
+_CANDIDATES = 1000
 
 
 class FedIpsDevice:
@@ -114,3 +121,92 @@ def _restored_counts(training: FedIpsTraining, local_state: bytes | None) -> NDA
     if local_state is not None and len(local_state) == 16 * training.serp_length:
         return np.frombuffer(local_state, "<f8").reshape(2, training.serp_length)
     return first_counts(training)
+
+
+def _device(
+    training: FedIpsTraining | FedAvgTraining,
+    ranker: LinearRankerSpec,
+    weights: NDArray[np.float32],
+    _version: int,
+    context: DeviceContext,
+) -> Device:
+    return FedIpsDevice(ranker, weights, training, context)
+
+
+def _aggregation(training: FedIpsTraining | FedAvgTraining, body: BodySpec, setup: RoundSetup) -> Aggregation:
+    return DeltaAggregation(
+        body.dim,
+        by_interactions=False,
+        step=training.server_learning_rate,
+        rule=setup.rule,
+        n_expected=setup.n_expected,
+        rng=setup.rng,
+    )
+
+
+def _n_auxiliary(training: FedIpsTraining, ranker: LinearRankerSpec) -> int:
+    """The relevance function of estimated propensities, and its bias."""
+    return ranker.n_features + 1 if training.propensities == "estimated" else 0
+
+
+def _check_fedips(training: FedIpsTraining, ranker: LinearRankerSpec) -> None:
+    if training.propensities == "estimated":
+        _check_prior(training)
+        smallest = LOWEST_PROPENSITY
+    else:
+        smallest = float(position_propensities(training.position_bias, training.serp_length)[-1])
+    most = MAX_ABS_DELTA / _CANDIDATES
+    if training.learning_rate / smallest > most:
+        raise SettingsError(
+            f"fedips: learning_rate: {training.learning_rate:g} divided by the smallest propensity of a position, "
+            f"{smallest:.3g}, is above {most:g}, and a click there would be more than an update holds; with this "
+            f"position_bias and serp_length it is at most {most * smallest:.3g}"
+        )
+    _check_logging_policy("fedips", training.logging_policy, ranker.n_features)
+
+
+def _check_prior(training: FedIpsTraining) -> None:
+    if not training.position_bias:
+        raise SettingsError("fedips: position_bias must be above 0 to estimate propensities, which start from it")
+    try:
+        first_counts(training)
+    except SettingsError as error:
+        raise SettingsError(
+            f"fedips: position_bias: {training.position_bias:g} is too near 0 to estimate propensities, which "
+            "start from it; from 1e-9 to 10"
+        ) from error
+
+
+def _check_fedavg(training: FedAvgTraining, ranker: LinearRankerSpec) -> None:
+    _check_logging_policy("fedavg", training.logging_policy, ranker.n_features)
+
+
+def _check_logging_policy(method: str, policy: bytes, n_features: int) -> None:
+    if policy and len(policy) != 4 * n_features:
+        raise SettingsError(f"{method}: logging_policy: {len(policy) / 4:g} weights; the ranker has {n_features}")
+    # The largest score of features in [0, 1]; NaN, too, is not below the bound.
+    if not np.abs(unpack_vector(policy).astype(np.float64)).sum() <= np.finfo(np.float32).max:
+        raise SettingsError(
+            f"{method}: logging_policy: its weights must be finite numbers, and small enough for finite float32 scores"
+        )
+
+
+FEDIPS = MethodSpec(
+    name="fedips",
+    training=FedIpsTraining,
+    device=_device,
+    lists=Lists.LOGGED,
+    only_ranker=LINEAR_ONLY,
+    check=_check_fedips,
+    n_auxiliary=_n_auxiliary,
+    aggregation=_aggregation,
+)
+FEDAVG = MethodSpec(
+    name="fedavg",
+    training=FedAvgTraining,
+    device=_device,
+    lists=Lists.LOGGED,
+    only_ranker=LINEAR_ONLY,
+    check=_check_fedavg,
+    aggregation=_aggregation,
+)

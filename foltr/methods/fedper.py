@@ -8,9 +8,12 @@ hidden layer to share.
 import numpy as np
 from numpy.typing import NDArray
 
+from foltr.methods.base import Device, DeviceContext
+from foltr.methods.bodies import BodySpec
 from foltr.methods.fpdgd import FpdgdDevice
+from foltr.methods.spec import MethodSpec, OnlyRanker, PdgdSteps
 from foltr.protocol.fields import pack_vector
-from foltr.protocol.trainings import NeuralRankerSpec
+from foltr.protocol.trainings import FedPerTraining, NeuralRankerSpec
 from foltr.protocol.updates import PartDelta, UpdateBody
 
 
@@ -21,14 +24,14 @@ class FedPerDevice(FpdgdDevice):
         self,
         ranker: NeuralRankerSpec,
         base: NDArray[np.float32],
-        learning_rate: float,
+        steps: PdgdSteps,
         local_state: bytes | None,
     ) -> None:
         n_shared = ranker.n_base_weights
         if local_state is not None and len(local_state) == 8 * ranker.hidden:
             base = base.astype(np.float64)
             base[n_shared:] = np.frombuffer(local_state, "<f8")
-        super().__init__(ranker, base, learning_rate)
+        super().__init__(ranker, base, steps)
         self._n_shared = n_shared
 
     def body(self, rng: np.random.Generator) -> UpdateBody:  # noqa: ARG002 (nothing is drawn)
@@ -38,3 +41,35 @@ class FedPerDevice(FpdgdDevice):
 
     def local_state(self) -> bytes | None:
         return self._weights[self._n_shared :].astype("<f8").tobytes()
+
+
+def _steps(training: FedPerTraining, ranker: NeuralRankerSpec) -> PdgdSteps:
+    return PdgdSteps(training.learning_rate, n_shared=ranker.n_base_weights)
+
+
+def _device(
+    training: FedPerTraining,
+    ranker: NeuralRankerSpec,
+    weights: NDArray[np.float32],
+    _version: int,
+    context: DeviceContext,
+) -> Device:
+    return FedPerDevice(ranker, weights, _steps(training, ranker), context.local_state)
+
+
+def _body(_training: FedPerTraining, ranker: NeuralRankerSpec, dim: int) -> BodySpec:
+    return BodySpec("part", dim, 0, ranker.n_base_weights)
+
+
+FEDPER = MethodSpec(
+    name="fedper",
+    training=FedPerTraining,
+    device=_device,
+    only_ranker=OnlyRanker(
+        "neural",
+        "a linear ranker has no hidden layer to share; choose ranker = neural, or method fpdgd-personal",
+    ),
+    body=_body,
+    pdgd=_steps,
+    personal=True,
+)

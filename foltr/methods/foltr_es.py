@@ -8,15 +8,17 @@ The federator makes the perturbation again from the seed and takes a step of Ada
 """
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foltr.aggregation.mean import RunningMean
-from foltr.errors import DataError
+from foltr.errors import DataError, SettingsError
 from foltr.learning.evolution_strategies import (
     AdamState,
     adam_ascent,
+    epsilon_bound,
     es_direction,
     es_noise,
     randomised_response,
@@ -26,8 +28,10 @@ from foltr.learning.evolution_strategies import (
 )
 from foltr.learning.interaction import Interaction
 from foltr.learning.linear import rank_by_score
-from foltr.methods.base import NO_MEMORY, Memory, NextModel, checked_scores
-from foltr.protocol.trainings import EvolutionTraining, LinearRankerSpec, NeuralRankerSpec
+from foltr.methods.base import NO_MEMORY, Aggregation, Device, DeviceContext, Memory, NextModel, checked_scores
+from foltr.methods.bodies import BodySpec
+from foltr.methods.spec import Exposure, Lists, MethodSpec, RoundSetup
+from foltr.protocol.trainings import EvolutionTraining, RankerSpec
 from foltr.protocol.updates import EvolutionPair, UpdateBody
 
 PLUS, MINUS = 1, -1
@@ -38,7 +42,7 @@ class EvolutionDevice:
 
     def __init__(
         self,
-        ranker: LinearRankerSpec | NeuralRankerSpec,
+        ranker: RankerSpec,
         base: NDArray[np.float32],
         version: int,
         training: EvolutionTraining,
@@ -133,3 +137,59 @@ class EvolutionAggregation:
         adam, step = adam_ascent(adam, self._mean.mean(), self._training.server_learning_rate)
         weights = (base.astype(np.float64) + step).astype(np.float32)
         return NextModel(weights, replace(memory, optimiser=adam.to_bytes()))
+
+
+def _device(
+    training: EvolutionTraining,
+    ranker: RankerSpec,
+    weights: NDArray[np.float32],
+    version: int,
+    context: DeviceContext,
+) -> Device:
+    return EvolutionDevice(ranker, weights, version, training, context.device_seed)
+
+
+def _check(training: EvolutionTraining, _ranker: RankerSpec) -> None:
+    n_values = training.serp_length + 1
+    if training.antithetic and training.min_interactions < 2:
+        raise SettingsError("foltr-es: antithetic perturbations need at least 2 interactions in an update")
+    if training.keep_probability <= 1 / n_values:
+        raise SettingsError(
+            f"foltr-es: keep_probability: {training.keep_probability:g} says nothing of the metric; "
+            f"it must be above 1/{n_values}"
+        )
+
+
+def _body(training: EvolutionTraining, _ranker: RankerSpec, dim: int) -> BodySpec:
+    return BodySpec("evolution", dim, antithetic=training.antithetic)
+
+
+def _aggregation(training: EvolutionTraining, body: BodySpec, _setup: RoundSetup) -> Aggregation:
+    return EvolutionAggregation(body.dim, training)
+
+
+def _privacy(training: EvolutionTraining, exposure: Exposure) -> dict[str, Any]:
+    bound = epsilon_bound(training.keep_probability, training.serp_length + 1)
+    return {
+        "epsilon_per_interaction": bound,
+        "epsilon_per_round": bound * exposure.most,
+        "epsilon": bound * exposure.most * exposure.rounds,
+        "keep_probability": training.keep_probability,
+        "summary": "pure local epsilon of the metric of one interaction; it adds up over a client's "
+        "interactions and rounds, and is given for the clients with the most interactions",
+    }
+
+
+FOLTR_ES = MethodSpec(
+    name="foltr-es",
+    training=EvolutionTraining,
+    device=_device,
+    lists=Lists.PERTURBED,
+    check=_check,
+    body=_body,
+    not_weights="seeds and metrics",
+    aggregation=_aggregation,
+    # A list earns something for the perturbation it was shown under, and for no other.
+    learns_again=False,
+    privacy=_privacy,
+)

@@ -5,6 +5,8 @@ neural ranker as in Section 4.3.1 of Wang's thesis. The update sent is the diffe
 weighted mean moves the model as Eq. 10's mean of the weights does.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,10 +14,14 @@ from foltr.learning.interaction import Interaction
 from foltr.learning.linear import rank_by_score, sample_plackett_luce
 from foltr.learning.neural_pdgd import neural_pdgd_step
 from foltr.learning.pdgd import pdgd_step
-from foltr.methods.base import checked_scores, checked_weights
+from foltr.methods.base import Device, DeviceContext, checked_scores, checked_weights
+from foltr.methods.spec import MethodSpec, PdgdSteps, RankerT, TrainingT
 from foltr.protocol.fields import pack_vector
-from foltr.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
+from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining, RankerSpec
 from foltr.protocol.updates import DenseDelta, UpdateBody
+
+SPENT_WHEN_SENT = 1
+"""The variant of lists whose clicks are not learned again once they were sent; those of other lists are 0."""
 
 
 class FpdgdDevice:
@@ -23,21 +29,12 @@ class FpdgdDevice:
 
     Args:
         base: (n_weights,) global weights.
-        proximal: mu of FedProx, which draws each step towards the global model (Li et al., MLSys 2020; thesis,
-            Section 4.3.3): w + learning_rate * (gradient - mu * (w - base)). 0 is FPDGD.
     """
 
-    def __init__(
-        self,
-        ranker: LinearRankerSpec | NeuralRankerSpec,
-        base: NDArray[np.floating],
-        learning_rate: float,
-        proximal: float = 0.0,
-    ) -> None:
+    def __init__(self, ranker: RankerSpec, base: NDArray[np.floating], steps: PdgdSteps) -> None:
         self._ranker = ranker
         self._base = base.astype(np.float64)
-        self._learning_rate = learning_rate
-        self._proximal = proximal
+        self._steps = steps
         self._weights = self._base
 
     @property
@@ -48,7 +45,8 @@ class FpdgdDevice:
         self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
     ) -> tuple[NDArray[np.int64], int]:
         scores = checked_scores(self._ranker, self._weights, features)
-        return (rank_by_score(scores, k) if rng is None else sample_plackett_luce(scores, k, rng)), 0
+        ranking = rank_by_score(scores, k) if rng is None else sample_plackett_luce(scores, k, rng)
+        return ranking, SPENT_WHEN_SENT if self._steps.spent_when_sent else 0
 
     def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:  # noqa: ARG002 (nothing is drawn)
         with np.errstate(over="ignore", invalid="ignore"):  # told as an error instead
@@ -56,15 +54,17 @@ class FpdgdDevice:
         self._weights = checked_weights(stepped.astype(np.float64, copy=False), self._base)
 
     def _step(self, interaction: Interaction) -> NDArray[np.floating]:
-        seen = (interaction.features, interaction.ranking, interaction.clicks, self._learning_rate)
-        proximal, base, drawn_by = self._proximal, self._base, interaction.scores
+        seen = (interaction.features, interaction.ranking, interaction.clicks, self._steps.learning_rate)
+        proximal, base, drawn_by = self._steps.proximal, self._base, interaction.scores
         if isinstance(self._ranker, LinearRankerSpec):
             return pdgd_step(self._weights, *seen, proximal=proximal, base=base, drawn_by=drawn_by)
         hidden = self._ranker.hidden
         return neural_pdgd_step(self._weights, *seen, hidden, proximal=proximal, base=base, drawn_by=drawn_by)
 
-    def body(self, rng: np.random.Generator) -> UpdateBody:  # noqa: ARG002 (nothing is drawn)
-        return dense_delta(self._weights, self._base)
+    def body(self, rng: np.random.Generator) -> UpdateBody:
+        if self._steps.sent is None:
+            return dense_delta(self._weights, self._base)
+        return dense_delta(checked_weights(self._steps.sent(self._weights, self._base, rng)), self._base)
 
     def local_state(self) -> bytes | None:
         return None
@@ -73,3 +73,23 @@ class FpdgdDevice:
 def dense_delta(weights: NDArray[np.float64], base: NDArray[np.float64]) -> DenseDelta:
     """The body of an update of all weights: (weights - base) as float32."""
     return DenseDelta(dim=len(base), values=pack_vector((weights - base).astype(np.float32)))
+
+
+def device_of(
+    pdgd: Callable[[TrainingT, RankerT], PdgdSteps],
+) -> Callable[[TrainingT, RankerT, NDArray[np.float32], int, DeviceContext], Device]:
+    """The device part of a method that is nothing but such steps."""
+
+    def device(
+        training: TrainingT, ranker: RankerT, weights: NDArray[np.float32], _version: int, _context: DeviceContext
+    ) -> Device:
+        return FpdgdDevice(ranker, weights, pdgd(training, ranker))
+
+    return device
+
+
+def _steps(training: PdgdTraining, _ranker: RankerSpec) -> PdgdSteps:
+    return PdgdSteps(training.learning_rate)
+
+
+FPDGD = MethodSpec(name="fpdgd", training=PdgdTraining, device=device_of(_steps), pdgd=_steps)

@@ -3,40 +3,82 @@
 Wang et al. (ICTIR 2021), Algorithm 3, Eq. 13, 15 and 16. It is here to reproduce the paper's figures. The epsilon
 printed there is not what is guaranteed: `foltr.learning.laplace_shares` computes both, and nothing is protected from
 whoever sees single updates, as the federator does.
+
+What is sent is clipped and noised; the device itself goes on with exact weights. Clicks of a refused update are spent:
+sent again they would come with fresh noise, and enough answers of "late" would average it out.
 """
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.learning.laplace_shares import clip_weights, gamma_noise
-from foltr.methods.base import checked_weights
-from foltr.methods.fpdgd import FpdgdDevice, dense_delta
-from foltr.protocol.trainings import FpdgdPaperTraining, LinearRankerSpec, NeuralRankerSpec
-from foltr.protocol.updates import UpdateBody
+from foltr.aggregation.rule_spec import RuleSpec
+from foltr.errors import SettingsError
+from foltr.learning.laplace_shares import actual_epsilon, clip_weights, gamma_noise, largest_delta
+from foltr.methods.fpdgd import device_of
+from foltr.methods.spec import Exposure, MethodSpec, PdgdSteps
+from foltr.protocol.fields import MAX_ABS_DELTA
+from foltr.protocol.trainings import FpdgdPaperTraining, RankerSpec
 
-SENT_ONCE = 1
+
+def _steps(training: FpdgdPaperTraining, _ranker: RankerSpec) -> PdgdSteps:
+    def noised(
+        weights: NDArray[np.float64], _start: NDArray[np.float64], rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        noise = gamma_noise(training.n_clients, training.sensitivity, training.epsilon, len(weights), rng)
+        return clip_weights(weights, training.sensitivity) + noise
+
+    return PdgdSteps(training.learning_rate, sent=noised, spent_when_sent=True)
 
 
-class FpdgdPaperDevice(FpdgdDevice):
-    """As FPDGD, but what is sent is clipped and noised; the device itself goes on with exact weights."""
+def _check(training: FpdgdPaperTraining, _ranker: RankerSpec) -> None:
+    largest = largest_delta(training.sensitivity, training.epsilon)
+    if largest > MAX_ABS_DELTA:
+        raise SettingsError(
+            f"fpdgd-paper: sensitivity, epsilon: their noise could make a weight of an update {largest:.3g}, and "
+            f"one holds {MAX_ABS_DELTA:g}; sensitivity * (1 + 80 / epsilon) is at most that"
+        )
 
-    def __init__(
-        self,
-        ranker: LinearRankerSpec | NeuralRankerSpec,
-        base: NDArray[np.float32],
-        training: FpdgdPaperTraining,
-    ) -> None:
-        super().__init__(ranker, base, training.learning_rate)
-        self._training = training
 
-    def rank(
-        self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
-    ) -> tuple[NDArray[np.int64], int]:
-        # A variant, so that clicks of a refused update are spent: sent again they would come with fresh noise, and
-        # enough answers of "late" would average it out.
-        return super().rank(features, k, rng)[0], SENT_ONCE
+def _check_rule(rule: RuleSpec) -> None:
+    raise SettingsError(
+        f"aggregation: the noise of fpdgd-paper protects clients only in the sum of all of them, and {rule.text} "
+        "would take single updates; choose aggregation = mean, or method fpdgd"
+    )
 
-    def body(self, rng: np.random.Generator) -> UpdateBody:
-        training = self._training
-        noise = gamma_noise(training.n_clients, training.sensitivity, training.epsilon, len(self._base), rng)
-        return dense_delta(checked_weights(clip_weights(self._weights, training.sensitivity) + noise), self._base)
+
+def _privacy(training: FpdgdPaperTraining, exposure: Exposure) -> dict[str, Any]:
+    figures = actual_epsilon(
+        training.sensitivity,
+        training.epsilon,
+        exposure.n_weights,
+        training.n_clients,
+        min(exposure.participants, training.n_clients),
+        exposure.rounds,
+    ).to_dict()
+    return figures if exposure.fewest == exposure.most else _without_epsilon(figures, training.epsilon)
+
+
+def _without_epsilon(figures: dict[str, float | int | str | None], claimed: float) -> dict[str, Any]:
+    """The report of a sum that is weighted by unequal numbers of interactions, to which no figure applies."""
+    kept = {name: None if name.startswith("epsilon_") else value for name, value in figures.items()}
+    kept["summary"] = (
+        f"claimed: epsilon {claimed:g} a round. Actual: none is given, because clients differ in their interactions: "
+        "the noise is weighted with each update, so its sum is not Laplace and protects those with many the least."
+    )
+    return kept
+
+
+FPDGD_PAPER = MethodSpec(
+    name="fpdgd-paper",
+    training=FpdgdPaperTraining,
+    device=device_of(_steps),
+    check=_check,
+    check_rule=_check_rule,
+    needs_deadline="a buffer shrinks updates that are out of date, and so their noise",
+    pdgd=_steps,
+    # It would add noise once more, and spend epsilon for it.
+    learns_again=False,
+    privacy=_privacy,
+)

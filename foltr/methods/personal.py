@@ -22,8 +22,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.methods.base import checked_weights
+from foltr.methods.base import Device, DeviceContext, checked_weights
 from foltr.methods.fpdgd import FpdgdDevice
+from foltr.methods.spec import LINEAR_ONLY, MethodSpec, PdgdSteps
 from foltr.protocol.trainings import LinearRankerSpec, PersonalTraining
 
 DOUBT = 1.5
@@ -114,7 +115,22 @@ class PersonalDevice(FpdgdDevice):
     ) -> None:
         kept = None if local_state is None else PersonalState.from_bytes(local_state, len(base))
         self._state, start = personal_start(kept, base, training)
-        super().__init__(ranker, checked_weights(start), training.learning_rate)
+        super().__init__(ranker, checked_weights(start), PdgdSteps(training.learning_rate))
 
     def local_state(self) -> bytes | None:
         return self._state.after(self._weights - self._base).to_bytes()
+
+
+def _device(
+    training: PersonalTraining,
+    ranker: LinearRankerSpec,
+    weights: NDArray[np.float32],
+    _version: int,
+    context: DeviceContext,
+) -> Device:
+    return PersonalDevice(ranker, weights, training, context.local_state)
+
+
+PERSONAL = MethodSpec(
+    name="fpdgd-personal", training=PersonalTraining, device=_device, only_ranker=LINEAR_ONLY, personal=True
+)

@@ -1,6 +1,7 @@
-"""From a method's settings to its parts; and what may be chosen together."""
+"""The methods there are, and from a method's settings to its parts; what may be chosen together."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,80 +9,53 @@ from pydantic import ValidationError
 
 from foltr.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.errors import SettingsError
-from foltr.learning.ips import position_propensities
-from foltr.learning.laplace_shares import largest_delta
 from foltr.learning.neural import init_neural
-from foltr.learning.regression_em import LOWEST_PROPENSITY
-from foltr.methods.aggregations import DeltaAggregation, is_plain_mean
+from foltr.methods.aggregations import is_plain_mean
 from foltr.methods.base import Aggregation, Device, DeviceContext
 from foltr.methods.bodies import BodySpec
-from foltr.methods.fedips import FedIpsDevice, first_counts
-from foltr.methods.fedper import FedPerDevice
-from foltr.methods.foltr_es import EvolutionAggregation, EvolutionDevice
-from foltr.methods.fpdgd import FpdgdDevice
-from foltr.methods.fpdgd_paper import FpdgdPaperDevice
-from foltr.methods.personal import PersonalDevice
-from foltr.protocol.fields import MAX_ABS_DELTA, MAX_DIM, unpack_vector
-from foltr.protocol.trainings import (
-    EvolutionTraining,
-    FedAvgTraining,
-    FedIpsTraining,
-    FedPerTraining,
-    FedProxTraining,
-    FpdgdPaperTraining,
-    LinearRankerSpec,
-    NeuralRankerSpec,
-    PdgdTraining,
-    PersonalTraining,
-)
+from foltr.methods.fedips import FEDAVG, FEDIPS
+from foltr.methods.fedper import FEDPER
+from foltr.methods.fedprox import FEDPROX
+from foltr.methods.foltr_es import FOLTR_ES
+from foltr.methods.fpdgd import FPDGD
+from foltr.methods.fpdgd_paper import FPDGD_PAPER
+from foltr.methods.personal import PERSONAL
+from foltr.methods.spec import Lists, MethodSpec, RoundSetup
+from foltr.protocol.fields import MAX_DIM, MAX_MESSAGE_BYTES
+from foltr.protocol.trainings import LinearRankerSpec, NeuralRankerSpec, Training
 
 Ranker = LinearRankerSpec | NeuralRankerSpec
-AnyTraining = (
-    PdgdTraining
-    | FpdgdPaperTraining
-    | FedProxTraining
-    | FedPerTraining
-    | PersonalTraining
-    | EvolutionTraining
-    | FedIpsTraining
-    | FedAvgTraining
-)
 
-_TRAININGS: dict[str, type[AnyTraining]] = {
-    "fpdgd": PdgdTraining,
-    "fpdgd-paper": FpdgdPaperTraining,
-    "fedprox": FedProxTraining,
-    "fedper": FedPerTraining,
-    "fpdgd-personal": PersonalTraining,
-    "foltr-es": EvolutionTraining,
-    "fedips": FedIpsTraining,
-    "fedavg": FedAvgTraining,
+METHODS: dict[str, MethodSpec[Any, Any]] = {
+    spec.name: spec for spec in (FPDGD, FPDGD_PAPER, FEDPROX, FEDPER, PERSONAL, FOLTR_ES, FEDIPS, FEDAVG)
 }
-METHOD_NAMES = tuple(_TRAININGS)
+"""The methods by name, in the order in which they are listed."""
 
-# A click moves a weight by learning_rate / propensity times at most the number of candidates, features being in
-# [0, 1]; of this many an update is to hold it.
-_CANDIDATES = 1000
-# Room for the rounding of a product such as 0.1 * 10, which is meant to be exactly 1.
-_ROUNDING = 1e-9
+# Beside the weights a message that announces them has names, numbers, settings and a signature.
+_OVERHEAD_BYTES = 4096
 
 
-def method_of(training: AnyTraining) -> str:
-    """The method's name, as settings and tables spell it."""
-    return next(name for name, kind in _TRAININGS.items() if isinstance(training, kind))
+def method_spec(method: str) -> MethodSpec[Any, Any]:
+    """The method of a name; SettingsError with the names there are, if there is no such method."""
+    if method not in METHODS:
+        raise SettingsError(f"method: there is no {method!r}; known are {', '.join(METHODS)}")
+    return METHODS[method]
 
 
-def training_type(method: str) -> type[AnyTraining]:
-    """The settings class of a method; SettingsError with the names there are, if there is no such method."""
-    if method not in _TRAININGS:
-        raise SettingsError(f"method: there is no {method!r}; known are {', '.join(METHOD_NAMES)}")
-    return _TRAININGS[method]
+def spec_of(training: Training) -> MethodSpec[Any, Any]:
+    """The method whose settings these are."""
+    return next(spec for spec in METHODS.values() if spec.training is type(training))
+
+
+def methods_with(lists: Lists) -> list[str]:
+    """The names of the methods that show such lists."""
+    return [spec.name for spec in METHODS.values() if spec.lists is lists]
 
 
 def parameters_of(method: str) -> dict[str, str]:
     """The parameters of a method by name, with their defaults as text; those of every method are not among them."""
     common = {"kind", "min_interactions", "max_interactions"}
-    fields = training_type(method).model_fields
+    fields = method_spec(method).training.model_fields
     return {
         name: "required" if field.is_required() else str(field.default)
         for name, field in fields.items()
@@ -89,7 +63,7 @@ def parameters_of(method: str) -> dict[str, str]:
     }
 
 
-def training_for(method: str, parameters: Mapping[str, object], interactions: int) -> AnyTraining:
+def training_for(method: str, parameters: Mapping[str, object], interactions: int) -> Training:
     """The settings of a method.
 
     Args:
@@ -111,7 +85,7 @@ def training_for(method: str, parameters: Mapping[str, object], interactions: in
         )
     values = {"min_interactions": interactions, "max_interactions": interactions, **parameters}
     try:
-        training: AnyTraining = training_type(method).model_validate(values, strict=False)
+        training: Training = method_spec(method).training.model_validate(values, strict=False)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         name = ".".join(str(part) for part in problem["loc"]) or method
@@ -132,83 +106,47 @@ def ranker_for(kind: str, n_features: int, hidden: int) -> Ranker:
     return NeuralRankerSpec(n_features=n_features, hidden=hidden)
 
 
-def check_method(training: AnyTraining, ranker: Ranker) -> None:
+def check_method(training: Training, ranker: Ranker) -> None:
     """SettingsError, in words, where a method makes no sense with the ranker or with its own settings."""
-    method = method_of(training)
-    linear = isinstance(ranker, LinearRankerSpec)
-    if isinstance(training, FedPerTraining) and linear:
+    spec = spec_of(training)
+    if spec.only_ranker is not None and ranker.kind != spec.only_ranker.kind:
+        raise SettingsError(f"{spec.name}: {spec.only_ranker.cause}")
+    spec.check(training, ranker)
+
+
+def check_rule(training: Training, rule: RuleSpec) -> None:
+    """SettingsError, in words, where an aggregation rule makes no sense with the method."""
+    if is_plain_mean(rule):
+        return
+    spec = spec_of(training)
+    if spec.not_weights is not None:
         raise SettingsError(
-            "fedper: a linear ranker has no hidden layer to share; choose ranker = neural, or method fpdgd-personal"
+            f"aggregation: {spec.name} sends {spec.not_weights}, and {rule.text} compares differences of weights; "
+            "choose aggregation = mean, or another method"
         )
-    if isinstance(training, PersonalTraining | FedIpsTraining | FedAvgTraining) and not linear:
-        raise SettingsError(f"{method}: it is a method for linear rankers; choose ranker = linear")
-    if isinstance(training, EvolutionTraining):
-        n_values = training.serp_length + 1
-        if training.antithetic and training.min_interactions < 2:
-            raise SettingsError("foltr-es: antithetic perturbations need at least 2 interactions in an update")
-        if training.keep_probability <= 1 / n_values:
-            raise SettingsError(
-                f"foltr-es: keep_probability: {training.keep_probability:g} says nothing of the metric; "
-                f"it must be above 1/{n_values}"
-            )
-    if isinstance(training, FedProxTraining) and training.learning_rate * training.mu > 1.0 + _ROUNDING:
-        raise SettingsError(
-            f"fedprox: mu: learning_rate * mu is {training.learning_rate * training.mu:g}, and the pull would "
-            f"overshoot the global model; with this learning_rate mu is at most {1.0 / training.learning_rate:g}"
-        )
-    if isinstance(training, FpdgdPaperTraining):
-        largest = largest_delta(training.sensitivity, training.epsilon)
-        if largest > MAX_ABS_DELTA:
-            raise SettingsError(
-                f"fpdgd-paper: sensitivity, epsilon: their noise could make a weight of an update {largest:.3g}, and "
-                f"one holds {MAX_ABS_DELTA:g}; sensitivity * (1 + 80 / epsilon) is at most that"
-            )
-    if isinstance(training, FedIpsTraining):
-        _check_propensities(training)
-    if isinstance(training, FedIpsTraining | FedAvgTraining) and training.logging_policy:
-        _check_logging_policy(method, training.logging_policy, ranker.n_features)
+    spec.check_rule(rule)
 
 
-def _check_propensities(training: FedIpsTraining) -> None:
-    if training.propensities == "estimated":
-        if not training.position_bias:
-            raise SettingsError("fedips: position_bias must be above 0 to estimate propensities, which start from it")
-        try:
-            first_counts(training)
-        except SettingsError as error:
-            raise SettingsError(
-                f"fedips: position_bias: {training.position_bias:g} is too near 0 to estimate propensities, which "
-                "start from it; from 1e-9 to 10"
-            ) from error
-        smallest = LOWEST_PROPENSITY
-    else:
-        smallest = float(position_propensities(training.position_bias, training.serp_length)[-1])
-    most = MAX_ABS_DELTA / _CANDIDATES
-    if training.learning_rate / smallest > most:
-        raise SettingsError(
-            f"fedips: learning_rate: {training.learning_rate:g} divided by the smallest propensity of a position, "
-            f"{smallest:.3g}, is above {most:g}, and a click there would be more than an update holds; with this "
-            f"position_bias and serp_length it is at most {most * smallest:.3g}"
-        )
+def n_auxiliary(training: Training, ranker: Ranker) -> int:
+    """How many values the model has beside the ranker's."""
+    return spec_of(training).n_auxiliary(training, ranker)
 
 
-def _check_logging_policy(method: str, policy: bytes, n_features: int) -> None:
-    if len(policy) != 4 * n_features:
-        raise SettingsError(f"{method}: logging_policy: {len(policy) / 4:g} weights; the ranker has {n_features}")
-    # The largest score of features in [0, 1]; NaN, too, is not below the bound.
-    if not np.abs(unpack_vector(policy).astype(np.float64)).sum() <= np.finfo(np.float32).max:
-        raise SettingsError(
-            f"{method}: logging_policy: its weights must be finite numbers, and small enough for finite float32 scores"
-        )
+def body_spec(training: Training, ranker: Ranker) -> BodySpec:
+    """What an update of this federation looks like."""
+    return spec_of(training).body(training, ranker, ranker.n_weights + n_auxiliary(training, ranker))
 
 
-def n_auxiliary(training: AnyTraining, ranker: Ranker) -> int:
-    """How many values the model has beside the ranker's: the relevance function of estimated propensities."""
-    estimated = isinstance(training, FedIpsTraining) and training.propensities == "estimated"
-    return ranker.n_features + 1 if estimated else 0
+def learns_from_kept_lists(training: Training, ranker: Ranker) -> bool:
+    """Whether clients can be unlearned by what others learn again from lists they kept, in steps of one message each.
+
+    Where they cannot, the first model takes over, and learning begins again.
+    """
+    n_values = ranker.n_weights + n_auxiliary(training, ranker)
+    return spec_of(training).learns_again and 4 * n_values + _OVERHEAD_BYTES <= MAX_MESSAGE_BYTES
 
 
-def initial_weights(training: AnyTraining, ranker: Ranker, rng: np.random.Generator) -> NDArray[np.float32]:
+def initial_weights(training: Training, ranker: Ranker, rng: np.random.Generator) -> NDArray[np.float32]:
     """(n_weights + n_auxiliary,) the first model: zeros for a linear ranker, small random weights for a neural one."""
     extra = np.zeros(n_auxiliary(training, ranker), np.float32)
     if isinstance(ranker, LinearRankerSpec):
@@ -217,7 +155,7 @@ def initial_weights(training: AnyTraining, ranker: Ranker, rng: np.random.Genera
 
 
 def make_device(
-    training: AnyTraining, ranker: Ranker, weights: NDArray[np.float32], version: int, context: DeviceContext
+    training: Training, ranker: Ranker, weights: NDArray[np.float32], version: int, context: DeviceContext
 ) -> Device:
     """The device part for one global model.
 
@@ -229,27 +167,11 @@ def make_device(
         SettingsError: as `check_method`.
     """
     check_method(training, ranker)
-    match training:
-        case PdgdTraining():
-            return FpdgdDevice(ranker, weights, training.learning_rate)
-        case FedProxTraining():
-            return FpdgdDevice(ranker, weights, training.learning_rate, training.mu)
-        case FpdgdPaperTraining():
-            return FpdgdPaperDevice(ranker, weights, training)
-        case EvolutionTraining():
-            return EvolutionDevice(ranker, weights, version, training, context.device_seed)
-    if isinstance(ranker, NeuralRankerSpec):
-        if isinstance(training, FedPerTraining):
-            return FedPerDevice(ranker, weights, training.learning_rate, context.local_state)
-    elif isinstance(training, PersonalTraining):
-        return PersonalDevice(ranker, weights, training, context.local_state)
-    elif isinstance(training, FedIpsTraining | FedAvgTraining):
-        return FedIpsDevice(ranker, weights, training, context)
-    raise RuntimeError(f"{method_of(training)} on a {ranker.kind} ranker passed the check")
+    return spec_of(training).device(training, ranker, weights, version, context)
 
 
 def make_aggregation(
-    training: AnyTraining,
+    training: Training,
     ranker: Ranker,
     rule: RuleSpec = MEAN,
     *,
@@ -266,45 +188,5 @@ def make_aggregation(
     Raises:
         SettingsError: as `check_rule`.
     """
-    check_rule(training, ranker, rule)
-    dim = ranker.n_weights + n_auxiliary(training, ranker)
-    if isinstance(training, EvolutionTraining):
-        return EvolutionAggregation(dim, training)
-    spec = body_spec(training, ranker)
-    step = training.server_learning_rate if isinstance(training, FedIpsTraining | FedAvgTraining) else None
-    return DeltaAggregation(
-        dim,
-        start=spec.start,
-        n_values=spec.n_values,
-        by_interactions=step is None,
-        step=1.0 if step is None else step,
-        rule=rule,
-        n_expected=n_expected,
-        rng=rng,
-    )
-
-
-def check_rule(training: AnyTraining, ranker: Ranker, rule: RuleSpec) -> None:  # noqa: ARG001 (as `check_method`)
-    """SettingsError, in words, where an aggregation rule makes no sense with the method or its ranker."""
-    if is_plain_mean(rule):
-        return
-    if isinstance(training, EvolutionTraining):
-        raise SettingsError(
-            f"aggregation: foltr-es sends seeds and metrics, and {rule.text} compares differences of weights; "
-            "choose aggregation = mean, or another method"
-        )
-    if isinstance(training, FpdgdPaperTraining):
-        raise SettingsError(
-            f"aggregation: the noise of fpdgd-paper protects clients only in the sum of all of them, and {rule.text} "
-            "would take single updates; choose aggregation = mean, or method fpdgd"
-        )
-
-
-def body_spec(training: AnyTraining, ranker: Ranker) -> BodySpec:
-    """What an update of this federation looks like."""
-    dim = ranker.n_weights + n_auxiliary(training, ranker)
-    if isinstance(training, EvolutionTraining):
-        return BodySpec("evolution", dim, antithetic=training.antithetic)
-    if isinstance(training, FedPerTraining) and isinstance(ranker, NeuralRankerSpec):
-        return BodySpec("part", dim, 0, ranker.n_base_weights)
-    return BodySpec("dense", dim, 0, dim)
+    check_rule(training, rule)
+    return spec_of(training).aggregation(training, body_spec(training, ranker), RoundSetup(rule, n_expected, rng))

@@ -18,9 +18,9 @@ from foltr.evaluation.click_models import click_tables
 from foltr.learning.lambdarank import fit_lambdarank
 from foltr.methods.aggregations import DeltaAggregation
 from foltr.methods.base import Aggregation
-from foltr.methods.registry import AnyTraining, Ranker
+from foltr.methods.registry import Ranker
 from foltr.numerics.streams import client_streams
-from foltr.protocol.trainings import PdgdTraining
+from foltr.protocol.trainings import PdgdTraining, Training
 from foltr.simulation.blocks.block_runners import (
     INTERACTIONS_AT_A_TIME,
     WEIGHTS_AT_A_TIME,
@@ -61,7 +61,8 @@ class CentralPdgd:
         self,
         population: Population,
         crowd: Crowd,
-        training: PdgdTraining,
+        serp_length: int,
+        learning_rate: float,
         ranker: Ranker,
         first: NDArray[np.float32],
         seed: int,
@@ -71,14 +72,14 @@ class CentralPdgd:
         name: str = "central learner",
     ) -> None:
         self._crowd = crowd
-        self._training = training
+        self._learning_rate = learning_rate
         self._ranker = ranker
         self._weights = first.astype(np.float64)
         self._attendance = _Attendance(population, seed, participants)
         self._batch = batch
         self._datasets = [client.dataset for client in population.clients]
-        self._pools = [query_pool(dataset, training.serp_length) for dataset in population.datasets]
-        self._tables = click_tables(crowd.click_models, training.serp_length)
+        self._pools = [query_pool(dataset, serp_length) for dataset in population.datasets]
+        self._tables = click_tables(crowd.click_models, serp_length)
         self._exploration = client_streams(seed, name).device
 
     @property
@@ -104,7 +105,7 @@ class CentralPdgd:
                 picks.reshape(shape),
                 Users(self._tables, users[0].reshape(shape), users[1].reshape(*shape, -1)),
                 [self._exploration] * shape[0],
-                self._training.learning_rate,
+                self._learning_rate,
             )
             if self._batch:
                 total += (block.weights - start).sum(axis=0)
@@ -183,14 +184,15 @@ class LocalPdgd(BlockRunner):
         self,
         population: Population,
         crowd: Crowd,
-        training: PdgdTraining,
+        serp_length: int,
+        learning_rate: float,
         ranker: Ranker,
         first: NDArray[np.float32],
         seed: int,
         participants: int | None,
     ) -> None:
-        super().__init__(population, crowd, ranker, training.serp_length)
-        self._learning_rate = training.learning_rate
+        super().__init__(population, crowd, ranker, serp_length)
+        self._learning_rate = learning_rate
         self._first = first
         self._own = np.tile(first.astype(np.float64), (len(population.clients), 1))
         self._attendance = _Attendance(population, seed, participants)
@@ -239,7 +241,7 @@ class LocalPdgd(BlockRunner):
 
 def warmed_up(
     population: Population,
-    training: AnyTraining,
+    training: Training,
     ranker: Ranker,
     first: NDArray[np.float32],
     seed: int,
@@ -261,7 +263,7 @@ def warmed_up(
     queries = np.arange(population.warm_up.n_queries, dtype=np.int64)
     user = SimulatedClient("warm-up", 0, queries, models, INTERACTIONS_AT_A_TIME, 0)
     rate = getattr(training, "learning_rate", PdgdTraining().learning_rate)
-    plain = PdgdTraining(learning_rate=rate, serp_length=training.serp_length)
+    learning = (training.serp_length, rate)
     weights = first[: ranker.n_weights]
     n_whole, rest = divmod(n_interactions, INTERACTIONS_AT_A_TIME)
     so_far: tuple[State, State] | None = None
@@ -272,7 +274,7 @@ def warmed_up(
         client = replace(user, n_interactions=n)
         alone = Population((population.warm_up,), (client,), population.tests, "warm-up")
         crowd = Crowd(alone, seed, training.serp_length)
-        learner = CentralPdgd(alone, crowd, plain, ranker, weights, seed, None, batch=False, name="warm-up learner")
+        learner = CentralPdgd(alone, crowd, *learning, ranker, weights, seed, None, batch=False, name="warm-up learner")
         if so_far is not None:
             crowd.restore(so_far[0])
             learner.restore(so_far[1])

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from foltr.data.dataset import RankingDataset
 from foltr.errors import DataError, SettingsError
-from foltr.methods.registry import AnyTraining
+from foltr.protocol.trainings import Training
 from foltr.simulation.clients.population import Population
 from foltr.simulation.config import SimulationConfig, differences
 from foltr.simulation.runners import State
@@ -126,7 +126,7 @@ def load(path: Path, config: SimulationConfig, digest: str) -> Snapshot:
     return Snapshot(found, header["digest"], header["progress"], **groups)
 
 
-def digest_of(population: Population, training: AnyTraining) -> str:
+def digest_of(population: Population, training: Training) -> str:
     """A hexadecimal digest of what a run depends on besides its configuration."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(training.model_dump_json(exclude={"logging_policy"}).encode())

@@ -15,17 +15,19 @@ from foltr.errors import SettingsError
 from foltr.evaluation.click_models import click_model
 from foltr.methods.preconditions import lacking, ways_out
 from foltr.methods.registry import (
-    METHOD_NAMES,
-    AnyTraining,
+    METHODS,
     Ranker,
     check_method,
     check_rule,
+    methods_with,
     parameters_of,
     ranker_for,
+    spec_of,
     training_for,
 )
+from foltr.methods.spec import Lists
 from foltr.protocol.fields import pack_vector
-from foltr.protocol.trainings import FedAvgTraining, FedIpsTraining
+from foltr.protocol.trainings import Training
 
 PopulationKind = Literal[
     "iid",
@@ -50,12 +52,6 @@ SIMULATOR_METHODS: Mapping[str, str] = {
     "lambdarank": "one learner sees the relevance grades; a round is an epoch",
     "local": "every client learns alone: the control of personal methods",
 }
-ALL_METHODS = (*METHOD_NAMES, *SIMULATOR_METHODS)
-# Whose ranker is not the shared one, so that it is evaluated client by client.
-PERSONAL_METHODS = frozenset({"fedper", "fpdgd-personal", "local"})
-_PDGD_METHODS = frozenset(
-    {"fpdgd", "fpdgd-paper", "fedprox", "fedper", "fpdgd-personal", "pdgd", "pdgd-batch", "local"}
-)
 LAMBDARANK_LEARNING_RATE = 0.003
 # Of the last document shown: rarer than this, nobody learns anything there, and inverse propensities explode.
 _LEAST_EXAMINATION = 1e-4
@@ -170,17 +166,17 @@ class SimulationConfig(BaseModel):
 
 def check_config(config: SimulationConfig) -> None:
     """SettingsError, in one line, for what cannot be said of one field alone."""
-    if config.method not in ALL_METHODS:
-        raise SettingsError(f"method: there is no {config.method!r}; known are {', '.join(ALL_METHODS)}")
+    check_name_of_method(config.method)
     if config.participants is not None and config.participants > config.clients:
         raise SettingsError(f"participants: {config.participants} of {config.clients} clients")
-    ips = config.method in {"fedips", "fedavg"}
+    logged = methods_with(Lists.LOGGED)
     for name, wanted in (("clicks_per_round", config.clicks_per_round), ("logging_fraction", config.logging_fraction)):
-        if wanted and not ips:
-            raise SettingsError(f"{name}: it is for the methods fedips and fedavg, not {config.method}")
-    if config.warm_up_interactions and config.method not in _PDGD_METHODS:
+        if wanted and config.method not in logged:
+            raise SettingsError(f"{name}: it is for the methods {' and '.join(logged)}, not {config.method}")
+    by_pdgd = sorted({*methods_with(Lists.DRAWN), *SIMULATOR_METHODS} - {"lambdarank"})
+    if config.warm_up_interactions and config.method not in by_pdgd:
         raise SettingsError(
-            f"warm_up_interactions: the warm-up is PDGD; {config.method} is none of {', '.join(sorted(_PDGD_METHODS))}"
+            f"warm_up_interactions: the warm-up is PDGD; {config.method} is none of {', '.join(by_pdgd)}"
         )
     if (config.shared_alpha or config.warm_up_interactions) and not config.shared_fraction:
         raise SettingsError("shared_fraction: data sharing needs a share of the training queries, e.g. 0.1")
@@ -196,8 +192,24 @@ def check_config(config: SimulationConfig) -> None:
     ranker = ranker_for(config.ranker, 1, config.hidden)
     check_method(training, ranker)
     _check_clicks(config, training.serp_length)
-    _check_rule(config, training, ranker)
+    _check_rule(config, training)
     _check_attack(config, training)
+
+
+def all_methods() -> tuple[str, ...]:
+    """The names of the service's methods and of the simulator's own."""
+    return (*METHODS, *SIMULATOR_METHODS)
+
+
+def check_name_of_method(method: str) -> None:
+    """SettingsError with the names there are, if there is no such method."""
+    if method not in all_methods():
+        raise SettingsError(f"method: there is no {method!r}; known are {', '.join(all_methods())}")
+
+
+def has_personal_rankers(method: str) -> bool:
+    """Whether a client's ranker is not the shared one, so that it is evaluated client by client."""
+    return METHODS[method].personal if method in METHODS else method == "local"
 
 
 def check_data_name(config: SimulationConfig) -> None:
@@ -252,14 +264,14 @@ def attack_of(config: SimulationConfig) -> AttackSpec | None:
     return spec if config.attackers else None
 
 
-def _check_rule(config: SimulationConfig, training: AnyTraining, ranker: Ranker) -> None:
+def _check_rule(config: SimulationConfig, training: Training) -> None:
     rule = rule_of(config)
     if config.method in SIMULATOR_METHODS and rule.text != MEAN.text:
         raise SettingsError(
             f"aggregation: {config.method} has no federator, so nothing is aggregated; leave it at mean, "
             "or choose a method that the service runs too"
         )
-    check_rule(training, ranker, rule)
+    check_rule(training, rule)
     n, setting = (config.clients, "clients") if config.participants is None else (config.participants, "participants")
     too_few = lacking(rule, n)
     if too_few is not None:
@@ -270,7 +282,7 @@ def _check_rule(config: SimulationConfig, training: AnyTraining, ranker: Ranker)
         )
 
 
-def _check_attack(config: SimulationConfig, training: AnyTraining) -> None:
+def _check_attack(config: SimulationConfig, training: Training) -> None:
     spec = attack_of(config)
     if 2 * config.attackers >= config.clients and config.attackers:
         raise SettingsError(
@@ -310,7 +322,7 @@ def simulated_parameters_of(method: str) -> dict[str, str]:
 
 def resolve(
     config: SimulationConfig, n_features: int, logging_policy: NDArray[np.float32] | None = None
-) -> tuple[AnyTraining, Ranker]:
+) -> tuple[Training, Ranker]:
     """The settings the clients are told and the ranker.
 
     Args:
@@ -321,19 +333,19 @@ def resolve(
     """
     check_config(config)
     training = _training(config)
-    if logging_policy is not None and isinstance(training, FedIpsTraining | FedAvgTraining):
+    if logging_policy is not None and spec_of(training).lists is Lists.LOGGED:
         training = training.model_copy(update={"logging_policy": pack_vector(logging_policy)})
     ranker = ranker_for(config.ranker, n_features, config.hidden)
     check_method(training, ranker)
     return training, ranker
 
 
-def _training(config: SimulationConfig) -> AnyTraining:
-    method = config.method if config.method in METHOD_NAMES else "fpdgd"
+def _training(config: SimulationConfig) -> Training:
+    method = config.method if config.method in METHODS else "fpdgd"
     parameters: dict[str, object] = dict(config.parameters) if config.method != "lambdarank" else {}
     if "logging_policy" in parameters:
         raise SettingsError("logging_policy: set logging_fraction instead, the share of queries it is trained on")
-    if method == "fpdgd-paper":
+    if "n_clients" in parameters_of(method):
         parameters.setdefault("n_clients", config.participants or config.clients)
     fewest, most = config.quantities_of_updates
     training = training_for(method, parameters, most)

@@ -19,19 +19,20 @@ from foltr.data.dataset import RankingDataset
 from foltr.errors import DataError, SettingsError
 from foltr.evaluation.click_models import check_grades
 from foltr.learning.lambdarank import logging_policy
-from foltr.methods.registry import AnyTraining, Ranker, body_spec, initial_weights
+from foltr.methods.registry import Ranker, body_spec, initial_weights
 from foltr.numerics.compiled import COMPILED
 from foltr.numerics.streams import first_model_rng
+from foltr.protocol.trainings import Training
 from foltr.simulation.centralised import warmed_up
 from foltr.simulation.checkpoint import CheckpointPlan, Snapshot, digest_of, load, save
 from foltr.simulation.clients.attackers import with_poisoned_clicks
 from foltr.simulation.clients.crowd import Crowd
 from foltr.simulation.clients.population import Population
 from foltr.simulation.config import (
-    PERSONAL_METHODS,
     SIMULATOR_METHODS,
     SimulationConfig,
     check_config,
+    has_personal_rankers,
     resolve,
 )
 from foltr.simulation.defence_record import Robustness
@@ -81,7 +82,7 @@ def run(
     config: SimulationConfig,
     population: Population,
     *,
-    training: AnyTraining | None = None,
+    training: Training | None = None,
     logging_data: RankingDataset | None = None,
     runner: RunnerKind = "auto",
     on_round: Callable[[Progress], None] | None = None,
@@ -116,7 +117,7 @@ def run(
 def _run(
     config: SimulationConfig,
     population: Population,
-    training: AnyTraining | None,
+    training: Training | None,
     logging_data: RankingDataset | None,
     runner: RunnerKind,
     on_round: Callable[[Progress], None] | None,
@@ -139,7 +140,7 @@ def _run(
     if config.warm_up_interactions:
         first = warmed_up(everybody, training, ranker, first, config.seed, config.warm_up_interactions)
     learner, kind = make_learner(config, population, crowd, training, ranker, first, runner)
-    personal = config.method in PERSONAL_METHODS
+    personal = has_personal_rankers(config.method)
     evaluator = Evaluator(population, ranker, config.seed, personal=personal, n_attackers=config.attackers)
     log = _Log()
     digest = digest_of(population, training) if checkpoint is not None else ""
@@ -281,7 +282,7 @@ def _resume(snapshot: Snapshot, log: _Log, learner: Learner, crowd: Crowd) -> No
 def _result(
     config: SimulationConfig,
     population: Population,
-    training: AnyTraining,
+    training: Training,
     ranker: Ranker,
     learner: Learner,
     evaluator: Evaluator,

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.errors import SettingsError
-from foltr.methods.registry import AnyTraining, Ranker
-from foltr.protocol.trainings import PdgdTraining
+from foltr.methods.registry import Ranker, spec_of
+from foltr.methods.spec import PdgdSteps
+from foltr.protocol.trainings import Training
 from foltr.simulation.blocks.block_runners import block_runner
 from foltr.simulation.centralised import CentralLambdaRank, CentralPdgd, LocalPdgd
 from foltr.simulation.clients.crowd import Crowd
@@ -26,7 +27,7 @@ def make_learner(
     config: SimulationConfig,
     population: Population,
     crowd: Crowd,
-    training: AnyTraining,
+    training: Training,
     ranker: Ranker,
     first: NDArray[np.float32],
     kind: RunnerKind,
@@ -44,9 +45,12 @@ def make_learner(
         rate = float(parameter_values(config)["learning_rate"])
         return CentralLambdaRank(population, first, config.seed, rate), "central"
     if config.method in SIMULATOR_METHODS:
-        if not isinstance(training, PdgdTraining):
+        pdgd = spec_of(training).pdgd
+        steps = None if pdgd is None else pdgd(training, ranker)
+        if steps is None or steps != PdgdSteps(steps.learning_rate):
             raise SettingsError(f"{config.method}: it learns by PDGD, not by {training.kind}")
-        everything = (population, crowd, training, ranker, first, config.seed, config.participants)
+        learning = (training.serp_length, steps.learning_rate)
+        everything = (population, crowd, *learning, ranker, first, config.seed, config.participants)
         if config.method == "local":
             return LocalPdgd(*everything), "block"
         return CentralPdgd(*everything, batch=config.method == "pdgd-batch"), "central"
@@ -76,7 +80,7 @@ def make_learner(
 def compile_kernels(
     config: SimulationConfig,
     population: Population,
-    training: AnyTraining,
+    training: Training,
     ranker: Ranker,
     first: NDArray[np.float32],
     kind: RunnerKind,

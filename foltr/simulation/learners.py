@@ -11,7 +11,8 @@ from foltr.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.attacks.registry import CLICKS, AttackSpec, attack_rng
 from foltr.methods.aggregations import DeltaAggregation, is_plain_mean
 from foltr.methods.base import Aggregation, Memory, NextModel
-from foltr.methods.registry import AnyTraining, Ranker, make_aggregation
+from foltr.methods.registry import Ranker, make_aggregation
+from foltr.protocol.trainings import Training
 from foltr.simulation.clients.attackers import AttackedAggregation
 from foltr.simulation.clients.population import Population
 from foltr.simulation.defence_record import RoundDefence
@@ -53,7 +54,7 @@ class Federation:
         self,
         population: Population,
         runner: Runner,
-        training: AnyTraining,
+        training: Training,
         ranker: Ranker,
         first: NDArray[np.float32],
         seed: int,

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from foltr.evaluation.metrics import online_performance
 from foltr.methods.bodies import BodySpec
-from foltr.methods.registry import AnyTraining
-from foltr.protocol.trainings import EvolutionTraining, FpdgdPaperTraining
+from foltr.methods.registry import spec_of
+from foltr.methods.spec import Exposure
+from foltr.protocol.trainings import Training
 from foltr.simulation.config import SimulationConfig
 
 Curve = tuple[tuple[int, float], ...]
@@ -177,7 +178,7 @@ def bytes_of_body(spec: BodySpec) -> int:
 
 
 def privacy_of(
-    training: AnyTraining, dim: int, rounds: int, participants: int, interactions: tuple[int, int]
+    training: Training, dim: int, rounds: int, participants: int, interactions: tuple[int, int]
 ) -> dict[str, Any] | None:
     """What the privacy parameters of a method claim and give to a client who takes part in all rounds.
 
@@ -186,39 +187,11 @@ def privacy_of(
         participants: clients in a round.
         interactions: the fewest and the most that a client has in a round.
     """
-    fewest, most = interactions
-    match training:
-        case FpdgdPaperTraining():
-            from foltr.learning.laplace_shares import actual_epsilon
-
-            arrived = min(participants, training.n_clients)
-            found = actual_epsilon(
-                training.sensitivity, training.epsilon, dim, training.n_clients, arrived, rounds
-            ).to_dict()
-            return found if fewest == most else _without_epsilon(found, training.epsilon)
-        case EvolutionTraining():
-            from foltr.learning.evolution_strategies import epsilon_bound
-
-            bound = epsilon_bound(training.keep_probability, training.serp_length + 1)
-            return {
-                "epsilon_per_interaction": _finite(bound),
-                "epsilon_per_round": _finite(bound * most),
-                "epsilon": _finite(bound * most * rounds),
-                "keep_probability": training.keep_probability,
-                "summary": "pure local epsilon of the metric of one interaction; it adds up over a client's "
-                "interactions and rounds, and is given for the clients with the most interactions",
-            }
-    return None
-
-
-def _without_epsilon(found: dict[str, float | int | str | None], claimed: float) -> dict[str, Any]:
-    """The report of a sum that is weighted by unequal numbers of interactions, to which no figure applies."""
-    kept = {name: None if name.startswith("epsilon_") else value for name, value in found.items()}
-    kept["summary"] = (
-        f"claimed: epsilon {claimed:g} a round. Actual: none is given, because clients differ in their interactions: "
-        "the noise is weighted with each update, so its sum is not Laplace and protects those with many the least."
-    )
-    return kept
+    method = spec_of(training)
+    if method.privacy is None:
+        return None
+    figures = method.privacy(training, Exposure(dim, rounds, participants, *interactions))
+    return {name: _finite(value) if isinstance(value, float) else value for name, value in figures.items()}
 
 
 def _points(curve: Curve) -> list[dict[str, float]]:

@@ -14,7 +14,8 @@ from foltr.evaluation.click_models import clicks_from_draws, examination_by_rank
 from foltr.evaluation.metrics import ndcg_at_k, reciprocal_rank
 from foltr.learning.interaction import Interaction
 from foltr.methods.base import Aggregation, Device, DeviceContext
-from foltr.methods.registry import AnyTraining, Ranker, make_device
+from foltr.methods.registry import Ranker, make_device
+from foltr.protocol.trainings import Training
 from foltr.simulation.clients.crowd import Crowd
 from foltr.simulation.clients.population import Population
 from foltr.simulation.defence_record import RoundDefence
@@ -82,7 +83,7 @@ class ReferenceRunner:
         self,
         population: Population,
         crowd: Crowd,
-        training: AnyTraining,
+        training: Training,
         ranker: Ranker,
         clicks_per_round: int | None = None,
     ) -> None:

@@ -10,7 +10,7 @@ from cli.commands import foltr, start, stop
 from broker.embedded import embedded_broker
 from edge_client.client import EdgeClient
 from foltr.learning.linear import rank_by_score, score
-from foltr.methods.registry import METHOD_NAMES
+from foltr.methods.registry import METHODS
 
 # What a method needs beside its name.
 NEEDED = {
@@ -21,7 +21,7 @@ NEEDED = {
 }
 
 
-@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize("method", METHODS)
 def test_every_method_runs_over_mqtt(method, tmp_path):
     """Three devices, three rounds: all updates count, and the results say by which method with which settings."""
     file = tmp_path / "results.json"

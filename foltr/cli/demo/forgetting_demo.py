@@ -39,7 +39,8 @@ from storage.rounds import find_round
 
 if TYPE_CHECKING:
     from foltr.data.sources import LoadedData
-    from foltr.methods.registry import AnyTraining, Ranker
+    from foltr.methods.registry import Ranker
+    from foltr.protocol.trainings import Training
 
 T = TypeVar("T")
 
@@ -129,7 +130,7 @@ class ForgetDemo(Demo):
     async def _federate(
         self,
         data: "LoadedData",
-        training: "AnyTraining",
+        training: "Training",
         ranker: "Ranker",
         database: Database,
         address: BrokerAddress,

@@ -29,7 +29,8 @@ from foltr.protocol.signing import SigningKey
 if TYPE_CHECKING:
     from broker.address import BrokerAddress
     from foltr.data.sources import LoadedData
-    from foltr.methods.registry import AnyTraining, Ranker
+    from foltr.methods.registry import Ranker
+    from foltr.protocol.trainings import Training
     from storage.database import Database
     from storage.records import ModelRow
 
@@ -153,9 +154,12 @@ class Demo:
         with embedded_broker() as address:
             yield address
 
-    def _method(self, data: "LoadedData") -> "tuple[AnyTraining, Ranker]":
+    def _method(self, data: "LoadedData") -> "tuple[Training, Ranker]":
+        from foltr.methods.registry import method_spec
+        from foltr.methods.spec import Lists
+
         extra = {}
-        if self._settings.method in ("fedips", "fedavg"):
+        if method_spec(self._settings.method).lists is Lists.LOGGED:
             from foltr.learning.lambdarank import logging_policy
             from foltr.protocol.fields import pack_vector
 
@@ -168,7 +172,7 @@ class Demo:
     async def _federate(
         self,
         data: "LoadedData",
-        training: "AnyTraining",
+        training: "Training",
         ranker: "Ranker",
         database: "Database",
         address: "BrokerAddress",
@@ -337,7 +341,7 @@ def ndcg_of(model: "ModelRow", ranker: "Ranker", data: "LoadedData") -> float:
     return mean_ndcg_of_scores(scores_of(ranker, weights, data.test.features), data.test).mean
 
 
-def _warm_up(data: "LoadedData", training: "AnyTraining", ranker: "Ranker") -> None:
+def _warm_up(data: "LoadedData", training: "Training", ranker: "Ranker") -> None:
     """Compile what the devices and the evaluation will call, while the screen says so."""
     from foltr.evaluation.metrics import mean_ndcg_of_scores
     from foltr.learning.interaction import Interaction

@@ -6,10 +6,11 @@ from typing import Final
 from edge_client.client import EdgeClient
 from foltr.cli.settings import Settings
 from foltr.data.sources import LoadedData
-from foltr.methods.registry import AnyTraining, parameters_of
+from foltr.methods.registry import parameters_of
 from foltr.operator.credentials import Credentials
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.trainings import Training
 from foltr.protocol.updates import DenseDelta, ModelUpdate, UpdateBody
 from foltr.simulation.clients.population import iid_population
 from foltr.simulation.config import SimulationConfig
@@ -51,7 +52,7 @@ class LeavingDevice(EdgeClient):
 
 
 def expected_ndcg(
-    settings: Settings, training: AnyTraining, data: LoadedData, n_clients: int, n_rounds: int
+    settings: Settings, training: Training, data: LoadedData, n_clients: int, n_rounds: int
 ) -> dict[str, float]:
     """nDCG@10 on held-out queries after the last round, from the simulator with the service's seeds.
 

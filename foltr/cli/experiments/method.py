@@ -12,7 +12,8 @@ from foltr.protocol.fields import pack_vector
 
 if TYPE_CHECKING:
     from foltr.aggregation.rule_spec import RuleSpec
-    from foltr.methods.registry import AnyTraining, Ranker
+    from foltr.methods.registry import Ranker
+    from foltr.protocol.trainings import Training
 
 
 def read_parameters(assignments: Sequence[str] | None, option: str = "--set") -> dict[str, str] | None:
@@ -29,14 +30,15 @@ def read_logging_policy(settings: Settings) -> dict[str, bytes]:
     Raises:
         SettingsError: the method has no logging policy, or the file does not hold one weight for each feature.
     """
-    from foltr.methods.registry import parameters_of
+    from foltr.methods.registry import methods_with, parameters_of
+    from foltr.methods.spec import Lists
 
     if settings.logging_policy is None:
         return {}
     if "logging_policy" not in parameters_of(settings.method):
         raise SettingsError(
             f"logging_policy: {settings.method} shows the lists of the model it learns; "
-            "another ranker's are for the methods fedips and fedavg"
+            f"another ranker's are for the methods {' and '.join(methods_with(Lists.LOGGED))}"
         )
     path = Path(settings.logging_policy)
     try:
@@ -68,7 +70,7 @@ def chosen_rule(settings: Settings) -> "RuleSpec":
     )
 
 
-def chosen_method(settings: Settings, n_features: int, n_clients: int, **extra: Any) -> "tuple[AnyTraining, Ranker]":
+def chosen_method(settings: Settings, n_features: int, n_clients: int, **extra: Any) -> "tuple[Training, Ranker]":
     """The announced settings of the method, and the ranker; SettingsError where they make no sense together.
 
     Args:

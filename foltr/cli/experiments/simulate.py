@@ -300,12 +300,12 @@ class MethodRow:
 
 def methods(json: options.Json = False) -> None:
     """List the methods: their parameters with defaults, and where each runs."""
-    from foltr.methods.registry import METHOD_NAMES, training_type
+    from foltr.methods.registry import METHODS
     from foltr.simulation.config import SIMULATOR_METHODS, simulated_parameters_of
 
     rows = [
-        MethodRow(name, "service, simulator", simulated_parameters_of(name), _meaning(training_type(name)))
-        for name in METHOD_NAMES
+        MethodRow(name, "service, simulator", simulated_parameters_of(name), _meaning(method.training))
+        for name, method in METHODS.items()
     ]
     rows += [
         MethodRow(name, "simulator", simulated_parameters_of(name), meaning)

@@ -15,9 +15,9 @@ from foltr.data.dataset import RankingDataset, select_queries
 from foltr.data.intents import IntentCollection
 from foltr.evaluation.metrics import mean_ndcg_of_scores
 from foltr.methods.base import scores_of
-from foltr.methods.registry import AnyTraining, initial_weights, make_aggregation, training_for
+from foltr.methods.registry import initial_weights, make_aggregation, training_for
 from foltr.numerics.streams import first_model_rng
-from foltr.protocol.trainings import LinearRankerSpec
+from foltr.protocol.trainings import LinearRankerSpec, Training
 from foltr.reproductions.harness import CLICKS
 from foltr.reproductions.outcomes import Outcome
 from foltr.simulation.clients.crowd import Crowd
@@ -114,7 +114,7 @@ class _Players:
         alone: each is a federation of its own.
     """
 
-    def __init__(self, population: Population, seed: int, training: AnyTraining, *, alone: bool) -> None:
+    def __init__(self, population: Population, seed: int, training: Training, *, alone: bool) -> None:
         self._population = population
         self._training = training
         self._ranker = LinearRankerSpec(n_features=population.datasets[0].n_features)

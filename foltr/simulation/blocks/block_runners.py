@@ -5,7 +5,8 @@ kernels, so updates are equal bit for bit to those of `foltr.simulation.runners.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,21 +14,19 @@ from numpy.typing import NDArray
 from foltr.evaluation.click_models import click_tables, examination_by_rank
 from foltr.learning.evolution_strategies import round_noise_seed
 from foltr.learning.ips import ips_step, position_propensities
-from foltr.learning.laplace_shares import clip_weights, gamma_noise
 from foltr.methods.aggregations import RowAggregation
 from foltr.methods.base import Aggregation
-from foltr.methods.registry import AnyTraining, Ranker
+from foltr.methods.fedips import FEDAVG, FEDIPS
+from foltr.methods.foltr_es import FOLTR_ES
+from foltr.methods.registry import Ranker, spec_of
+from foltr.methods.spec import PdgdSteps
 from foltr.protocol.fields import unpack_vector
 from foltr.protocol.trainings import (
     EvolutionTraining,
     FedAvgTraining,
     FedIpsTraining,
-    FedPerTraining,
-    FedProxTraining,
-    FpdgdPaperTraining,
     LinearRankerSpec,
-    NeuralRankerSpec,
-    PdgdTraining,
+    Training,
 )
 from foltr.protocol.updates import EvolutionPair
 from foltr.simulation.blocks.drawn_rankings import (
@@ -48,7 +47,6 @@ INTERACTIONS_AT_A_TIME = 8192
 WEIGHTS_AT_A_TIME = 2**22
 
 Rows = slice | NDArray[np.int64]
-PdgdFamily = PdgdTraining | FedProxTraining | FpdgdPaperTraining | FedPerTraining
 
 
 class BlockRunner(ABC):
@@ -119,18 +117,17 @@ class BlockRunner(ABC):
 
 
 class PdgdBlockRunner(BlockRunner):
-    """FPDGD, with the paper's noise or without, FedProx and FedPer, on either ranker."""
+    """Any method that learns by PDGD steps alone, on either ranker."""
 
-    def __init__(self, population: Population, crowd: Crowd, training: PdgdFamily, ranker: Ranker) -> None:
-        super().__init__(population, crowd, ranker, training.serp_length)
-        self._training = training
-        self._n_shared = ranker.n_weights
-        # (clients, hidden) output weights of FedPer's clients, and who has any of its own; none of other methods.
-        self._heads = np.zeros((len(population.clients), 0))
+    def __init__(
+        self, population: Population, crowd: Crowd, ranker: Ranker, serp_length: int, steps: PdgdSteps
+    ) -> None:
+        super().__init__(population, crowd, ranker, serp_length)
+        self._steps = steps
+        self._n_shared = ranker.n_weights if steps.n_shared is None else steps.n_shared
+        # (clients, kept) weights that clients do not share, and who has any of its own.
+        self._heads = np.zeros((len(population.clients), ranker.n_weights - self._n_shared))
         self._has_head = np.zeros(len(population.clients), np.bool_)
-        if isinstance(training, FedPerTraining) and isinstance(ranker, NeuralRankerSpec):
-            self._n_shared = ranker.n_base_weights
-            self._heads = np.zeros((len(population.clients), ranker.hidden))
 
     def ranker_of(self, client: int, base: NDArray[np.float32]) -> NDArray[np.floating]:
         start: NDArray[np.float64] = self._start(base, np.array([client]))
@@ -162,15 +159,12 @@ class PdgdBlockRunner(BlockRunner):
                 intentions.picks[rows],
                 self._users(intentions.of(rows)),
                 self._device_rngs(members[rows]),
-                self._training.learning_rate,
-                self._training.mu if isinstance(self._training, FedProxTraining) else 0.0,
+                self._steps.learning_rate,
+                self._steps.proximal,
             )
             weights[rows] = block.weights
             ndcg[rows], reciprocal_ranks[rows] = means_of(block)
-        if isinstance(self._training, FpdgdPaperTraining):
-            deltas = self._noised(weights, members, self._training) - start
-        else:
-            deltas = weights - start
+        deltas = self._sent(weights, start, members) - start
         if self._heads.size:
             self._heads[members] = weights[:, self._n_shared :]
             self._has_head[members] = True
@@ -187,14 +181,16 @@ class PdgdBlockRunner(BlockRunner):
             start[own, self._n_shared :] = self._heads[members[own]]
         return start
 
-    def _noised(
-        self, weights: NDArray[np.float64], members: NDArray[np.int64], training: FpdgdPaperTraining
+    def _sent(
+        self, weights: NDArray[np.float64], start: NDArray[np.float64], members: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        noised = np.empty_like(weights)
+        """(members, n_weights) that are sent in place of the learned weights."""
+        if self._steps.sent is None:
+            return weights
+        starts, sent = np.broadcast_to(start, weights.shape), np.empty_like(weights)
         for row, device in enumerate(self._device_rngs(members)):
-            noise = gamma_noise(training.n_clients, training.sensitivity, training.epsilon, weights.shape[1], device)
-            noised[row] = clip_weights(weights[row], training.sensitivity) + noise
-        return noised
+            sent[row] = self._steps.sent(weights[row], starts[row], device)
+        return sent
 
 
 class EvolutionBlockRunner(BlockRunner):
@@ -246,13 +242,23 @@ class EvolutionBlockRunner(BlockRunner):
 
 
 class IpsBlockRunner(BlockRunner):
-    """FedIPS with known propensities, and FedAvg: lists are shown in one go, then learned client by client."""
+    """FedIPS with known propensities, and FedAvg: lists are shown in one go, then learned client by client.
+
+    Args:
+        position_bias: of the propensities that clicks are weighted by; None weights all alike.
+    """
 
     def __init__(
-        self, population: Population, crowd: Crowd, training: FedIpsTraining | FedAvgTraining, ranker: LinearRankerSpec
+        self,
+        population: Population,
+        crowd: Crowd,
+        training: FedIpsTraining | FedAvgTraining,
+        ranker: Ranker,
+        position_bias: float | None,
     ) -> None:
         super().__init__(population, crowd, ranker, training.serp_length)
         self._training = training
+        self._position_bias = position_bias
         self._logging = unpack_vector(training.logging_policy) if training.logging_policy else None
 
     def _block(
@@ -303,25 +309,39 @@ class IpsBlockRunner(BlockRunner):
 
     def _propensities(self, client: int) -> NDArray[np.float64]:
         k = self._training.serp_length
-        if isinstance(self._training, FedAvgTraining):
+        if self._position_bias is None:
             return np.ones(k)
         models = self._crowd.models_of(client)
         if len(models) == 1 and models[0].examination_exponent > 0.0:
             return examination_by_rank(models[0].examination_exponent, k)
-        return position_propensities(self._training.position_bias, k)
+        return position_propensities(self._position_bias, k)
 
 
-def block_runner(population: Population, crowd: Crowd, training: AnyTraining, ranker: Ranker) -> Runner | None:
+def block_runner(population: Population, crowd: Crowd, training: Training, ranker: Ranker) -> Runner | None:
     """The block runner of a method; None where only the reference runs it."""
-    match training:
-        case PdgdTraining() | FedProxTraining() | FpdgdPaperTraining() | FedPerTraining():
-            return PdgdBlockRunner(population, crowd, training, ranker)
-        case EvolutionTraining():
-            return EvolutionBlockRunner(population, crowd, training, ranker)
-        case FedIpsTraining() | FedAvgTraining() if isinstance(ranker, LinearRankerSpec):
-            if isinstance(training, FedAvgTraining) or training.propensities == "known":
-                return IpsBlockRunner(population, crowd, training, ranker)
-    return None
+    method = spec_of(training)
+    if method.pdgd is not None:
+        return PdgdBlockRunner(population, crowd, ranker, training.serp_length, method.pdgd(training, ranker))
+    make = _OTHERS.get(method.name)
+    return None if make is None else make(population, crowd, training, ranker)
+
+
+def _fedips_runner(population: Population, crowd: Crowd, training: FedIpsTraining, ranker: Ranker) -> Runner | None:
+    if training.propensities != "known":
+        return None
+    return IpsBlockRunner(population, crowd, training, ranker, training.position_bias)
+
+
+def _fedavg_runner(population: Population, crowd: Crowd, training: FedAvgTraining, ranker: Ranker) -> Runner | None:
+    return IpsBlockRunner(population, crowd, training, ranker, None)
+
+
+_OTHERS: dict[str, Callable[[Population, Crowd, Any, Ranker], Runner | None]] = {
+    FOLTR_ES.name: EvolutionBlockRunner,
+    FEDIPS.name: _fedips_runner,
+    FEDAVG.name: _fedavg_runner,
+}
+"""Of methods that do not learn by PDGD steps alone. What is not among them is run by the reference."""
 
 
 def learn_block(

@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 from foltr.errors import DataError, FoltrError, SettingsError, UnavailableError
 from foltr.simulation.config import (
-    ALL_METHODS,
     SimulationConfig,
     check_config,
     check_data_name,
+    check_name_of_method,
     simulated_parameters_of,
 )
 from foltr.simulation.results import SimulationResult, config_columns, rows_of
@@ -105,8 +105,7 @@ def check_sweep(configs: Iterable[SimulationConfig]) -> None:
 def _check_methods(configs: Iterable[SimulationConfig], parameters: Iterable[str]) -> None:
     methods = list(dict.fromkeys(config.method for config in configs))
     for method in methods:
-        if method not in ALL_METHODS:
-            raise SettingsError(f"method: there is no {method!r}; known are {', '.join(ALL_METHODS)}")
+        check_name_of_method(method)
     known = {method: list(simulated_parameters_of(method)) for method in methods}
     for name in parameters:
         if not any(name in names for names in known.values()):

@@ -20,12 +20,12 @@ from foltr.errors import SettingsError
 from foltr.evaluation.metrics import mean_ndcg_of_scores
 from foltr.methods.aggregations import DeltaAggregation, is_plain_mean
 from foltr.methods.base import NO_MEMORY, Memory, NextModel, scores_of
-from foltr.methods.registry import Ranker, initial_weights, make_aggregation
+from foltr.methods.registry import Ranker, initial_weights, learns_from_kept_lists, make_aggregation
 from foltr.numerics.streams import first_model_rng
 from foltr.simulation.blocks.block_runners import block_runner
 from foltr.simulation.clients.crowd import Crowd
 from foltr.simulation.clients.population import Population
-from foltr.simulation.config import PERSONAL_METHODS, SimulationConfig, resolve, rule_of
+from foltr.simulation.config import SimulationConfig, has_personal_rankers, resolve, rule_of
 from foltr.simulation.kept_updates import KeptUpdates
 from foltr.simulation.learner_factory import RunnerKind, compile_kernels
 from foltr.simulation.learners import participants_of
@@ -112,7 +112,7 @@ class UnlearningSimulation:
             )
         self._training, self._ranker = resolve(config, population.datasets[0].n_features)
         whole = make_aggregation(self._training, self._ranker)
-        if config.method in PERSONAL_METHODS or not (
+        if has_personal_rankers(config.method) or not (
             isinstance(whole, DeltaAggregation) and whole.n_values == self._ranker.n_weights
         ):
             raise SettingsError(f"method: {config.method} sends no difference of all weights to calibrate; use fpdgd")
@@ -198,6 +198,10 @@ class UnlearningSimulation:
         if local_interactions < 1:
             raise SettingsError(
                 f"local_interactions: {local_interactions}; at least 1 interaction is needed to learn from"
+            )
+        if interactions == "kept" and not learns_from_kept_lists(self._training, self._ranker):
+            raise SettingsError(
+                f"interactions: what {self._config.method} learns cannot be learned again from kept ones"
             )
         if interactions == "kept" and not all(number in history.interactions for number in rounds):
             raise SettingsError(f"interactions: those of every {interval}-th round were not recorded")

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from foltr.learning.interaction import Interaction
 from foltr.methods.base import Aggregation, Device, DeviceContext, scores_of
-from foltr.methods.registry import AnyTraining, Ranker, make_device
+from foltr.methods.registry import Ranker, make_device
+from foltr.protocol.trainings import Training
 from foltr.protocol.updates import UpdateBody
 from foltr.simulation.clients.crowd import Crowd
 from foltr.simulation.clients.population import Population
@@ -21,7 +22,7 @@ Log = Mapping[int, Sequence[Interaction]]
 class Recorder(ReferenceRunner):
     """The reference runner, which keeps what its clients learned from; every runner makes the same updates."""
 
-    def __init__(self, population: Population, crowd: Crowd, training: AnyTraining, ranker: Ranker) -> None:
+    def __init__(self, population: Population, crowd: Crowd, training: Training, ranker: Ranker) -> None:
         super().__init__(population, crowd, training, ranker)
         self._kept: dict[int, list[Interaction]] = {}
 
@@ -47,7 +48,7 @@ class Replay:
         local_interactions: int,
         population: Population,
         crowd: Crowd,
-        training: AnyTraining,
+        training: Training,
         ranker: Ranker,
     ) -> None:
         self._log = log

@@ -17,8 +17,8 @@ from foltr.attacks.registry import ATTACKS
 from foltr.cli import main
 from foltr.cli.experiments import simulate
 from foltr.methods.preconditions import least_updates
-from foltr.methods.registry import METHOD_NAMES
-from foltr.simulation.config import ALL_METHODS
+from foltr.methods.registry import METHODS
+from foltr.simulation.config import all_methods
 
 SMALL = ("--clients", "3", "--interactions", "2", "--rounds", "3", "--eval-every", "2")
 
@@ -166,11 +166,11 @@ def test_methods_are_listed(monkeypatch, capsys):
     code, printed = command(monkeypatch, capsys, "methods", "--json")
     assert code == 0
     rows = {row["method"]: row for row in json.loads(printed)}
-    assert set(rows) == set(ALL_METHODS)
-    assert {name for name, row in rows.items() if "service" in row["where"]} == set(METHOD_NAMES)
+    assert set(rows) == set(all_methods())
+    assert {name for name, row in rows.items() if "service" in row["where"]} == set(METHODS)
     assert rows["fpdgd"]["parameters"]["learning_rate"] == "0.1"
     _, printed = command(monkeypatch, capsys, "methods")
-    assert all(f"{name} (" in printed for name in ALL_METHODS)
+    assert all(f"{name} (" in printed for name in all_methods())
     assert "    --set personal_learning_rate=0.2\n" in printed, "names and values are whole, however narrow the screen"
 
 

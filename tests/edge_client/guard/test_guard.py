@@ -10,12 +10,13 @@ from edge_client.guard.held_back import MOST_LISTS, HeldBackStore
 from edge_client.guard.model_judgement import FEWEST_LISTS
 from edge_client.serps import Serp
 from edge_client.store.store import DeviceStore
-from edge_client.training.working_model import WorkingModel, draws_lists
+from edge_client.training.working_model import WorkingModel
 from foltr.errors import DataError, SettingsError
-from foltr.methods.registry import METHOD_NAMES, training_type
+from foltr.methods.registry import METHODS
+from foltr.methods.spec import Lists
 from foltr.protocol.announcements import ModelAnnouncement
 from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.trainings import FedIpsTraining, LinearRankerSpec, NeuralRankerSpec, PdgdTraining
+from foltr.protocol.trainings import FedAvgTraining, FedIpsTraining, LinearRankerSpec, NeuralRankerSpec, PdgdTraining
 
 D, K = 4, 3
 GOOD = np.array([3.0, 1.0, 0.0, 0.0], np.float32)
@@ -131,13 +132,14 @@ def test_the_best_list_says_nothing_of_another(nowhere):
         EdgeClient(nowhere, federation="mail", client_id="device-7", store=":memory:", explore=False, guard=0.1)
 
 
-@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize("method", METHODS)
 def test_which_methods_are_guarded(method):
     """Those whose devices draw lists by their scores; the others' lists have no scores to judge by."""
     values = {"n_clients": 1} if method == "fpdgd-paper" else {}
-    training = training_type(method)(**values)
-    assert draws_lists(training) is (method not in {"foltr-es", "fedips", "fedavg"})
-    if not draws_lists(training):
+    training = METHODS[method].training(**values)
+    draws_lists = METHODS[method].lists is Lists.DRAWN
+    assert draws_lists is (method not in {"foltr-es", "fedips", "fedavg"})
+    if not draws_lists:
         working_model = WorkingModel(announced(0, GOOD), training, None, began_while_pending=False)
         assert working_model.scores_drawn_by(np.ones((2, D), np.float32)) is None
 
@@ -244,7 +246,7 @@ def test_a_refusal_that_cannot_be_stored_is_a_refusal(store):
 def test_a_method_that_cannot_be_guarded_is_told_once(store):
     """And again only if the federation has changed its method in between."""
     guard = guard_of(store)
-    idle, guarded = training_type("fedavg")(), PdgdTraining()
+    idle, guarded = FedAvgTraining(), PdgdTraining()
     told = []
     for training in (idle, idle, guarded, idle):
         with capture_logs() as logs:

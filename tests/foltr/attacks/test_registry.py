@@ -18,7 +18,7 @@ from foltr.attacks.registry import (
     read_attack,
 )
 from foltr.errors import SettingsError
-from foltr.methods.registry import METHOD_NAMES, training_for
+from foltr.methods.registry import METHODS, training_for
 from foltr.protocol.fields import MAX_ABS_DELTA
 
 OWN = np.random.default_rng(1).standard_normal((3, 6)) + 1.0
@@ -162,7 +162,7 @@ def test_the_same_round_is_attacked_the_same_way():
 
 def test_which_methods_can_be_attacked():
     """Clicks go with every method, crafted differences not with seeds and metrics."""
-    for method in METHOD_NAMES:
+    for method in METHODS:
         training = training_for(method, {"n_clients": 10} if method == "fpdgd-paper" else {}, 4)
         check_attack(read_attack("clicks"), training)
         if method == "foltr-es":

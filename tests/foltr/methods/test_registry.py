@@ -9,28 +9,28 @@ from foltr.errors import SettingsError
 from foltr.methods.base import DeviceContext
 from foltr.methods.bodies import check_body
 from foltr.methods.registry import (
-    METHOD_NAMES,
+    METHODS,
     body_spec,
     check_method,
     check_rule,
     initial_weights,
     make_aggregation,
     make_device,
-    method_of,
     n_auxiliary,
     parameters_of,
     ranker_for,
+    spec_of,
     training_for,
 )
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
 
 
-@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize("method", METHODS)
 def test_every_method_has_a_name_and_parameters(method):
     """A method is found by its name, and its settings know the name."""
     training = trainings()[method]
-    assert method_of(training) == method
+    assert spec_of(training).name == method
     assert "serp_length" in parameters_of(method)
     assert "kind" not in parameters_of(method)
 
@@ -140,7 +140,7 @@ LINEAR_ONLY = {"fpdgd-personal", "fedips", "fedavg"}
 NEURAL_ONLY = {"fedper"}
 ALLOWED = [
     (method, ranker)
-    for method in METHOD_NAMES
+    for method in METHODS
     for ranker in RANKERS
     if method not in (NEURAL_ONLY if ranker is LINEAR else LINEAR_ONLY)
 ]
@@ -172,9 +172,9 @@ def test_which_methods_may_be_aggregated_robustly(method, ranker, rng):
     """All whose updates can be compared; the others say why not."""
     training, rule = trainings()[method], read_rule("median", byzantine=1)
     if method in {"foltr-es", "fpdgd-paper"}:
-        check_rule(training, ranker, MEAN)
+        check_rule(training, MEAN)
         with pytest.raises(SettingsError, match=f"{method}.*choose aggregation = mean"):
-            check_rule(training, ranker, rule)
+            check_rule(training, rule)
         with pytest.raises(SettingsError):
             make_aggregation(training, ranker, rule)
         return

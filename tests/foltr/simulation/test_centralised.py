@@ -44,7 +44,7 @@ def test_a_run_does_not_repeat_the_draws_of_its_warm_up():
 
     def learned(name):
         crowd = Crowd(people, 3, 10)
-        learner = CentralPdgd(people, crowd, PdgdTraining(), ranker, first, 3, None, batch=False, **name)
+        learner = CentralPdgd(people, crowd, 10, 0.1, ranker, first, 3, None, batch=False, **name)
         learner.round(1)
         return learner.weights
 

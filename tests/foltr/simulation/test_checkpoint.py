@@ -5,12 +5,12 @@ import pytest
 from simulated import config, population, simulated
 
 from foltr.errors import DataError, SettingsError
-from foltr.methods.registry import METHOD_NAMES
+from foltr.methods.registry import METHODS
 from foltr.simulation.checkpoint import CheckpointPlan
 from foltr.simulation.config import SIMULATOR_METHODS
 from foltr.simulation.federated import run
 
-RUNNERS = [(method, "auto") for method in (*METHOD_NAMES, *SIMULATOR_METHODS)]
+RUNNERS = [(method, "auto") for method in (*METHODS, *SIMULATOR_METHODS)]
 RUNNERS += [("fpdgd", "reference"), ("fedper", "reference"), ("fedips-estimated", "auto")]
 
 

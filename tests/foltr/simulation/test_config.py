@@ -7,12 +7,12 @@ import pytest
 from foltr.aggregation.rule_spec import MEAN, read_rule
 from foltr.attacks.registry import read_attack
 from foltr.errors import SettingsError
-from foltr.methods.registry import METHOD_NAMES
+from foltr.methods.registry import METHODS
 from foltr.protocol.trainings import EvolutionTraining, FpdgdPaperTraining, PdgdTraining
 from foltr.simulation.config import (
-    ALL_METHODS,
     SIMULATOR_METHODS,
     SimulationConfig,
+    all_methods,
     attack_of,
     check_config,
     check_data_name,
@@ -38,14 +38,14 @@ def test_numbers_as_text_are_the_same_numbers():
 
 def test_what_every_method_is_told():
     """Each method of the service gets its own settings; the simulator's PDGD methods those of FPDGD."""
-    for method in METHOD_NAMES:
+    for method in METHODS:
         ranker = "neural" if method == "fedper" else "linear"
         training, _ = resolve(SimulationConfig(method=method, ranker=ranker, interactions=3), 7)
         assert (training.min_interactions, training.max_interactions) == (3, 3)
     for method in SIMULATOR_METHODS:
         assert isinstance(resolve(SimulationConfig(method=method), 7)[0], PdgdTraining)
-    assert set(ALL_METHODS) == {*METHOD_NAMES, *SIMULATOR_METHODS}
-    assert all(simulated_parameters_of(method) for method in ALL_METHODS)
+    assert set(all_methods()) == {*METHODS, *SIMULATOR_METHODS}
+    assert all(simulated_parameters_of(method) for method in all_methods())
 
 
 def test_noise_is_shared_by_those_who_take_part():

@@ -15,7 +15,7 @@ from foltr.data.intents import synthetic_intents
 from foltr.errors import DataError, SettingsError
 from foltr.evaluation.metrics import mean_ndcg_at_k, online_performance
 from foltr.learning.lambdarank import logging_policy
-from foltr.methods.registry import METHOD_NAMES, initial_weights
+from foltr.methods.registry import METHODS, initial_weights
 from foltr.numerics.streams import first_model_rng
 from foltr.simulation.checkpoint import CheckpointPlan
 from foltr.simulation.clients.loading import load_experiment, population_for
@@ -30,7 +30,7 @@ def everything(method: str) -> dict[str, object]:
     return {"method": method, **({"ranker": "neural", "hidden": 3} if method == "fedper" else {})}
 
 
-@pytest.mark.parametrize("method", [*METHOD_NAMES, *SIMULATOR_METHODS])
+@pytest.mark.parametrize("method", [*METHODS, *SIMULATOR_METHODS])
 def test_the_same_configuration_gives_the_same_result(method):
     """Every method, twice: equal in everything but the times."""
     of = config(**everything(method))
