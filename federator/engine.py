@@ -14,7 +14,7 @@ from typing import Literal
 from broker.buffer import RefusedSender
 from federator.clock import to_datetime
 from federator.closing.stored_rules import stored_parameters
-from federator.members import Members
+from federator.deciding.members import Members
 from federator.plan import FederationPlan
 from federator.reading import (
     ErasureAsked,

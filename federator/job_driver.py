@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from federator.clock import SteadyClock, to_datetime
 from federator.closing.stored_rules import round_rng
+from federator.deciding.members import Members
 from federator.job import (
     Contribution,
     Strategy,
     UnlearningStep,
     n_rounds_ahead,
 )
-from federator.members import Members
 from federator.plan import FederationPlan
 from federator.publishing.retained import RetainedTopics
 from foltr.errors import DataError

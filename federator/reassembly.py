@@ -13,7 +13,7 @@ room, because its device asks again if it misses the receipt.
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from federator.members import Members
+from federator.deciding.members import Members
 from federator.reading import ChunkOffered, Limits, Refused, UpdateOffered, read_update
 from foltr.errors import MessageError
 from foltr.protocol.chunks import Assembly

@@ -217,7 +217,7 @@ def _join(connection: AsyncConnection) -> Any:
         index_elements=["federation", "client_id"],
         set_={
             "membership": "joined",
-            # The rules of `federator.members`: a join delivered again does not undo a later status, and an
+            # The rules of `federator.deciding.members`: a join delivered again does not undo a later status, and an
             # enrolment of a higher serial counts its nonces anew.
             "online": case((offline_since, clients.c.online), else_=True),
             "status_nonce": case((same_enrolment, clients.c.status_nonce), else_=0),

@@ -170,7 +170,7 @@ async def test_the_queries_of_the_history_run(tmp_path):
 def event_kinds() -> set[str]:
     """Every kind that the code gives to a NewEvent, by its source: literals, and what an f-string can become."""
     found: set[str] = set()
-    for path in [*(PROJECT / "federator").glob("*.py"), *(PROJECT / "storage").glob("*.py")]:
+    for path in [*(PROJECT / "federator").rglob("*.py"), *(PROJECT / "storage").rglob("*.py")]:
         tree = ast.parse(path.read_text())
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
             if not (isinstance(call.func, ast.Name) and call.func.id == "NewEvent") or len(call.args) < 2:
@@ -187,7 +187,7 @@ def _values(node: ast.expr, tree: ast.Module) -> set[str]:
             assert ast.unparse(node) == "f'client_{change.kind}'"
             from typing import get_args, get_type_hints
 
-            from federator.members import Change
+            from federator.deciding.members import Change
 
             return {f"client_{kind}" for kind in get_args(get_type_hints(Change)["kind"])}
         case ast.Name(id=name):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from broker.link import InboundMessage
-from federator.members import Members
+from federator.deciding.members import Members
 from federator.reading import Limits, MembershipAsked, Refused, Signed, UpdateOffered, read_message
 from federator.reassembly import (
     IDLE_S,

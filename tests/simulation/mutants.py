@@ -15,8 +15,8 @@ import federator.closing.collected_updates
 from edge_client.messaging.session import Session
 from edge_client.participation import Outgoing, Participation
 from federator.actor import FederationActor
+from federator.deciding.members import Members
 from federator.engine import Decided, Engine, Timed
-from federator.members import Members
 from federator.round import Offer, Record, Reject, Round
 from foltr.protocol.receipts import DeviceReaction, ReceiptCode
 from foltr.protocol.signing import EpochSequence

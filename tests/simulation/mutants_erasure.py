@@ -9,11 +9,11 @@ import simulation.store_unlearning
 from simulation.process import FederatorProcess
 
 from federator.actor import FederationActor
+from federator.deciding.members import Members
 from federator.engine import Decided, ErasureWanted
 from federator.eraser import Eraser
 from federator.job import UnlearningStep
 from federator.job_driver import Unlearner
-from federator.members import Members
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 
 

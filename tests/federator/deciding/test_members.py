@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from federator.members import Change, Members
+from federator.deciding.members import Change, Members
 from foltr.errors import MessageError
 from foltr.protocol.signing import SESSION_STEPS, SessionSequence, SigningKey
 from foltr.protocol.topics import ClientTopic, Topics

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from federator.members import Change, Members
+from federator.deciding.members import Change, Members
 from foltr.errors import MessageError, SettingsError
 from storage.records import ClientRow
 
