@@ -119,7 +119,7 @@ class BoundedIntake:
         self._idle: OrderedDict[str, _Sender] = OrderedDict()  # who has nothing waiting, longest idle first
         self._refused: dict[str, _Refusals] = {}
         self._n_refused = 0
-        self._arrived = asyncio.Event()
+        self.arrived = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -170,7 +170,7 @@ class BoundedIntake:
             self._rotation[sender.name] = sender
             self._rotation.move_to_end(sender.name, last=False)
         if not self._waiting:
-            self._arrived.clear()
+            self.arrived.clear()
         return taken
 
     def oldest(self) -> float | None:
@@ -192,13 +192,13 @@ class BoundedIntake:
 
     def wake(self) -> None:
         """End a running `wait` although no message came."""
-        self._arrived.set()
+        self.arrived.set()
 
     async def wait(self, timeout_s: float) -> None:
         """Return when there is something to take, or after ``timeout_s``, a day at most."""
         try:
             async with asyncio.timeout(min(max(0.0, timeout_s), _MAX_WAIT_S)):
-                await self._arrived.wait()
+                await self.arrived.wait()
         except TimeoutError:
             pass
 
@@ -212,7 +212,7 @@ class BoundedIntake:
         sender.numbers.append(self._n_arrived)
         sender.n_bytes += size
         self._n_bytes += size
-        self._arrived.set()
+        self.arrived.set()
 
     def _pop_first(self, sender: "_Sender") -> Arrival:
         arrival = self._waiting.pop(sender.numbers.popleft())

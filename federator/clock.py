@@ -6,6 +6,14 @@ wall clock is read once, and from there on the monotonic clock counts.
 
 import time
 from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What a federator reads the time from; tests set theirs by hand."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
 
 
 class SteadyClock:

@@ -13,8 +13,8 @@ from typing import Any
 
 import structlog
 
-from federator.clock import SteadyClock, to_datetime
-from federator.engine import ErasureWanted
+from federator.clock import Clock, to_datetime
+from federator.deciding.decisions import ErasureWanted
 from federator.publishing.announcements import ReceiptSender
 from federator.publishing.retained import RetainedTopics
 from foltr.erasure.audit import AuditEntry
@@ -95,7 +95,7 @@ class Eraser:
         self,
         federation: str,
         db: Database,
-        clock: SteadyClock,
+        clock: Clock,
         receipts: ReceiptSender,
         retained: RetainedTopics,
         key: SigningKey | None,
@@ -131,9 +131,7 @@ class Eraser:
 
         None where it is a stranger that nothing is stored of: it is told so, and its name is not written down.
         """
-        if wanted.when_erased is not None and not await self._persist(
-            lambda: is_named(self._db, self._name, wanted.client_id)
-        ):
+        if wanted.is_stranger and not await self._persist(lambda: is_named(self._db, self._name, wanted.client_id)):
             await self._refuse_stranger(wanted)
             return None
         request = ErasureRequest(
@@ -144,8 +142,6 @@ class Eraser:
             erased_at=to_datetime(self._clock.now()),
         )
         row: ErasureRow = await self._persist(lambda: erase_client(self._db, self._name, self._epoch, request))
-        if wanted.when_erased is not None:
-            wanted.when_erased()
         failpoint(Failpoint.ERASED)
         return await self._finish(row)
 
@@ -241,12 +237,16 @@ class Eraser:
         await self._persist(lambda: note_purged(self._db, self._name, self._epoch, n_deletions))
         return True
 
+    async def wait_purged(self) -> None:
+        """Wait for the end of the purge that runs beside everything else, if one does."""
+        if self._purging is not None:
+            await self._purging
+
     async def close(self) -> None:
         """Purge what is due, for a while: the next start does what is left, but perhaps there is none."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_PURGE_S):
-                if self._purging is not None:
-                    await self._purging
+                await self.wait_purged()
                 if self._purge_due:
                     await self._purge()
         if self._purge_due:

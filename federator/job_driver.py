@@ -13,7 +13,7 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from federator.clock import SteadyClock, to_datetime
+from federator.clock import Clock, to_datetime
 from federator.closing.stored_rules import round_rng
 from federator.deciding.members import Members
 from federator.job import (
@@ -72,7 +72,7 @@ class Unlearner:
         self,
         plan: FederationPlan,
         db: Database,
-        clock: SteadyClock,
+        clock: Clock,
         members: Members,
         retained: RetainedTopics,
         persist: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]],

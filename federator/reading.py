@@ -1,6 +1,6 @@
 """From bytes on a topic to something the federator can decide about. No I/O, and nothing remembered.
 
-Whose message it really is, is not decided here: that takes the client's key (`federator.engine`).
+Whose message it really is, is not decided here: that takes the client's key (`federator.deciding.members`).
 """
 
 from dataclasses import dataclass
@@ -81,6 +81,18 @@ class ChunkOffered:
     client_id: str
     part: Manifest | Chunk
     signed: Signed
+
+
+@dataclass(frozen=True)
+class PartAnswered:
+    """An answer to an offer of chunks that decides nothing: which are missing, or that there is no room now."""
+
+    client_id: str
+    code: ReceiptCode
+    payload_digest: bytes
+    detail: str = ""
+    missing: list[int] | None = None
+    retry_after_s: float | None = None
 
 
 @dataclass(frozen=True)

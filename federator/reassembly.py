@@ -14,7 +14,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from federator.deciding.members import Members
-from federator.reading import ChunkOffered, Limits, Refused, UpdateOffered, read_update
+from federator.reading import ChunkOffered, Limits, PartAnswered, Refused, UpdateOffered, read_update
 from foltr.errors import MessageError
 from foltr.protocol.chunks import Assembly
 from foltr.protocol.receipts import ReceiptCode
@@ -30,18 +30,6 @@ YIELDS_AFTER_S = 30.0
 RETRY_AFTER_S = 10.0
 # Reading a whole update costs more than asking for it: who asks more often is not answered.
 READ_AGAIN_AFTER_S = 1.0
-
-
-@dataclass(frozen=True)
-class PartAnswered:
-    """An answer to an offer that decides nothing: which chunks are missing, or that there is no room now."""
-
-    client_id: str
-    code: ReceiptCode
-    payload_digest: bytes
-    detail: str = ""
-    missing: list[int] | None = None
-    retry_after_s: float | None = None
 
 
 class _NoRoomError(Exception):

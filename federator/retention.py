@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from federator.clock import SteadyClock
+from federator.clock import Clock
 from federator.plan import FederationPlan
 from storage.database import Database
 from storage.retention import Thinned, thin_updates
@@ -33,7 +33,7 @@ class Thinner:
         self,
         plan: FederationPlan,
         db: Database,
-        clock: SteadyClock,
+        clock: Clock,
         persist: Callable[[Callable[[], Awaitable[Thinned]]], Awaitable[Thinned]],
     ) -> None:
         self._plan = plan

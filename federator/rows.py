@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from federator.closing.stored_rules import stored_rule
-from federator.engine import Decided
+from federator.deciding.decisions import Decisions
 from federator.job_driver import figures_of_swap
 from federator.round import AskedClients, Pacing, Round, RoundPolicy, RoundState
 from foltr.protocol.fields import unpack_vector
@@ -48,17 +48,17 @@ def resumed_round(row: RoundRow, contributions: Mapping[str, str], now: float, g
     )
 
 
-def batch_of(decided: Decided, stop_collecting: int | None, published: tuple[int, datetime] | None) -> Batch:
+def batch_of(decisions: Decisions, stop_collecting: int | None, published: tuple[int, datetime] | None) -> Batch:
     """What one batch of messages amounts to; the other two as `Batch` has them."""
     return Batch(
-        updates=decided.updates,
-        events=decided.events,
-        membership=decided.membership,
-        withdrawn=decided.withdrawn,
-        roster=decided.roster,
-        deadline=decided.deadline,
-        quarantines=decided.quarantines,
-        operator_nonce=decided.operator_nonce,
+        updates=decisions.updates,
+        events=decisions.events,
+        membership=decisions.membership,
+        withdrawn=decisions.withdrawn,
+        roster=decisions.roster,
+        deadline=decisions.deadline,
+        quarantines=decisions.quarantines,
+        operator_nonce=decisions.operator_nonce,
         stop_collecting=stop_collecting,
         published=published,
     )

@@ -69,9 +69,9 @@ class Served:
         for device in devices:
             join = Join(federation="mail", client_id=device.client_id, sdk_version="1", enrolment=device.enrolment)
             self.receive(device, ClientTopic.JOIN, join)
-            if len(self.actor._intake) == 400:
-                await self.actor._take_turn(self.actor._clock.now())
-        await self.actor._take_turn(self.actor._clock.now())
+            if len(self.actor.intake) == 400:
+                await self.turn()
+        await self.turn()
         assert set(self.receipts.codes()) == {"joined"}
         self.receipts.sent.clear()
 
@@ -85,4 +85,4 @@ class Served:
         self.receive(device, ClientTopic.UPDATES, update.model_copy(update=changes))
 
     async def turn(self) -> None:
-        await self.actor._take_turn(self.clock.now())
+        await self.actor.turn(self.clock.now())

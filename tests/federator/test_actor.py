@@ -23,7 +23,7 @@ async def test_what_arrived_before_the_deadline_counts_however_much_it_is(serve,
     served.clock.at += 0.2
     late = unsigned("late")
     served.update(late)
-    await served.actor._take_turn(served.actor._clock.now())
+    await served.turn()
     assert served.receipts.codes() == {"accepted": 1_200}
     assert [(row.state, row.n_updates) for row in await list_rounds(served.db, "mail")] == [
         ("completed", 1_200),
@@ -40,7 +40,7 @@ async def test_what_a_full_buffer_has_no_room_for_counts_in_the_next(serve, unsi
     for device in crowd:
         served.update(device)
     served.clock.at += 61  # the round is due, so all that waits is served in one turn
-    await served.actor._take_turn(served.actor._clock.now())
+    await served.turn()
     assert served.receipts.codes() == {"accepted": 600}
     assert [(row.state, row.n_updates) for row in await list_rounds(served.db, "mail")] == [
         ("completed", 500),
@@ -55,7 +55,7 @@ async def test_an_order_behind_the_update_that_fills_the_round_does_no_harm(serv
     await served.join([alice])
     served.update(alice)
     served.actor.receive(InboundMessage(TOPICS.operator, operator.orders(1, 5.0, 7).payload, False))
-    await served.actor._take_turn(served.actor._clock.now())
+    await served.turn()
     assert served.receipts.codes() == {"accepted": 1}
     events = await list_events(served.db, "mail", kind="order_refused")
     assert [(event.code, event.round) for event in events] == [("unknown_round", 2)]
@@ -71,7 +71,7 @@ async def test_an_order_and_an_update_that_end_the_round_share_a_batch(serve, op
     served.clock.at -= 5
     served.update(alice)
     served.clock.at += 5
-    await served.actor._take_turn(served.actor._clock.now())
+    await served.turn()
     first, second = await list_rounds(served.db, "mail")
     assert (first.state, first.n_updates, first.max_time_s, first.min_time_s) == ("completed", 1, 10.0, 10.0)
     assert (second.state, second.max_time_s) == ("collecting", 60.0)
@@ -87,8 +87,8 @@ async def test_a_crowd_of_strangers_does_not_keep_the_operator_out(serve, operat
     served.actor.receive(InboundMessage(TOPICS.roster, operator.roster(1, alice=1), retained=False))
     served.update(bob)
     served.update(alice)
-    while len(served.actor._intake):
-        await served.actor._take_turn(served.actor._clock.now())
+    while len(served.actor.intake):
+        await served.turn()
     (adopted,) = await list_events(served.db, "mail", kind="roster_adopted")
     assert adopted.detail == "version 1, 1 revoked"
     codes = {receipt.client_id: receipt.code.value for receipt in served.receipts.sent}
@@ -105,15 +105,15 @@ async def test_members_and_the_selection_outlive_a_restart(serve, operator):
     devices = [operator.enrol(f"client-{i}") for i in range(5)]
     await first.join(devices)
     first.update(devices[0])
-    await first.actor._take_turn(first.actor._clock.now())
-    asked = first.actor._engine.round.asked
+    await first.turn()
+    asked = first.actor.state.round.asked
     assert (asked.n_selected, asked.n_eligible) == (1, 5)
     second = await serve(policy, **plan)
-    assert second.actor._engine.round.asked == asked
-    assert second.actor._engine.selection_seed == first.actor._engine.selection_seed
+    assert second.actor.state.round.asked == asked
+    assert second.actor.state.selection_seed == first.actor.state.selection_seed
     for device in devices:
         second.update(device, 2, 1)
-    await second.actor._take_turn(second.actor._clock.now())
+    await second.turn()
     codes = second.receipts.codes()
     assert codes["accepted"] == 1
     assert [row.round for row in await list_contributions(second.db, "mail")] == [1, 2]
@@ -137,14 +137,14 @@ async def test_a_published_model_is_noted_once_and_does_not_keep_the_loop_busy(s
     running = asyncio.create_task(served.actor.run())
     await asyncio.sleep(1.5)
     n_turns = 0
-    take_turn = served.actor._take_turn
+    take_turn = served.actor.turn
 
     async def counted(now):
         nonlocal n_turns
         n_turns += 1
         await take_turn(now)
 
-    served.actor._take_turn = counted
+    served.actor.turn = counted
     await asyncio.sleep(0.3)
     assert n_turns <= 1
     served.actor.stop()

@@ -210,7 +210,7 @@ async def test_several_share_one_job(joined):
     await served.turn()
     await served.turn()
     assert {one.client_id for one in notices(served)} <= {"bob", "carol"}
-    pseudonym = served.actor._engine.members.pseudonym
+    pseudonym = served.actor.state.members.pseudonym
     jobs = {(await find_erasure(served.db, "mail", pseudonym(name))).job for name in NAMES[1:]}
     assert jobs == {1}
     assert unpack_vector((await latest_model(served.db, "mail")).weights).tolist() == [0.0, 3.0, 0.0, 0.0]
@@ -326,7 +326,7 @@ async def test_lost_keys_stop_nobody(joined):
     ask(served, devices[2])
     for _ in range(4):
         await served.turn()
-    row = await find_erasure(served.db, "mail", served.actor._engine.members.pseudonym("carol"))
+    row = await find_erasure(served.db, "mail", served.actor.state.members.pseudonym("carol"))
     assert (row.state, row.key_destroyed) == ("done", False)
 
 
@@ -476,7 +476,7 @@ async def test_a_forged_request_is_refused(serve, operator):
     ask(served, operator.enrol("stranger"))
     await served.turn()
     assert sorted(one.code for one in notices(served)) == ["bad_signature", "bad_signature", "unknown_client"]
-    assert served.actor._engine.members.joined("alice")
+    assert served.actor.state.members.joined("alice")
 
 
 async def test_the_operator_may_ask_and_again(serve, operator):

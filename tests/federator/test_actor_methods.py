@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from federator.plan import FederationPlan
 from federator.round import Pacing, RoundPolicy
 from foltr.errors import SettingsError
 from foltr.failpoints import Failpoint
@@ -94,7 +95,7 @@ async def test_a_restart_in_the_middle_of_aggregation_takes_the_same_step(evolvi
 
     send_pairs(served, devices, 2, PAIRS[1])
     with monkeypatch.context() as patch:
-        for module in ("federator.actor", "storage.rounds"):
+        for module in ("federator.rounds", "storage.rounds"):
             patch.setattr(f"{module}.failpoint", dies)
         with pytest.raises(Killed):
             await served.turn()
@@ -215,4 +216,4 @@ async def test_the_default_is_still_fpdgd(serve, unsigned):
     rows = [row async for row in stream_updates(served.db, "mail", 1)]
     assert [row.encoding for row in rows] == ["dense_f32"] * 2
     assert (await get_federation(served.db, "mail")).method == "fpdgd"
-    assert served.actor._plan.training == PdgdTraining()
+    assert FederationPlan("mail", 1).training == PdgdTraining()

@@ -12,6 +12,8 @@ from structlog.testing import capture_logs
 
 from broker.link import InboundMessage
 from federator.closing.stored_rules import round_rng
+from federator.plan import FederationPlan
+from federator.resumption import claim
 from federator.round import RoundPolicy
 from foltr.aggregation.round_report import ClientFate, Fate, Finding, RoundReport
 from foltr.aggregation.rule_spec import read_rule
@@ -208,7 +210,7 @@ async def test_a_kill_around_the_close_of_a_round_repeats_it_bit_for_bit(joined,
 
     send(served, devices)
     with monkeypatch.context() as patch:
-        for module in ("federator.actor", "storage.rounds"):
+        for module in ("federator.actor", "federator.rounds", "storage.rounds"):
             patch.setattr(f"{module}.failpoint", dies)
         with pytest.raises(Killed):
             await served.turn()
@@ -226,7 +228,8 @@ async def test_the_draws_of_a_round_follow_from_what_is_stored(serve):
     for _ in range(2):
         served = await serve(FIVE, n_features=N_FEATURES)
         federation = await get_federation(served.db, "mail")
-        assert served.actor._aggregation_seed == federation.aggregation_seed
+        claimed = await claim(served.db, FederationPlan("mail", N_FEATURES), 0.0)
+        assert claimed.aggregation_seed == federation.aggregation_seed
         assert federation.aggregation_seed != federation.selection_seed
     draws = [round_rng(federation.aggregation_seed, number).random() for number in (1, 1, 2)]
     assert draws[0] == draws[1] != draws[2]

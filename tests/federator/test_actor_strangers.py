@@ -6,7 +6,9 @@ import pytest
 
 from broker.buffer import RefusalCause, RefusedSender
 from broker.link import InboundMessage
-from federator.engine import MAX_STRANGERS, Decided
+from federator.deciding.decisions import Decisions
+from federator.deciding.refusals import answer_turned_away
+from federator.engine import MAX_STRANGERS
 from federator.round import RoundPolicy
 from foltr.erasure.receipt import verify_receipt
 from foltr.errors import DataError, MessageError
@@ -225,9 +227,9 @@ async def test_every_sentence_that_says_a_name_is_known(signed, operator):
 
 
 async def all_that_says_a(served, operator) -> list[str]:
-    decided = Decided()
-    served.actor._engine.answer_turned_away([RefusedSender("a", 7, RefusalCause.RATE, 1.0)], 9, 1000.0, decided)
-    (turned_away,) = decided.events
+    decisions, senders = Decisions(), [RefusedSender("a", 7, RefusalCause.RATE, 1.0)]
+    answer_turned_away(served.actor.state, senders, 9, 1000.0, decisions)
+    (turned_away,) = decisions.events
     with pytest.raises(MessageError) as not_enrolled:
         read_enrolment(operator.enrol("bob").enrolment, KEY.public, "mail", "a")
     served.db.keys.destroy("mail", "a")

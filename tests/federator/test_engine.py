@@ -3,11 +3,15 @@
 from collections import Counter
 
 import pytest
+from decisions import backlog
 
 from broker.buffer import RefusalCause, RefusedSender
 from broker.link import InboundMessage
+from federator import engine
 from federator.clock import to_datetime
-from federator.engine import Engine, Timed
+from federator.deciding.refusals import answer_turned_away
+from federator.deciding.state import FederationState
+from federator.engine import Backlog, Timed
 from federator.plan import FederationPlan
 from federator.reading import Limits, read_message
 from federator.round import AbandonReason, Pacing, RoundPolicy, RoundState
@@ -22,249 +26,251 @@ OPENED = 1_000.0
 POLICY = RoundPolicy(min_clients=2, max_clients=2, min_time_s=0.0, max_time_s=60.0)
 
 
-def engine_of(operator, policy=POLICY, **plan):
-    engine = Engine(FederationPlan("mail", 1, policy, enrolment_key=operator.key.public, **plan))
-    engine.selection_seed = b"s" * 32
-    engine.round, _ = engine.open_round(1, 0, OPENED)
-    return engine
+def state_of(operator, policy=POLICY, **plan):
+    state = FederationState(FederationPlan("mail", 1, policy, enrolment_key=operator.key.public, **plan))
+    state.selection_seed = b"s" * 32
+    state.round, _ = state.open_round(1, 0, OPENED)
+    return state
 
 
 @pytest.fixture
-def engine(operator):
-    return engine_of(operator)
+def state(operator):
+    return state_of(operator)
 
 
-def decide(engine, *readings, at=OPENED + 1, stored=None):
-    return engine.decide([Timed(reading, at) for reading in readings], stored or {}, at)
+def decide(state, *readings, at=OPENED + 1, stored=None):
+    """The decisions, and how many messages were taken."""
+    decisions, rest = engine.decide(state, backlog(*readings, at=at, stored=stored), at)
+    return decisions, len(readings) - len(rest.messages)
 
 
-def members(engine, operator, *names):
+def members(state, operator, *names):
     devices = [operator.enrol(name) for name in names]
-    decide(engine, *(device.joins() for device in devices))
+    decide(state, *(device.joins() for device in devices))
     return devices
 
 
-def codes(decided):
-    return [receipt.code.value for receipt in decided.receipts]
+def codes(decisions):
+    return [receipt.code.value for receipt in decisions.receipts]
 
 
-def events(decided):
-    return [(event.kind, event.code and str(event.code), event.client_id, event.n) for event in decided.events]
+def events(decisions):
+    return [(event.kind, event.code and str(event.code), event.client_id, event.n) for event in decisions.events]
 
 
-def end_round(engine, version=1):
+def end_round(state, version=1):
     """The round ends with a model, and the next one opens."""
-    following, _ = engine.following(version, OPENED + 2)
-    engine.round.stop_collecting()
-    engine.round.complete()
-    engine.follow(following, version)
+    following, _ = state.following(version, OPENED + 2)
+    state.round.stop_collecting()
+    state.round.complete()
+    state.follow(following, version)
 
 
 # --- order ----------------------------------------------------------------------------------------------------
 
 
-def test_messages_are_decided_in_order(engine, operator):
+def test_messages_are_decided_in_order(state, operator):
     """Each sees what those before it did; the receipts come in the same order."""
     a = operator.enrol("a")
-    decided, n_taken = decide(
-        engine, a.updates(), a.joins(2), a.updates(), a.updates(), a.leaves(5), a.updates(), a.joins(7)
+    decisions, n_taken = decide(
+        state, a.updates(), a.joins(2), a.updates(), a.updates(), a.leaves(5), a.updates(), a.joins(7)
     )
     assert n_taken == 7
-    assert codes(decided) == [
+    assert codes(decisions) == [
         *("unknown_client", "joined", "accepted", "duplicate", "left", "unknown_client", "joined")
     ]
-    assert [change.kind for change in decided.membership] == ["joined", "left", "joined"]
-    assert [change.nonce for change in decided.membership] == [2, 5, 7]
-    (update,) = decided.updates
+    assert [change.kind for change in decisions.membership] == ["joined", "left", "joined"]
+    assert [change.nonce for change in decisions.membership] == [2, 5, 7]
+    (update,) = decisions.updates
     assert (update.round, update.client_id, update.base_version, update.n_interactions) == (1, "a", 0, 1)
     assert update.received_at == to_datetime(OPENED + 1)
 
 
-def test_an_update_counts_by_when_it_arrived(engine, operator):
+def test_an_update_counts_by_when_it_arrived(state, operator):
     """Not by when there was time to look at it."""
-    a, b = members(engine, operator, "a", "b")
+    a, b = members(state, operator, "a", "b")
     timed = [Timed(a.updates(), OPENED + 59.9), Timed(b.updates(), OPENED + 60.0)]
-    decided, _ = engine.decide(timed, {}, OPENED + 70)
-    assert codes(decided) == ["accepted", "late"]
-    assert decided.updates[0].received_at == to_datetime(OPENED + 59.9)
+    decisions, _ = engine.decide(state, Backlog(timed), OPENED + 70)
+    assert codes(decisions) == ["accepted", "late"]
+    assert decisions.updates[0].received_at == to_datetime(OPENED + 59.9)
 
 
-def test_it_stops_when_the_round_is_full(engine, operator):
+def test_it_stops_when_the_round_is_full(state, operator):
     """What is left belongs to the round that follows: nobody is told that a round is over before it is."""
-    a, b, c = members(engine, operator, "a", "b", "c")
+    a, b, c = members(state, operator, "a", "b", "c")
     batch = [a.updates(), b.updates(), c.updates(), c.leaves(9)]
-    decided, n_taken = decide(engine, *batch)
-    assert (codes(decided), n_taken) == (["accepted", "accepted"], 2)
-    assert engine.fills_round(OPENED + 1)
-    assert engine.members.joined("c")
-    end_round(engine)
-    decided, n_taken = decide(engine, *batch[n_taken:])
-    assert (codes(decided), n_taken) == (["late", "left"], 2)
+    decisions, n_taken = decide(state, *batch)
+    assert (codes(decisions), n_taken) == (["accepted", "accepted"], 2)
+    assert state.fills_round(OPENED + 1)
+    assert state.members.joined("c")
+    end_round(state)
+    decisions, n_taken = decide(state, *batch[n_taken:])
+    assert (codes(decisions), n_taken) == (["late", "left"], 2)
 
 
 def test_with_a_buffer_the_rest_counts_in_the_next_round(operator):
     """A straggler's update is not lost because two others were faster."""
     policy = RoundPolicy(2, 2, 0.0, 60.0, pacing=Pacing.BUFFERED, staleness_limit=1)
-    engine = engine_of(operator, policy)
-    a, b, c = members(engine, operator, "a", "b", "c")
+    state = state_of(operator, policy)
+    a, b, c = members(state, operator, "a", "b", "c")
     batch = [a.updates(), b.updates(), c.updates()]
-    _, n_taken = decide(engine, *batch)
-    end_round(engine)
-    decided, _ = decide(engine, *batch[n_taken:])
-    assert codes(decided) == ["accepted"]
-    assert [(update.round, update.base_version) for update in decided.updates] == [(2, 0)]
+    _, n_taken = decide(state, *batch)
+    end_round(state)
+    decisions, _ = decide(state, *batch[n_taken:])
+    assert codes(decisions) == ["accepted"]
+    assert [(update.round, update.base_version) for update in decisions.updates] == [(2, 0)]
 
 
 def test_with_a_buffer_no_refusal_is_told_that_the_next_round_would_undo(operator):
     """A device told to train again would count twice if a copy of its update fell into the next filling."""
     policy = RoundPolicy(2, 2, 0.0, 60.0, pacing=Pacing.BUFFERED, staleness_limit=1)
-    engine = engine_of(operator, policy)
-    a, b = members(engine, operator, "a", "b")
+    state = state_of(operator, policy)
+    a, b = members(state, operator, "a", "b")
     newer = a.updates(update_id="1" * 32)
-    decided, _ = decide(engine, a.updates(), newer, a.updates())
-    assert codes(decided) == ["accepted", "busy", "duplicate"]
-    decided, _ = decide(engine, b.updates(), at=OPENED + 61)
-    assert codes(decided) == ["busy"]
-    decide(engine, b.updates())
-    end_round(engine)
-    decided, _ = decide(engine, newer)
-    assert codes(decided) == ["accepted"]
+    decisions, _ = decide(state, a.updates(), newer, a.updates())
+    assert codes(decisions) == ["accepted", "busy", "duplicate"]
+    decisions, _ = decide(state, b.updates(), at=OPENED + 61)
+    assert codes(decisions) == ["busy"]
+    decide(state, b.updates())
+    end_round(state)
+    decisions, _ = decide(state, newer)
+    assert codes(decisions) == ["accepted"]
 
 
 def test_after_the_last_buffer_late_is_not_final(operator):
     """The federation may be given more rounds; what was told late would be trained again, and the copy count, too."""
     policy = RoundPolicy(1, 1, 0.0, 60.0, pacing=Pacing.BUFFERED, staleness_limit=1)
-    engine = engine_of(operator, policy, stop_after_round=1)
-    a, b = members(engine, operator, "a", "b")
-    decide(engine, a.updates())
-    engine.round.stop_collecting()
-    engine.round.complete()
-    engine.follow(None, 1)
-    decided, _ = decide(engine, b.updates())
-    assert codes(decided) == ["busy"]
+    state = state_of(operator, policy, stop_after_round=1)
+    a, b = members(state, operator, "a", "b")
+    decide(state, a.updates())
+    state.round.stop_collecting()
+    state.round.complete()
+    state.follow(None, 1)
+    decisions, _ = decide(state, b.updates())
+    assert codes(decisions) == ["busy"]
 
 
-def test_a_round_that_was_full_before_does_not_stop_anything(engine, operator):
+def test_a_round_that_was_full_before_does_not_stop_anything(state, operator):
     """Then the messages have been decided on already as far as it matters."""
-    a, b, c = members(engine, operator, "a", "b", "c")
-    decide(engine, a.updates(), b.updates())
-    decided, n_taken = decide(engine, c.updates(), a.updates())
-    assert (codes(decided), n_taken) == (["late", "duplicate"], 2)
+    a, b, c = members(state, operator, "a", "b", "c")
+    decide(state, a.updates(), b.updates())
+    decisions, n_taken = decide(state, c.updates(), a.updates())
+    assert (codes(decisions), n_taken) == (["late", "duplicate"], 2)
 
 
-def test_what_is_stored_is_a_duplicate(engine, operator):
+def test_what_is_stored_is_a_duplicate(state, operator):
     """In whatever round it counts."""
-    (a,) = members(engine, operator, "a")
-    end_round(engine)
-    decided, _ = decide(engine, a.updates(1), stored={("a", "0" * 32): 1})
-    assert codes(decided) == ["duplicate"]
-    assert decided.receipts[0].detail == "counted once, in round 1"
-    assert decided.updates == []
+    (a,) = members(state, operator, "a")
+    end_round(state)
+    decisions, _ = decide(state, a.updates(1), stored={("a", "0" * 32): 1})
+    assert codes(decisions) == ["duplicate"]
+    assert decisions.receipts[0].detail == "counted once, in round 1"
+    assert decisions.updates == []
 
 
 def test_after_the_last_round_everybody_is_answered(operator):
     """Updates are late or duplicates, joins and leaves are taken, and an order finds no round."""
-    engine = engine_of(operator, stop_after_round=1)
-    (a,) = members(engine, operator, "a")
-    decide(engine, a.updates())
-    engine.round.abandon(AbandonReason.TOO_FEW_CLIENTS)
-    assert engine.following(0, OPENED + 60) == (None, None)
-    engine.follow(None, 0)
+    state = state_of(operator, stop_after_round=1)
+    (a,) = members(state, operator, "a")
+    decide(state, a.updates())
+    state.round.abandon(AbandonReason.TOO_FEW_CLIENTS)
+    assert state.following(0, OPENED + 60) == (None, None)
+    state.follow(None, 0)
     later = a.updates(update_id="1" * 32)
     b = operator.enrol("b")
-    decided, n_taken = decide(
-        engine, later, a.updates(), b.joins(), b.updates(), a.leaves(9), operator.orders(1, 30.0, 5)
+    decisions, n_taken = decide(
+        state, later, a.updates(), b.joins(), b.updates(), a.leaves(9), operator.orders(1, 30.0, 5)
     )
     assert n_taken == 6
-    assert codes(decided) == ["already_contributed", "duplicate", "joined", "late", "left"]
-    assert ("order_refused", "unknown_round", None, 1) in events(decided)
-    assert decided.deadline is None
+    assert codes(decisions) == ["already_contributed", "duplicate", "joined", "late", "left"]
+    assert ("order_refused", "unknown_round", None, 1) in events(decisions)
+    assert decisions.deadline is None
 
 
 # --- events ---------------------------------------------------------------------------------------------------
 
 
-def test_equal_events_become_one_that_counts(engine, operator):
+def test_equal_events_become_one_that_counts(state, operator):
     """A flood is a number, not a million rows; the others keep their own row."""
-    a, b = members(engine, operator, "a", "b")
+    a, b = members(state, operator, "a", "b")
     stale = [a.updates(base=7, update_id=f"{i:032x}") for i in range(50)]
-    decided, _ = decide(engine, *stale, b.updates(base=7), a.updates(number=2))
-    assert events(decided) == [
+    decisions, _ = decide(state, *stale, b.updates(base=7), a.updates(number=2))
+    assert events(decisions) == [
         ("update_rejected", "stale", "a", 50),
         ("update_rejected", "stale", "b", 1),
         ("update_rejected", "unknown_round", "a", 1),
     ]
-    assert len(decided.receipts) == 52
+    assert len(decisions.receipts) == 52
 
 
-def test_membership_is_news_once(engine, operator):
+def test_membership_is_news_once(state, operator):
     """A join at every connection is no event; coming, leaving and coming back are."""
     a = operator.enrol("a")
-    decided, _ = decide(engine, a.joins(1), a.joins(2), a.status(True, 3), a.status(False, 4), a.leaves(5))
-    assert [kind for kind, *_ in events(decided)] == ["client_joined", "client_offline", "client_left"]
-    assert [change.kind for change in decided.membership] == ["joined", "joined", "online", "offline", "left"]
-    assert codes(decided) == ["joined", "joined", "left"]
+    decisions, _ = decide(state, a.joins(1), a.joins(2), a.status(True, 3), a.status(False, 4), a.leaves(5))
+    assert [kind for kind, *_ in events(decisions)] == ["client_joined", "client_offline", "client_left"]
+    assert [change.kind for change in decisions.membership] == ["joined", "joined", "online", "offline", "left"]
+    assert codes(decisions) == ["joined", "joined", "left"]
 
 
-def test_the_key_and_the_serial_go_to_the_database(engine, operator):
+def test_the_key_and_the_serial_go_to_the_database(state, operator):
     """A restarted federator knows whose signature to ask for."""
     a = operator.enrol("a")
-    decided, _ = decide(engine, a.joins())
-    (change,) = decided.membership
+    decisions, _ = decide(state, a.joins())
+    (change,) = decisions.membership
     assert (change.public_key, change.enrolment_serial, change.sdk_version) == (a.key.public, 1, "test")
 
 
 # --- forgeries ------------------------------------------------------------------------------------------------
 
 
-def test_a_forged_update_is_answered_by_its_digest(engine, operator):
+def test_a_forged_update_is_answered_by_its_digest(state, operator):
     """Named by its id, its owner would drop the genuine one for it."""
-    (a,) = members(engine, operator, "a")
+    (a,) = members(state, operator, "a")
     forged = a.but(key=SigningKey.generate()).updates()
-    decided, _ = decide(engine, forged, a.updates())
-    refused, accepted = decided.receipts
+    decisions, _ = decide(state, forged, a.updates())
+    refused, accepted = decisions.receipts
     assert (refused.code, refused.update_id) == (ReceiptCode.BAD_SIGNATURE, None)
     assert refused.payload_digest == forged.digest
     assert (accepted.code, accepted.update_id) == (ReceiptCode.ACCEPTED, "0" * 32)
-    assert events(decided) == [("update_rejected", "bad_signature", "a", 1)]
+    assert events(decisions) == [("update_rejected", "bad_signature", "a", 1)]
 
 
-def test_what_cannot_be_read_is_answered_by_its_digest(engine):
+def test_what_cannot_be_read_is_answered_by_its_digest(state):
     """Nobody has shown whose it is; the event says what was wrong with it."""
     topic = Topics("mail").client("a", ClientTopic.UPDATES)
     junk = read_message(
         Topics("mail"), Limits(BodySpec("dense", 1, n_values=1), 100), InboundMessage(topic, b"junk", False)
     )
-    decided, _ = decide(engine, junk)
-    (receipt,) = decided.receipts
+    decisions, _ = decide(state, junk)
+    (receipt,) = decisions.receipts
     assert (receipt.code, receipt.update_id) == (ReceiptCode.MALFORMED, None)
     assert receipt.payload_digest == payload_digest(b"junk")
-    assert events(decided) == [("update_rejected", "malformed", "a", 1)]
+    assert events(decisions) == [("update_rejected", "malformed", "a", 1)]
 
 
-def test_a_refused_join_or_leave_is_answered_with_its_nonce(engine, operator):
+def test_a_refused_join_or_leave_is_answered_with_its_nonce(state, operator):
     """So that a device can tell whether it is about a message of its own; replayed says what to rise above."""
-    (a,) = members(engine, operator, "a")
-    decide(engine, a.leaves(10))
-    decided, _ = decide(engine, a.joins(9), a.but(key=None).joins(11), a.but(enrolment=None).joins(12), a.leaves(9))
-    assert [(receipt.code.value, receipt.nonce, receipt.newest_nonce) for receipt in decided.receipts] == [
+    (a,) = members(state, operator, "a")
+    decide(state, a.leaves(10))
+    decisions, _ = decide(state, a.joins(9), a.but(key=None).joins(11), a.but(enrolment=None).joins(12), a.leaves(9))
+    assert [(receipt.code.value, receipt.nonce, receipt.newest_nonce) for receipt in decisions.receipts] == [
         ("replayed", 9, 10),
         ("bad_signature", 11, None),
         ("not_enrolled", 12, None),
         ("replayed", 9, 10),
     ]
-    assert Counter(kind for kind, *_ in events(decided)) == {"message_refused": 3}
-    assert decided.membership == []
+    assert Counter(kind for kind, *_ in events(decisions)) == {"message_refused": 3}
+    assert decisions.membership == []
 
 
-def test_a_refused_status_is_an_event_without_an_answer(engine, operator):
+def test_a_refused_status_is_an_event_without_an_answer(state, operator):
     """Nobody waits for one, and a stale last will is everyday life."""
-    (a,) = members(engine, operator, "a")
-    decide(engine, a.status(True, 10))
-    decided, _ = decide(engine, a.status(False, 9), a.but(key=None).status(False, 11), a.status(True, 10))
-    assert decided.receipts == []
-    assert events(decided) == [("message_refused", "replayed", "a", 1), ("message_refused", "bad_signature", "a", 1)]
-    assert list(engine.members.online()) == ["a"]
+    (a,) = members(state, operator, "a")
+    decide(state, a.status(True, 10))
+    decisions, _ = decide(state, a.status(False, 9), a.but(key=None).status(False, 11), a.status(True, 10))
+    assert decisions.receipts == []
+    assert events(decisions) == [("message_refused", "replayed", "a", 1), ("message_refused", "bad_signature", "a", 1)]
+    assert list(state.members.online()) == ["a"]
 
 
 # --- the intake -----------------------------------------------------------------------------------------------
@@ -274,35 +280,35 @@ def turned_away(sender, n_messages, retry_after_s=2.5):
     return RefusedSender(sender, n_messages, RefusalCause.RATE, retry_after_s)
 
 
-def test_members_that_were_turned_away_are_told_when_to_come_back(engine, operator):
+def test_members_that_were_turned_away_are_told_when_to_come_back(state, operator):
     """Strangers are not: their name may be anybody's. One event says how much it was."""
-    members(engine, operator, "a", "b")
-    decided, _ = decide(engine)
+    members(state, operator, "a", "b")
+    decisions, _ = decide(state)
     senders = [turned_away("a", 3), turned_away("?17", 90), turned_away("nobody", 5), turned_away("b", 1, 60.0)]
-    engine.answer_turned_away(senders, 120, OPENED + 1, decided)
-    assert [(receipt.client_id, receipt.code.value, receipt.retry_after_s) for receipt in decided.receipts] == [
+    answer_turned_away(state, senders, 120, OPENED + 1, decisions)
+    assert [(receipt.client_id, receipt.code.value, receipt.retry_after_s) for receipt in decisions.receipts] == [
         ("a", "busy", 2.5),
         ("b", "busy", 60.0),
     ]
-    assert all(receipt.update_id is None for receipt in decided.receipts)
-    (event,) = decided.events
+    assert all(receipt.update_id is None for receipt in decisions.receipts)
+    (event,) = decisions.events
     assert (event.kind, event.code, event.client_id) == ("intake_full", "busy", None)
     assert event.detail == "120 messages were turned away; most from unknown clients: 90 (rate)"
 
 
-def test_nothing_turned_away_is_no_event(engine):
+def test_nothing_turned_away_is_no_event(state):
     """An empty batch stays empty."""
-    decided, _ = decide(engine)
-    engine.answer_turned_away([], 0, OPENED, decided)
-    assert (decided.events, decided.receipts) == ([], [])
+    decisions, _ = decide(state)
+    answer_turned_away(state, [], 0, OPENED, decisions)
+    assert (decisions.events, decisions.receipts) == ([], [])
 
 
-def test_who_left_is_a_stranger_to_the_intake(engine, operator):
+def test_who_left_is_a_stranger_to_the_intake(state, operator):
     """A busy receipt is for members."""
-    (a,) = members(engine, operator, "a")
-    decided, _ = decide(engine, a.leaves(9))
-    engine.answer_turned_away([turned_away("a", 3)], 3, OPENED + 1, decided)
-    assert [type(receipt) for receipt in decided.receipts] == [MembershipReceipt]
+    (a,) = members(state, operator, "a")
+    decisions, _ = decide(state, a.leaves(9))
+    answer_turned_away(state, [turned_away("a", 3)], 3, OPENED + 1, decisions)
+    assert [type(receipt) for receipt in decisions.receipts] == [MembershipReceipt]
 
 
 # --- opening with a selection ---------------------------------------------------------------------------------
@@ -311,11 +317,11 @@ def test_who_left_is_a_stranger_to_the_intake(engine, operator):
 def test_a_round_asks_so_many_of_those_online(operator):
     """The lowest tickets among the members online when it opens; who is away is not waited for."""
     policy = RoundPolicy(2, 4, 0.0, 60.0, over_selection=0.5)
-    engine = engine_of(operator, policy)
-    devices = members(engine, operator, *(f"client-{i:02d}" for i in range(20)))
-    decide(engine, *(device.status(False, 2) for device in devices[:5]), devices[5].leaves(2))
+    state = state_of(operator, policy)
+    devices = members(state, operator, *(f"client-{i:02d}" for i in range(20)))
+    decide(state, *(device.status(False, 2) for device in devices[:5]), devices[5].leaves(2))
     online = [device.client_id for device in devices[6:]]
-    opened, row = engine.open_round(2, 0, OPENED)
+    opened, row = state.open_round(2, 0, OPENED)
     asked = [name for name in online if opened.asked.includes(name)]
     assert asked == sorted(sorted(online, key=lambda name: ticket(opened.asked.seed, name))[:6])
     assert (row.n_selected, row.n_eligible) == (6, 14)
@@ -324,30 +330,30 @@ def test_a_round_asks_so_many_of_those_online(operator):
 
 def test_without_enough_online_all_are_asked(operator):
     """Also those who join later."""
-    engine = engine_of(operator, RoundPolicy(2, 4, 0.0, 60.0, over_selection=0.5))
-    assert engine.round.asked.n_eligible == 0
-    devices = members(engine, operator, *(f"client-{i}" for i in range(4)))
-    decided, _ = decide(engine, *(device.updates() for device in devices))
-    assert codes(decided) == ["accepted"] * 4
+    state = state_of(operator, RoundPolicy(2, 4, 0.0, 60.0, over_selection=0.5))
+    assert state.round.asked.n_eligible == 0
+    devices = members(state, operator, *(f"client-{i}" for i in range(4)))
+    decisions, _ = decide(state, *(device.updates() for device in devices))
+    assert codes(decisions) == ["accepted"] * 4
 
 
 @pytest.mark.parametrize("policy", [POLICY, RoundPolicy(2, 4, 0.0, 60.0, pacing=Pacing.BUFFERED)])
 def test_without_a_selection_nothing_of_it_is_stored(operator, policy):
     """Whoever comes, counts."""
-    opened, row = engine_of(operator, policy).open_round(2, 1, OPENED)
+    opened, row = state_of(operator, policy).open_round(2, 1, OPENED)
     assert opened.asked is None
     assert (row.selection_seed, row.selection_cutoff, row.n_selected, row.n_eligible) == (None,) * 4
     assert (row.pacing, row.number, row.base_version) == (policy.pacing, 2, 1)
     assert opened.state is RoundState.COLLECTING
 
 
-def test_a_flood_under_many_names_makes_few_rows(engine, operator):
+def test_a_flood_under_many_names_makes_few_rows(state, operator):
     """Every refusal is counted; from some number on, one row stands for whoever else there was."""
     strangers = [operator.enrol(f"stranger-{i}") for i in range(300)]
-    decided, _ = decide(engine, *(stranger.updates() for stranger in strangers))
-    rows = decided.events
+    decisions, _ = decide(state, *(stranger.updates() for stranger in strangers))
+    rows = decisions.events
     assert len(rows) < 60
     assert sum(row.n for row in rows) == 300
     (rest,) = [row for row in rows if row.client_id is None]
     assert rest.detail.startswith("many clients")
-    assert Counter(codes(decided)) == {"unknown_client": 300}
+    assert Counter(codes(decisions)) == {"unknown_client": 300}

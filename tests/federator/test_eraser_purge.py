@@ -68,8 +68,7 @@ async def purged(served) -> None:
     """A turn in which whatever is due may begin, and the end of the purge that did."""
     served.clock.at += 10.0
     await served.turn()
-    if (purging := served.actor._eraser._purging) is not None:
-        await purging
+    await served.actor.eraser.wait_purged()
 
 
 async def counts(served) -> tuple[int, int]:
@@ -136,7 +135,7 @@ async def test_a_deletion_during_a_purge_is_purged_by_the_next(joined, purges):
     n_before, _ = await counts(served)
     await forget(served, devices[1])
     purges.goes_on.set()
-    await served.actor._eraser._purging
+    await served.actor.eraser.wait_purged()
     n_deletions, n_purged = await counts(served)
     assert n_purged <= n_before < n_deletions
     await purged(served)
@@ -152,7 +151,7 @@ async def test_a_deletion_during_a_purge_outlives_a_kill(serve, joined, purges):
     await purges.begun.wait()
     await forget(served, devices[1])
     purges.goes_on.set()
-    await served.actor._eraser._purging
+    await served.actor.eraser.wait_purged()
     again = await serve(POLICY)
     await purged(again)
     assert purges.n == 2
@@ -167,10 +166,10 @@ async def test_nobody_looks_all_the_time_while_a_purge_runs(joined, purges):
     await purges.begun.wait()
     served.clock.at += 30.0
     await forget(served, devices[1])
-    assert served.actor._eraser.wake_at() == served.clock.at + 10.0
+    assert served.actor.eraser.wake_at() == served.clock.at + 10.0
     purges.goes_on.set()
-    await served.actor._eraser._purging
-    assert served.actor._eraser.wake_at() <= served.clock.at
+    await served.actor.eraser.wait_purged()
+    assert served.actor.eraser.wake_at() <= served.clock.at
 
 
 async def test_stopping_purges_what_is_due(joined):

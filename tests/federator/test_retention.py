@@ -84,7 +84,7 @@ async def test_without_a_horizon_all_stays(thinning):
     await play(served, devices, 1, 9)
     await settle(served)
     assert await whole_rounds(served) == list(range(1, 10))
-    assert served.actor._thinner.wake_at() == float("inf")
+    assert served.actor.thinner.wake_at() == float("inf")
 
 
 async def test_a_federator_that_is_given_a_horizon_begins_with_the_first_round(thinning, serve):
@@ -99,18 +99,14 @@ async def test_a_federator_that_is_given_a_horizon_begins_with_the_first_round(t
     third = await serve(TWO, history_rounds=3, unlearning=EVERY_FOURTH)
     await settle(third)
     assert await whole_rounds(third) == [1, 5, 7, 8, 9]
-    assert third.actor._thinner.wake_at() == float("inf")
+    assert third.actor.thinner.wake_at() == float("inf")
 
 
-async def test_it_wakes_by_itself(thinning):
+async def test_it_wakes_by_itself(thinning, serve):
     """No message has to come for it."""
-    served, devices = await thinning(history_rounds=None)
-    await play(served, devices, 1, 9)
-    served.actor._plan = served.actor._thinner._plan = FederationPlan(
-        "mail", 1, TWO, history_rounds=3, unlearning=EVERY_FOURTH
-    )
-    served.actor._thinner.start(served.actor.epoch)
-    served.actor._thinner._next_at = 0.0
+    before, devices = await thinning(history_rounds=None)
+    await play(before, devices, 1, 9)
+    served = await serve(TWO, history_rounds=3, unlearning=EVERY_FOURTH)
     running = asyncio.create_task(served.actor.run())
     for _ in range(200):
         served.clock.at += 0.06
@@ -131,7 +127,7 @@ async def test_while_a_job_runs_nothing_goes(thinning, serve):
     again = await serve(TWO, history_rounds=3, unlearning=EVERY_FOURTH)
     await settle(again)
     assert await whole_rounds(again, n_updates=1) == list(range(1, 10))
-    assert again.actor._thinner.wake_at() == 0.0
+    assert again.actor.thinner.wake_at() == 0.0
     while (step := again.retained.topics["foltr/v1/mail/unlearning/round"]) is not None:
         answer = UnlearningUpdate(
             federation="mail",

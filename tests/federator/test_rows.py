@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from federator.engine import Decided
+from federator.deciding.decisions import Decisions
 from federator.round import AskedClients, Pacing, RoundState
 from federator.rows import batch_of, resumed_round, swap_of
 from foltr.errors import SettingsError
@@ -96,7 +96,7 @@ def test_a_rule_of_another_program_is_refused():
 
 def test_a_batch_has_everything_that_was_decided():
     """A kind of row that were left out here would be told to a device and never stored."""
-    decided = Decided(
+    decided = Decisions(
         updates=[object()],
         membership=[object()],
         withdrawn=[(1, "a")],

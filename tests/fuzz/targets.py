@@ -29,10 +29,21 @@ from fuzz.corpus import (
 
 from broker.link import InboundMessage
 from edge_client.client import EdgeClient
-from federator.engine import Decided, Engine, Timed
+from federator.deciding.decisions import Decisions
+from federator.deciding.state import FederationState
+from federator.engine import Backlog, Timed, decide
 from federator.plan import FederationPlan
-from federator.reading import ChunkOffered, Limits, OperatorSpoke, Reading, Refused, read_message, read_update
-from federator.reassembly import Assembler, PartAnswered
+from federator.reading import (
+    ChunkOffered,
+    Limits,
+    OperatorSpoke,
+    PartAnswered,
+    Reading,
+    Refused,
+    read_message,
+    read_update,
+)
+from federator.reassembly import Assembler
 from federator.round import Round, RoundPolicy
 from foltr.errors import MessageError
 from foltr.methods.bodies import check_body, unpack_body
@@ -108,12 +119,12 @@ def _time_again(read: Target, payload: bytes) -> None:
 # --- the federator --------------------------------------------------------------------------------------------
 
 
-def _engine(enrolment_key: bytes | None) -> Engine:
+def _state(enrolment_key: bytes | None) -> FederationState:
     """A federation with one member and an open round."""
     policy = RoundPolicy(min_clients=2, max_clients=10)
     plan = FederationPlan(FEDERATION, N_FEATURES, policy, enrolment_key=enrolment_key)
-    engine = Engine(plan)
-    engine.selection_seed = bytes(32)
+    state = FederationState(plan)
+    state.selection_seed = bytes(32)
     key = None if enrolment_key is None else DEVICES[MEMBER].public
     member = {
         "federation": FEDERATION,
@@ -133,28 +144,28 @@ def _engine(enrolment_key: bytes | None) -> Engine:
         "quarantined_at": None,
         "quarantine_reason": None,
     }
-    engine.members.restore([ClientRow(**member)], None)
-    engine.members.restore_forgotten(bytes(32), ())
-    engine.round = Round.open(ROUND, BASE_VERSION, policy, NOW)
-    engine.model_version = BASE_VERSION
-    return engine
+    state.members.restore([ClientRow(**member)], None)
+    state.members.restore_forgotten(bytes(32), ())
+    state.round = Round.open(ROUND, BASE_VERSION, policy, NOW)
+    state.model_version = BASE_VERSION
+    return state
 
 
 def _federator(topic: str, enrolment_key: bytes | None, kind: str, payload: bytes) -> bool:
     reading = read_message(TOPICS, _LIMITS[kind], InboundMessage(topic, payload, retained=False))
     if isinstance(reading, ChunkOffered):
-        for answer in _assembled(reading, _engine(enrolment_key)):
+        for answer in _assembled(reading, _state(enrolment_key)):
             _decide(answer, enrolment_key, kind)
     elif reading is not None:
         _decide(reading, enrolment_key, kind)
     return isinstance(reading, OperatorSpoke) and _is_signed(payload, OPERATOR, topic)
 
 
-def _assembled(reading: ChunkOffered, engine: Engine) -> Iterator[Reading | PartAnswered]:
+def _assembled(reading: ChunkOffered, state: FederationState) -> Iterator[Reading | PartAnswered]:
     """What follows from a manifest or a chunk, where another was offered before."""
     assembler = Assembler(TOPICS, _LIMITS["dense"])
     for offered in (_offered_before(), reading):
-        answer = assembler.take(offered, engine.members, NOW + 1)
+        answer = assembler.take(offered, state.members, NOW + 1)
         if offered is reading and answer is not None:
             yield answer
     _promise(assembler.n_bytes <= 2 * (4 * N_FEATURES + 4096), f"{assembler.n_bytes} bytes are held for two clients")
@@ -178,37 +189,37 @@ def _chunked(enrolment_key: bytes | None, payload: bytes) -> bool:
 def _decide(reading: Reading | PartAnswered, enrolment_key: bytes | None, kind: str) -> None:
     if isinstance(reading, Refused):
         _check_said(reading.code, reading.detail)
-    engine = _engine(enrolment_key)
-    decided, n_taken = engine.decide([Timed(reading, NOW + 1)], {}, NOW + 1)
-    _promise(n_taken == 1, f"{n_taken} of 1 messages were taken")
+    state = _state(enrolment_key)
+    decisions, rest = decide(state, Backlog([Timed(reading, NOW + 1)]), NOW + 1)
+    _promise(not rest.messages, "the message was not taken")
     if isinstance(reading, Refused):
-        _promise(engine.round is not None and not engine.round.contributions, "a refused message counts")
-        _promise(engine.members.joined(MEMBER), "a refused message ended a membership")
-        _promise(not (decided.updates or decided.membership or decided.withdrawn), "a refused message is stored")
-    _check_decided(decided)
-    for update in decided.updates:
+        _promise(state.round is not None and not state.round.contributions, "a refused message counts")
+        _promise(state.members.joined(MEMBER), "a refused message ended a membership")
+        _promise(not (decisions.updates or decisions.membership or decisions.withdrawn), "a refused message is stored")
+    _check_decisions(decisions)
+    for update in decisions.updates:
         body = unpack_body(update.encoding, update.body, _LIMITS[kind].spec.dim)
         check_body(body, _LIMITS[kind].spec)
         # What was accepted can be a part of the next model.
         make_aggregation(*METHODS[kind]).add(body, update.n_interactions)
 
 
-def _check_decided(decided: Decided) -> None:
-    for receipt in decided.receipts:
+def _check_decisions(decisions: Decisions) -> None:
+    for receipt in decisions.receipts:
         payload = encode(receipt, TOPICS.client(receipt.client_id, ClientTopic.INBOX), 1, FEDERATOR)
         _promise(len(payload) <= MAX_MESSAGE_BYTES, "the receipt is too large to be sent")
         _promise(open_envelope(payload).read(type(receipt)) == receipt, "the receipt reads otherwise")
         _check_said(receipt.code, receipt.detail)
-    for event in decided.events:
+    for event in decisions.events:
         _promise(0 < len(event.kind) <= SHORT_TEXT_MAX and event.kind.isidentifier(), f"kind {event.kind!r}")
         _promise(event.client_id is None or len(event.client_id) <= CLIENT_ID_MAX, "the client's name is too long")
         if event.code is not None:
             _check_said(event.code, event.detail)
-    for change in decided.membership:
+    for change in decisions.membership:
         _promise(0 <= change.nonce < 2**63, f"nonce {change.nonce}")
         _promise(change.sdk_version is None or change.sdk_version.isprintable(), "the version is not printable")
         _promise(change.enrolment_serial is None or 0 < change.enrolment_serial < 2**31, "the serial is no integer")
-    for update in decided.updates:
+    for update in decisions.updates:
         _promise(0 < update.n_interactions <= MAX_INTERACTIONS, f"{update.n_interactions} interactions are stored")
 
 

@@ -108,5 +108,5 @@ def _finished(world: "World") -> bool:
 
 
 def _state(world: "World") -> str:
-    round_ = world.federator.actor._engine.round
+    round_ = world.federator.actor.state.round
     return f"federator {world.federator.state}, {round_}, at {world.schedule.now:.1f}"

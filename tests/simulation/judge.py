@@ -193,7 +193,7 @@ class Judge:
 
     def on_taken(self, process: FederatorProcess, payload: bytes) -> None:
         update_id = self._digests.get(payload_digest(payload))
-        current = process.actor._engine.round
+        current = process.actor.state.round
         if update_id is None or current is None or current.state is not RoundState.COLLECTING:
             return
         if self.made[update_id].update.round != current.number:

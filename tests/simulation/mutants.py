@@ -1,6 +1,6 @@
 """The program with one thing wrong, to show that the simulation would see it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -12,12 +12,17 @@ from simulation.store import SimulatedStore, Tables
 
 import federator.actor
 import federator.closing.collected_updates
+import federator.deciding.updates
+import federator.resumption
 from edge_client.messaging.session import Session
 from edge_client.participation import Outgoing, Participation
 from federator.actor import FederationActor
+from federator.deciding.decisions import Decisions
 from federator.deciding.members import Members
-from federator.engine import Decided, Engine, Timed
+from federator.deciding.state import FederationState
+from federator.engine import Backlog, decide
 from federator.round import Offer, Record, Reject, Round
+from federator.rows import resumed_round
 from foltr.protocol.receipts import DeviceReaction, ReceiptCode
 from foltr.protocol.signing import EpochSequence
 from storage.records import Batch, ClientRow
@@ -26,10 +31,10 @@ from storage.records import Batch, ClientRow
 def _receipts_before_the_commit() -> Any:
     commit = FederationActor._commit
 
-    async def told_first(self: FederationActor, decided: Decided, now: float) -> None:
-        self._receipts.send(decided.receipts)
-        decided.receipts = []
-        await commit(self, decided, now)
+    async def told_first(self: FederationActor, decisions: Decisions, now: float, **options: bool) -> None:
+        self._receipts.send(decisions.receipts)
+        decisions.receipts = []
+        await commit(self, decisions, now, **options)
 
     return mock.patch.object(FederationActor, "_commit", told_first)
 
@@ -48,12 +53,11 @@ def _aggregating_is_not_stored() -> Any:
 
 
 def _counts_by_when_it_is_looked_at() -> Any:
-    decide = Engine.decide
+    def late(state: FederationState, backlog: Backlog, now: float) -> tuple[Decisions, Backlog]:
+        messages = [replace(timed, at=now) for timed in backlog.messages]
+        return decide(state, replace(backlog, messages=messages), now)
 
-    def late(self: Engine, timed: Sequence[Timed], stored: Any, now: float) -> tuple[Decided, int]:
-        return decide(self, [Timed(item.reading, now) for item in timed], stored, now)
-
-    return mock.patch.object(Engine, "decide", late)
+    return mock.patch.object(federator.actor, "decide", late)
 
 
 def _withdrawals_are_not_stored() -> Any:
@@ -66,21 +70,19 @@ def _withdrawals_are_not_stored() -> Any:
 
 
 def _what_a_batch_holds_is_not_withdrawn() -> Any:
-    def forgetful(self: Engine, client_id: str, decided: Decided) -> None:
-        if self.current_round.withdraw(client_id):
-            decided.withdrawn.append((self.current_round.number, client_id))
+    def forgetful(self: Decisions, client_id: str, current: Round) -> None:
+        if current.withdraw(client_id):
+            self.withdrawn.append((current.number, client_id))
 
-    return mock.patch.object(Engine, "_withdraw", forgetful)
+    return mock.patch.object(Decisions, "withdraw", forgetful)
 
 
 def _stored_round_without(**forgotten: Any) -> Callable[[], Any]:
     def mutant() -> Any:
-        stored_round = FederationActor._stored_round
+        def forgetful(*args: Any) -> Round:
+            return replace(resumed_round(*args), **forgotten)
 
-        def forgetful(self: FederationActor, *args: Any) -> Round:
-            return replace(stored_round(self, *args), **forgotten)
-
-        return mock.patch.object(FederationActor, "_stored_round", forgetful)
+        return mock.patch.object(federator.resumption, "resumed_round", forgetful)
 
     return mutant
 
@@ -164,21 +166,25 @@ def _devices_train_again_on_duplicates() -> Any:
 
 def _refusals_are_told_as_they_come() -> Any:
     """What the engine did before the first reproductions."""
-    return mock.patch.object(Engine, "_final", lambda _self, refusal, _counted_in: refusal)
+
+    def as_it_is(_state: FederationState, refusal: Reject, _counted_in: int | None) -> Reject:
+        return refusal
+
+    return mock.patch.object(federator.deciding.updates, "final_refusal", as_it_is)
 
 
 def _a_round_ends_by_a_later_clock() -> Any:
     """A turn as it was before the reproductions of updates in time."""
 
-    async def take_turn(self: FederationActor, now: float) -> None:
-        current = self._engine.round
+    async def turn(self: FederationActor, now: float) -> None:
+        current = self.state.round
         if current is not None and current.next_step(now) is not None:
             await self._serve_waiting(min(now, current.wake_at()))
         else:
-            await self._serve(self._intake.take(federator.actor.BATCH_LIMIT), now)
-        await self._advance_round(self._clock.now())
+            await self._serve(self.intake.take(federator.actor.BATCH_LIMIT), now)
+        await self._end_round(self._clock.now())
 
-    return mock.patch.object(FederationActor, "_take_turn", take_turn)
+    return mock.patch.object(FederationActor, "turn", turn)
 
 
 # Each as a function that makes a context manager.

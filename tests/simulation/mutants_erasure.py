@@ -9,8 +9,8 @@ import simulation.store_unlearning
 from simulation.process import FederatorProcess
 
 from federator.actor import FederationActor
+from federator.deciding.decisions import Decisions, ErasureWanted
 from federator.deciding.members import Members
-from federator.engine import Decided, ErasureWanted
 from federator.eraser import Eraser
 from federator.job import UnlearningStep
 from federator.job_driver import Unlearner
@@ -45,9 +45,9 @@ def _receipts_do_not_wait_for_erasures() -> Any:
     """The answers to a batch are sent once it is stored, and those to be erased in it are erased then."""
     commit = FederationActor._commit
 
-    async def hasty(self: FederationActor, decided: Decided, now: float, **options: bool) -> None:
-        await commit(self, decided, now, **options)
-        self._receipts.send(decided.receipts)
+    async def hasty(self: FederationActor, decisions: Decisions, now: float, **options: bool) -> None:
+        await commit(self, decisions, now, **options)
+        self._receipts.send(decisions.receipts)
 
     return mock.patch.object(FederationActor, "_commit", hasty)
 
@@ -94,7 +94,7 @@ def _a_swap_waits_for_no_round() -> Any:
     swap = FederationActor._swap
 
     async def impatient(self: FederationActor) -> None:
-        current = self._engine.round
+        current = self.state.round
         if current is None:
             await swap(self)
             return

@@ -118,8 +118,8 @@ class FederatorProcess:
         self._signer = Signer(key, self._sequence)
         with time.of(clock):
             self.actor = FederationActor(plan, self, self, self, limits, retained=self, key=key)  # type: ignore[arg-type]
-        self.intake: BoundedIntake = self.actor._intake
-        self.intake._arrived = Bell(self._ring)  # type: ignore[assignment]
+        self.intake: BoundedIntake = self.actor.intake
+        self.intake.arrived = self.bell = Bell(self._ring)  # type: ignore[assignment]
         self.intake.wait = self._wait_for_arrivals  # type: ignore[method-assign]
         self._announced: tuple[ModelAnnouncement, RoundAnnouncement] | None = None
         self._receipts: list[Receipt] = []  # of before it may send
@@ -208,7 +208,7 @@ class FederatorProcess:
                 self._on_taken(self, message)
 
     async def _wait_for_arrivals(self, timeout_s: float) -> None:
-        if not self.intake._arrived.is_set():
+        if not self.bell.is_set():
             self._waiting_since = self._n_pauses + 1
             await pause(min(max(0.0, timeout_s), 86_400.0))
         await pause(self._rng.uniform(0.0, self._busy_s))

@@ -24,6 +24,8 @@ import edge_client.forgetting
 import federator.actor
 import federator.eraser
 import federator.job_driver
+import federator.persistence
+import federator.resumption
 import foltr.protocol.codec
 import foltr.protocol.signing
 import storage.records
@@ -134,12 +136,18 @@ def simulated(world: "World") -> Iterator[None]:
             federator.actor,
             {
                 "BATCH_LIMIT": world.scenario.batch_limit,
-                "random": SimpleNamespace(uniform=rng.uniform),
-                "secrets": SimpleNamespace(token_bytes=rng.randbytes),
                 "hash": lambda text: zlib.crc32(text.encode()),
+                "asyncio": SimpleNamespace(get_running_loop=lambda: loop),
+            },
+        ),
+        (
+            federator.persistence,
+            {
+                "random": SimpleNamespace(uniform=rng.uniform),
                 "asyncio": SimpleNamespace(sleep=pause, get_running_loop=lambda: loop),
             },
         ),
+        (federator.resumption, {"secrets": SimpleNamespace(token_bytes=rng.randbytes)}),
         (
             federator.eraser,
             {"asyncio": SimpleNamespace(to_thread=_at_once, create_task=create_task, timeout=nullcontext)},

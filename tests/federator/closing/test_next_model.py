@@ -18,6 +18,6 @@ async def test_the_model_in_memory_is_the_stored_one(serve, unsigned, rule):
             served.update(device, number, number - 1)
         await served.turn()
         stored = await latest_model(served.db, "mail")
-        assert served.actor._model == stored
+        assert served.actor.rounds.model == stored
         assert (stored.version, stored.round, stored.base_version) == (number, number, number - 1)
         assert (stored.defence_state is None) == (rule != "adaptive")

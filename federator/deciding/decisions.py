@@ -1,0 +1,105 @@
+"""What a batch of messages amounts to: rows to store, then receipts to send, then what follows from both."""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from federator.round import Round
+from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.protocol.updates import UnlearningUpdate
+from storage.records import DeadlineChange, MembershipChange, NewEvent, NewUpdate, QuarantineChange
+
+Receipt = UpdateReceipt | MembershipReceipt | ErasureNotice
+# Event rows about refusals from one batch that name a client each; a batch has up to 500 messages.
+_MAX_REFUSALS = 50
+
+
+@dataclass(frozen=True)
+class ErasureWanted:
+    """A client that is to be forgotten. ``at`` is epoch seconds.
+
+    Attributes:
+        is_stranger: it was never a member. Only storage knows whether anything is stored of it, and so whether there
+            is anything to erase; a member's membership is over already.
+    """
+
+    client_id: str
+    pseudonym: str
+    at: float
+    by: Literal["device", "operator"]
+    is_stranger: bool = False
+
+
+@dataclass
+class Decisions:
+    """The decisions on one batch of messages.
+
+    Attributes:
+        erasures: to be made once the rest is stored; what became of each is fed back
+            (`FederationState.erasure_stored`).
+        forgotten_again: clients that ask what became of their erasure.
+        unlearned: answers of members to a step of an unlearning job.
+        refused_forgets: clients whose request is not to stay at the broker: it would be obeyed some other day.
+        leftovers: clients that were forgotten, and that the broker retains something of again.
+        returned: whether a member is connected that was not.
+    """
+
+    updates: list[NewUpdate] = field(default_factory=list)
+    membership: list[MembershipChange] = field(default_factory=list)
+    receipts: list[Receipt] = field(default_factory=list)
+    withdrawn: list[tuple[int, str]] = field(default_factory=list)
+    roster: tuple[int, bytes] | None = None
+    deadline: DeadlineChange | None = None
+    quarantines: list[QuarantineChange] = field(default_factory=list)
+    operator_nonce: int | None = None
+    erasures: list[ErasureWanted] = field(default_factory=list)
+    forgotten_again: list[str] = field(default_factory=list)
+    unlearned: list[UnlearningUpdate] = field(default_factory=list)
+    leftovers: list[str] = field(default_factory=list)
+    refused_forgets: list[str] = field(default_factory=list)
+    returned: bool = False
+    _events: dict[tuple[str, ...], NewEvent] = field(default_factory=dict)
+    _n_refusals: int = 0
+
+    @property
+    def events(self) -> list[NewEvent]:
+        return list(self._events.values())
+
+    @property
+    def stranger(self) -> ErasureWanted | None:
+        """The stranger whose erasure ends the batch: what is next depends on what is stored of it."""
+        newest = self.erasures[-1] if self.erasures else None
+        return newest if newest is not None and newest.is_stranger else None
+
+    def note(self, event: NewEvent) -> None:
+        """Add an event; equal ones become one row that says how often, or a flood would fill the disk."""
+        if event.code in (ReceiptCode.FORGOTTEN, ReceiptCode.FORGETTING):
+            event = replace(event, client_id=None)  # its name is not to be written again
+        key = (event.kind, str(event.code), str(event.client_id), str(event.round))
+        if event.code is not None and key not in self._events and self._n_refusals >= _MAX_REFUSALS:
+            # Whoever sends under a thousand names gets no thousand rows.
+            key = (event.kind, event.code, "", "")
+            event = replace(event, client_id=None, round=None, detail="many clients; the last one: " + event.detail)
+        before = self._events.get(key)
+        if before is None:
+            self._n_refusals += event.code is not None
+        else:
+            event = replace(event, n=before.n + event.n)
+        self._events[key] = event
+
+    def withdraw(self, client_id: str, current: Round) -> None:
+        """Take the client's update out of the open round, whether it is stored or was decided in this batch."""
+        if not current.withdraw(client_id):
+            return
+        undone = {update.update_id for update in self.updates if update.client_id == client_id}
+        if not undone:
+            self.withdrawn.append((current.number, client_id))
+            return
+        self.updates = [update for update in self.updates if update.client_id != client_id]
+        # It was to be told that they count.
+        self.receipts = [
+            receipt
+            for receipt in self.receipts
+            if not (
+                isinstance(receipt, UpdateReceipt) and receipt.client_id == client_id and receipt.update_id in undone
+            )
+        ]

@@ -1,0 +1,79 @@
+"""Decides on joins, leaves and statuses: `Members` says what each changes, here it becomes rows and receipts."""
+
+from federator.clock import to_datetime
+from federator.deciding.decisions import Decisions
+from federator.deciding.members import Change
+from federator.deciding.state import FederationState
+from federator.reading import MembershipAsked
+from foltr.errors import MessageError
+from foltr.protocol.receipts import MembershipReceipt, ReceiptCode
+from storage.records import MembershipChange, NewEvent
+
+
+def decide_membership(state: FederationState, claim: MembershipAsked, at: float, decisions: Decisions) -> None:
+    """Take a client's claim to be here, to be a member or to be one no more, or refuse it."""
+    if not _is_answered(claim) and state.members.is_forgotten(claim.client_id):
+        decisions.leftovers.append(claim.client_id)  # its last will, say
+        return
+    try:
+        change = state.members.apply(claim)
+    except MessageError as error:
+        _refuse(state, claim, error, at, decisions)
+        return
+    if _is_answered(claim):
+        _answer(state, claim, ReceiptCode(claim.kind), decisions)
+    if change is not None:
+        _store(claim, change, at, decisions)
+
+
+def _is_answered(claim: MembershipAsked) -> bool:
+    """Whether somebody waits for a receipt; a status may come from the broker."""
+    return claim.kind in ("joined", "left")
+
+
+def _refuse(
+    state: FederationState, claim: MembershipAsked, error: MessageError, at: float, decisions: Decisions
+) -> None:
+    code, client_id = ReceiptCode(error.code), claim.client_id
+    detail, number = f"{claim.kind}: {error.detail}", state.current_round.number
+    decisions.note(NewEvent(to_datetime(at), "message_refused", detail, code, client_id, number))
+    if _is_answered(claim):
+        newest = state.members.newest_nonce(client_id) if code is ReceiptCode.REPLAYED else None
+        _answer(state, claim, code, decisions, error.detail, newest)
+
+
+def _answer(
+    state: FederationState,
+    claim: MembershipAsked,
+    code: ReceiptCode,
+    decisions: Decisions,
+    detail: str = "",
+    newest_nonce: int | None = None,
+) -> None:
+    decisions.receipts.append(
+        MembershipReceipt(
+            federation=state.federation,
+            client_id=claim.client_id,
+            code=code,
+            nonce=claim.signed.nonce,
+            newest_nonce=newest_nonce,
+            detail=detail,
+        )
+    )
+
+
+def _store(claim: MembershipAsked, change: Change, at: float, decisions: Decisions) -> None:
+    decisions.returned |= change.news and change.kind in ("joined", "online")
+    if change.news:
+        decisions.note(NewEvent(to_datetime(at), f"client_{change.kind}", client_id=claim.client_id))
+    decisions.membership.append(
+        MembershipChange(
+            claim.client_id,
+            change.kind,
+            to_datetime(at),
+            nonce=claim.signed.nonce,
+            sdk_version=claim.sdk_version,
+            public_key=change.public_key,
+            enrolment_serial=change.serial,
+        )
+    )

@@ -1,0 +1,104 @@
+"""Answers what cannot be decided on: messages that broke the protocol, came in parts, or were too many."""
+
+from collections.abc import Sequence
+
+from broker.buffer import RefusedSender
+from federator.clock import to_datetime
+from federator.deciding.decisions import Decisions, Receipt
+from federator.deciding.state import FederationState
+from federator.reading import PartAnswered, Refused
+from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.protocol.topics import ClientTopic
+from storage.records import NewEvent
+
+
+def decide_refused(state: FederationState, refused: Refused, at: float, decisions: Decisions) -> None:
+    """Note a message that broke the protocol, and answer on those topics whose sender waits for an answer."""
+    decisions.note(_event(state, refused, at))
+    receipt = _receipt(state.federation, refused)
+    if receipt is not None:
+        decisions.receipts.append(receipt)
+
+
+def _event(state: FederationState, refused: Refused, at: float) -> NewEvent:
+    client_id, newest = refused.client_id, state.current_round.number
+    named = None if state.members.is_forgotten(client_id) else client_id  # never to be written again
+    number = newest if refused.round is None else min(refused.round, newest + 1)
+    if refused.topic in (ClientTopic.UPDATES, ClientTopic.CHUNKS):
+        return NewEvent(to_datetime(at), "update_rejected", refused.detail, refused.code, named, number)
+    detail = f"{refused.topic}: {refused.detail}"
+    return NewEvent(to_datetime(at), "message_refused", detail, refused.code, named, number)
+
+
+def _receipt(federation: str, refused: Refused) -> Receipt | None:
+    client_id, code, detail = refused.client_id, refused.code, refused.detail
+    match refused.topic:
+        case ClientTopic.STATUS | ClientTopic.UNLEARNING:
+            return None  # nobody waits for it
+        case ClientTopic.UPDATES | ClientTopic.CHUNKS:
+            return UpdateReceipt(
+                federation=federation,
+                client_id=client_id,
+                # By digest only: nobody has shown that it is from this client.
+                update_id=None,
+                payload_digest=refused.payload_digest,
+                code=code,
+                detail=detail,
+            )
+        case ClientTopic.FORGET:
+            return ErasureNotice(federation=federation, client_id=client_id, code=code, detail=detail)
+        case _:
+            return MembershipReceipt(federation=federation, client_id=client_id, code=code, detail=detail)
+
+
+def answer_part(state: FederationState, answer: PartAnswered, at: float, decisions: Decisions) -> None:
+    """Say which chunks of a large update are missing, or that there is no room for it now."""
+    if answer.code is not ReceiptCode.INCOMPLETE:  # that one is no refusal, only how a large update goes on
+        number = state.current_round.number
+        decisions.note(
+            NewEvent(to_datetime(at), "update_rejected", answer.detail, answer.code, answer.client_id, number)
+        )
+    decisions.receipts.append(
+        UpdateReceipt(
+            federation=state.federation,
+            client_id=answer.client_id,
+            update_id=None,
+            payload_digest=answer.payload_digest,
+            code=answer.code,
+            detail=answer.detail,
+            missing=answer.missing,
+            retry_after_s=answer.retry_after_s,
+        )
+    )
+
+
+def answer_turned_away(
+    state: FederationState, senders: Sequence[RefusedSender], n_messages: int, now: float, decisions: Decisions
+) -> None:
+    """Note all messages the intake had no room for in one event, and tell each known sender that it is ``busy``."""
+    if not n_messages:
+        return
+    detail = f"{n_messages} messages were turned away{_worst(state, senders)}"
+    number = state.current_round.number
+    decisions.note(NewEvent(to_datetime(now), "intake_full", detail, ReceiptCode.BUSY, round=number))
+    decisions.receipts += [
+        UpdateReceipt(
+            federation=state.federation,
+            client_id=sender.sender,
+            update_id=None,
+            code=ReceiptCode.BUSY,
+            detail=f"the intake is full ({sender.cause})",
+            retry_after_s=sender.retry_after_s,
+        )
+        for sender in senders
+        if state.members.joined(sender.sender)
+    ]
+
+
+def _worst(state: FederationState, senders: Sequence[RefusedSender]) -> str:
+    """Who was turned away most; no name of a stranger, and so none that has a space."""
+    worst = max(senders, key=lambda sender: sender.n_messages, default=None)
+    if worst is None:
+        return ""
+    name = worst.sender if state.members.is_known(worst.sender) else "unknown clients"
+    return f"; most from {name}: {worst.n_messages} ({worst.cause})"

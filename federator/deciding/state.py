@@ -1,0 +1,114 @@
+"""What the single writer of a federation knows: its members, its open round, the newest model. No I/O."""
+
+from federator.clock import to_datetime
+from federator.closing.stored_rules import stored_parameters
+from federator.deciding.members import Members
+from federator.plan import FederationPlan
+from federator.round import Aggregate, AskedClients, Pacing, Round
+from foltr.protocol.client_selection import cutoff, round_seed
+from storage.records import RoundOpening
+
+
+class FederationState:
+    """The state of one federation, which messages are decided on.
+
+    Attributes:
+        round: the open round; None once the plan's last one has ended.
+        ended: the newest round that has ended here.
+        model_version: of the newest model.
+        oldest_base: what was trained on an older model may hold what was unlearned since.
+    """
+
+    def __init__(self, plan: FederationPlan) -> None:
+        self.plan = plan
+        self.members = Members(plan.federation, plan.enrolment_key)
+        self.round: Round | None = None
+        self.ended: Round | None = None
+        self.model_version = 0
+        self.oldest_base = 0
+        self.selection_seed = b""
+        self.operator_nonce = 0
+
+    @property
+    def federation(self) -> str:
+        return self.plan.federation
+
+    @property
+    def current_round(self) -> Round:
+        """The open round, or the last one where no other follows: it answers ``late`` and ``duplicate``."""
+        current = self.round or self.ended
+        if current is None:
+            raise RuntimeError("the federation has no round yet")
+        return current
+
+    # --- rounds -------------------------------------------------------------------------------------------
+
+    def open_round(self, number: int, base_version: int, now: float) -> tuple[Round, RoundOpening]:
+        """A round about to open, and its row; it is current once `follow` says so."""
+        policy = self.plan.policy
+        selection = self._select(number)
+        opened = Round.open(number, base_version, policy, now, selection)
+        return opened, RoundOpening(
+            number=number,
+            base_version=base_version,
+            min_clients=policy.min_clients,
+            max_clients=policy.max_clients,
+            min_time_s=policy.min_time_s,
+            max_time_s=policy.max_time_s,
+            opened_at=to_datetime(now),
+            closes_at=to_datetime(opened.closes_at),
+            pacing=policy.pacing,
+            staleness_limit=policy.staleness_limit,
+            staleness_exponent=policy.staleness_exponent,
+            selection_seed=None if selection is None else selection.seed,
+            selection_cutoff=None if selection is None else selection.cutoff,
+            n_selected=None if selection is None else selection.n_selected,
+            n_eligible=None if selection is None else selection.n_eligible,
+            aggregation=policy.rule.text,
+            byzantine=policy.rule.byzantine,
+            aggregation_parameters=stored_parameters(policy.rule),
+            aggregation_fallback=policy.rule.fallback,
+        )
+
+    def following(self, base_version: int, now: float) -> tuple[Round | None, RoundOpening | None]:
+        """The round after the current one; (None, None) if that is the plan's last."""
+        number = self.current_round.number
+        return (None, None) if self.is_last(number) else self.open_round(number + 1, base_version, now)
+
+    def follow(self, following: Round | None, model_version: int) -> None:
+        """The open round has ended, and that is stored: go on with the next one."""
+        self.ended, self.round, self.model_version = self.round, following, model_version
+
+    def serve_model(self, model_version: int) -> None:
+        """There is another newest model, and no round open for it."""
+        self.model_version = model_version
+
+    def fills_round(self, now: float) -> bool:
+        """Whether the open round can stop collecting, having enough updates."""
+        return self.round is not None and self.round.next_step(now) == Aggregate()
+
+    def is_due(self, now: float) -> bool:
+        """Whether the open round is to end."""
+        return self.round is not None and self.round.next_step(now) is not None
+
+    def is_last(self, number: int) -> bool:
+        return self.plan.stop_after_round is not None and number >= self.plan.stop_after_round
+
+    def _select(self, number: int) -> AskedClients | None:
+        policy = self.plan.policy
+        if policy.n_wanted is None or policy.pacing is not Pacing.DEADLINE:
+            return None
+        online = list(self.members.online())
+        seed = round_seed(self.selection_seed, number)
+        return AskedClients(seed, cutoff(seed, online, policy.n_wanted), policy.n_wanted, len(online))
+
+    # --- erasures -----------------------------------------------------------------------------------------
+
+    def erasure_stored(self, client_id: str, *, was_known: bool) -> None:
+        """Take up what became of an erasure: with it the name is nobody's.
+
+        Args:
+            was_known: whether anything was stored of the client. A stranger of whom nothing was stays a stranger.
+        """
+        if was_known:
+            self.members.forget(client_id)

@@ -1,0 +1,170 @@
+"""Ends the rounds of a federation and opens those that follow: the outcome is committed first, then announced."""
+
+import structlog
+
+from federator.clock import Clock, to_datetime
+from federator.closing.next_model import model_row, new_model, next_model
+from federator.deciding.state import FederationState
+from federator.persistence import Persistence
+from federator.plan import FederationPlan
+from federator.publishing.announcements import Announcer, model_announcement, round_announcement
+from federator.resumption import Claim
+from federator.round import AbandonReason, Aggregate, Round, RoundState
+from federator.rows import swap_of
+from foltr.aggregation.round_aggregation import TooFewUpdatesError
+from foltr.errors import DataError
+from foltr.failpoints import Failpoint, failpoint
+from storage.database import Database
+from storage.erasure.records import ErasureRow, Sign, UnlearningJobRow
+from storage.erasure.unlearning_jobs import complete_job
+from storage.models import latest_model
+from storage.records import ModelRow, NewEvent, NewModel
+from storage.rounds import abandon_round, begin_aggregation, complete_round
+
+log = structlog.get_logger(__name__)
+
+
+class Rounds:
+    """The rounds of one federation. Only its single writer calls it.
+
+    Args:
+        persist: runs a transaction, again while the database is away.
+    """
+
+    def __init__(self, plan: FederationPlan, db: Database, clock: Clock, persist: Persistence) -> None:
+        self._plan = plan
+        self._name = plan.federation
+        self._db = db
+        self._clock = clock
+        self._persist = persist
+        self._state = FederationState(plan)
+        self._epoch = 0
+        self._seed = b""
+        self._model: ModelRow | None = None
+        self._announcer: Announcer | None = None
+
+    def start(self, claimed: Claim, model: ModelRow) -> None:
+        """Go on with the state that was claimed; ``model`` is the newest one."""
+        self._epoch, self._seed, self._state = claimed.epoch, claimed.aggregation_seed, claimed.state
+        self._model = model
+
+    def attach(self, announcer: Announcer) -> None:
+        self._announcer = announcer
+        self.announce()
+
+    @property
+    def model(self) -> ModelRow:
+        """The newest model."""
+        if self._model is None:
+            raise RuntimeError("the federation has no model: start() comes first")
+        return self._model
+
+    async def reload_model(self) -> None:
+        """Read the newest model again: an erasure has changed what its rule remembers."""
+        self._model = await self._persist(lambda: latest_model(self._db, self._name))
+
+    def announce(self) -> None:
+        """Show the newest model, and the open round or the last one."""
+        shown = self._state.round or self._state.ended
+        if self._announcer is None or shown is None:
+            return
+        is_open = self._state.round is not None and shown.state is RoundState.COLLECTING
+        self._announcer.announce(
+            model_announcement(self._plan, self.model),
+            round_announcement(self._plan, shown, self._state.selection_seed, is_open=is_open),
+        )
+
+    async def end(self, now: float) -> None:
+        """End the open round if it is due or full, with a model or without."""
+        current = self._state.round
+        step = None if current is None else current.next_step(now)
+        if current is None or step is None:
+            return
+        if isinstance(step, Aggregate):
+            await self._aggregate(current)
+        else:
+            await self._abandon(current, step.reason)
+
+    async def _aggregate(self, current: Round) -> None:
+        name, epoch, number = self._name, self._epoch, current.number
+        if current.state is RoundState.COLLECTING:
+            current.stop_collecting()
+            await self._persist(lambda: begin_aggregation(self._db, name, epoch, number))
+        failpoint(Failpoint.COLLECTING_STOPPED)
+        try:
+            outcome = await next_model(self._db, self._plan, self._seed, current, self.model, self._persist)
+        except DataError as error:
+            log.error("aggregation_failed", round=number, cause=str(error))  # noqa: TRY400 (told in one line)
+            is_short = isinstance(error, TooFewUpdatesError)
+            reason = AbandonReason.TOO_FEW_FOR_RULE if is_short else AbandonReason.AGGREGATION_FAILED
+            await self._abandon(current, reason, str(error))
+            return
+        failpoint(Failpoint.AGGREGATED)
+        now = self._clock.now()
+        closed_at, version = to_datetime(now), self.model.version + 1
+        model = new_model(outcome, version, number, closed_at)
+        following, opening = self._state.following(version, now)
+        await self._persist(lambda: complete_round(self._db, name, epoch, number, model, closed_at, opening))
+        failpoint(Failpoint.ROUND_COMPLETED)
+        current.complete()
+        self._model = model_row(self._plan, current, model, closed_at)
+        self._state.follow(following, version)
+        self.announce()
+        log.info("round_completed", round=number, model=version, n_updates=len(current.contributions))
+        _log_findings(number, model)
+
+    async def _abandon(self, current: Round, reason: AbandonReason, in_words: str | None = None) -> None:
+        name, epoch, number = self._name, self._epoch, current.number
+        now = self._clock.now()
+        closed_at = to_datetime(now)
+        following, opening = self._state.following(current.base_version, now)
+        # A missed quorum explains itself.
+        events = [] if in_words is None else [NewEvent(closed_at, "round_abandoned", in_words, round=number)]
+        await self._persist(lambda: abandon_round(self._db, name, epoch, number, reason, closed_at, opening, events))
+        failpoint(Failpoint.ROUND_ABANDONED)
+        current.abandon(reason)
+        self._state.follow(following, current.base_version)
+        self.announce()
+        log.info("round_abandoned", round=number, reason=reason, n_updates=len(current.contributions))
+
+    # --- a model from unlearning ----------------------------------------------------------------------------
+
+    @property
+    def takes_swap(self) -> bool:
+        """Whether this is a moment between two rounds: what was accepted for one counts in it first."""
+        current = self._state.round
+        if current is None:
+            return True
+        if self._state.is_last(current.number):
+            return False  # it is not abandoned for this: the swap follows it
+        return current.state is RoundState.COLLECTING and not current.contributions
+
+    async def swap(self, job: UnlearningJobRow, sign: Sign) -> list[ErasureRow]:
+        """Put a job's model in service; returns the erasures that are done with it."""
+        state, current, now = self._state, self._state.round, self._clock.now()
+        version = self.model.version + 1
+        number = None if current is None else current.number
+        following, opening = (None, None) if current is None else state.following(version, now)
+        completion = swap_of(job, self.model, to_datetime(now), number, opening)
+        done = await self._persist(
+            lambda: complete_job(self._db, self._name, self._epoch, job.number, completion, sign)
+        )
+        await self.reload_model()
+        if current is None:
+            state.serve_model(version)
+        else:
+            current.abandon(AbandonReason.UNLEARNED)
+            state.follow(following, version)
+        state.oldest_base = version
+        self.announce()
+        log.info("unlearning_done", job=job.number, model=version, n_clients=len(done))
+        return done
+
+
+def _log_findings(number: int, model: NewModel) -> None:
+    """Log what an operator should see of how a round was aggregated; all of it is stored."""
+    aggregation = model.aggregation
+    if aggregation is not None and aggregation.fallback_reason is not None:
+        log.warning("fallback_used", round=number, rule=aggregation.rule, cause=aggregation.fallback_reason)
+    for event in model.events:
+        log.warning(event.kind, round=number, client_id=event.client_id, detail=event.detail)

@@ -1,0 +1,32 @@
+"""Messages that come at one moment, and what is decided on them in words that compare."""
+
+from federator.engine import Backlog, Timed
+from federator.engine import decide as decide_on
+from federator.round import RoundPolicy
+
+OPENED = 1_000.0
+POLICY = RoundPolicy(min_clients=2, max_clients=5, min_time_s=10.0, max_time_s=60.0)
+
+
+def decide(state, *readings, at=OPENED + 1, stored=None):
+    decisions, rest = decide_on(state, backlog(*readings, at=at, stored=stored), at)
+    assert rest.messages == []
+    return decisions
+
+
+def backlog(*readings, at=OPENED + 1, stored=None):
+    return Backlog([Timed(reading, at) for reading in readings], stored or {})
+
+
+def members(state, operator, *names):
+    devices = [operator.enrol(name) for name in names]
+    decide(state, *(device.joins() for device in devices))
+    return devices
+
+
+def told(decisions):
+    return [(receipt.client_id, receipt.code.value) for receipt in decisions.receipts]
+
+
+def events(decisions):
+    return [(event.kind, event.code and str(event.code), event.client_id) for event in decisions.events]
