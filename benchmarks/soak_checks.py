@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.protocol.fields import unpack_vector
+from foltr.protocol.states import RoundState
 from storage.database import Database
 from storage.models import list_models
 from storage.queries import list_contributions, list_rounds
@@ -84,7 +85,7 @@ def check_rounds(history: History, stopped_at: datetime, slack_s: float = 5.0) -
             failures.append(f"round {row.round} lasted {lasted:.1f} s ({row.state}); its deadline is {row.max_time_s}")
         if row.closed_at is None and i < len(history.rounds):
             failures.append(f"round {row.round} is {row.state} although others followed")
-    if not any(row.state == "completed" for row in history.rounds):
+    if not any(row.state is RoundState.COMPLETED for row in history.rounds):
         failures.append("no round was completed")
     return failures
 
@@ -118,7 +119,7 @@ def check_models(history: History, n_columns: int) -> list[str]:
         expected.setdefault(row.round, np.zeros(n_columns))[column] += 1
     failures = []
     for row in history.rounds:
-        if row.state != "completed" or row.model_version is None:
+        if row.state is not RoundState.COMPLETED or row.model_version is None:
             continue
         counts = expected.get(row.round, np.zeros(n_columns))
         change = (weights[row.model_version] - weights[row.base_version]) * counts.sum()

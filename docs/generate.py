@@ -9,7 +9,7 @@ from typing import Any, get_args
 import msgpack
 from pydantic_core import PydanticUndefined
 
-from federator.round import TRANSITIONS, AbandonReason
+from federator.round import TRANSITIONS
 from foltr.cli.main import EXIT_FAILED, EXIT_SETTINGS, EXIT_UNAVAILABLE
 from foltr.cli.settings import ENV_PREFIX, Settings
 from foltr.methods.bodies import BodySpec, pack_body
@@ -18,6 +18,7 @@ from foltr.protocol.codec import encode
 from foltr.protocol.events import EventKind
 from foltr.protocol.receipts import DeviceReaction, ReceiptCode
 from foltr.protocol.signing import SigningKey
+from foltr.protocol.states import AbandonReason
 from foltr.protocol.updates import DenseDelta, EvolutionPair, ModelUpdate, PartDelta, UpdateBody
 from foltr.reproductions.claims import Status
 from storage.tables import client_history, metadata, round_history

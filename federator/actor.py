@@ -29,13 +29,13 @@ from federator.reading import ChunkOffered, Limits, UpdateOffered, read_message
 from federator.reassembly import Assembler
 from federator.resumption import claim, resume_rounds
 from federator.retention import Thinner
-from federator.round import RoundState
 from federator.rounds import Rounds
 from federator.rows import batch_of
 from foltr.failpoints import Failpoint, failpoint
 from foltr.methods.registry import body_spec
 from foltr.protocol.events import ORDERS, EventKind
 from foltr.protocol.signing import SigningKey
+from foltr.protocol.states import RoundState
 from foltr.protocol.topics import ClientTopic, Topics
 from storage.arrivals import commit_batch, find_updates
 from storage.database import Database

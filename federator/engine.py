@@ -25,6 +25,7 @@ from federator.reading import (
     UnlearningAnswered,
     UpdateOffered,
 )
+from foltr.erasure.states import Requester
 
 MAX_STRANGERS = 10
 Decidable = UpdateOffered | MembershipAsked | ErasureAsked | UnlearningAnswered | OperatorSpoke | Refused | PartAnswered
@@ -102,5 +103,5 @@ def _rest(backlog: Backlog, n_taken: int, decisions: Decisions) -> Backlog:
     withdrawn = set(decisions.withdrawn)
     stored = {key: number for key, number in backlog.stored.items() if (number, key[0]) not in withdrawn}
     stored |= {(update.client_id, update.update_id): update.round for update in decisions.updates}
-    has_looked = decisions.stranger is not None and decisions.stranger.by == "device"
+    has_looked = decisions.stranger is not None and decisions.stranger.by is Requester.DEVICE
     return Backlog(backlog.messages[n_taken:], stored, strangers_left=backlog.strangers_left - has_looked)

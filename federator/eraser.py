@@ -19,6 +19,7 @@ from federator.publishing.announcements import ReceiptSender
 from federator.publishing.retained import RetainedTopics
 from foltr.erasure.audit import AuditEntry
 from foltr.erasure.receipt import ErasureReceipt, sign_receipt, utc_text
+from foltr.erasure.states import ErasureState
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.protocol.signing import SigningKey
@@ -157,7 +158,7 @@ class Eraser:
 
     async def _finish(self, row: ErasureRow) -> ErasureRow:
         client_id = row.client_id
-        if row.state == "erased":
+        if row.state is ErasureState.ERASED:
             keys, destroyed = self._db.keys, False
             if keys is not None and client_id is not None:
                 # Only what was destroyed here is told: a key that was not found may be in another folder.
@@ -166,7 +167,7 @@ class Eraser:
             row = await self._persist(
                 lambda: note_key_destroyed(self._db, self._name, self._epoch, row.pseudonym, destroyed=destroyed)
             )
-        if row.state == "erased":
+        if row.state is ErasureState.ERASED:
             now = to_datetime(self._clock.now())
             row = await self._persist(
                 lambda: complete_erasure(self._db, self._name, self._epoch, row.pseudonym, now, self._sign)
@@ -175,7 +176,7 @@ class Eraser:
         self._purge_due = True
         if client_id is not None:
             # Until it is done its device may have to be told more.
-            self.clear(client_id, row.pseudonym if row.state == "done" else None)
+            self.clear(client_id, row.pseudonym if row.state is ErasureState.DONE else None)
             self.tell(client_id, row)
         return row
 
@@ -258,7 +259,7 @@ class Eraser:
 
     def tell(self, client_id: str, row: ErasureRow) -> None:
         """How far its erasure is; who misses it asks again."""
-        done = row.state == "done"
+        done = row.state is ErasureState.DONE
         self._receipts.send(
             [
                 ErasureNotice(

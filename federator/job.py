@@ -7,14 +7,10 @@ answer once more with what they made then.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from foltr.errors import SettingsError
+from foltr.protocol.states import Strategy
 from foltr.protocol.updates import UnlearningUpdate
-
-Strategy = Literal["fed_eraser", "rollback", "retrain"]
-STRATEGIES: tuple[Strategy, ...] = ("fed_eraser", "rollback", "retrain")
-
 
 # So many steps bring a ranker about as far as so many ordinary rounds.
 LEAST_STEPS = 100
@@ -35,7 +31,7 @@ class UnlearningPolicy:
         patience_s: after so long without any answer a job pauses until a member is back.
     """
 
-    strategy: Strategy = "rollback"
+    strategy: Strategy = Strategy.ROLLBACK
     interval: int = 10
     local_interactions: int | None = None
     min_coverage: float = 0.5
@@ -44,8 +40,8 @@ class UnlearningPolicy:
     patience_s: float = 3600.0
 
     def __post_init__(self) -> None:
-        if self.strategy not in STRATEGIES:
-            raise SettingsError(f"unlearning_strategy: {self.strategy!r} is none of {', '.join(STRATEGIES)}")
+        if self.strategy not in list(Strategy):
+            raise SettingsError(f"unlearning_strategy: {self.strategy!r} is none of {', '.join(Strategy)}")
         if self.interval < 1:
             raise SettingsError(f"unlearning_interval: {self.interval} is below 1")
         if self.local_interactions is not None and not 1 <= self.local_interactions <= 100_000:
@@ -61,11 +57,11 @@ class UnlearningPolicy:
 
     def interval_of(self, strategy: Strategy, n_stored: int) -> int:
         """The interval of a job with so many stored rounds ahead."""
-        return 1 if strategy == "retrain" else max(1, min(self.interval, n_stored // LEAST_STEPS))
+        return 1 if strategy is Strategy.RETRAIN else max(1, min(self.interval, n_stored // LEAST_STEPS))
 
     def n_asked(self, strategy: Strategy, max_interactions: int) -> int:
         """Interactions that a device learns from in a step."""
-        if strategy == "retrain":
+        if strategy is Strategy.RETRAIN:
             return max_interactions
         return self.local_interactions or max(1, 3 * max_interactions // 5)
 

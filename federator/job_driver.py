@@ -7,7 +7,7 @@ federator that starts again goes on with the step that was under way.
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import structlog
@@ -18,12 +18,12 @@ from federator.closing.stored_rules import round_rng
 from federator.deciding.members import Members
 from federator.job import (
     Contribution,
-    Strategy,
     UnlearningStep,
     n_rounds_ahead,
 )
 from federator.plan import FederationPlan
 from federator.publishing.retained import RetainedTopics
+from foltr.erasure.states import ErasureState
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.methods.base import Memory
@@ -31,6 +31,7 @@ from foltr.methods.bodies import unpack_body
 from foltr.methods.registry import learns_from_kept_lists, make_aggregation, n_auxiliary
 from foltr.protocol.announcements import UnlearningProgress, UnlearningRound
 from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.states import JobState, Strategy
 from foltr.protocol.topics import Topics
 from foltr.protocol.updates import DenseDelta, PartDelta, UnlearningUpdate, UpdateBody
 from foltr.unlearning.calibration import calibrated
@@ -112,7 +113,7 @@ class Unlearner:
     @property
     def busy(self) -> bool:
         """Whether a job runs, or is about to; a paused one waits for devices, and nobody for it."""
-        running = self._job is not None and self._job.state == "running"
+        running = self._job is not None and self._job.state is JobState.RUNNING
         return running or math.isfinite(self._begin_at)
 
     @property
@@ -148,7 +149,7 @@ class Unlearner:
             self._step.forget(client_id)
         if self._job is not None:
             self._job = await self._reloaded(self._job)  # what its rule remembers was changed, too
-        if row.state == "waiting" and self._job is None and not math.isfinite(self._begin_at):
+        if row.state is ErasureState.WAITING and self._job is None and not math.isfinite(self._begin_at):
             self._begin_at = self._clock.now() + self._policy.delay_s
 
     def take(self, update: UnlearningUpdate) -> None:
@@ -160,13 +161,13 @@ class Unlearner:
         """When `advance` may have something to do although no message arrived; epoch seconds."""
         if self._job is None:
             return self._begin_at
-        if self._job.state != "running" or self._caught_up:
+        if self._job.state is not JobState.RUNNING or self._caught_up:
             return math.inf
         return self._clock.now() if self._step is None else self._step.wake_at()
 
     async def back_online(self) -> None:
         """A member is connected: a paused job goes on."""
-        if self._job is not None and self._job.state == "paused":
+        if self._job is not None and self._job.state is JobState.PAUSED:
             await self._resume()
 
     async def advance(self, now: float) -> UnlearningJobRow | None:
@@ -177,7 +178,7 @@ class Unlearner:
             self._begin_at = math.inf
             await self._begin(self._policy.strategy)
         job = self._job
-        if job is None or job.state != "running" or self._caught_up:
+        if job is None or job.state is not JobState.RUNNING or self._caught_up:
             return None
         if self._step is None:
             return await self._next_step()
@@ -204,9 +205,9 @@ class Unlearner:
         if not waiting:
             return
         by_steps = learns_from_kept_lists(self._plan.training, self._plan.ranker)
-        strategy = strategy if by_steps else "retrain"
+        strategy = strategy if by_steps else Strategy.RETRAIN
         version, first = 0, 1
-        if strategy == "rollback":
+        if strategy is Strategy.ROLLBACK:
             left_at = min(row.first_round for row in waiting if row.first_round is not None)
             model = await self._persist(lambda: last_clean_model(self._db, name, left_at))
             if model is not None and model.version > 0:
@@ -239,7 +240,7 @@ class Unlearner:
         job = self._job
         if job is None:
             return
-        if job.state == "paused":
+        if job.state is JobState.PAUSED:
             await self._persist(lambda: resume_job(self._db, self._plan.federation, self._epoch, job.number))
             self._job = await self._reloaded(job)
         self._after, self._step = job.last_round, None
@@ -308,7 +309,7 @@ class Unlearner:
 
     async def _finished(self, job: UnlearningJobRow) -> UnlearningJobRow | None:
         coverage = job.coverage_sum / job.step if job.step else 1.0
-        if job.strategy == "retrain" or coverage >= self._policy.min_coverage:
+        if job.strategy is Strategy.RETRAIN or coverage >= self._policy.min_coverage:
             if not self._caught_up:
                 self._tell(job)
             self._caught_up = True
@@ -319,7 +320,7 @@ class Unlearner:
         log.warning("unlearning_fell_back", job=job.number, cause=reason)
         self._job = self._step = None
         self._retained.put(self._topics.unlearning_round, None)
-        await self._begin("retrain")
+        await self._begin(Strategy.RETRAIN)
         return None
 
     # --- a step ---------------------------------------------------------------------------------------------
@@ -351,13 +352,14 @@ class Unlearner:
 
     def _tell(self, job: UnlearningJobRow, *, version: int | None = None) -> None:
         """How far a job is; with the version of its model it is done."""
-        paused = job.state == "paused"
+        state: Literal[JobState.RUNNING, JobState.PAUSED]
+        state = JobState.PAUSED if job.state is JobState.PAUSED else JobState.RUNNING
         self._retained.put(
             self._topics.unlearning_job(job.number),
             UnlearningProgress(
                 federation=self._plan.federation,
                 job=job.number,
-                state="done" if version is not None else "paused" if paused else "running",
+                state=JobState.DONE if version is not None else state,
                 strategy=job.strategy,
                 step=job.step,
                 n_steps=max(job.n_steps, job.step),
@@ -387,10 +389,12 @@ class Unlearner:
             )
             for client_id in sorted(step.answers):
                 update, before = step.answers[client_id], step.asked[client_id]
-                body = update.body if job.strategy == "retrain" else _calibrated(update.body, before.length)
+                body = update.body if job.strategy is Strategy.RETRAIN else _calibrated(update.body, before.length)
                 # Never more than it was asked for: that is its weight.
                 now = min(update.n_interactions, job.n_local)
-                aggregation.add(body, now if job.strategy == "retrain" else before.n_interactions, 1.0, client_id)
+                aggregation.add(
+                    body, now if job.strategy is Strategy.RETRAIN else before.n_interactions, 1.0, client_id
+                )
             try:
                 made = await asyncio.to_thread(aggregation.finish, weights, memory)
             except DataError as error:

@@ -4,12 +4,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from federator.job import UnlearningPolicy
-from federator.round import Pacing, RoundPolicy
+from federator.round import RoundPolicy
 from foltr.aggregation.rule_spec import ABANDON, shortfall
 from foltr.errors import SettingsError
 from foltr.methods.preconditions import lacking, ways_out
 from foltr.methods.registry import Ranker, check_method, check_rule, n_auxiliary, spec_of
 from foltr.protocol.fields import MAX_DIM
+from foltr.protocol.states import Pacing
 from foltr.protocol.topics import check_name
 from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining, Training
 

@@ -29,20 +29,7 @@ from foltr.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.errors import ProtocolViolationError
 from foltr.protocol.client_selection import is_selected
 from foltr.protocol.receipts import ReceiptCode
-
-
-class RoundState(StrEnum):
-    COLLECTING = "collecting"
-    AGGREGATING = "aggregating"
-    COMPLETED = "completed"
-    ABANDONED = "abandoned"
-
-
-class Pacing(StrEnum):
-    """When updates count; see the top of this file."""
-
-    DEADLINE = "deadline"
-    BUFFERED = "buffered"
+from foltr.protocol.states import AbandonReason, Pacing, RoundState
 
 
 class RoundEvent(StrEnum):
@@ -66,16 +53,6 @@ TRANSITIONS: dict[tuple[RoundState, RoundEvent], RoundState] = {
     (RoundState.AGGREGATING, RoundEvent.MODEL_COMMITTED): RoundState.COMPLETED,
     (RoundState.AGGREGATING, RoundEvent.AGGREGATION_FAILED): RoundState.ABANDONED,
 }
-
-
-class AbandonReason(StrEnum):
-    """Why a round ended without a model."""
-
-    NO_UPDATES = "no_updates"
-    TOO_FEW_CLIENTS = "too_few_clients"
-    AGGREGATION_FAILED = "aggregation_failed"
-    TOO_FEW_FOR_RULE = "too_few_for_rule"
-    UNLEARNED = "unlearned"
 
 
 _ENDS_WITH = {

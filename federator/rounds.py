@@ -9,11 +9,12 @@ from federator.persistence import Persistence
 from federator.plan import FederationPlan
 from federator.publishing.announcements import Announcer, model_announcement, round_announcement
 from federator.resumption import Claim
-from federator.round import AbandonReason, Aggregate, Round, RoundState
+from federator.round import Aggregate, Round
 from federator.rows import swap_of
 from foltr.aggregation.round_aggregation import TooFewUpdatesError
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
+from foltr.protocol.states import AbandonReason, RoundState
 from storage.database import Database
 from storage.erasure.records import ErasureRow, Sign, UnlearningJobRow
 from storage.erasure.unlearning_jobs import complete_job

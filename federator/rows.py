@@ -6,7 +6,7 @@ from datetime import datetime
 from federator.closing.stored_rules import stored_rule
 from federator.deciding.decisions import Decisions
 from federator.job_driver import figures_of_swap
-from federator.round import AskedClients, Pacing, Round, RoundPolicy, RoundState
+from federator.round import AskedClients, Round, RoundPolicy
 from foltr.protocol.fields import unpack_vector
 from storage.erasure.records import JobCompletion, UnlearningJobRow
 from storage.records import Batch, ModelRow, NewEvent, RoundOpening, RoundRow
@@ -33,14 +33,14 @@ def resumed_round(row: RoundRow, contributions: Mapping[str, str], now: float, g
             row.max_clients,
             row.min_time_s,
             row.max_time_s,
-            pacing=Pacing(row.pacing),
+            pacing=row.pacing,
             staleness_limit=row.staleness_limit,
             staleness_exponent=row.staleness_exponent,
             rule=stored_rule(row),
         ),
         opened_at=row.opened_at.timestamp(),
         closes_at=row.closes_at.timestamp(),
-        state=RoundState(row.state),
+        state=row.state,
         contributions=contributions,
         asked=asked,
         now=now,

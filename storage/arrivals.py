@@ -12,6 +12,7 @@ from sqlalchemy.sql.elements import BindParameter
 
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
+from foltr.protocol.states import RoundState
 from storage.cipher import stored_bodies
 from storage.database import Database, insert_into
 from storage.federations import require_epoch, writer_transaction
@@ -113,7 +114,7 @@ async def _begin_batch(connection: AsyncConnection, name: str, epoch: int, batch
         collecting = (
             select(func.count())
             .select_from(rounds)
-            .where(rounds.c.federation == name, rounds.c.number.in_(numbers), rounds.c.state == "collecting")
+            .where(rounds.c.federation == name, rounds.c.number.in_(numbers), rounds.c.state == RoundState.COLLECTING)
         )
         mark = mark.where(collecting.scalar_subquery() == len(numbers))
     noted: dict[str, Any] = {"last_batch_id": batch.batch_id}

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Select, func, insert, select, text
 
+from foltr.aggregation.fates import Fate
 from storage.database import Database
 from storage.keys import KeyStore
 from storage.records import (
@@ -72,7 +73,7 @@ async def count_fates(db: Database, name: str, client_id: str) -> dict[str, int]
             .group_by(update_fates.c.fate)
         )
         counted = {fate: int(count) for fate, count in found}
-        return {fate: counted.get(fate, 0) for fate in ("kept", "clipped", "dropped")}
+        return {fate: counted.get(fate, 0) for fate in Fate}
 
 
 async def list_quarantined(db: Database, name: str) -> list[ClientRow]:

@@ -10,9 +10,10 @@ from datetime import datetime
 from typing import Literal
 from uuid import uuid4
 
-RoundState = Literal["collecting", "aggregating", "completed", "abandoned"]
+from foltr.aggregation.fates import Fate
+from foltr.protocol.states import Pacing, RoundState
+
 Membership = Literal["joined", "left"]
-UpdateFate = Literal["kept", "clipped", "dropped"]
 StoredBody = Literal["plain", "sealed", "deleted", "unreadable"]
 
 
@@ -133,7 +134,7 @@ class RoundOpening:
     max_time_s: float
     opened_at: datetime
     closes_at: datetime
-    pacing: str = "deadline"
+    pacing: Pacing = Pacing.DEADLINE
     staleness_limit: int = 0
     staleness_exponent: float = 0.5
     selection_seed: bytes | None = None
@@ -151,7 +152,7 @@ class NewFate:
     """What a rule made of one update. ``share`` and ``score`` may be anything a rule computes: storing cleans them."""
 
     client_id: str
-    fate: UpdateFate
+    fate: Fate
     share: float | None
     score: float | None
     reason: str
@@ -271,7 +272,7 @@ class RoundRow:
     n_updates: int | None
     n_interactions: int | None
     model_version: int | None
-    pacing: str
+    pacing: Pacing
     staleness_limit: int
     staleness_exponent: float
     selection_seed: bytes | None
@@ -336,7 +337,7 @@ class RoundHistoryRow:
     max_clients: int
     min_time_s: float
     max_time_s: float
-    pacing: str
+    pacing: Pacing
     n_selected: int | None
     n_eligible: int | None
     aggregation: str
@@ -367,7 +368,7 @@ class ClientHistoryRow:
     base_version: int
     round_state: RoundState
     model_version: int | None
-    fate: UpdateFate | None
+    fate: Fate | None
     share: float | None
     score: float | None
     fate_reason: str | None
@@ -406,7 +407,7 @@ class UpdateFateRow:
     federation: str
     round: int
     client_id: str
-    fate: UpdateFate
+    fate: Fate
     share: float | None
     score: float | None
     reason: str

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import and_, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from foltr.protocol.states import RoundState
 from storage.database import Database
 from storage.federations import fenced_transaction
 from storage.tables import rounds, updates
@@ -73,7 +74,7 @@ async def _rounds_to_thin(
 ) -> tuple[Sequence[int], int]:
     """The first rounds from ``first`` on that are to be thinned, with ``limit`` updates or one round of them; and the
     round after them that was not looked at."""
-    kept = ((rounds.c.number - 1) % interval == 0) & (rounds.c.state == "completed")
+    kept = ((rounds.c.number - 1) % interval == 0) & (rounds.c.state == RoundState.COMPLETED)
     found = await connection.execute(
         select(rounds.c.number, rounds.c.n_updates)
         .where(rounds.c.federation == name, rounds.c.number >= first, rounds.c.number < end)

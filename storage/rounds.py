@@ -12,8 +12,10 @@ from datetime import datetime
 from sqlalchemy import case, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from foltr.aggregation.fates import Fate
 from foltr.errors import DataError, ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
+from foltr.protocol.states import OPEN_ROUND, RoundState
 from storage.cipher import unsealed
 from storage.database import Database, insert_into
 from storage.federations import fenced_transaction
@@ -21,8 +23,6 @@ from storage.records import DeadlineChange, NewAggregation, NewEvent, NewModel, 
 from storage.schema import DETAIL_MAX
 from storage.tables import events, models, round_aggregations, rounds, update_fates, updates
 from storage.texts import clean, event_values
-
-_OPEN_STATES = ("collecting", "aggregating")
 
 
 async def open_round(db: Database, name: str, epoch: int, opening: RoundOpening) -> None:
@@ -35,7 +35,7 @@ async def load_open_round(db: Database, name: str) -> tuple[RoundRow, list[tuple
     """The open round with the (client_id, update_id) of every update it has, or None if none is open."""
     async with db.reading() as connection:
         found = await connection.execute(
-            select(rounds).where(rounds.c.federation == name, rounds.c.state.in_(_OPEN_STATES))
+            select(rounds).where(rounds.c.federation == name, rounds.c.state.in_(OPEN_ROUND))
         )
         row = found.one_or_none()
         if row is None:
@@ -71,7 +71,7 @@ async def stream_completed(db: Database, name: str, first: int, last: int, batch
     """The rounds from ``first`` to ``last`` that made a model, in order; ``batch`` of them at a time."""
     statement = (
         select(rounds)
-        .where(rounds.c.federation == name, rounds.c.state == "completed", rounds.c.number <= last)
+        .where(rounds.c.federation == name, rounds.c.state == RoundState.COMPLETED, rounds.c.number <= last)
         .order_by(rounds.c.number)
         .limit(batch)
     )
@@ -107,13 +107,13 @@ async def stop_collecting(connection: AsyncConnection, name: str, number: int) -
     """The part of a transaction that makes a collecting round aggregating; done twice, it changes nothing."""
     moved = await connection.execute(
         update(rounds)
-        .where(rounds.c.federation == name, rounds.c.number == number, rounds.c.state == "collecting")
-        .values(state="aggregating")
+        .where(rounds.c.federation == name, rounds.c.number == number, rounds.c.state == RoundState.COLLECTING)
+        .values(state=RoundState.AGGREGATING)
     )
     if moved.rowcount == 1:
         return
     stored = await _load(connection, name, number)
-    if stored.state != "aggregating":
+    if stored.state is not RoundState.AGGREGATING:
         raise ProtocolViolationError(f"round {number} of {name!r} is {stored.state}, not collecting")
 
 
@@ -121,7 +121,7 @@ async def require_collecting(connection: AsyncConnection, name: str, numbers: Co
     """ProtocolViolationError unless each of these rounds still takes updates."""
     collecting = await connection.scalars(
         select(rounds.c.number).where(
-            rounds.c.federation == name, rounds.c.number.in_(numbers), rounds.c.state == "collecting"
+            rounds.c.federation == name, rounds.c.number.in_(numbers), rounds.c.state == RoundState.COLLECTING
         )
     )
     if closed := set(numbers) - set(collecting):
@@ -207,9 +207,9 @@ async def complete_round(
     """
     async with fenced_transaction(db, name, epoch) as connection:
         stored = await _load(connection, name, number)
-        if stored.state == "completed" and stored.model_version == model.version:
+        if stored.state is RoundState.COMPLETED and stored.model_version == model.version:
             return
-        if stored.state != "aggregating":
+        if stored.state is not RoundState.AGGREGATING:
             raise ProtocolViolationError(f"round {number} of {name!r} is {stored.state}, not aggregating")
         base_tainted_at = await connection.scalar(
             select(models.c.tainted_at).where(models.c.federation == name, models.c.version == stored.base_version)
@@ -240,7 +240,7 @@ async def complete_round(
         if model.aggregation is not None:
             await _store_aggregation(connection, name, number, model.aggregation)
         await store_events(connection, name, model.events)
-        await _close(connection, name, number, closed_at, state="completed", model_version=model.version)
+        await _close(connection, name, number, closed_at, state=RoundState.COMPLETED, model_version=model.version)
         if next_opening is not None:
             await open_next(connection, name, next_opening)
         failpoint(Failpoint.IN_ROUND_TRANSACTION)
@@ -270,18 +270,18 @@ async def close_without_model(
 ) -> bool:
     """The part of a transaction that abandons an open round; False if it is abandoned already."""
     stored = await _load(connection, name, number)
-    if stored.state == "abandoned":
+    if stored.state is RoundState.ABANDONED:
         return False
-    if stored.state == "completed":
+    if stored.state is RoundState.COMPLETED:
         raise ProtocolViolationError(f"round {number} of {name!r} is completed and cannot be abandoned")
-    await _close(connection, name, number, closed_at, state="abandoned", reason=reason[:DETAIL_MAX])
+    await _close(connection, name, number, closed_at, state=RoundState.ABANDONED, reason=reason[:DETAIL_MAX])
     return True
 
 
 async def _store_aggregation(connection: AsyncConnection, name: str, number: int, made: NewAggregation) -> None:
     of_round = {"federation": name, "round": number}
     n_updates = select(func.count()).where(updates.c.federation == name, updates.c.round == number)
-    n_clipped, n_dropped = (sum(fate.fate == what for fate in made.fates) for what in ("clipped", "dropped"))
+    n_clipped, n_dropped = (sum(fate.fate == what for fate in made.fates) for what in (Fate.CLIPPED, Fate.DROPPED))
     await connection.execute(
         insert(round_aggregations).values(
             **of_round,
@@ -325,7 +325,7 @@ async def open_next(connection: AsyncConnection, name: str, opening: RoundOpenin
     # The conflict names the key only: a second open round still violates uq_rounds_one_open.
     inserted = await connection.execute(
         insert_into(connection, rounds).on_conflict_do_nothing(index_elements=["federation", "number"]),
-        {"federation": name, "state": "collecting", **asdict(opening)},
+        {"federation": name, "state": RoundState.COLLECTING, **asdict(opening)},
     )
     if inserted.rowcount == 1:
         return

@@ -1,7 +1,9 @@
 """What all tables are made of: the metadata they belong to, and the types that mean the same in both databases."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from sqlalchemy import BigInteger, Column, DateTime, Dialect, Integer, MetaData, String, TypeDecorator
 
@@ -11,6 +13,9 @@ UPDATE_ID_MAX = 36
 SHORT_TEXT_MAX = 64
 DETAIL_MAX = 500
 INTEGER_MAX = 2**31 - 1
+_STATE_MAX = 16
+
+E = TypeVar("E", bound=StrEnum)
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -31,6 +36,34 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
+
+
+class Member(TypeDecorator[E]):
+    """A member of an enum in Python, its text in the database; a constraint by `one_of` keeps every other text out."""
+
+    impl = String
+    cache_ok = True
+
+    def __init__(self, kind: type[E], length: int = _STATE_MAX) -> None:
+        super().__init__(length)
+        self.kind = kind
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002 (as the base has it)
+        return None if value is None else str(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> E | None:  # noqa: ARG002
+        return None if value is None else self.kind(value)
+
+
+def one_of(column: str, members: Iterable[StrEnum]) -> str:
+    """SQL that says which texts a column may have."""
+    return f"{column} IN ({', '.join(repr(str(member)) for member in members)})"
+
+
+def in_words(members: Iterable[StrEnum]) -> str:
+    """Their texts for a comment: "running, paused or done"."""
+    *first, last = members
+    return f"{', '.join(first)} or {last}"
 
 
 # Rows are replayed in client_id order. Byte order is the one order that SQLite, PostgreSQL and every

@@ -24,6 +24,9 @@ from sqlalchemy import (
     text,
 )
 
+from foltr.aggregation.fates import Fate
+from foltr.protocol.states import OPEN_ROUND, Pacing, RoundState
+
 # For the metadata: whoever has these tables has those of erasure, too.
 from storage.erasure import tables  # noqa: F401
 from storage.schema import (
@@ -33,10 +36,13 @@ from storage.schema import (
     SHORT_TEXT_MAX,
     UPDATE_ID_MAX,
     ClientId,
+    Member,
     RowId,
     UtcDateTime,
     federation_column,
+    in_words,
     metadata,
+    one_of,
 )
 
 federations = Table(
@@ -192,14 +198,14 @@ models = Table(
     comment="Every version of the ranker. It is the outbox too: a model is published until it is marked so",
 )
 
-_OPEN = "state IN ('collecting', 'aggregating')"
+_OPEN = one_of("state", OPEN_ROUND)
 
 rounds = Table(
     "rounds",
     metadata,
     federation_column(),
     Column("number", Integer, nullable=False, comment="1, 2, 3, ..."),
-    Column("state", String(16), nullable=False, comment="collecting, aggregating, completed or abandoned"),
+    Column("state", Member(RoundState), nullable=False, comment=in_words(RoundState)),
     Column("base_version", Integer, nullable=False, comment="The model the round trains from"),
     Column("min_clients", Integer, nullable=False, comment="Fewer updates than this abandon the round"),
     Column("max_clients", Integer, nullable=False, comment="This many updates close the round at once"),
@@ -212,7 +218,7 @@ rounds = Table(
     Column("n_updates", Integer, comment="Updates it had when it closed; null while open"),
     Column("n_interactions", BigInteger, comment="Interactions behind those updates; null while open"),
     Column("model_version", Integer, comment="The model it made; null unless completed"),
-    Column("pacing", String(16), nullable=False, server_default="deadline", comment="deadline or buffered"),
+    Column("pacing", Member(Pacing), nullable=False, server_default=Pacing.DEADLINE, comment=in_words(Pacing)),
     Column(
         "staleness_limit",
         Integer,
@@ -264,15 +270,17 @@ rounds = Table(
     ForeignKeyConstraint(["federation", "base_version"], ["models.federation", "models.version"]),
     ForeignKeyConstraint(["federation", "model_version"], ["models.federation", "models.version"]),
     CheckConstraint("number >= 1", name="number"),
-    CheckConstraint("state IN ('collecting', 'aggregating', 'completed', 'abandoned')", name="state"),
+    CheckConstraint(one_of("state", RoundState), name="state"),
     CheckConstraint("min_clients >= 1 AND max_clients >= min_clients", name="clients_range"),
     CheckConstraint("min_time_s >= 0 AND max_time_s >= min_time_s", name="time_range"),
     CheckConstraint("closes_at >= opened_at", name="closes_after_opened"),
     CheckConstraint(f"({_OPEN}) = (closed_at IS NULL)", name="closed_at_iff_closed"),
     CheckConstraint(f"({_OPEN}) = (n_updates IS NULL)", name="n_updates_iff_closed"),
     CheckConstraint(f"({_OPEN}) = (n_interactions IS NULL)", name="n_interactions_iff_closed"),
-    CheckConstraint("(state = 'abandoned') = (reason IS NOT NULL)", name="reason_iff_abandoned"),
-    CheckConstraint("(state = 'completed') = (model_version IS NOT NULL)", name="model_version_iff_completed"),
+    CheckConstraint(f"(state = '{RoundState.ABANDONED}') = (reason IS NOT NULL)", name="reason_iff_abandoned"),
+    CheckConstraint(
+        f"(state = '{RoundState.COMPLETED}') = (model_version IS NOT NULL)", name="model_version_iff_completed"
+    ),
     CheckConstraint(f"length(reason) BETWEEN 1 AND {DETAIL_MAX}", name="reason_length"),
     comment="Every round, open or closed",
 )
@@ -349,7 +357,7 @@ update_fates = Table(
     federation_column(),
     Column("round", Integer, nullable=False, comment="The round"),
     Column("client_id", ClientId, nullable=False, comment="The device whose update it is"),
-    Column("fate", String(16), nullable=False, comment="kept, clipped or dropped"),
+    Column("fate", Member(Fate), nullable=False, comment=in_words(Fate)),
     Column("share", Float, comment="How much of the model's step is this update's, 0 to 1; null: cannot be said"),
     Column("score", Float, comment="What the rule decided by; its meaning is the rule's"),
     Column("reason", Text, nullable=False, comment="Why it was clipped or dropped; empty if it was kept"),
@@ -357,7 +365,7 @@ update_fates = Table(
     PrimaryKeyConstraint("federation", "round", "client_id"),
     ForeignKeyConstraint(["federation", "round"], ["round_aggregations.federation", "round_aggregations.round"]),
     ForeignKeyConstraint(["federation", "client_id"], ["clients.federation", "clients.client_id"]),
-    CheckConstraint("fate IN ('kept', 'clipped', 'dropped')", name="fate"),
+    CheckConstraint(one_of("fate", Fate), name="fate"),
     CheckConstraint("share >= 0 AND share <= 1", name="share"),
     CheckConstraint(f"length(reason) <= {DETAIL_MAX}", name="reason_length"),
     Index(None, "federation", "client_id"),
@@ -401,7 +409,7 @@ round_history = Table(
     views,
     Column("federation", String, comment="The federation"),
     Column("round", Integer, comment="Number, from 1"),
-    Column("state", String, comment="collecting, aggregating, completed or abandoned"),
+    Column("state", Member(RoundState), comment=in_words(RoundState)),
     Column("reason", Text, comment="Why it was abandoned; null otherwise"),
     Column("opened_at", UtcDateTime, comment="When it opened"),
     Column("closed_at", UtcDateTime, comment="When it ended; null while open"),
@@ -415,7 +423,7 @@ round_history = Table(
     Column("max_clients", Integer, comment="It ended at once with so many"),
     Column("min_time_s", Float, comment="From this age, in seconds, the quorum was enough"),
     Column("max_time_s", Float, comment="Deadline in seconds after opening"),
-    Column("pacing", String, comment="deadline or buffered"),
+    Column("pacing", Member(Pacing), comment=in_words(Pacing)),
     Column("n_selected", Integer, comment="Clients asked; null: all"),
     Column("n_eligible", Integer, comment="Clients online when it opened; null unless some were selected"),
     Column("aggregation", String, comment="Rule it was opened with"),
@@ -440,9 +448,9 @@ client_history = Table(
     Column("n_bytes", Integer, comment="Length of the update as sent"),
     Column("received_at", UtcDateTime, comment="When it was accepted"),
     Column("base_version", Integer, comment="The model the client trained from"),
-    Column("round_state", String, comment="State of the round"),
+    Column("round_state", Member(RoundState), comment="State of the round"),
     Column("model_version", Integer, comment="The model the update went into; null unless the round completed"),
-    Column("fate", String, comment="What the rule made of it: kept, clipped or dropped; null without a rule"),
+    Column("fate", Member(Fate), comment=f"What the rule made of it: {in_words(Fate)}; null without a rule"),
     Column("share", Float, comment="How much of the model's step is this update's, 0 to 1"),
     Column("score", Float, comment="What the rule decided by"),
     Column("fate_reason", Text, comment="Why it was clipped or dropped; empty if it was kept"),

@@ -15,6 +15,7 @@ from federator.closing.stored_rules import stored_rule
 from foltr.errors import DataError, SettingsError
 from foltr.methods.base import Memory, NextModel
 from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.states import RoundState
 from storage.database import Database
 from storage.models import get_model, latest_model
 from storage.records import ModelRow, RoundRow
@@ -68,7 +69,7 @@ async def replay_round(db: Database, recipe: Recipe, number: int, on_round: OnRo
     row = await find_round(db, name, number)
     if row is None:
         raise SettingsError(f"federation {name!r} has no round {number}; see: foltr rounds list")
-    if row.state != "completed" or row.model_version is None:
+    if row.state is not RoundState.COMPLETED or row.model_version is None:
         raise DataError(f"round {number} is {row.state} and has made no model; see: foltr rounds list")
     base, stored = await _model(db, recipe, row.base_version), await _model(db, recipe, row.model_version)
     lacking = [_withdrawn(model) for model in (base, stored) if model.withdrawn_at is not None]

@@ -45,7 +45,7 @@ def new_aggregation(made: NextModel) -> NewAggregation | None:
         return None
     # JSON has no infinity: what is not finite is null.
     parameters = {name: value if math.isfinite(value) else None for name, value in report.parameters.items()}
-    fates = [NewFate(each.client_id, each.fate.value, each.share, each.score, each.reason) for each in report.fates]
+    fates = [NewFate(each.client_id, each.fate, each.share, each.score, each.reason) for each in report.fates]
     return NewAggregation(report.rule, json.dumps(parameters), report.fallback_reason, fates)
 
 

@@ -1,9 +1,9 @@
 """What a batch of messages amounts to: rows to store, then receipts to send, then what follows from both."""
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from federator.round import Round
+from foltr.erasure.states import Requester
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.updates import UnlearningUpdate
 from storage.records import DeadlineChange, MembershipChange, NewEvent, NewUpdate, QuarantineChange
@@ -25,7 +25,7 @@ class ErasureWanted:
     client_id: str
     pseudonym: str
     at: float
-    by: Literal["device", "operator"]
+    by: Requester
     is_stranger: bool = False
 
 

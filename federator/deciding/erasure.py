@@ -5,12 +5,11 @@ knows whether there is anything to erase. So its request ends the batch, and `Fe
 before the next decision.
 """
 
-from typing import Literal
-
 from federator.clock import to_datetime
 from federator.deciding.decisions import Decisions, ErasureWanted
 from federator.deciding.state import FederationState
 from federator.reading import ErasureAsked
+from foltr.erasure.states import Requester
 from foltr.errors import MessageError
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 from storage.records import NewEvent
@@ -33,12 +32,10 @@ def decide_erasure(
     except MessageError as error:
         _refuse(state, client_id, error, at, decisions)
     else:
-        forget(state, client_id, at, "device", decisions)
+        forget(state, client_id, at, Requester.DEVICE, decisions)
 
 
-def forget(
-    state: FederationState, client_id: str, at: float, by: Literal["device", "operator"], decisions: Decisions
-) -> None:
+def forget(state: FederationState, client_id: str, at: float, by: Requester, decisions: Decisions) -> None:
     """End a client's membership, and have all that is stored of it erased."""
     members = state.members
     if members.is_forgotten(client_id):

@@ -10,11 +10,12 @@ from federator.deciding.decisions import Decisions
 from federator.deciding.erasure import forget
 from federator.deciding.state import FederationState
 from federator.reading import OperatorSpoke
-from federator.round import RoundState
+from foltr.erasure.states import Requester
 from foltr.errors import MessageError
 from foltr.protocol.enrolment import read_order
 from foltr.protocol.orders import ForgetClient, LiftQuarantine, QuarantineClient, SetDeadline
 from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.states import RoundState
 from storage.records import DeadlineChange, MembershipChange, NewEvent, QuarantineChange
 
 
@@ -51,7 +52,7 @@ def _obey(state: FederationState, payload: bytes, now: float, decisions: Decisio
     order, nonce = read_order(payload, state.plan.enrolment_key, state.federation)
     if isinstance(order, ForgetClient):
         # Valid for ever, as no name is used again once it is obeyed: it may have been printed and kept.
-        forget(state, order.client_id, now, "operator", decisions)
+        forget(state, order.client_id, now, Requester.OPERATOR, decisions)
         return
     if nonce <= state.operator_nonce:
         raise MessageError(ReceiptCode.REPLAYED, f"an order of nonce {nonce}; {state.operator_nonce} was seen")

@@ -4,8 +4,9 @@ from federator.clock import to_datetime
 from federator.closing.stored_rules import stored_parameters
 from federator.deciding.members import Members
 from federator.plan import FederationPlan
-from federator.round import Aggregate, AskedClients, Pacing, Round
+from federator.round import Aggregate, AskedClients, Round
 from foltr.protocol.client_selection import cutoff, round_seed
+from foltr.protocol.states import Pacing
 from storage.records import RoundOpening
 
 

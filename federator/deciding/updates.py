@@ -6,9 +6,10 @@ from federator.clock import to_datetime
 from federator.deciding.decisions import Decisions
 from federator.deciding.state import FederationState
 from federator.reading import UnlearningAnswered, UpdateOffered
-from federator.round import Offer, Pacing, Record, Reject
+from federator.round import Offer, Record, Reject
 from foltr.errors import MessageError
 from foltr.protocol.receipts import ReceiptCode, UpdateReceipt
+from foltr.protocol.states import Pacing
 from storage.records import NewEvent, NewUpdate
 
 

@@ -17,10 +17,11 @@ from foltr.aggregation.bulyan import bulyan
 from foltr.aggregation.centres import centred_clipping, geometric_median, norm_bounding
 from foltr.aggregation.claimed_weights import capped_weights
 from foltr.aggregation.coordinates import median, trimmed_mean, weighted_mean
+from foltr.aggregation.fates import Fate
 from foltr.aggregation.krum import krum, multi_krum
 from foltr.aggregation.mean import RunningMean
 from foltr.aggregation.pre_steps import Mixed, bucketing, nnm
-from foltr.aggregation.round_report import Aggregate, ClientFate, Fate, RoundReport
+from foltr.aggregation.round_report import Aggregate, ClientFate, RoundReport
 from foltr.aggregation.rule_spec import ABANDON, RuleSpec, n_byzantine, n_trimmed, read_rule, shortfall
 from foltr.errors import DataError, SettingsError
 

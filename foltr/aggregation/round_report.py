@@ -1,10 +1,11 @@
 """What a rule did to each update of a round, and what a round's row tells of it."""
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
+
+from foltr.aggregation.fates import Fate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,14 +27,6 @@ class Aggregate:
     scores: NDArray[np.float64] | None = None
     clipped: NDArray[np.bool_] | None = None
     used: dict[str, float] = field(default_factory=dict)
-
-
-class Fate(StrEnum):
-    """What became of one client's update."""
-
-    KEPT = "kept"
-    CLIPPED = "clipped"
-    DROPPED = "dropped"
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,8 +139,9 @@ async def _serve(settings: Settings) -> None:
     from broker.buffer import IntakeLimits
     from federator.job import UnlearningPolicy
     from federator.plan import FederationPlan
-    from federator.round import Pacing, RoundPolicy
+    from federator.round import RoundPolicy
     from federator.service import FederatorService
+    from foltr.protocol.states import Pacing
     from storage.database import Database
     from storage.keys import KeyStore, keys_folder
     from storage.migrate import require_head
@@ -156,9 +157,9 @@ async def _serve(settings: Settings) -> None:
             settings.max_clients,
             settings.min_time_s,
             settings.max_time_s,
-            pacing=Pacing(settings.pacing),
+            pacing=settings.pacing,
             over_selection=settings.over_selection,
-            staleness_limit=settings.staleness_limit if Pacing(settings.pacing) is Pacing.BUFFERED else 0,
+            staleness_limit=settings.staleness_limit if settings.pacing is Pacing.BUFFERED else 0,
             staleness_exponent=settings.staleness_exponent,
             rule=chosen_rule(settings),
         ),

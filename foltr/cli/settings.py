@@ -18,6 +18,7 @@ from pydantic_settings import (
 )
 
 from foltr.errors import SettingsError
+from foltr.protocol.states import Pacing, Strategy
 
 ENV_PREFIX = "FOLTR_"
 # Read elsewhere: the settings file, the cache directory, and where the tests and benchmarks find real data.
@@ -66,7 +67,7 @@ class Settings(BaseSettings):
     """From this age on a round ends as soon as min_clients have contributed."""
     max_time_s: float = Field(default=600.0, gt=0, le=30 * 86_400)
     """The deadline of a round."""
-    pacing: Literal["deadline", "buffered"] = "deadline"
+    pacing: Pacing = Pacing.DEADLINE
     """deadline: an update counts in the round it was made for. buffered: a model from every max_clients updates."""
     over_selection: float | None = Field(default=None, ge=0, le=100)
     """Deadline: ask max_clients * (1 + this) clients chosen at random; unset asks all."""
@@ -96,7 +97,7 @@ class Settings(BaseSettings):
     """Parameters of the rule as name=value,name=value; those not named keep the rule's defaults."""
     aggregation_fallback: str = "median"
     """The rule where too few contributed for the first one; abandon ends the round without a model."""
-    unlearning_strategy: Literal["fed_eraser", "rollback", "retrain"] = "rollback"
+    unlearning_strategy: Strategy = Strategy.ROLLBACK
     """How the model is made without a client that was forgotten: `docs/erasure.md`."""
     unlearning_interval: int = Field(default=10, ge=1, le=1_000_000)
     """Every so many-th stored round is gone through, more where that makes fewer than 100 steps; retrain: all."""

@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
+from foltr.erasure.states import NOTHING_UNLEARNED, Requester
 from foltr.errors import DataError, SettingsError
 from foltr.protocol.fields import Count, Name
 from foltr.protocol.signing import KEY_BYTES, SigningKey, key_from_text
+from foltr.protocol.states import Strategy
 
 if TYPE_CHECKING:
     from jwt import PyJWS
@@ -52,6 +55,17 @@ _UtcText = Annotated[
     StringConstraints(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|\+00:00)$"),
     AfterValidator(_moment),
 ]
+
+
+def _strategy(text: str) -> str:
+    known = [NOTHING_UNLEARNED, *map(str, Strategy)]
+    if text not in known:
+        texts = {"first": ", ".join(map(repr, known[:-1])), "last": repr(known[-1])}
+        raise PydanticCustomError("strategy", "Input should be {first} or {last}", texts)
+    return str(text)
+
+
+_StrategyText = Annotated[str, AfterValidator(_strategy)]
 _Pseudonym = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 _Sha256Text = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 _FigureName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
@@ -84,13 +98,13 @@ class ErasureReceipt(BaseModel):
     requested_at: _UtcText
     erased_at: _UtcText
     completed_at: _UtcText
-    requested_by: Literal["device", "operator"]
+    requested_by: Annotated[Requester, Field(strict=False)]
     n_rounds: Count
     n_updates: Count
     n_events: Count
     erased_digest: _Sha256Text
     key_destroyed: bool
-    strategy: Literal["none", "fed_eraser", "rollback", "retrain"]
+    strategy: _StrategyText
     rounds_replayed: Count
     model_before: Count | None
     model_after: Count | None
@@ -102,7 +116,7 @@ class ErasureReceipt(BaseModel):
 
     @model_validator(mode="after")
     def _check_models(self) -> Self:
-        unlearned = self.strategy != "none"
+        unlearned = self.strategy != NOTHING_UNLEARNED
         if unlearned != (self.model_before is not None) or unlearned != (self.model_after is not None):
             raise ValueError("model_before and model_after are both set, or the strategy is none and neither is")
         if not unlearned and (self.rounds_replayed or self.models_withdrawn or self.coverage is not None):

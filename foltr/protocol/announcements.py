@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from foltr.protocol.fields import MAX_DIM, Count, Detail, Message, Name, Sha256, Timestamp, check_vector_length
+from foltr.protocol.states import JobState, Strategy
 from foltr.protocol.trainings import RankerSpec, Training
 
 
@@ -94,8 +95,8 @@ class UnlearningProgress(Message):
     kind_name: ClassVar[str] = "unlearning_progress"
     federation: Name
     job: Count
-    state: Literal["running", "paused", "done"]
-    strategy: Literal["fed_eraser", "rollback", "retrain"]
+    state: Literal[JobState.RUNNING, JobState.PAUSED, JobState.DONE]
+    strategy: Annotated[Strategy, Field(strict=False)]
     step: Count
     n_steps: Count
     n_clients: Count

@@ -7,7 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from foltr.aggregation.round_report import Fate, Finding, RoundReport
+from foltr.aggregation.fates import Fate
+from foltr.aggregation.round_report import Finding, RoundReport
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.aggregation.client_records import without_client
 from foltr.errors import ProtocolViolationError
+from foltr.protocol.states import RoundState
 from storage.erasure.redaction import PLACES, in_the_federators_words, in_the_operators_words, is_unmistakable
 from storage.erasure.tables import unlearning_jobs
 from storage.schema import DETAIL_MAX
@@ -34,7 +35,7 @@ async def rounds_of(connection: AsyncConnection, name: str, client_id: str) -> S
         .order_by(updates.c.round)
     )
     rows = found.all()
-    if busy := [row.round for row in rows if row.state == "aggregating"]:
+    if busy := [row.round for row in rows if row.state is RoundState.AGGREGATING]:
         raise ProtocolViolationError(f"round {busy[0]} of {name!r} is aggregating with an update of a client to erase")
     return rows
 

@@ -12,8 +12,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from foltr.erasure.states import NOTHING_UNLEARNED, TRANSITIONS, ErasureEvent, ErasureState, following
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
+from foltr.protocol.states import RoundState
 from storage.database import Database
 from storage.erasure.audit_log import append_audit
 from storage.erasure.client_rows import (
@@ -54,7 +56,7 @@ async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequ
         if (known := await _find(connection, name, pseudonym)) is not None:
             return known
         contributed = await rounds_of(connection, name, client_id)
-        completed = [row for row in contributed if row.state == "completed"]
+        completed = [row for row in contributed if row.state is RoundState.COMPLETED]
         digest = await digest_of(connection, name, client_id, [row.round for row in contributed])
         if completed:
             await connection.execute(
@@ -73,7 +75,7 @@ async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequ
             name,
             pseudonym,
             client_id,
-            "erased",
+            ErasureState.ERASED,
             request.requested_at,
             request.requested_by,
             request.erased_at,
@@ -133,14 +135,14 @@ async def list_erasures(db: Database, name: str, limit: int = 100) -> list[Erasu
 async def waiting_erasures(db: Database, name: str) -> list[ErasureRow]:
     """Those that wait for an unlearning job, the first one first."""
     async with db.reading() as connection:
-        return await select_erasures(connection, name, erasures.c.state == "waiting")
+        return await select_erasures(connection, name, erasures.c.state == ErasureState.WAITING)
 
 
 async def unfinished_erasures(db: Database, name: str) -> list[ErasureRow]:
     """What a federator that starts has to go on with: keys to destroy, devices to tell."""
     not_told = erasures.c.told.is_(False) & erasures.c.client_id.is_not(None)
     async with db.reading() as connection:
-        return await select_erasures(connection, name, (erasures.c.state == "erased") | not_told)
+        return await select_erasures(connection, name, (erasures.c.state == ErasureState.ERASED) | not_told)
 
 
 async def forgotten_pseudonyms(db: Database, name: str) -> set[str]:
@@ -160,8 +162,9 @@ async def note_key_destroyed(
     async with fenced_transaction(db, name, epoch) as connection:
         known = await _require(connection, name, pseudonym)
         row = replace(known, key_destroyed=known.key_destroyed or destroyed)
-        if row.state == "erased" and row.first_round is not None:
-            row = replace(row, state="waiting", client_id=None if row.told else row.client_id)
+        if row.state is ErasureState.ERASED and row.first_round is not None:
+            waiting = following(row.state, ErasureEvent.LEFT_TO_A_JOB)
+            row = replace(row, state=waiting, client_id=None if row.told else row.client_id)
         await _change(connection, known, state=row.state, key_destroyed=row.key_destroyed, client_id=row.client_id)
         return row
 
@@ -170,7 +173,7 @@ async def note_told(db: Database, name: str, epoch: int, pseudonym: str) -> None
     """Its device knows: the name, which was kept to tell it, goes."""
     async with fenced_transaction(db, name, epoch) as connection:
         row = await _require(connection, name, pseudonym)
-        await _change(connection, row, told=True, client_id=None if row.state != "erased" else row.client_id)
+        await _change(connection, row, told=True, client_id=row.client_id if row.state is ErasureState.ERASED else None)
 
 
 async def drop_untold_names(db: Database, name: str, epoch: int, erased_before: datetime) -> int:
@@ -179,7 +182,7 @@ async def drop_untold_names(db: Database, name: str, epoch: int, erased_before: 
         dropped = await connection.execute(
             update(erasures)
             .where(erasures.c.federation == name, erasures.c.erased_at < erased_before)
-            .where(erasures.c.client_id.is_not(None), erasures.c.state != "erased")
+            .where(erasures.c.client_id.is_not(None), erasures.c.state != ErasureState.ERASED)
             .values(client_id=None)
         )
         if dropped.rowcount:
@@ -197,11 +200,11 @@ async def complete_erasure(
     """
     async with fenced_transaction(db, name, epoch) as connection:
         row = await _require(connection, name, pseudonym)
-        if row.state == "done":
+        if row.state is ErasureState.DONE:
             return row
         if row.first_round is not None:
             raise ProtocolViolationError(f"erasure {pseudonym} of {name!r} has {row.n_rounds} rounds to unlearn")
-        return await finish_erasure(connection, row, ErasureOutcome("none", completed_at), sign)
+        return await finish_erasure(connection, row, ErasureOutcome(NOTHING_UNLEARNED, completed_at), sign)
 
 
 async def finish_erasure(
@@ -218,10 +221,12 @@ async def finish_erasure(
         "key_destroyed": known.key_destroyed,
     }
     entry = await append_audit(connection, known.federation, outcome.completed_at, "erasure_completed", body)
+    was_unlearned = outcome.strategy != NOTHING_UNLEARNED
+    event = ErasureEvent.MODEL_REPLACED if was_unlearned else ErasureEvent.NOTHING_TO_UNLEARN
     # Once told, a device needs its name no more; one that was not is told with the receipt.
     row = replace(
         known,
-        state="done",
+        state=following(known.state, event),
         completed_at=outcome.completed_at,
         audit_seq=entry.seq,
         client_id=None if known.told else known.client_id,
@@ -237,6 +242,26 @@ async def finish_erasure(
         receipt=row.receipt,
     )
     return row
+
+
+async def move_erasures(
+    connection: AsyncConnection, name: str, event: ErasureEvent, *conditions: ColumnElement[bool], **values: Any
+) -> int:
+    """The part of a transaction in which an event happens to every erasure that allows it; how many there were.
+
+    Args:
+        conditions: on their table, which of them.
+        values: that change with it.
+    """
+    n = 0
+    for state in (state for state, allowed in TRANSITIONS if allowed is event):
+        moved = await connection.execute(
+            update(erasures)
+            .where(erasures.c.federation == name, erasures.c.state == state, *conditions)
+            .values(state=following(state, event), **values)
+        )
+        n += moved.rowcount
+    return n
 
 
 async def select_erasures(connection: AsyncConnection, name: str, condition: ColumnElement[bool]) -> list[ErasureRow]:

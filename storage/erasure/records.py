@@ -6,14 +6,9 @@ from datetime import datetime
 from typing import Literal
 
 from foltr.erasure.audit import AuditEntry
+from foltr.erasure.states import ErasureState, Requester
+from foltr.protocol.states import JobState, Strategy
 from storage.records import NewEvent, RoundOpening
-
-ErasureState = Literal["erased", "waiting", "unlearning", "done"]
-"""erased: its rows are gone, its data key may not be. waiting: for a job. unlearning: in one. done: see its receipt."""
-JobState = Literal["running", "paused", "done", "failed"]
-Strategy = Literal["fed_eraser", "rollback", "retrain"]
-RequestedBy = Literal["device", "operator"]
-"""device: a message on the client's own topic; it is the device's only where messages are signed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +23,7 @@ class ErasureRequest:
     client_id: str
     pseudonym: str
     requested_at: datetime
-    requested_by: RequestedBy
+    requested_by: Requester
     erased_at: datetime
     events: Sequence[NewEvent] = ()
     operator_nonce: int | None = None
@@ -49,7 +44,7 @@ class ErasureRow:
     client_id: str | None
     state: ErasureState
     requested_at: datetime
-    requested_by: RequestedBy
+    requested_by: Requester
     erased_at: datetime
     completed_at: datetime | None
     n_rounds: int

@@ -19,17 +19,33 @@ from sqlalchemy import (
     text,
 )
 
-from storage.schema import CLIENT_ID_MAX, DETAIL_MAX, SHORT_TEXT_MAX, ClientId, UtcDateTime, federation_column, metadata
+from foltr.erasure.states import ErasureState, Requester
+from foltr.protocol.states import OPEN_JOB, JobState, Strategy
+from storage.schema import (
+    CLIENT_ID_MAX,
+    DETAIL_MAX,
+    SHORT_TEXT_MAX,
+    ClientId,
+    Member,
+    UtcDateTime,
+    federation_column,
+    in_words,
+    metadata,
+    one_of,
+)
 
-_OPEN_JOB = "state IN ('running', 'paused')"
+_OPEN_JOB = one_of("state", OPEN_JOB)
+_NOT_WELL = one_of("state", (JobState.PAUSED, JobState.FAILED))
+_DONE_JOB = f"state = '{JobState.DONE}'"
+_DONE = f"state = '{ErasureState.DONE}'"
 
 unlearning_jobs = Table(
     "unlearning_jobs",
     metadata,
     federation_column(),
     Column("number", Integer, nullable=False, comment="1, 2, 3, ..."),
-    Column("state", String(16), nullable=False, comment="running, paused, done or failed"),
-    Column("strategy", String(16), nullable=False, comment="fed_eraser, rollback or retrain"),
+    Column("state", Member(JobState), nullable=False, comment=in_words(JobState)),
+    Column("strategy", Member(Strategy), nullable=False, comment=in_words(Strategy)),
     Column("interval", Integer, nullable=False, comment="Every so many rounds one is replayed; delta t of the thesis"),
     Column("n_local", Integer, nullable=False, comment="Interactions a client learns from in a step; n' of the thesis"),
     Column("created_at", UtcDateTime, nullable=False, comment="When it was created, UTC"),
@@ -51,15 +67,15 @@ unlearning_jobs = Table(
     ForeignKeyConstraint(["federation", "start_version"], ["models.federation", "models.version"]),
     ForeignKeyConstraint(["federation", "model_version"], ["models.federation", "models.version"]),
     CheckConstraint("number >= 1", name="number"),
-    CheckConstraint("state IN ('running', 'paused', 'done', 'failed')", name="state"),
-    CheckConstraint("strategy IN ('fed_eraser', 'rollback', 'retrain')", name="strategy"),
+    CheckConstraint(one_of("state", JobState), name="state"),
+    CheckConstraint(one_of("strategy", Strategy), name="strategy"),
     CheckConstraint("interval >= 1 AND n_local >= 1 AND start_round >= 1", name="plan"),
     CheckConstraint("step >= 0 AND n_steps >= step", name="steps"),
     CheckConstraint("coverage_sum >= 0 AND coverage_sum <= step", name="coverage_sum"),
     CheckConstraint(f"({_OPEN_JOB}) = (weights IS NOT NULL)", name="weights_iff_open"),
     CheckConstraint(f"({_OPEN_JOB}) = (closed_at IS NULL)", name="closed_at_iff_closed"),
-    CheckConstraint("(state IN ('paused', 'failed')) = (reason IS NOT NULL)", name="reason_iff_not_well"),
-    CheckConstraint("(state = 'done') = (model_version IS NOT NULL)", name="model_version_iff_done"),
+    CheckConstraint(f"({_NOT_WELL}) = (reason IS NOT NULL)", name="reason_iff_not_well"),
+    CheckConstraint(f"({_DONE_JOB}) = (model_version IS NOT NULL)", name="model_version_iff_done"),
     CheckConstraint(f"length(reason) BETWEEN 1 AND {DETAIL_MAX}", name="reason_length"),
     comment="Every attempt to make a model without the clients that were erased",
 )
@@ -77,9 +93,9 @@ erasures = Table(
     federation_column(),
     Column("pseudonym", String(32), nullable=False, comment="What is left of its name: 32 hex digits"),
     Column("client_id", ClientId, comment="Its name, until its device was told; then null"),
-    Column("state", String(16), nullable=False, comment="erased, waiting, unlearning or done"),
+    Column("state", Member(ErasureState), nullable=False, comment=in_words(ErasureState)),
     Column("requested_at", UtcDateTime, nullable=False, comment="When it was asked for, UTC"),
-    Column("requested_by", String(16), nullable=False, comment="device or operator"),
+    Column("requested_by", Member(Requester), nullable=False, comment=in_words(Requester)),
     Column("erased_at", UtcDateTime, nullable=False, comment="When its rows were deleted, UTC"),
     Column("completed_at", UtcDateTime, comment="When no model in service held its updates any more, UTC"),
     Column("n_rounds", Integer, nullable=False, comment="Completed rounds that its updates were in"),
@@ -102,15 +118,15 @@ erasures = Table(
     ForeignKeyConstraint(["federation", "job"], ["unlearning_jobs.federation", "unlearning_jobs.number"]),
     CheckConstraint("length(pseudonym) = 32", name="pseudonym_length"),
     CheckConstraint(f"length(client_id) BETWEEN 1 AND {CLIENT_ID_MAX}", name="client_id_length"),
-    CheckConstraint("state IN ('erased', 'waiting', 'unlearning', 'done')", name="state"),
-    CheckConstraint("requested_by IN ('device', 'operator')", name="requested_by"),
+    CheckConstraint(one_of("state", ErasureState), name="state"),
+    CheckConstraint(one_of("requested_by", Requester), name="requested_by"),
     CheckConstraint("n_rounds >= 0 AND n_updates >= n_rounds AND n_events >= 0", name="counts"),
     CheckConstraint("(n_rounds = 0) = (first_round IS NULL)", name="first_round_iff_in_models"),
     CheckConstraint("length(erased_digest) = 64", name="erased_digest_length"),
-    CheckConstraint("(state = 'done') = (completed_at IS NOT NULL)", name="completed_at_iff_done"),
-    CheckConstraint("(state = 'done') = (audit_seq IS NOT NULL)", name="audit_seq_iff_done"),
-    CheckConstraint("state = 'done' OR receipt IS NULL", name="receipt_only_done"),
-    CheckConstraint("state <> 'unlearning' OR job IS NOT NULL", name="unlearning_in_a_job"),
+    CheckConstraint(f"({_DONE}) = (completed_at IS NOT NULL)", name="completed_at_iff_done"),
+    CheckConstraint(f"({_DONE}) = (audit_seq IS NOT NULL)", name="audit_seq_iff_done"),
+    CheckConstraint(f"{_DONE} OR receipt IS NULL", name="receipt_only_done"),
+    CheckConstraint(f"state <> '{ErasureState.UNLEARNING}' OR job IS NOT NULL", name="unlearning_in_a_job"),
     comment="Every client that was forgotten: what proves it, and that its name is not used again",
 )
 Index(None, erasures.c.federation, erasures.c.state)

@@ -13,11 +13,13 @@ from typing import Any
 from sqlalchemy import exists, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from foltr.erasure.states import ErasureEvent, ErasureState
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
+from foltr.protocol.states import OPEN_JOB, AbandonReason, JobState, RoundState
 from storage.database import Database
 from storage.erasure.audit_log import append_audit
-from storage.erasure.erasures import finish_erasure, select_erasures
+from storage.erasure.erasures import finish_erasure, move_erasures, select_erasures
 from storage.erasure.records import ErasureOutcome, ErasureRow, JobCompletion, JobStep, NewJob, Sign, UnlearningJobRow
 from storage.erasure.tables import erasures, unlearning_jobs
 from storage.erasure.vacuum import count_deletion
@@ -27,10 +29,6 @@ from storage.records import ModelRow, NewEvent
 from storage.rounds import close_without_model, open_next, store_events
 from storage.schema import DETAIL_MAX
 from storage.tables import models, rounds, updates
-
-UNLEARNED = "unlearned"
-"""Why the round that was open at a swap was abandoned: it trained from a model that is withdrawn."""
-_OPEN_STATES = ("running", "paused")
 
 
 async def create_job(db: Database, name: str, epoch: int, new: NewJob) -> UnlearningJobRow:
@@ -58,7 +56,7 @@ async def create_job(db: Database, name: str, epoch: int, new: NewJob) -> Unlear
         job = UnlearningJobRow(
             name,
             new.number,
-            "running",
+            JobState.RUNNING,
             new.strategy,
             new.interval,
             new.n_local,
@@ -82,19 +80,15 @@ async def create_job(db: Database, name: str, epoch: int, new: NewJob) -> Unlear
                 {column.name: getattr(job, column.name) for column in unlearning_jobs.columns}
             )
         )
-        joined = await connection.execute(
-            update(erasures)
-            .where(erasures.c.federation == name, erasures.c.state == "waiting")
-            .values(state="unlearning", job=new.number)
-        )
-        if joined.rowcount == 0:
+        n_joined = await move_erasures(connection, name, ErasureEvent.JOB_BEGUN, job=new.number)
+        if n_joined == 0:
             raise ProtocolViolationError(f"no erasure of {name!r} waits for unlearning job {new.number}")
         body = {
             "job": new.number,
             "strategy": new.strategy,
             "start_version": new.start_version,
             "start_round": new.start_round,
-            "n_erasures": joined.rowcount,
+            "n_erasures": n_joined,
         }
         await append_audit(connection, name, new.created_at, "job_started", body)
         return job
@@ -102,7 +96,7 @@ async def create_job(db: Database, name: str, epoch: int, new: NewJob) -> Unlear
 
 async def load_job(db: Database, name: str, number: int | None = None) -> UnlearningJobRow | None:
     """A job; without a number the open one. None if there is none."""
-    which = unlearning_jobs.c.state.in_(_OPEN_STATES) if number is None else unlearning_jobs.c.number == number
+    which = unlearning_jobs.c.state.in_(OPEN_JOB) if number is None else unlearning_jobs.c.number == number
     async with db.reading() as connection:
         found = await connection.execute(select(unlearning_jobs).where(unlearning_jobs.c.federation == name, which))
         row = found.one_or_none()
@@ -137,7 +131,7 @@ async def commit_step(db: Database, name: str, epoch: int, number: int, step: Jo
         job = await _require(connection, name, number)
         if (job.step, job.weights) == (step.step, step.weights):
             return
-        _require_state(job, "running")
+        _require_state(job, JobState.RUNNING)
         if step.step != job.step + 1:
             raise ProtocolViolationError(f"step {step.step} of unlearning job {number} of {name!r}; {job.step} is done")
         await _change(
@@ -157,16 +151,16 @@ async def pause_job(db: Database, name: str, epoch: int, number: int, reason: st
     """Let a job wait, saying for what; it goes on from its last step."""
     async with fenced_transaction(db, name, epoch) as connection:
         job = await _require(connection, name, number)
-        _require_state(job, *_OPEN_STATES)
-        await _change(connection, job, state="paused", reason=reason[:DETAIL_MAX])
+        _require_state(job, *OPEN_JOB)
+        await _change(connection, job, state=JobState.PAUSED, reason=reason[:DETAIL_MAX])
 
 
 async def resume_job(db: Database, name: str, epoch: int, number: int) -> None:
     """Let a paused job go on."""
     async with fenced_transaction(db, name, epoch) as connection:
         job = await _require(connection, name, number)
-        _require_state(job, *_OPEN_STATES)
-        await _change(connection, job, state="running", reason=None)
+        _require_state(job, *OPEN_JOB)
+        await _change(connection, job, state=JobState.RUNNING, reason=None)
 
 
 async def fail_job(
@@ -181,15 +175,11 @@ async def fail_job(
     """Give up on a job, saying why: its erasures wait again, for another one."""
     async with fenced_transaction(db, name, epoch) as connection:
         job = await _require(connection, name, number)
-        if job.state == "failed":
+        if job.state is JobState.FAILED:
             return
-        _require_state(job, *_OPEN_STATES)
-        await _close(connection, job, closed_at, state="failed", reason=reason[:DETAIL_MAX])
-        await connection.execute(
-            update(erasures)
-            .where(erasures.c.federation == name, erasures.c.job == number, erasures.c.state == "unlearning")
-            .values(state="waiting")
-        )
+        _require_state(job, *OPEN_JOB)
+        await _close(connection, job, closed_at, state=JobState.FAILED, reason=reason[:DETAIL_MAX])
+        await move_erasures(connection, name, ErasureEvent.JOB_FAILED, erasures.c.job == number)
         body = {"job": number, "strategy": job.strategy, "step": job.step, "reason": reason[:DETAIL_MAX]}
         await append_audit(connection, name, closed_at, "job_failed", body)
         await store_events(connection, name, noted)
@@ -210,9 +200,9 @@ async def complete_job(
     at = completion.completed_at
     async with fenced_transaction(db, name, epoch) as connection:
         job = await _require(connection, name, number)
-        if job.state == "done" and job.model_version == completion.version:
+        if job.state is JobState.DONE and job.model_version == completion.version:
             return await select_erasures(connection, name, erasures.c.job == number)
-        _require_state(job, "running")
+        _require_state(job, JobState.RUNNING)
         newest = await connection.scalar(select(func.max(models.c.version)).where(models.c.federation == name))
         if completion.version != newest + 1:
             raise ProtocolViolationError(
@@ -220,7 +210,7 @@ async def complete_job(
             )
         await _insert_model(connection, job, completion)
         if completion.abandons is not None:
-            await close_without_model(connection, name, completion.abandons, UNLEARNED, at)
+            await close_without_model(connection, name, completion.abandons, AbandonReason.UNLEARNED, at)
         if completion.next_opening is not None:
             await open_next(connection, name, completion.next_opening)
         withdrawn = await connection.execute(
@@ -230,7 +220,8 @@ async def complete_job(
             .values(withdrawn_at=at, weights=None, optimizer_state=None, defence_state=None)
         )
         figures = dict(completion.figures)
-        await _close(connection, job, at, state="done", model_version=completion.version, figures=json.dumps(figures))
+        made = {"model_version": completion.version, "figures": json.dumps(figures)}
+        await _close(connection, job, at, state=JobState.DONE, **made)
         body = {
             "job": number,
             "strategy": job.strategy,
@@ -251,7 +242,7 @@ async def complete_job(
         finished = [
             await finish_erasure(connection, row, outcome, sign)
             for row in await select_erasures(connection, name, erasures.c.job == number)
-            if row.state == "unlearning"
+            if row.state is ErasureState.UNLEARNING
         ]
         await store_events(connection, name, completion.events)
         await count_deletion(connection, name)
@@ -278,7 +269,7 @@ async def stored_rounds(db: Database, name: str, first: int, last: int | None = 
     of_round = (updates.c.federation == rounds.c.federation) & (updates.c.round == rounds.c.number)
     statement = select(rounds.c.number).where(
         rounds.c.federation == name,
-        rounds.c.state == "completed",
+        rounds.c.state == RoundState.COMPLETED,
         rounds.c.number >= first,
         exists().where(of_round),
         ~exists().where(of_round, updates.c.body.is_(None)),
@@ -294,7 +285,7 @@ async def _insert_model(connection: AsyncConnection, job: UnlearningJobRow, comp
     others = await connection.scalar(
         select(func.count())
         .select_from(erasures)
-        .where(erasures.c.federation == name, erasures.c.state.in_(("erased", "waiting")))
+        .where(erasures.c.federation == name, erasures.c.state.in_((ErasureState.ERASED, ErasureState.WAITING)))
         .where(erasures.c.first_round.is_not(None))
     )
     weights = job.weights or b""
@@ -329,7 +320,7 @@ async def _require(connection: AsyncConnection, name: str, number: int) -> Unlea
     return job
 
 
-def _require_state(job: UnlearningJobRow, *states: str) -> None:
+def _require_state(job: UnlearningJobRow, *states: JobState) -> None:
     if job.state not in states:
         raise ProtocolViolationError(
             f"unlearning job {job.number} of {job.federation!r} is {job.state}, not {' or '.join(states)}"

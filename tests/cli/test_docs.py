@@ -17,12 +17,12 @@ from cli.test_main import free_port
 from cli.test_readme import blocks
 from made_history import made_history
 
-from federator.round import AbandonReason
 from foltr.aggregation.rule_spec import read_rule
 from foltr.cli.experiments.method import chosen_rule
 from foltr.cli.settings import load_settings
 from foltr.protocol.events import FINDINGS, EventKind
 from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.states import AbandonReason
 
 OPERATIONS = "docs/operations.md"
 

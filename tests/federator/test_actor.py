@@ -4,7 +4,8 @@ import asyncio
 
 from broker.buffer import IntakeLimits
 from broker.link import InboundMessage
-from federator.round import Pacing, RoundPolicy
+from federator.round import RoundPolicy
+from foltr.protocol.states import Pacing
 from foltr.protocol.topics import Topics
 from storage.models import list_models
 from storage.queries import list_contributions, list_events, list_rounds

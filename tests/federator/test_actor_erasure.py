@@ -14,6 +14,7 @@ from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.membership import Forget, Join, Leave, Status
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.protocol.signing import SigningKey
+from foltr.protocol.states import Strategy
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.updates import DenseDelta, UnlearningUpdate
 from storage.erasure.erasures import find_erasure
@@ -26,7 +27,7 @@ THREE = RoundPolicy(3, 3, 0.0, 60.0)
 ONE = RoundPolicy(1, 3, 60.0, 60.0)
 NAMES = ("alice", "bob", "carol")
 KEY = SigningKey(b"federator" + bytes(23))
-EAGER = UnlearningPolicy("fed_eraser", interval=1, delay_s=0.0, step_s=10.0, patience_s=30.0)
+EAGER = UnlearningPolicy(Strategy.FED_ERASER, interval=1, delay_s=0.0, step_s=10.0, patience_s=30.0)
 ROUND = "foltr/v1/mail/unlearning/round"
 
 
@@ -442,7 +443,7 @@ async def test_the_last_client_leaves_the_first_model(joined):
 
 async def test_rollback_begins_before_the_client_came(joined):
     """What the others had made until then stays as it is."""
-    policy = UnlearningPolicy("rollback", interval=1, delay_s=0.0, step_s=10.0)
+    policy = UnlearningPolicy(Strategy.ROLLBACK, interval=1, delay_s=0.0, step_s=10.0)
     served, devices = await joined(RoundPolicy(2, 3, 1e-3, 60.0), unlearning=policy)
     for device, row in zip(devices[:2], ROWS, strict=False):
         served.update(device, 1, 0, body=delta(row))

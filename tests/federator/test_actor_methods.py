@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from federator.plan import FederationPlan
-from federator.round import Pacing, RoundPolicy
+from federator.round import RoundPolicy
 from foltr.errors import SettingsError
 from foltr.failpoints import Failpoint
 from foltr.learning.evolution_strategies import AdamState, adam_ascent, es_direction
 from foltr.methods.registry import initial_weights
 from foltr.numerics.streams import first_model_rng
 from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.states import Pacing
 from foltr.protocol.trainings import (
     EvolutionTraining,
     FedIpsTraining,

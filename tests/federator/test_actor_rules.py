@@ -15,7 +15,8 @@ from federator.closing.stored_rules import round_rng
 from federator.plan import FederationPlan
 from federator.resumption import claim
 from federator.round import RoundPolicy
-from foltr.aggregation.round_report import ClientFate, Fate, Finding, RoundReport
+from foltr.aggregation.fates import Fate
+from foltr.aggregation.round_report import ClientFate, Finding, RoundReport
 from foltr.aggregation.rule_spec import read_rule
 from foltr.errors import SettingsError
 from foltr.failpoints import Failpoint

@@ -14,12 +14,13 @@ from federator.deciding.state import FederationState
 from federator.engine import Backlog, Timed
 from federator.plan import FederationPlan
 from federator.reading import Limits, read_message
-from federator.round import AbandonReason, Pacing, RoundPolicy, RoundState
+from federator.round import RoundPolicy
 from foltr.methods.bodies import BodySpec
 from foltr.protocol.client_selection import ticket
 from foltr.protocol.fields import payload_digest
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode
 from foltr.protocol.signing import SigningKey
+from foltr.protocol.states import AbandonReason, Pacing, RoundState
 from foltr.protocol.topics import ClientTopic, Topics
 
 OPENED = 1_000.0

@@ -6,8 +6,8 @@ from decisions import OPENED, POLICY, decide, events, members, told
 from federator.deciding.state import FederationState
 from federator.plan import FederationPlan
 from federator.reading import OperatorSpoke
-from federator.round import AbandonReason
 from foltr.protocol.receipts import UpdateReceipt
+from foltr.protocol.states import AbandonReason
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from federator.job import (
 )
 from foltr.errors import SettingsError
 from foltr.protocol.fields import pack_vector
+from foltr.protocol.states import Strategy
 from foltr.protocol.updates import DenseDelta, UnlearningUpdate
 
 
@@ -40,16 +41,16 @@ def test_rounds_are_so_far_apart_by_number(stored, interval, gone_through):
 def test_a_job_has_a_hundred_steps_where_history_allows(n_stored, interval):
     """Ten rounds apart only from a thousand on; retraining leaves none out."""
     policy = UnlearningPolicy(interval=10)
-    assert policy.interval_of("rollback", n_stored) == interval
-    assert policy.interval_of("retrain", n_stored) == 1
+    assert policy.interval_of(Strategy.ROLLBACK, n_stored) == interval
+    assert policy.interval_of(Strategy.RETRAIN, n_stored) == 1
     assert n_stored < LEAST_STEPS or n_stored // interval >= LEAST_STEPS
 
 
 def test_devices_are_asked_for_three_fifths():
     """As the thesis' three of five; a setting says otherwise, and retraining asks for all."""
-    assert [UnlearningPolicy().n_asked("rollback", n) for n in (1, 2, 5, 100)] == [1, 1, 3, 60]
-    assert UnlearningPolicy(local_interactions=2).n_asked("fed_eraser", 5) == 2
-    assert UnlearningPolicy(local_interactions=2).n_asked("retrain", 5) == 5
+    assert [UnlearningPolicy().n_asked(Strategy.ROLLBACK, n) for n in (1, 2, 5, 100)] == [1, 1, 3, 60]
+    assert UnlearningPolicy(local_interactions=2).n_asked(Strategy.FED_ERASER, 5) == 2
+    assert UnlearningPolicy(local_interactions=2).n_asked(Strategy.RETRAIN, 5) == 5
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from federator.plan import FederationPlan
-from federator.round import Pacing, RoundPolicy
+from federator.round import RoundPolicy
 from foltr.aggregation.rule_spec import MEAN, read_rule
 from foltr.errors import SettingsError
 from foltr.protocol.fields import MAX_DIM
+from foltr.protocol.states import Pacing
 from foltr.protocol.trainings import (
     EvolutionTraining,
     FedIpsTraining,

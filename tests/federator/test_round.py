@@ -8,21 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from federator.round import (
-    TRANSITIONS,
-    Abandon,
-    AbandonReason,
-    Aggregate,
-    Offer,
-    Record,
-    Reject,
-    Round,
-    RoundEvent,
-    RoundPolicy,
-    RoundState,
-)
+from federator.round import TRANSITIONS, Abandon, Aggregate, Offer, Record, Reject, Round, RoundEvent, RoundPolicy
 from foltr.errors import ProtocolViolationError
 from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.states import AbandonReason, RoundState
 
 OPENED = 1_000.0
 POLICY = RoundPolicy(min_clients=2, max_clients=3, min_time_s=10.0, max_time_s=60.0)

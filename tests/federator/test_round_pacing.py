@@ -4,21 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from federator.round import (
-    Abandon,
-    AbandonReason,
-    Aggregate,
-    AskedClients,
-    Offer,
-    Pacing,
-    Record,
-    Reject,
-    Round,
-    RoundPolicy,
-    RoundState,
-)
+from federator.round import Abandon, Aggregate, AskedClients, Offer, Record, Reject, Round, RoundPolicy
 from foltr.errors import ProtocolViolationError
 from foltr.protocol.client_selection import cutoff, round_seed
+from foltr.protocol.states import AbandonReason, Pacing, RoundState
 
 OPENED = 1_000.0
 POLICY = RoundPolicy(min_clients=2, max_clients=3, min_time_s=10.0, max_time_s=60.0)

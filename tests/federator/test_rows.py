@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from federator.deciding.decisions import Decisions
-from federator.round import AskedClients, Pacing, RoundState
+from federator.round import AskedClients
 from federator.rows import batch_of, resumed_round, swap_of
 from foltr.errors import SettingsError
 from foltr.protocol.fields import pack_vector
+from foltr.protocol.states import Pacing, RoundState
 from storage.erasure.records import UnlearningJobRow
 from storage.records import Batch, ModelRow, NewEvent, RoundOpening, RoundRow
 

@@ -8,7 +8,7 @@ from integration.peers import FEDERATION, PATIENCE_S, TOPICS, HandMade, Operator
 
 from broker.address import BrokerAddress
 from broker.link import MqttLink
-from federator.round import Pacing, RoundPolicy
+from federator.round import RoundPolicy
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.client_selection import is_selected, round_seed
 from foltr.protocol.codec import decode
@@ -16,6 +16,7 @@ from foltr.protocol.enrolment import issue_order
 from foltr.protocol.fields import unpack_vector
 from foltr.protocol.orders import SetDeadline
 from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.states import Pacing
 from storage.models import list_models
 from storage.queries import count_rejections, get_round, list_contributions, list_events, list_rounds
 

@@ -10,13 +10,13 @@ from simulation.promises import BrokenPromiseError
 from simulation.store import Tables
 
 from edge_client.store.store import PendingUpdate
-from federator.round import RoundState
 from foltr.aggregation.mean import RunningMean, staleness_weight
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.client_selection import is_selected
 from foltr.protocol.codec import decode
 from foltr.protocol.fields import pack_vector, payload_digest, unpack_vector
 from foltr.protocol.receipts import DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.protocol.states import RoundState
 from foltr.protocol.updates import ModelUpdate
 from storage.records import RoundRow, UpdateRow
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from simulation.scenario import Operation, Scenario, Step, Trust
 
 from federator.job import UnlearningPolicy
-from federator.round import Pacing, RoundPolicy
+from federator.round import RoundPolicy
+from foltr.protocol.states import Pacing, Strategy
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,7 @@ REPRODUCTIONS = (
             RoundPolicy(max_clients=1, max_time_s=5.0, over_selection=0.3),
             (Step(Operation.FORGET_ME, 0, 0.33), Step(Operation.DEVICE_CRASH, 0, 0.95)),
             busy_s=2.0,
-            unlearning=UnlearningPolicy("fed_eraser", min_coverage=0.0, step_s=1.0, patience_s=0.0),
+            unlearning=UnlearningPolicy(Strategy.FED_ERASER, min_coverage=0.0, step_s=1.0, patience_s=0.0),
         ),
         unmended="receipts do not wait for erasures",
     ),
@@ -241,7 +242,9 @@ REPRODUCTIONS = (
             ),
             trust=Trust.ANYONE,
             busy_s=2.0,
-            unlearning=UnlearningPolicy("fed_eraser", min_coverage=0.0, delay_s=0.0, step_s=1.0, patience_s=20.0),
+            unlearning=UnlearningPolicy(
+                Strategy.FED_ERASER, min_coverage=0.0, delay_s=0.0, step_s=1.0, patience_s=20.0
+            ),
         ),
         unmended="bytes are left at a restart",
     ),
@@ -263,7 +266,7 @@ REPRODUCTIONS = (
             busy_s=0.0,
             batch_limit=2,
             stop_after_round=3,
-            unlearning=UnlearningPolicy("fed_eraser", step_s=5.0, patience_s=20.0),
+            unlearning=UnlearningPolicy(Strategy.FED_ERASER, step_s=5.0, patience_s=20.0),
         ),
         unmended="bytes are left at the end",
     ),

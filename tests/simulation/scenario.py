@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from broker.buffer import DEFAULT_LIMITS, IntakeLimits
-from federator.job import STRATEGIES, UnlearningPolicy
-from federator.round import Pacing, RoundPolicy
+from federator.job import UnlearningPolicy
+from federator.round import RoundPolicy
+from foltr.protocol.states import Pacing, Strategy
 
 
 class Operation(StrEnum):
@@ -174,7 +175,7 @@ def draw(seed: int) -> Scenario:
 
 def _unlearning(rng: random.Random) -> UnlearningPolicy:
     return UnlearningPolicy(
-        strategy=rng.choice(STRATEGIES),
+        strategy=rng.choice(list(Strategy)),
         min_coverage=rng.choice((0.0, 0.5, 0.9)),
         delay_s=rng.choice((0.0, 5.0)),
         step_s=rng.choice((1.0, 5.0)),

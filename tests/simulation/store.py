@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from foltr.erasure.audit import AuditEntry
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint
+from foltr.protocol.states import OPEN_ROUND, RoundState
 from storage.erasure.records import ErasureRow, UnlearningJobRow
 from storage.errors import WriterFencedError
 from storage.records import (
@@ -29,8 +30,6 @@ from storage.records import (
     RoundRow,
     UpdateRow,
 )
-
-_OPEN = ("collecting", "aggregating")
 
 
 @dataclass
@@ -67,7 +66,7 @@ class Tables:
         return 0 if self.federation is None else self.federation.n_deletions
 
     def open_rounds(self) -> list[RoundRow]:
-        return [row for row in self.rounds.values() if row.state in _OPEN]
+        return [row for row in self.rounds.values() if row.state in OPEN_ROUND]
 
     def of_round(self, number: int) -> list[UpdateRow]:
         """The updates of a round in byte order of client_id."""
@@ -339,9 +338,9 @@ async def complete_round(
 ) -> None:
     def change(tables: Tables) -> None:
         row, version, weights = tables.rounds[number], model.version, model.weights
-        if row.state == "completed" and row.model_version == version:
+        if row.state is RoundState.COMPLETED and row.model_version == version:
             return
-        require(row.state == "aggregating", f"round {number} is {row.state}, not aggregating")
+        require(row.state is RoundState.AGGREGATING, f"round {number} is {row.state}, not aggregating")
         require(version not in tables.models, "pk_models")
         require(row.base_version < version, "ck_models_base_version_before_version")
         tables.models[version] = ModelRow(
@@ -360,7 +359,7 @@ async def complete_round(
         tables.events += tuple(model.events)
         if version - 1 in tables.models:
             tables.models[version - 1] = replace(tables.models[version - 1], defence_state=None)
-        _close(tables, number, state="completed", closed_at=closed_at, model_version=version)
+        _close(tables, number, state=RoundState.COMPLETED, closed_at=closed_at, model_version=version)
         if next_opening is not None:
             open_next(tables, next_opening)
 
@@ -390,10 +389,10 @@ async def abandon_round(
 def close_without_model(tables: Tables, number: int, reason: str, closed_at: datetime) -> bool:
     """Abandon an open round; False if it is abandoned already."""
     row = tables.rounds[number]
-    if row.state == "abandoned":
+    if row.state is RoundState.ABANDONED:
         return False
-    require(row.state != "completed", f"round {number} is completed")
-    _close(tables, number, state="abandoned", closed_at=closed_at, reason=reason)
+    require(row.state is not RoundState.COMPLETED, f"round {number} is completed")
+    _close(tables, number, state=RoundState.ABANDONED, closed_at=closed_at, reason=reason)
     return True
 
 
@@ -409,18 +408,18 @@ def open_next(tables: Tables, opening: RoundOpening) -> None:
     require(opening.closes_at >= opening.opened_at, "ck_rounds_closes_after_opened")
     require(0 <= opening.min_time_s <= opening.max_time_s, "ck_rounds_time_range")
     nothing: dict[str, Any] = dict.fromkeys(("closed_at", "reason", "n_updates", "n_interactions", "model_version"))
-    tables.rounds[opening.number] = RoundRow(federation="sim", state="collecting", **nothing, **fields)
+    tables.rounds[opening.number] = RoundRow(federation="sim", state=RoundState.COLLECTING, **nothing, **fields)
 
 
 def _require_collecting(tables: Tables, number: int) -> None:
     row = tables.rounds.get(number)
-    require(row is not None and row.state == "collecting", f"round {number} is not collecting")
+    require(row is not None and row.state is RoundState.COLLECTING, f"round {number} is not collecting")
 
 
 def _stop_collecting(tables: Tables, number: int) -> None:
     row = tables.rounds[number]
-    require(row.state in _OPEN, f"round {number} is {row.state}, not collecting")
-    tables.rounds[number] = replace(row, state="aggregating")
+    require(row.state in OPEN_ROUND, f"round {number} is {row.state}, not collecting")
+    tables.rounds[number] = replace(row, state=RoundState.AGGREGATING)
 
 
 def _change_deadline(tables: Tables, change: DeadlineChange) -> None:

@@ -12,7 +12,9 @@ from typing import Any
 from simulation.store import Session, Tables, federation_of, read, require, write
 
 from foltr.erasure.audit import AuditEntry, next_entry
+from foltr.erasure.states import ErasureState
 from foltr.failpoints import Failpoint
+from foltr.protocol.states import RoundState
 from storage.erasure.records import (
     ErasureOutcome,
     ErasureRequest,
@@ -47,8 +49,10 @@ def _erase(tables: Tables, name: str, request: ErasureRequest) -> ErasureRow:
     client_id, pseudonym = request.client_id, request.pseudonym
     held = sorted((row for row in tables.updates.values() if row.client_id == client_id), key=lambda row: row.round)
     rounds = [tables.rounds[row.round] for row in held]
-    require(all(row.state != "aggregating" for row in rounds), f"{client_id} is in a round that is aggregating")
-    completed = [row for row in rounds if row.state == "completed"]
+    require(
+        all(row.state is not RoundState.AGGREGATING for row in rounds), f"{client_id} is in a round that is aggregating"
+    )
+    completed = [row for row in rounds if row.state is RoundState.COMPLETED]
     if completed:
         taint(tables, min(row.model_version for row in completed if row.model_version is not None), request.erased_at)
     digest = hashlib.sha256(b"".join(row.body for row in held)).hexdigest()
@@ -63,7 +67,7 @@ def _erase(tables: Tables, name: str, request: ErasureRequest) -> ErasureRow:
         name,
         pseudonym,
         client_id,
-        "erased",
+        ErasureState.ERASED,
         request.requested_at,
         request.requested_by,
         request.erased_at,
@@ -111,11 +115,13 @@ async def is_named(db: Session, _name: str, client_id: str) -> bool:
 
 
 async def waiting_erasures(db: Session, _name: str) -> list[ErasureRow]:
-    return those(await look(db), lambda row: row.state == "waiting")
+    return those(await look(db), lambda row: row.state is ErasureState.WAITING)
 
 
 async def unfinished_erasures(db: Session, _name: str) -> list[ErasureRow]:
-    return those(await look(db), lambda row: row.state == "erased" or (not row.told and row.client_id is not None))
+    return those(
+        await look(db), lambda row: row.state is ErasureState.ERASED or (not row.told and row.client_id is not None)
+    )
 
 
 async def forgotten_pseudonyms(db: Session, _name: str) -> set[str]:
@@ -128,8 +134,8 @@ async def note_key_destroyed(
     def change(tables: Tables) -> ErasureRow:
         row = tables.erasures[pseudonym]
         row = replace(row, key_destroyed=row.key_destroyed or destroyed)
-        if row.state == "erased" and row.first_round is not None:
-            row = replace(row, state="waiting", client_id=None if row.told else row.client_id)
+        if row.state is ErasureState.ERASED and row.first_round is not None:
+            row = replace(row, state=ErasureState.WAITING, client_id=None if row.told else row.client_id)
         return put_erasure(tables, row)
 
     row: ErasureRow = await write(db, change, epoch)
@@ -139,7 +145,9 @@ async def note_key_destroyed(
 async def note_told(db: Session, _name: str, epoch: int, pseudonym: str) -> None:
     def change(tables: Tables) -> None:
         row = tables.erasures[pseudonym]
-        put_erasure(tables, replace(row, told=True, client_id=row.client_id if row.state == "erased" else None))
+        put_erasure(
+            tables, replace(row, told=True, client_id=row.client_id if row.state is ErasureState.ERASED else None)
+        )
 
     await write(db, change, epoch)
 
@@ -149,7 +157,7 @@ async def drop_untold_names(db: Session, _name: str, epoch: int, erased_before: 
         dropped = [
             row
             for row in tables.erasures.values()
-            if row.erased_at < erased_before and row.client_id is not None and row.state != "erased"
+            if row.erased_at < erased_before and row.client_id is not None and row.state is not ErasureState.ERASED
         ]
         for row in dropped:
             tables.erasures[row.pseudonym] = replace(row, client_id=None)
@@ -165,7 +173,7 @@ async def complete_erasure(
 ) -> ErasureRow:
     def change(tables: Tables) -> ErasureRow:
         row = tables.erasures[pseudonym]
-        if row.state == "done":
+        if row.state is ErasureState.DONE:
             return row
         require(row.first_round is None, f"erasure {pseudonym} has {row.n_rounds} rounds to unlearn")
         return finish_erasure(tables, row, ErasureOutcome("none", completed_at), sign)
@@ -187,7 +195,7 @@ def finish_erasure(tables: Tables, row: ErasureRow, outcome: ErasureOutcome, sig
     entry = append_audit(tables, outcome.completed_at, "erasure_completed", body)
     row = replace(
         row,
-        state="done",
+        state=ErasureState.DONE,
         completed_at=outcome.completed_at,
         audit_seq=entry.seq,
         client_id=None if row.told else row.client_id,
@@ -231,14 +239,14 @@ def append_audit(tables: Tables, at: datetime, kind: str, body: dict[str, Any]) 
 
 
 def put_erasure(tables: Tables, row: ErasureRow) -> ErasureRow:
-    done = row.state == "done"
+    done = row.state is ErasureState.DONE
     require(len(row.pseudonym) == 32, "ck_erasures_pseudonym_length")
     require(row.n_updates >= row.n_rounds >= 0, "ck_erasures_counts")
     require((row.n_rounds == 0) == (row.first_round is None), "ck_erasures_first_round_iff_in_models")
     require(done == (row.completed_at is not None), "ck_erasures_completed_at_iff_done")
     require(done == (row.audit_seq is not None), "ck_erasures_audit_seq_iff_done")
     require(done or row.receipt is None, "ck_erasures_receipt_only_done")
-    require(row.state != "unlearning" or row.job in tables.jobs, "ck_erasures_unlearning_in_a_job")
+    require(row.state is not ErasureState.UNLEARNING or row.job in tables.jobs, "ck_erasures_unlearning_in_a_job")
     known = tables.erasures.get(row.pseudonym)
     if known is not None and known.client_id is not None and row.client_id is None:
         count_deletion(tables)

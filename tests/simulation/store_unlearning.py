@@ -12,7 +12,9 @@ from typing import Any
 from simulation.store import Session, Tables, close_without_model, open_next, require, write
 from simulation.store_erasure import append_audit, count_deletion, finish_erasure, look, put_erasure, those
 
+from foltr.erasure.states import ErasureState
 from foltr.failpoints import Failpoint
+from foltr.protocol.states import OPEN_JOB, JobState, RoundState
 from storage.erasure.records import (
     ErasureOutcome,
     ErasureRow,
@@ -24,8 +26,6 @@ from storage.erasure.records import (
 )
 from storage.records import ModelRow, NewEvent
 
-_OPEN = ("running", "paused")
-
 
 async def create_job(db: Session, name: str, epoch: int, new: NewJob) -> UnlearningJobRow:
     def change(tables: Tables) -> UnlearningJobRow:
@@ -36,10 +36,10 @@ async def create_job(db: Session, name: str, epoch: int, new: NewJob) -> Unlearn
             return known
         start = tables.models.get(new.start_version)
         require(start is not None and start.tainted_at is None, f"model {new.start_version} is tainted or not there")
-        require(all(job.state not in _OPEN for job in tables.jobs.values()), "uq_unlearning_jobs_one_open")
+        require(all(job.state not in OPEN_JOB for job in tables.jobs.values()), "uq_unlearning_jobs_one_open")
         job = UnlearningJobRow(
             federation=name,
-            state="running",
+            state=JobState.RUNNING,
             step=0,
             last_round=None,
             weights=start.weights,
@@ -53,10 +53,10 @@ async def create_job(db: Session, name: str, epoch: int, new: NewJob) -> Unlearn
             **asdict(new),
         )
         _put_job(tables, job)
-        joined = those(tables, lambda row: row.state == "waiting")
+        joined = those(tables, lambda row: row.state is ErasureState.WAITING)
         require(bool(joined), f"no erasure waits for unlearning job {new.number}")
         for row in joined:
-            put_erasure(tables, replace(row, state="unlearning", job=new.number))
+            put_erasure(tables, replace(row, state=ErasureState.UNLEARNING, job=new.number))
         body = {
             "job": new.number,
             "strategy": new.strategy,
@@ -75,7 +75,7 @@ async def load_job(db: Session, _name: str, number: int | None = None) -> Unlear
     jobs = (await look(db)).jobs
     if number is not None:
         return jobs.get(number)
-    return next((job for job in jobs.values() if job.state in _OPEN), None)
+    return next((job for job in jobs.values() if job.state in OPEN_JOB), None)
 
 
 async def list_jobs(db: Session, _name: str, limit: int = 100) -> list[UnlearningJobRow]:
@@ -92,7 +92,7 @@ async def commit_step(db: Session, _name: str, epoch: int, number: int, step: Jo
         job = tables.jobs[number]
         if (job.step, job.weights) == (step.step, step.weights):
             return
-        _require_state(job, "running")
+        _require_state(job, JobState.RUNNING)
         require(step.step == job.step + 1, f"step {step.step} of unlearning job {number}; {job.step} is done")
         made = replace(
             job,
@@ -110,11 +110,11 @@ async def commit_step(db: Session, _name: str, epoch: int, number: int, step: Jo
 
 
 async def pause_job(db: Session, _name: str, epoch: int, number: int, reason: str) -> None:
-    await write(db, lambda tables: _change_state(tables, number, "paused", reason), epoch)
+    await write(db, lambda tables: _change_state(tables, number, JobState.PAUSED, reason), epoch)
 
 
 async def resume_job(db: Session, _name: str, epoch: int, number: int) -> None:
-    await write(db, lambda tables: _change_state(tables, number, "running", None), epoch)
+    await write(db, lambda tables: _change_state(tables, number, JobState.RUNNING, None), epoch)
 
 
 async def fail_job(
@@ -128,12 +128,12 @@ async def fail_job(
 ) -> None:
     def change(tables: Tables) -> None:
         job = tables.jobs[number]
-        if job.state == "failed":
+        if job.state is JobState.FAILED:
             return
-        _require_state(job, *_OPEN)
-        _close_job(tables, job, closed_at, state="failed", reason=reason)
-        for row in those(tables, lambda row: row.job == number and row.state == "unlearning"):
-            put_erasure(tables, replace(row, state="waiting"))
+        _require_state(job, *OPEN_JOB)
+        _close_job(tables, job, closed_at, state=JobState.FAILED, reason=reason)
+        for row in those(tables, lambda row: row.job == number and row.state is ErasureState.UNLEARNING):
+            put_erasure(tables, replace(row, state=ErasureState.WAITING))
         body = {"job": number, "strategy": job.strategy, "step": job.step, "reason": reason}
         append_audit(tables, closed_at, "job_failed", body)
         tables.events += tuple(noted)
@@ -146,7 +146,7 @@ async def complete_job(
 ) -> list[ErasureRow]:
     def change(tables: Tables) -> list[ErasureRow]:
         job = tables.jobs[number]
-        if job.state == "done" and job.model_version == completion.version:
+        if job.state is JobState.DONE and job.model_version == completion.version:
             return those(tables, lambda row: row.job == number)
         finished = _swap(tables, name, job, completion, sign)
         count_deletion(tables)
@@ -159,10 +159,12 @@ async def complete_job(
 
 def _swap(tables: Tables, name: str, job: UnlearningJobRow, completion: JobCompletion, sign: Sign) -> list[ErasureRow]:
     at, version, newest = completion.completed_at, completion.version, max(tables.models)
-    _require_state(job, "running")
+    _require_state(job, JobState.RUNNING)
     require(version == newest + 1, f"model {version} from unlearning; {newest} is the newest")
     weights = job.weights or b""
-    others = those(tables, lambda row: row.state in ("erased", "waiting") and row.first_round is not None)
+    others = those(
+        tables, lambda row: row.state in (ErasureState.ERASED, ErasureState.WAITING) and row.first_round is not None
+    )
     tables.models[version] = ModelRow(
         name,
         version,
@@ -183,11 +185,11 @@ def _swap(tables: Tables, name: str, job: UnlearningJobRow, completion: JobCompl
         open_next(tables, completion.next_opening)
     n_withdrawn = withdraw(tables, version, at)
     figures = dict(completion.figures)
-    _close_job(tables, job, at, state="done", model_version=version, figures=json.dumps(figures))
+    _close_job(tables, job, at, state=JobState.DONE, model_version=version, figures=json.dumps(figures))
     body = {"job": job.number, "strategy": job.strategy, "model": version, "models_withdrawn": n_withdrawn}
     append_audit(tables, at, "job_completed", body)
     outcome = ErasureOutcome(job.strategy, at, job.step, newest, version, n_withdrawn, job.coverage, figures)
-    unlearned = those(tables, lambda row: row.job == job.number and row.state == "unlearning")
+    unlearned = those(tables, lambda row: row.job == job.number and row.state is ErasureState.UNLEARNING)
     finished = [finish_erasure(tables, row, outcome, sign) for row in unlearned]
     tables.events += tuple(completion.events)
     return finished
@@ -239,7 +241,7 @@ async def stored_rounds(db: Session, _name: str, first: int, last: int | None = 
     return [
         number
         for number, row in sorted(tables.rounds.items())
-        if row.state == "completed" and number >= first and (last is None or number <= last) and number in held
+        if row.state is RoundState.COMPLETED and number >= first and (last is None or number <= last) and number in held
     ]
 
 
@@ -247,14 +249,19 @@ async def stored_rounds(db: Session, _name: str, first: int, last: int | None = 
 
 
 def _put_job(tables: Tables, job: UnlearningJobRow) -> None:
-    is_open = job.state in _OPEN
+    is_open = job.state in OPEN_JOB
     require(job.number >= 1 and job.interval >= 1 and job.n_local >= 1 and job.start_round >= 1, "ck_jobs_plan")
     require(job.n_steps >= job.step >= 0, "ck_unlearning_jobs_steps")
     require(0 <= job.coverage_sum <= job.step, "ck_unlearning_jobs_coverage_sum")
     require(is_open == (job.weights is not None), "ck_unlearning_jobs_weights_iff_open")
     require(is_open == (job.closed_at is None), "ck_unlearning_jobs_closed_at_iff_closed")
-    require((job.state in ("paused", "failed")) == (job.reason is not None), "ck_unlearning_jobs_reason_iff_not_well")
-    require((job.state == "done") == (job.model_version is not None), "ck_unlearning_jobs_model_version_iff_done")
+    require(
+        (job.state in (JobState.PAUSED, JobState.FAILED)) == (job.reason is not None),
+        "ck_unlearning_jobs_reason_iff_not_well",
+    )
+    require(
+        (job.state is JobState.DONE) == (job.model_version is not None), "ck_unlearning_jobs_model_version_iff_done"
+    )
     tables.jobs[job.number] = job
 
 
@@ -263,7 +270,7 @@ def _require_state(job: UnlearningJobRow, *states: str) -> None:
 
 
 def _change_state(tables: Tables, number: int, state: str, reason: str | None) -> None:
-    _require_state(tables.jobs[number], *_OPEN)
+    _require_state(tables.jobs[number], *OPEN_JOB)
     _put_job(tables, replace(tables.jobs[number], state=state, reason=reason))
 
 

@@ -11,21 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from federator.round import (
-    Abandon,
-    AbandonReason,
-    Aggregate,
-    AskedClients,
-    Offer,
-    Pacing,
-    Record,
-    Reject,
-    Round,
-    RoundPolicy,
-    RoundState,
-)
+from federator.round import Abandon, Aggregate, AskedClients, Offer, Record, Reject, Round, RoundPolicy
 from foltr.errors import ProtocolViolationError
 from foltr.protocol.client_selection import ticket
+from foltr.protocol.states import AbandonReason, Pacing, RoundState
 
 NUMBER, BASE, GRACE_S = 5, 4, 3.0
 SEED = b"seed" * 8

@@ -4,6 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from foltr.errors import DataError
+from foltr.protocol.states import JobState
 from foltr.protocol.topics import Topics
 
 if TYPE_CHECKING:
@@ -95,14 +96,14 @@ class Answers:
         if self._newest is None:
             return self._silence()
         progress = self._progress
-        if progress is None or progress.state == "done":
+        if progress is None or progress.state is JobState.DONE:
             return (
                 "its data is erased; the model without it is not made yet; where nothing has to be learned again, it "
                 "goes into service when the open round ends"
             )
         step = f"step {progress.step} of {progress.n_steps}"
         told = f"its data is erased; unlearning job {progress.job} is {progress.state}, {step}"
-        if progress.state == "paused":
+        if progress.state is JobState.PAUSED:
             because = f": {progress.detail}" if progress.detail else ""
             return (
                 f"{told}{because}; it goes on when devices that are left are online, and learns only from those that "

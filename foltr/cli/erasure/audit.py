@@ -10,6 +10,7 @@ from foltr.cli import options
 from foltr.cli.erasure.receipts import KEY_HELP, public_key_of, verified
 from foltr.cli.history.query import run_query, told_as_json
 from foltr.cli.output import console, print_json, to_plain
+from foltr.erasure.states import ErasureState
 from foltr.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ async def _verify(
     _say(f"The audit log of {name} " + (f"has {many}." if n_entries else "is empty."))
     if last_hash is not None:
         _say(f"Its last hash is {last_hash}. Noted elsewhere, it shows later whether all of this is still there.")
-    n_done = sum(row.state == "done" for row in before)
+    n_done = sum(row.state is ErasureState.DONE for row in before)
     _say(f"The table of erasures agrees with it: {len(before)} in all, {n_done} done.")
     if key is not None:
         _say(f"The holder of the key has signed {sum(row.receipt is not None for row in before)} stored receipts.")

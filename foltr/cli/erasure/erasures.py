@@ -13,7 +13,9 @@ from rich.text import Text
 from foltr.cli import options
 from foltr.cli.history.query import erasure_of, run_query
 from foltr.cli.output import console, print_json, to_plain
+from foltr.erasure.states import ErasureState
 from foltr.errors import DataError, SettingsError
+from foltr.protocol.states import JobState
 from foltr.protocol.topics import check_name
 
 if TYPE_CHECKING:
@@ -119,7 +121,7 @@ def _receipt_of(row: "ErasureRow") -> str:
     """The receipt of an erasure; DataError with the reason if it has none."""
     if row.receipt is not None:
         return row.receipt
-    if row.state != "done":
+    if row.state is not ErasureState.DONE:
         raise DataError(
             f"the erasure of {row.pseudonym} is {row.state}: its receipt is signed when it is done; how far it is: "
             f"foltr erasures show {row.pseudonym}"
@@ -170,7 +172,7 @@ def _fields(plain: dict[str, Any], title: str) -> Table:
 def _receipt_in_words(row: "ErasureRow") -> str:
     if row.receipt is not None:
         return "has a receipt"
-    return "no receipt: nothing is signed" if row.state == "done" else "no receipt yet"
+    return "no receipt: nothing is signed" if row.state is ErasureState.DONE else "no receipt yet"
 
 
 def _progress(row: "ErasureRow", job: "UnlearningJobRow | None") -> str:
@@ -181,12 +183,12 @@ def _progress(row: "ErasureRow", job: "UnlearningJobRow | None") -> str:
         return "waits for a job" if row.job is None else f"job {row.job}, which the database does not have"
     coverage = "" if job.coverage is None else f", coverage {job.coverage:.0%}"
     told = f"job {job.number}, {job.strategy}: step {job.step} of {job.n_steps}{coverage}"
-    if job.state == "done":
+    if job.state is JobState.DONE:
         return f"{told}; made model {job.model_version}"
-    if job.state == "running":
+    if job.state is JobState.RUNNING:
         is_made = job.step == job.n_steps
         return f"{told}; goes into service when the open round ends (foltr rounds deadline)" if is_made else told
-    next_one = "; waits for another job" if job.state == "failed" else ""
+    next_one = "; waits for another job" if job.state is JobState.FAILED else ""
     return f"{told}; {job.state}: {job.reason}{next_one}"
 
 

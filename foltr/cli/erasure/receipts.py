@@ -13,6 +13,7 @@ import typer
 from foltr.cli import options
 from foltr.cli.history.query import told_as_json
 from foltr.cli.output import console, print_json
+from foltr.erasure.states import NOTHING_UNLEARNED
 from foltr.errors import DataError, SettingsError
 from foltr.operator.credentials import read_credentials
 from foltr.protocol.signing import key_from_text, key_to_text
@@ -177,7 +178,7 @@ def _in_words(receipt: "ErasureReceipt") -> list[str]:
         f"Erased: {receipt.n_updates} updates of {receipt.n_rounds} rounds, {receipt.n_events} events; {key}.",
         f"SHA-256 of the updates: {receipt.erased_digest}",
     ]
-    if receipt.strategy == "none":
+    if receipt.strategy == NOTHING_UNLEARNED:
         lines.append("It had taught no model, so there was none to unlearn.")
     else:
         coverage = "" if receipt.coverage is None else f", coverage {receipt.coverage:.0%}"

@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from foltr.aggregation.fates import Fate
 from foltr.cli import options
 from foltr.cli.history.query import no_such_client, run_query
 from foltr.cli.operator.orders import quarantine
 from foltr.cli.output import console, print_json, print_record, print_rows
+from foltr.protocol.states import RoundState
 
 if TYPE_CHECKING:
     from storage.database import Database
@@ -53,7 +55,7 @@ def clients_show(
         contributions = await list_contributions(database, name, client_id=client_id)
         events = await list_events(database, name, client_id=client_id, limit=1000)
         fates = await count_fates(database, name, client_id)
-        n_completed = sum(line.round_state == "completed" for line in contributions)
+        n_completed = sum(line.round_state is RoundState.COMPLETED for line in contributions)
         if json:
             counts = {"fates": fates, "n_completed_rounds": n_completed}
             print_json({"client": row, **counts, "contributions": contributions, "events": events})
@@ -87,5 +89,5 @@ def fates_in_words(fates: dict[str, int], n_completed: int) -> str:
     if not n_told:
         return f"{told}. Nobody was left out or shortened in any of them"
     others = f"; in the {n_completed - n_told} others nobody was left out or shortened" if n_told < n_completed else ""
-    counts = f"dropped in {fates['dropped']}, clipped in {fates['clipped']}, kept in {fates['kept']}"
+    counts = f"dropped in {fates[Fate.DROPPED]}, clipped in {fates[Fate.CLIPPED]}, kept in {fates[Fate.KEPT]}"
     return f"{told}; {counts}{others}"

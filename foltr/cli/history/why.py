@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from foltr.protocol.client_selection import is_selected
+from foltr.protocol.states import Pacing, RoundState
 
 if TYPE_CHECKING:
     from storage.records import RoundRow
@@ -53,7 +54,7 @@ class Standing:
     def overdue_s(self) -> float | None:
         """For how long the round should have ended; None while it rightly collects, or where none is open."""
         row, n = self.round, len(self.contributed)
-        if row is None or row.state != "collecting":
+        if row is None or row.state is not RoundState.COLLECTING:
             return None
         age = _seconds(row.opened_at, self.at)
         past_deadline = _seconds(row.closes_at, self.at)
@@ -70,7 +71,7 @@ class Standing:
         overdue = self.overdue_s
         if overdue is not None and min(overdue, self._silence_s) > _DUE_TOLERANCE_S:
             return "stopped"
-        if self.round is not None and self.round.state == "aggregating" and self._silence_s > _SILENCE_S:
+        if self.round is not None and self.round.state is RoundState.AGGREGATING and self._silence_s > _SILENCE_S:
             return "stopped"
         return "silent" if self._silence_s > _SILENCE_S else "active"
 
@@ -90,10 +91,10 @@ def explain(standing: Standing) -> list[str]:
     row = standing.round
     if row is None:
         return [f"No round of {standing.federation} was ever opened: its federator has not run. {_START}"]
-    if row.state == "aggregating":
+    if row.state is RoundState.AGGREGATING:
         have = _updates(len(standing.contributed))
         return [f"Round {row.number} has {have} and is being aggregated; it takes no more.", *_life(standing)]
-    if row.state != "collecting":
+    if row.state is not RoundState.COLLECTING:
         return [_ended(row), *_life(standing)]
     return [
         _collected(standing, row),
@@ -108,7 +109,7 @@ def explain(standing: Standing) -> list[str]:
 def _collected(standing: Standing, row: "RoundRow") -> str:
     n = len(standing.contributed)
     have = "no update" if n == 0 else _updates(n)
-    what = "The buffer of round" if row.pacing == "buffered" else "Round"
+    what = "The buffer of round" if row.pacing is Pacing.BUFFERED else "Round"
     age = _span(_seconds(row.opened_at, standing.at))
     return (
         f"{what} {row.number} has {have} of at least {row.min_clients} (at most {row.max_clients}), opened {age} ago."
@@ -133,7 +134,7 @@ def _ends(standing: Standing, row: "RoundRow") -> str:
     missing = row.min_clients - n
     buffered = (
         f" Updates count that were made on one of the last {row.staleness_limit + 1} models."
-        if row.pacing == "buffered"
+        if row.pacing is Pacing.BUFFERED
         else ""
     )
     return (
@@ -178,7 +179,8 @@ def _refused(standing: Standing) -> list[str]:
 
 
 def _ended(row: "RoundRow") -> str:
-    how = f"abandoned ({row.reason})" if row.state == "abandoned" else f"completed with model {row.model_version}"
+    is_abandoned = row.state is RoundState.ABANDONED
+    how = f"abandoned ({row.reason})" if is_abandoned else f"completed with model {row.model_version}"
     when = "" if row.closed_at is None else f" on {row.closed_at:%Y-%m-%d %H:%M:%S}"
     return (
         f"No round is open: round {row.number}, the newest, was {how}{when}. A federator opens the next one with the "
@@ -191,9 +193,10 @@ def _life(standing: Standing) -> list[str]:
         return []
     started = "never" if standing.started_at is None else f"{_span(_seconds(standing.started_at, standing.at))} ago"
     last = f"Last stored {_span(_seconds(standing.last_activity, standing.at))} ago, last federator start {started}."
-    if standing.federator == "stopped" and (standing.round is None or standing.round.state == "aggregating"):
+    state = None if standing.round is None else standing.round.state
+    if standing.federator == "stopped" and state in (None, RoundState.AGGREGATING):
         last += f" Its federator is not running. {_START}; it goes on where it was"
-    elif standing.federator == "silent" and standing.round is not None and standing.round.state == "collecting":
+    elif standing.federator == "silent" and state is RoundState.COLLECTING:
         last += " That is usual while no device sends anything; whether it runs shows at the deadline."
     return [last]
 

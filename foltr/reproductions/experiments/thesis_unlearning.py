@@ -8,6 +8,7 @@ names of the federations say how many honest and how many such clients they have
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from foltr.protocol.states import Strategy
 from foltr.reproductions.claims import HIGHER, Claim, Verdict, higher, not_above, similar
 from foltr.reproductions.experiments.foltr_es import eval_every
 from foltr.reproductions.figures import Figure
@@ -122,7 +123,9 @@ def _over_steps(scale: Scale, data: DataProfile, n_seeds: int) -> Sequence[Outco
         simulation = simulation_of(config, Leaver(LEAVER))
         tainted = simulation.federate()
         retrained = simulation.federate(with_leaver=False)
-        unlearned = simulation.unlearn(tainted, "fed_eraser", interval=INTERVAL, local_interactions=LOCAL_INTERACTIONS)
+        unlearned = simulation.unlearn(
+            tainted, Strategy.FED_ERASER, interval=INTERVAL, local_interactions=LOCAL_INTERACTIONS
+        )
         lines = (
             (UNLEARNED, unlearned),
             (RETRAINED, _level(retrained.trained, unlearned)),
@@ -140,7 +143,9 @@ def _by_step_and_interval(scale: Scale, data: DataProfile, n_seeds: int) -> Sequ
         tainted = simulation.federate()
         for local in LOCAL_INTERACTIONS_TRIED:
             for interval in INTERVALS:
-                unlearned = simulation.unlearn(tainted, "fed_eraser", interval=interval, local_interactions=local)
+                unlearned = simulation.unlearn(
+                    tainted, Strategy.FED_ERASER, interval=interval, local_interactions=local
+                )
                 labels = {"federation": UNLEARNED, "interval": str(interval), "n_local": str(local)}
                 found.append(outcome(labels, config, unlearned))
     return found

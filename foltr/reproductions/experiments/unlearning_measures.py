@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foltr.protocol.states import Strategy
 from foltr.reproductions.claims import HIGHER, Check, Claim, Difference, Status, Verdict, difference_of
 from foltr.reproductions.experiments.thesis_unlearning import (
     CLIENTS,
@@ -32,7 +33,7 @@ from foltr.reproductions.harness import CLICKS, Experiment, Scale, Variant
 from foltr.reproductions.outcomes import DataProfile, Labels, Outcome, Results
 from foltr.reproductions.report import Section
 from foltr.simulation.config import SimulationConfig
-from foltr.simulation.unlearning.departure import History, Interactions, Leaver, Strategy, Trained, UnlearningSimulation
+from foltr.simulation.unlearning.departure import History, Interactions, Leaver, Trained, UnlearningSimulation
 from foltr.unlearning.calibration import steps_saved
 from foltr.unlearning.measures import click_losses, cosine, membership_score, relative_distance
 
@@ -85,12 +86,12 @@ def outcomes_of(config: SimulationConfig, name: str, leaver: Leaver) -> Iterator
     history = simulation.federate(record_every=INTERVAL)
     reference = simulation.federate(with_leaver=False).trained
     ways: dict[str, tuple[Strategy, Interactions]] = {
-        AGAIN: ("retrain", "fresh"),
-        ERASER: ("fed_eraser", "fresh"),
-        ERASER_LOG: ("fed_eraser", "kept"),
+        AGAIN: (Strategy.RETRAIN, "fresh"),
+        ERASER: (Strategy.FED_ERASER, "fresh"),
+        ERASER_LOG: (Strategy.FED_ERASER, "kept"),
     }
     if leaver.joined > 1:
-        ways |= {ROLLBACK: ("rollback", "fresh"), ROLLBACK_LOG: ("rollback", "kept")}
+        ways |= {ROLLBACK: (Strategy.ROLLBACK, "fresh"), ROLLBACK_LOG: (Strategy.ROLLBACK, "kept")}
     models = {BEFORE: history.trained, RETRAINED: reference}
     seconds = {}
     for model, (strategy, interactions) in ways.items():

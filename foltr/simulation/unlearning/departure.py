@@ -22,6 +22,7 @@ from foltr.methods.aggregations import DeltaAggregation, is_plain_mean
 from foltr.methods.base import NO_MEMORY, Memory, NextModel, scores_of
 from foltr.methods.registry import Ranker, initial_weights, learns_from_kept_lists, make_aggregation
 from foltr.numerics.streams import first_model_rng
+from foltr.protocol.states import Strategy
 from foltr.simulation.blocks.block_runners import block_runner
 from foltr.simulation.clients.crowd import Crowd
 from foltr.simulation.clients.population import Population
@@ -33,7 +34,6 @@ from foltr.simulation.runners import ReferenceRunner, Runner, State
 from foltr.simulation.unlearning.kept_interactions import Log, Recorder, Replay
 from foltr.unlearning.calibration import calibrated, schedule
 
-Strategy = Literal["fed_eraser", "rollback", "retrain"]
 Interactions = Literal["fresh", "kept"]
 Curve = tuple[tuple[int, float], ...]
 # (n, d) updates, (d,) the model they start from, names of their clients: what is aggregated in their place.
@@ -188,10 +188,10 @@ class UnlearningSimulation:
         """
         last = self._config.rounds
         start = NextModel(self._first, NO_MEMORY)
-        if strategy == "retrain":
+        if strategy is Strategy.RETRAIN:
             rounds = range(1, last + 1)
             local_interactions = max(client.n_interactions for client in self._population.clients)
-        elif strategy == "rollback":
+        elif strategy is Strategy.ROLLBACK:
             rounds, start = schedule(self._leaver.joined, last, interval), history.before_leaver
         else:
             rounds = schedule(1, last, interval)
@@ -218,7 +218,8 @@ class UnlearningSimulation:
         progress = _Progress(start, self._ndcg, max(1, len(rounds) // _EVALUATIONS), len(rounds))
         for number in rounds:
             clients = self._participants(number, with_leaver=False)
-            sent = _unchanged if strategy == "retrain" else partial(self._calibrated, history.lengths[number - 1])
+            is_anew = strategy is Strategy.RETRAIN
+            sent = _unchanged if is_anew else partial(self._calibrated, history.lengths[number - 1])
             players = chosen
             if interactions == "kept":
                 log = history.interactions[number]

@@ -25,6 +25,7 @@ from foltr.operator.credentials import read_credentials, write_secret
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.codec import encode
 from foltr.protocol.signing import SigningKey
+from foltr.protocol.states import Strategy
 from foltr.protocol.topics import Topics
 from storage.erasure.erasures import list_erasures
 from storage.keys import KeyStore
@@ -110,7 +111,7 @@ async def test_a_running_device_and_the_command_do_not_keep_each_other_out(guard
         ONE_EACH,
         enrolment_key=federator.enrolment_public_key,
         # Longer than the first visits, so that there are several.
-        unlearning=UnlearningPolicy("fed_eraser", delay_s=2.0, step_s=1.0),
+        unlearning=UnlearningPolicy(Strategy.FED_ERASER, delay_s=2.0, step_s=1.0),
     )
     async with await open_migrated(f"sqlite:///{tmp_path}/foltr.sqlite", KeyStore(tmp_path / "keys")) as database:
         service = FederatorService(plan, database, BrokerAddress.of(federator.broker), key=federator.key)

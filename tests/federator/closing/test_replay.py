@@ -11,11 +11,12 @@ from federator.closing.collected_updates import Recipe
 from federator.closing.replay import counterfactual, replay_round
 from federator.job import UnlearningPolicy
 from federator.plan import FederationPlan
-from federator.round import Pacing, RoundPolicy
+from federator.round import RoundPolicy
 from foltr.aggregation.rule_spec import read_rule
 from foltr.errors import DataError, SettingsError
 from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.membership import Forget
+from foltr.protocol.states import Pacing
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.trainings import EvolutionTraining, FedIpsTraining, LinearRankerSpec, PdgdTraining
 from foltr.protocol.updates import DenseDelta, EvolutionPair, UnlearningUpdate

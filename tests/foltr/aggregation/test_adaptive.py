@@ -5,8 +5,8 @@ import pytest
 from defended import ADAPTIVE, DIM, Attack, Federation, dropped, names_of
 from numpy.typing import NDArray
 
+from foltr.aggregation.fates import Fate
 from foltr.aggregation.round_aggregation import aggregate_round
-from foltr.aggregation.round_report import Fate
 from foltr.aggregation.rule_spec import read_rule
 
 N = 10

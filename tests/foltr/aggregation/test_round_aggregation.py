@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from foltr.aggregation.fates import Fate
 from foltr.aggregation.mean import RunningMean
 from foltr.aggregation.round_aggregation import RoundAggregate, TooFewUpdatesError, aggregate_round, run_rule
-from foltr.aggregation.round_report import ClientFate, Fate
+from foltr.aggregation.round_report import ClientFate
 from foltr.aggregation.rule_spec import PRE_STEPS, RULES, read_rule
 from foltr.errors import DataError
 

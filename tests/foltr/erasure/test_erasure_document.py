@@ -10,8 +10,8 @@ from typing import Literal, get_args, get_origin
 
 import pytest
 from cli.commands import FOLTR, PROJECT, environment
+from cli.erasure.test_receipts import write_credentials
 from cli.test_readme import blocks
-from cli.test_receipts import write_credentials
 from made_erasures import DONE, NAME, WAITING, made_erasures, pseudonym_of
 from receipts import KEY
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from foltr.aggregation.fates import Fate
 from foltr.aggregation.round_aggregation import TooFewUpdatesError
-from foltr.aggregation.round_report import Fate
 from foltr.aggregation.rule_spec import MEAN, RULES, read_rule
 from foltr.errors import DataError
 from foltr.methods.aggregations import DeltaAggregation, UpdateRows, is_plain_mean

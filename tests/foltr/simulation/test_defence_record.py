@@ -2,7 +2,8 @@
 
 import json
 
-from foltr.aggregation.round_report import ClientFate, Fate, Finding, RoundReport
+from foltr.aggregation.fates import Fate
+from foltr.aggregation.round_report import ClientFate, Finding, RoundReport
 from foltr.simulation.defence_record import Robustness, RoundDefence
 
 

@@ -6,6 +6,7 @@ from simulated import config, population, simulated
 
 from foltr.errors import SettingsError
 from foltr.methods.base import NextModel
+from foltr.protocol.states import Strategy
 from foltr.simulation.unlearning.departure import Leaver, UnlearningSimulation
 
 ROUNDS = 12
@@ -74,13 +75,15 @@ def test_a_late_leaver_is_not_there_before():
     np.testing.assert_array_equal(late.before_leaver.weights, others.weights)
 
 
-@pytest.mark.parametrize(("strategy", "steps"), [("fed_eraser", 3), ("rollback", 2), ("retrain", ROUNDS)])
+@pytest.mark.parametrize(
+    ("strategy", "steps"), [(Strategy.FED_ERASER, 3), (Strategy.ROLLBACK, 2), (Strategy.RETRAIN, ROUNDS)]
+)
 def test_how_much_is_replayed(strategy, steps):
     """Every fifth round from the first, or from where the leaver joined; retraining replays all, with all lists."""
     of = simulation(Leaver(LAST, joined=6))
     found = of.unlearn(of.federate(), strategy, interval=5, local_interactions=2)
     assert found.ndcg[-1][0] == steps
-    assert found.interactions == steps * 4 * (4 if strategy == "retrain" else 2)
+    assert found.interactions == steps * 4 * (4 if strategy == Strategy.RETRAIN else 2)
 
 
 @pytest.mark.parametrize("interactions", ["fresh", "kept"])
@@ -88,7 +91,7 @@ def test_updates_are_as_long_as_the_stored_ones(interactions):
     """A step moves the model by no more than the mean stored length, and by that much where clients agree."""
     of = simulation()
     history = of.federate(record_every=ROUNDS)
-    found = of.unlearn(history, "fed_eraser", interval=ROUNDS, local_interactions=2, interactions=interactions)
+    found = of.unlearn(history, Strategy.FED_ERASER, interval=ROUNDS, local_interactions=2, interactions=interactions)
     mean_length = history.lengths[0, :LAST].mean()
     assert 0.2 * mean_length < np.linalg.norm(found.weights) <= mean_length * (1 + 1e-6)
 
@@ -97,7 +100,7 @@ def test_rollback_starts_before_the_leaver():
     """Where only the newest round is replayed, the model is a step from the one before the leaver came."""
     of = simulation(Leaver(LAST, joined=ROUNDS))
     history = of.federate()
-    found = of.unlearn(history, "rollback", interval=10, local_interactions=4)
+    found = of.unlearn(history, Strategy.ROLLBACK, interval=10, local_interactions=4)
     step = np.linalg.norm(found.weights - history.before_leaver.weights)
     assert 0.0 < step <= history.lengths[-1, :LAST].mean() * (1 + 1e-6)
 
@@ -114,14 +117,14 @@ def test_nothing_of_the_leaver_counts():
     }
     without = type(history)(history.trained, changed, history.before_leaver, logs, history.crowd)
     for how in ("fresh", "kept"):
-        found = [of.unlearn(one, "fed_eraser", interval=3, interactions=how) for one in (history, without)]
+        found = [of.unlearn(one, Strategy.FED_ERASER, interval=3, interactions=how) for one in (history, without)]
         np.testing.assert_array_equal(found[0].weights, found[1].weights)
 
 
 def test_retraining_from_the_kept_log_is_on_the_retained_clients_lists():
     """Every round was recorded: as many interactions as the others had."""
     of = simulation()
-    found = of.unlearn(of.federate(record_every=1), "retrain", interactions="kept")
+    found = of.unlearn(of.federate(record_every=1), Strategy.RETRAIN, interactions="kept")
     assert found.interactions == ROUNDS * 4 * 4
 
 
@@ -129,7 +132,7 @@ def test_retraining_from_the_kept_log_is_learning_what_was_learned():
     """In the first round, whose lists were drawn by the model it began with: the same bits."""
     of = simulation(Leaver(LAST, z=None), rounds=1)
     history = of.federate(record_every=1)
-    found = of.unlearn(history, "retrain", interactions="kept")
+    found = of.unlearn(history, Strategy.RETRAIN, interactions="kept")
     np.testing.assert_array_equal(found.weights, of.federate(with_leaver=False).trained.weights)
     assert all(one.scores is not None for kept in history.interactions[1].values() for one in kept)
 
@@ -138,18 +141,18 @@ def test_the_same_seed_the_same_model():
     """Deterministic, whatever else was unlearned from the same history."""
     of = simulation()
     history = of.federate()
-    once = of.unlearn(history, "fed_eraser", interval=4, local_interactions=2)
-    of.unlearn(history, "retrain")
+    once = of.unlearn(history, Strategy.FED_ERASER, interval=4, local_interactions=2)
+    of.unlearn(history, Strategy.RETRAIN)
     np.testing.assert_array_equal(
-        of.unlearn(history, "fed_eraser", interval=4, local_interactions=2).weights, once.weights
+        of.unlearn(history, Strategy.FED_ERASER, interval=4, local_interactions=2).weights, once.weights
     )
     again = simulation()
     np.testing.assert_array_equal(
-        again.unlearn(again.federate(), "fed_eraser", interval=4, local_interactions=2).weights, once.weights
+        again.unlearn(again.federate(), Strategy.FED_ERASER, interval=4, local_interactions=2).weights, once.weights
     )
 
 
-@pytest.mark.parametrize("strategy", ["fed_eraser", "retrain"])
+@pytest.mark.parametrize("strategy", [Strategy.FED_ERASER, Strategy.RETRAIN])
 def test_device_code_makes_the_same_model(strategy):
     """Bit for bit, as everywhere in the simulator."""
     of = simulation()
@@ -170,7 +173,7 @@ def test_the_federations_rule_aggregates_the_calibrated_updates_too(rule):
             if name not in {"mean", "adaptive"}
             else simulation(aggregation=name)
         )
-        models[name] = of.unlearn(of.federate(), "fed_eraser", interval=2, local_interactions=2).weights
+        models[name] = of.unlearn(of.federate(), Strategy.FED_ERASER, interval=2, local_interactions=2).weights
     assert np.isfinite(models[rule]).all()
     assert not np.array_equal(models["mean"], models[rule])
 
@@ -181,7 +184,7 @@ def test_few_participants():
     history = of.federate()
     alone = int(np.isfinite(history.lengths[:, LAST]).sum())
     assert alone
-    found = of.unlearn(history, "fed_eraser", interval=1, local_interactions=2)
+    found = of.unlearn(history, Strategy.FED_ERASER, interval=1, local_interactions=2)
     assert found.interactions == (ROUNDS - alone) * 2
 
 
@@ -207,6 +210,6 @@ def test_what_cannot_be_unlearned():
     history = of.federate(record_every=2)
     assert isinstance(history.before_leaver, NextModel)
     with pytest.raises(SettingsError, match="local_interactions"):
-        of.unlearn(history, "fed_eraser", local_interactions=0)
+        of.unlearn(history, Strategy.FED_ERASER, local_interactions=0)
     with pytest.raises(SettingsError, match="were not recorded"):
-        of.unlearn(history, "fed_eraser", interval=3, interactions="kept")
+        of.unlearn(history, Strategy.FED_ERASER, interval=3, interactions="kept")

@@ -1,0 +1,59 @@
+"""The state machine of an erasure: how a client that asked to be forgotten comes to be so.
+
+Theory of operation. What is stored of a client goes in one transaction, and leaves an erasure that is ``erased``. Its
+data key lies outside the database and goes next. A client that no model in service has learned from is forgotten with
+that: ``done``. What a model has learned has to be unlearned first: the erasure is ``waiting`` until a job takes it up,
+together with all others that wait, and it is ``unlearning`` as long as that job is open. A job that fails gives its
+erasures back, for the next one; where its model goes into service they are ``done``.
+
+The rows are the state: storage changes them in the transactions in which these events happen. An event that a state
+does not allow raises ProtocolViolationError and changes nothing.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+from foltr.errors import ProtocolViolationError
+
+
+class ErasureState(StrEnum):
+    ERASED = "erased"
+    WAITING = "waiting"
+    UNLEARNING = "unlearning"
+    DONE = "done"
+
+
+class ErasureEvent(StrEnum):
+    LEFT_TO_A_JOB = "left_to_a_job"
+    NOTHING_TO_UNLEARN = "nothing_to_unlearn"
+    JOB_BEGUN = "job_begun"
+    JOB_FAILED = "job_failed"
+    MODEL_REPLACED = "model_replaced"
+
+
+TRANSITIONS: dict[tuple[ErasureState, ErasureEvent], ErasureState] = {
+    (ErasureState.ERASED, ErasureEvent.LEFT_TO_A_JOB): ErasureState.WAITING,
+    (ErasureState.ERASED, ErasureEvent.NOTHING_TO_UNLEARN): ErasureState.DONE,
+    (ErasureState.WAITING, ErasureEvent.JOB_BEGUN): ErasureState.UNLEARNING,
+    (ErasureState.UNLEARNING, ErasureEvent.JOB_FAILED): ErasureState.WAITING,
+    (ErasureState.UNLEARNING, ErasureEvent.MODEL_REPLACED): ErasureState.DONE,
+}
+
+
+class Requester(StrEnum):
+    """Who asked for an erasure. A message on the client's own topic is the device's only where messages are signed."""
+
+    DEVICE = "device"
+    OPERATOR = "operator"
+
+
+# What a receipt names in the place of a strategy where no model had learned from the client.
+NOTHING_UNLEARNED: Final = "none"
+
+
+def following(state: ErasureState, event: ErasureEvent) -> ErasureState:
+    """The state after an event; ProtocolViolationError where the state does not allow it."""
+    found = TRANSITIONS.get((state, event))
+    if found is None:
+        raise ProtocolViolationError(f"an erasure is {state}: {event} is not allowed")
+    return found

@@ -1,0 +1,61 @@
+"""The states that rounds and unlearning jobs are stored and announced in, and the ways of both, each spelled once.
+
+Tables interpolate them in their constraints, messages take no others. What leads from one state to another is with the
+machine that decides it: `federator.round` and `federator.job`.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+
+class RoundState(StrEnum):
+    """How far a round is."""
+
+    COLLECTING = "collecting"
+    AGGREGATING = "aggregating"
+    COMPLETED = "completed"
+    ABANDONED = "abandoned"
+
+
+OPEN_ROUND: Final = (RoundState.COLLECTING, RoundState.AGGREGATING)
+
+
+class AbandonReason(StrEnum):
+    """Why a round ended without a model."""
+
+    NO_UPDATES = "no_updates"
+    TOO_FEW_CLIENTS = "too_few_clients"
+    AGGREGATION_FAILED = "aggregation_failed"
+    TOO_FEW_FOR_RULE = "too_few_for_rule"
+    UNLEARNED = "unlearned"
+
+
+class Pacing(StrEnum):
+    """When updates count: in the round they were made for, or in whichever fills its buffer (`federator.round`)."""
+
+    DEADLINE = "deadline"
+    BUFFERED = "buffered"
+
+
+class JobState(StrEnum):
+    """What is stored of how far an unlearning job is; while one runs, `federator.job` knows more."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    DONE = "done"
+    FAILED = "failed"
+
+
+OPEN_JOB: Final = (JobState.RUNNING, JobState.PAUSED)
+
+
+class Strategy(StrEnum):
+    """How a model is made without a client (thesis, Section 6.1.2).
+
+    ``fed_eraser`` calibrates stored updates from the first model on, ``rollback`` from the model before the client's
+    first round on; ``retrain`` learns all rounds anew and calibrates nothing.
+    """
+
+    FED_ERASER = "fed_eraser"
+    ROLLBACK = "rollback"
+    RETRAIN = "retrain"
