@@ -9,9 +9,14 @@ evidence.
 
 Fewer than half of all clients that can be judged are ever suspected, whoever is in the round. Where more look
 suspicious nobody can say who is honest: the operator is told, and the fallback takes the place of the mean.
+
+`assess` takes a round through three steps. It *measures* the updates and adds them to the records of their clients;
+with fewer clients than four nobody can say what is usual, and it ends there. It *judges* the clients of the round: who
+has sent enough is compared with the crowd, all those that can be judged, unless these have sent too few of all updates
+to stand for it. And it *acts*: suspects are left out, updates that are too long are shortened, and what changed is
+told.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,6 +27,7 @@ from foltr.aggregation.client_records import Records
 from foltr.aggregation.evidence import LONGEST, Evidence, evidence_of, measure, update_records, update_sizes
 from foltr.aggregation.round_report import Finding
 from foltr.aggregation.rule_spec import ABANDON, MEAN, RuleSpec, read_rule
+from foltr.aggregation.suspicion import in_words, is_strong, is_weak
 from foltr.errors import DataError
 
 _LEAST_CLIENTS = 4
@@ -31,14 +37,6 @@ _ACTIVE = 200
 # What those who can be judged must have sent of all updates before anybody is: counted in updates, which cost more
 # than names.
 _MOST_OF_UPDATES = 0.75
-# Honest federations of clients alike stayed below all of these, with three click models on two data sets.
-_BEHIND, _OPPOSED = 4.5, 1.5
-# So many clients these two are for.
-_BOUNDS_FOR = 10
-_DRIFT, _DRIFT_OVER_MEDIAN = 5.0, 2.5
-_COPIES = 0.6
-_LOG_LENGTH, _LOG_LENGTH_ALONE = 1.2, 1.7
-_NO_MORE_BEHIND, _NO_MORE_DRIFT, _NO_MORE_COPIES, _NO_MORE_LOG_LENGTH = 3.0, 2.5, 0.3, 0.8
 # Shortened besides: steadily longer than the others, by so many standard errors and by a factor of exp(0.5).
 _STEADILY, _STEADILY_LOG = 6.0, 0.5
 # While few are known most of them may be hostile: so many times what the shortest quarter of them sends.
@@ -74,6 +72,39 @@ class Assessment:
     memory: Records
 
 
+@dataclass(frozen=True, eq=False)
+class _Crowd:
+    """All clients that can be judged, whoever is in the round.
+
+    Attributes:
+        clients: (N,) their records.
+        place: (n,) where the clients of this round are among them; -1 for one that is not.
+        established: whether others can be compared with them: the first who happen to have sent enough may be the
+            hostile ones.
+    """
+
+    clients: NDArray[np.void]
+    place: NDArray[np.int64]
+    established: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Verdict:
+    """A judgement of the n clients of a round.
+
+    Attributes:
+        evidence: what it rests on; None while nobody can be judged.
+        judged: (n,) bool, who has sent enough.
+        suspected: (n,) bool.
+        undecided: so many of the crowd look suspicious that nobody can say who is honest; ``suspected`` is as before.
+    """
+
+    evidence: Evidence | None
+    judged: NDArray[np.bool_]
+    suspected: NDArray[np.bool_]
+    undecided: bool
+
+
 def assess(
     memory: bytes | None,
     client_ids: Sequence[str],
@@ -92,51 +123,31 @@ def assess(
     records, findings = _recall(memory, rows.shape[1])
     own = records.of(names)
     before = own["n_suspected"] > 0
+
     measured = measure(rows, records.progress)
-    live = measured.lengths > 0.0
-    per_interactions = np.minimum(np.sqrt(weights / np.median(weights)), _MOST_FOR_INTERACTIONS)
-    update_sizes(own, measured.lengths / per_interactions)
+    allowance = _allowance(weights)
+    update_sizes(own, measured.lengths / allowance)
     after = records.after(names, own, records.progress, undecided=records.undecided)
     usual_length = _usual_length(after)
-    if usual_length is None:  # too few to say what is usual
-        nothing = np.zeros(len(names))
-        return Assessment(MEAN, before, nothing + 1.0, ("",) * len(names), nothing, tuple(findings), None, after)
-
-    usual = usual_length * per_interactions
-    compared = int(live.sum()) >= _LEAST_CLIENTS
+    if usual_length is None:
+        return _unjudged(before, after, findings)
+    usual = usual_length * allowance
+    compared = int((measured.lengths > 0.0).sum()) >= _LEAST_CLIENTS
     update_records(own, measured, usual, ~before, compared=compared)
     after.put(names, own)
-    crowd, place, established = _crowd(after, names)
-    judged = own["n_updates"] >= _LEAST_UPDATES
-    if established and judged.any():
-        found = evidence_of(own, crowd, place)
-        strong, weak = judged & _strong(found, own, len(crowd)), _weak(found)
-        suspected = strong | (before & ~weak)
-        # Those of this round are judged anew, the others as they were.
-        n_suspected = int((crowd["n_suspected"] > 0).sum() - before.sum() + suspected.sum())
-        undecided = 2 * n_suspected >= len(crowd)
-        if undecided:
-            suspected = before
-    else:
-        found, suspected, undecided = None, before, records.undecided
-    own["n_suspected"] = np.where(suspected, own["n_suspected"] + 1, 0)
-    factors = _factors(measured.lengths, usual, found, judged, established=established)
-    if not established:
-        shortest = (_usual_length(after, _SHORTEST_QUARTER) or usual_length) * per_interactions
+
+    crowd = _crowd(after, names)
+    verdict = _judge(own, before, crowd, undecided=records.undecided)
+    factors = _factors(measured.lengths, usual, verdict, established=crowd.established)
+    if not crowd.established:
+        shortest = (_usual_length(after, _SHORTEST_QUARTER) or usual_length) * allowance
         factors = np.minimum(factors, _shortened(measured.lengths, shortest, _LONGEST_AT_FIRST))
+    own["n_suspected"] = np.where(verdict.suspected, own["n_suspected"] + 1, 0)
     after.put(names, own)
-    findings += _findings(names, own, before, found, spec)
-    findings += _of_all(records.undecided, undecided, len(crowd), spec)
-    return Assessment(
-        rule=_fallback(spec) if undecided else MEAN,
-        excluded=suspected,
-        factors=factors,
-        reasons=_reasons(found, suspected, factors),
-        scores=np.zeros(len(names)) if found is None else found.behind,
-        findings=tuple(findings),
-        fallback_reason="half of the clients or more look suspicious" if undecided else None,
-        memory=replace(after, undecided=undecided),
-    )
+
+    findings += _client_findings(names, own, before, verdict.evidence, spec)
+    findings += _federation_findings(records.undecided, verdict.undecided, len(crowd.clients), spec)
+    return _assessment(verdict, factors, findings, after, spec)
 
 
 def remember(assessment: Assessment, vector: NDArray[np.float64]) -> bytes:
@@ -157,6 +168,11 @@ def _recall(memory: bytes | None, dim: int) -> tuple[Records, list[Finding]]:
         return Records.empty(dim), [Finding("defence_lowered", None, f"{error}; every client is judged anew")]
 
 
+def _allowance(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n,) how many times as long as usual updates may be that were learned from so many interactions."""
+    return np.minimum(np.sqrt(weights / np.median(weights)), _MOST_FOR_INTERACTIONS)
+
+
 def _usual_length(records: Records, quantile: float = 0.5) -> float | None:
     """The median, or another quantile, over all known clients of what each one's updates are long.
 
@@ -168,16 +184,12 @@ def _usual_length(records: Records, quantile: float = 0.5) -> float | None:
     if int(known.sum()) < _LEAST_CLIENTS:
         return None
     trusted = known & (clients["n_suspected"] == 0)
-    of = clients[trusted if trusted.any() else known]
-    sizes = np.sort(of["log_size"] / of["size_weight"])
+    compared = clients[trusted if trusted.any() else known]
+    sizes = np.sort(compared["log_size"] / compared["size_weight"])
     return float(np.exp(sizes[int(quantile * (len(sizes) - 1))]))
 
 
-def _crowd(records: Records, names: tuple[str, ...]) -> tuple[NDArray[np.void], NDArray[np.int64], bool]:
-    """The records of all clients that can be judged, and where those of this round are among them, or -1.
-
-    Also whether others can be compared with them: the first who happen to have sent enough may be the hostile ones.
-    """
+def _crowd(records: Records, names: tuple[str, ...]) -> _Crowd:
     clients = records.clients
     recent = clients["last_round"] > records.n_rounds - _ACTIVE
     can_be_judged = recent & (clients["n_updates"] >= _LEAST_UPDATES)
@@ -186,42 +198,37 @@ def _crowd(records: Records, names: tuple[str, ...]) -> tuple[NDArray[np.void], 
     crowd = clients[at]
     most = crowd["n_updates"].sum() >= _MOST_OF_UPDATES * clients["n_updates"][recent].sum()
     place = np.array([places.get(name, -1) for name in names], np.int64)
-    return crowd, place, len(crowd) >= _LEAST_CLIENTS and bool(most)
+    return _Crowd(crowd, place, established=len(crowd) >= _LEAST_CLIENTS and bool(most))
 
 
-def _strong(found: Evidence, own: NDArray[np.void], n_compared: int) -> NDArray[np.bool_]:
-    # The more clients, the farther behind the last of them is by chance: about as the largest of so many normal ones.
-    last = math.sqrt(2.0 * math.log(max(n_compared, _BOUNDS_FOR))) - math.sqrt(2.0 * math.log(_BOUNDS_FOR))
-    # Where all differ, as with labels of their own, the median is high too.
-    drifts = (found.drift > _DRIFT) & (found.drift > _DRIFT_OVER_MEDIAN * found.median_drift)
-    pulls_against = (found.opposed > _OPPOSED + last) & (found.behind > _BEHIND + last)
-    too_long = (found.log_length > _LOG_LENGTH_ALONE) | ((found.log_length > _LOG_LENGTH) & (found.behind > 1.0))
-    return pulls_against | (drifts & (own["drift_energy"] > 0.0)) | (found.copies > _COPIES) | too_long
+def _judge(own: NDArray[np.void], before: NDArray[np.bool_], crowd: _Crowd, *, undecided: bool) -> _Verdict:
+    """Judge the clients of a round by their records (n,).
 
-
-def _weak(found: Evidence) -> NDArray[np.bool_]:
-    return (
-        # Far ahead is as suspicious: which way is forward may turn while attackers and the others pull about equally.
-        (np.abs(found.behind) < _NO_MORE_BEHIND)
-        & (found.drift < _NO_MORE_DRIFT)
-        & (found.copies < _NO_MORE_COPIES)
-        & (found.log_length < _NO_MORE_LOG_LENGTH)
-    )
+    Args:
+        before: (n,) bool, who was suspected before this round.
+        undecided: whether the round before was; it stays so while nobody can be judged.
+    """
+    judged = own["n_updates"] >= _LEAST_UPDATES
+    if not (crowd.established and judged.any()):
+        return _Verdict(None, judged, before, undecided)
+    evidence = evidence_of(own, crowd.clients, crowd.place)
+    strong, weak = judged & is_strong(evidence, own, len(crowd.clients)), is_weak(evidence)
+    suspected = strong | (before & ~weak)
+    # The clients of this round are judged anew, the others are as they were.
+    n_suspected = int((crowd.clients["n_suspected"] > 0).sum() - before.sum() + suspected.sum())
+    undecided = 2 * n_suspected >= len(crowd.clients)
+    return _Verdict(evidence, judged, before if undecided else suspected, undecided)
 
 
 def _factors(
-    lengths: NDArray[np.float64],
-    usual: NDArray[np.float64],
-    found: Evidence | None,
-    judged: NDArray[np.bool_],
-    *,
-    established: bool,
+    lengths: NDArray[np.float64], usual: NDArray[np.float64], verdict: _Verdict, *, established: bool
 ) -> NDArray[np.float64]:
     """(n,) by what each update is shortened, to the usual length where it is too long for chance."""
-    limit = np.where(judged | (not established), LONGEST, _LONGEST_OF_NEWCOMERS)
-    if found is not None:
-        above = found.log_length - found.median_log_length
-        steadily = judged & (found.excess_length > _STEADILY) & (above > _STEADILY_LOG)
+    limit = np.where(verdict.judged | (not established), LONGEST, _LONGEST_OF_NEWCOMERS)
+    evidence = verdict.evidence
+    if evidence is not None:
+        above = evidence.log_length - evidence.median_log_length
+        steadily = verdict.judged & (evidence.excess_length > _STEADILY) & (above > _STEADILY_LOG)
         limit[steadily] = 1.0
     return _shortened(lengths, usual, limit)
 
@@ -232,42 +239,48 @@ def _shortened(
     return np.where(lengths > limit * usual, usual / np.where(lengths > 0.0, lengths, 1.0), 1.0)
 
 
+def _unjudged(before: NDArray[np.bool_], after: Records, findings: list[Finding]) -> Assessment:
+    """The assessment of a round with too few clients to say what is usual: who was suspected is left out."""
+    n = len(before)
+    return Assessment(MEAN, before, np.ones(n), ("",) * n, np.zeros(n), tuple(findings), None, after)
+
+
+def _assessment(
+    verdict: _Verdict, factors: NDArray[np.float64], findings: list[Finding], after: Records, spec: RuleSpec
+) -> Assessment:
+    evidence = verdict.evidence
+    return Assessment(
+        rule=_fallback(spec) if verdict.undecided else MEAN,
+        excluded=verdict.suspected,
+        factors=factors,
+        reasons=_reasons(evidence, verdict.suspected, factors),
+        scores=np.zeros(len(factors)) if evidence is None else evidence.behind,
+        findings=tuple(findings),
+        fallback_reason="half of the clients or more look suspicious" if verdict.undecided else None,
+        memory=replace(after, undecided=verdict.undecided),
+    )
+
+
 def _fallback(spec: RuleSpec) -> RuleSpec:
     if spec.fallback == ABANDON:
         return MEAN
     return read_rule(spec.fallback, byzantine=spec.byzantine, fallback=spec.fallback)
 
 
-def _reasons(found: Evidence | None, suspected: NDArray[np.bool_], factors: NDArray[np.float64]) -> tuple[str, ...]:
+def _reasons(evidence: Evidence | None, suspected: NDArray[np.bool_], factors: NDArray[np.float64]) -> tuple[str, ...]:
     reasons = []
     for i, (left_out, factor) in enumerate(zip(suspected.tolist(), factors.tolist(), strict=True)):
         if left_out:
-            reasons.append("suspected before" if found is None else _told(found, i))
+            reasons.append("suspected before" if evidence is None else in_words(evidence, i))
         else:
             reasons.append("" if factor == 1.0 else f"{1 / factor:.1f} times as long as usual")
     return tuple(reasons)
 
 
-def _told(found: Evidence, i: int) -> str:
-    """The evidence against one client in words, the strongest kinds only."""
-    parts = []
-    if found.behind[i] > _NO_MORE_BEHIND:
-        parts.append(f"pulls against the others, {found.behind[i]:.1f} standard errors below their median")
-    if found.behind[i] < -_NO_MORE_BEHIND:
-        parts.append(f"pulls apart from the others, {-found.behind[i]:.1f} standard errors above their median")
-    if found.drift[i] > _NO_MORE_DRIFT:
-        parts.append(f"deviates steadily, {found.drift[i]:.1f} times as far as by chance")
-    if found.copies[i] > _NO_MORE_COPIES:
-        parts.append(f"same as an older client's in {100 * found.copies[i]:.0f} % of its rounds")
-    if found.log_length[i] > _NO_MORE_LOG_LENGTH:
-        parts.append(f"{np.exp(found.log_length[i]):.1f} times as long as usual")
-    return "; ".join(parts) or "suspected before"
-
-
-def _findings(
-    names: tuple[str, ...], own: NDArray[np.void], before: NDArray[np.bool_], found: Evidence | None, spec: RuleSpec
+def _client_findings(
+    names: tuple[str, ...], own: NDArray[np.void], before: NDArray[np.bool_], evidence: Evidence | None, spec: RuleSpec
 ) -> list[Finding]:
-    if found is None:
+    if evidence is None:
         return []
     findings = []
     patience = int(spec.parameter("patience"))
@@ -275,21 +288,22 @@ def _findings(
         n_suspected = int(own["n_suspected"][i])
         rounds = f"over {int(own['n_updates'][i])} updates"
         if n_suspected == 1:
-            findings.append(Finding("defence_raised", name, f"left out from now on: {_told(found, i)}, {rounds}"))
+            findings.append(Finding("defence_raised", name, f"left out from now on: {in_words(evidence, i)}, {rounds}"))
         elif before[i] and n_suspected == 0:
-            detail = (
-                f"counted again: {found.behind[i]:.1f} standard errors below the median, drift {found.drift[i]:.1f}"
-            )
+            behind, drift = evidence.behind[i], evidence.drift[i]
+            detail = f"counted again: {behind:.1f} standard errors below the median, drift {drift:.1f}"
             findings.append(Finding("defence_lowered", name, f"{detail}, {rounds}"))
         # Again and again, ever more rarely: it may have been quarantined and let out in between.
         times, rest = divmod(n_suspected, patience)
         if times and not rest and times & (times - 1) == 0:
-            detail = f"suspected in {n_suspected} updates in a row: {_told(found, i)}; see foltr clients quarantine"
+            detail = (
+                f"suspected in {n_suspected} updates in a row: {in_words(evidence, i)}; see foltr clients quarantine"
+            )
             findings.append(Finding("quarantine_proposed", name, detail))
     return findings
 
 
-def _of_all(before: bool, undecided: bool, n_judged: int, spec: RuleSpec) -> list[Finding]:
+def _federation_findings(before: bool, undecided: bool, n_judged: int, spec: RuleSpec) -> list[Finding]:
     """The switch to the fallback and back."""
     if undecided and not before:
         instead = "no model is made" if spec.fallback == ABANDON else f"{spec.fallback} is used"

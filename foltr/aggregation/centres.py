@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.aggregation.blocks import block_length
-from foltr.aggregation.coordinates import combination, median
+from foltr.aggregation.coordinates import block_length, combination, median
 from foltr.aggregation.round_report import Aggregate
 
 _CACHED_BYTES = 2 * 1024 * 1024

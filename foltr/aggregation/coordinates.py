@@ -12,12 +12,23 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.aggregation.blocks import block_length
 from foltr.aggregation.round_report import Aggregate
 
+# A block below this saves less memory than it costs time.
+_LEAST_BYTES = 64 * 1024
 _CACHED_BYTES = 512 * 1024
 # Where weights take several arrays of float64 beside each block.
 _WEIGHED_BYTES = 128 * 1024
+
+
+def block_length(rows: NDArray[np.floating], line: int, most_bytes: int, part: float = 0.25) -> int:
+    """Return how many lines of ``line`` numbers a rule works on at a time.
+
+    They are enough to be fast and few enough to need no second copy of ``rows`` (n, d): at most this part of them and
+    ``most_bytes``, and at least one line.
+    """
+    limit = min(max(int(rows.nbytes * part), _LEAST_BYTES), most_bytes)
+    return max(1, limit // (max(1, line) * rows.itemsize))
 
 
 def weighted_mean(rows: NDArray[np.floating], weights: NDArray[np.float64]) -> Aggregate:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.aggregation.blocks import block_length
-from foltr.aggregation.coordinates import median
+from foltr.aggregation.coordinates import block_length, median
 
 # A mean squared distance below this part of the squared norm has lost two of float32's seven digits.
 _DOUBTFUL = 0.01

@@ -21,8 +21,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.aggregation.blocks import block_length
 from foltr.aggregation.client_records import SKETCH_LENGTH
+from foltr.aggregation.coordinates import block_length
 
 _ALIGNMENT_FADES, _DRIFT_FADES, _LENGTH_FADES, _COPIES_FADE = 0.99, 0.98, 0.97, 0.9
 # How long a client's updates are of late; what is usual may change while a ranker learns.

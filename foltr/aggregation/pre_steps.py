@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.aggregation.blocks import block_length
+from foltr.aggregation.coordinates import block_length
 from foltr.aggregation.distances import PairDistances, careful_distances, plain_distances
 
 _CACHED_BYTES = 512 * 1024

@@ -2,6 +2,9 @@
 
 What cannot be used is dropped and the round goes on: updates that are not finite, updates without weight, updates that
 the adaptive defence excludes. Where too few are left for the configured rule, the fallback takes its place.
+
+`aggregate_round` first chooses which updates count, by their position in the round, so that rows are copied at most
+once; then the rule, which the adaptive defence may change; then it runs the rule and tells what became of each update.
 """
 
 import math
@@ -11,19 +14,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.aggregation.adaptive import assess, remember
-from foltr.aggregation.blocks import block_length
-from foltr.aggregation.bulyan import bulyan
-from foltr.aggregation.centres import centred_clipping, geometric_median, norm_bounding
+from foltr.aggregation.adaptive import Assessment, assess, remember
 from foltr.aggregation.claimed_weights import capped_weights
-from foltr.aggregation.coordinates import median, trimmed_mean, weighted_mean
+from foltr.aggregation.coordinates import block_length
 from foltr.aggregation.fates import Fate
-from foltr.aggregation.krum import krum, multi_krum
 from foltr.aggregation.mean import RunningMean
-from foltr.aggregation.pre_steps import Mixed, bucketing, nnm
 from foltr.aggregation.round_report import Aggregate, ClientFate, RoundReport
 from foltr.aggregation.rule_spec import ABANDON, RuleSpec, n_byzantine, n_trimmed, read_rule, shortfall
-from foltr.errors import DataError, SettingsError
+from foltr.aggregation.rules import run_rule
+from foltr.errors import DataError
 
 # Up to so many numbers the shares of coordinate-wise rules are told without being asked for: about 5 ms.
 _SHARES_UP_TO = 250_000
@@ -44,6 +43,23 @@ class RoundAggregate:
     vector: NDArray[np.float64]
     report: RoundReport
     memory: bytes | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Choice:
+    """The updates of a round that are aggregated, and why the others are not.
+
+    Attributes:
+        positions: (n,) of those that are aggregated, among all of the round.
+        factors: (n,) what each of them is shortened by; 1 for most.
+        dropped: by position, why an update is left out, and the score that says so.
+        shortened: by position, why an update is shortened.
+    """
+
+    positions: NDArray[np.intp]
+    factors: NDArray[np.float64]
+    dropped: dict[int, tuple[str, float | None]]
+    shortened: dict[int, str]
 
 
 def aggregate_round(
@@ -71,125 +87,24 @@ def aggregate_round(
         DataError: shapes that do not agree, a wrong weight, or no update that can be used.
     """
     _check(client_ids, rows, weights)
-    dropped = _unusable(rows, weights)
-    used = np.array([i for i in range(len(rows)) if i not in dropped], np.intp)
-    rule, assessment, factors = spec, None, np.ones(len(rows))
-    reasons: dict[int, str] = {}
-    if spec.rule == "adaptive" and len(used):
-        assessment = assess(memory, [client_ids[i] for i in used], _taken(rows, used), weights[used], spec)
-        rule, factors[used] = assessment.rule, assessment.factors
-        for i in np.flatnonzero(assessment.excluded).tolist():
-            dropped[int(used[i])] = (assessment.reasons[i], _finite(float(assessment.scores[i])))
-        reasons = dict(zip(used.tolist(), assessment.reasons, strict=True))
-        used = used[~assessment.excluded]
-    n = len(used)
-    if assessment is not None and n == 0:
-        raise TooFewUpdatesError(
-            f"{len(rows)} updates, and each is of a suspected client ({_count_reasons(dropped)}); see foltr clients "
-            "quarantine, or choose another aggregation"
-        )
-    if n == 0:
-        raise DataError(f"none of {len(rows)} updates can be used: {_count_reasons(dropped)}")
-    left = _taken(rows, used)
-    shortened = {i: reasons[i] for i in used.tolist() if factors[i] < 1.0}
-    if shortened:
-        left = left * factors[used, None].astype(left.dtype)
-    rule, fallback_reason = _rule_or_fallback(rule, n)
-    weighed = weights[used]
-    if assessment is not None:
-        fallback_reason = fallback_reason or assessment.fallback_reason
-        if assessment.fallback_reason is not None and spec.fallback == ABANDON:
-            raise TooFewUpdatesError(f"{assessment.fallback_reason}; no model is made, as aggregation_fallback says")
-        # A claim of many interactions must not be what the evidence has to catch.
-        weighed = capped_weights(weighed, n_byzantine(spec, n))
-    if rule.text == "mean":
-        result = _plain_mean(left, weighed)
-    else:
-        shares_wanted = left.size <= _SHARES_UP_TO if with_shares is None else with_shares
-        weighed = capped_weights(weights[used], n_byzantine(rule, n))
-        result = run_rule(rule, left, weighed, rng, with_shares=shares_wanted)
-    if assessment is not None:
-        memory = remember(assessment, result.vector)
+    choice, assessment = _usable(rows, weights), None
+    if spec.rule == "adaptive" and len(choice.positions):
+        at = choice.positions
+        assessment = assess(memory, [client_ids[i] for i in at], _taken(rows, at), weights[at], spec)
+        choice = _without_suspects(choice, assessment)
+    _check_any_left(choice, assessment)
+    rule, fallback_reason = _rule_of_round(spec, assessment, len(choice.positions))
+    chosen_weights = _rule_weights(spec, rule, weights[choice.positions], defended=assessment is not None)
+    result = _result(rule, _chosen_rows(choice, rows), chosen_weights, rng, with_shares)
     report = RoundReport(
         configured=spec.text,
         rule=rule.text,
-        parameters=_parameters_used(rule, n) | result.used,
+        parameters=_parameters_used(rule, len(choice.positions)) | result.used,
         fallback_reason=fallback_reason,
-        fates=_fates(client_ids, rule, used, result, dropped, shortened),
+        fates=_fates(client_ids, rule, choice, result),
         findings=() if assessment is None else assessment.findings,
     )
-    return RoundAggregate(result.vector, report, memory)
-
-
-def run_rule(
-    spec: RuleSpec,
-    rows: NDArray[np.floating],
-    weights: NDArray[np.float64],
-    rng: np.random.Generator | None = None,
-    *,
-    with_shares: bool = False,
-) -> Aggregate:
-    """The rule with its pre-step on finite rows (n, d) with positive weights (n,), without checks or fallback.
-
-    Scores and what was clipped are told of the mixed row that stands for an update, shares of the updates themselves.
-    """
-    n = len(rows)
-    m = n_byzantine(spec, n)
-    # Huge updates may leave the range on the way. Infinitely far is what they are then.
-    with np.errstate(over="ignore", invalid="ignore"):
-        if spec.pre_step is None:
-            return _apply(spec, rows, weights, m, with_shares, n)
-        mixed = _mix(spec, rows, weights, m, rng)
-        result = _apply(spec, mixed.rows, mixed.weights, m, with_shares, n)
-    return replace(
-        result,
-        shares=None if result.shares is None else mixed.shares_of_updates(result.shares),
-        scores=None if result.scores is None else result.scores[mixed.row_of],
-        clipped=None if result.clipped is None else result.clipped[mixed.row_of],
-    )
-
-
-def _mix(
-    spec: RuleSpec, rows: NDArray[np.floating], weights: NDArray[np.float64], m: int, rng: np.random.Generator | None
-) -> Mixed:
-    if spec.pre_step == "nnm":
-        return nnm(rows, weights, m)
-    if rng is None:
-        raise ValueError("bucketing needs a random generator")
-    return bucketing(rows, weights, int(spec.parameter("bucket_size")), rng)
-
-
-def _apply(
-    spec: RuleSpec,
-    rows: NDArray[np.floating],
-    weights: NDArray[np.float64],
-    m: int,
-    with_shares: bool,
-    n_updates: int,
-) -> Aggregate:
-    match spec.rule:
-        case "mean":
-            return weighted_mean(rows, weights)
-        case "krum":
-            return krum(rows, m)
-        case "multi-krum":
-            return multi_krum(rows, weights, m)
-        case "trimmed-mean":
-            return trimmed_mean(rows, weights, n_trimmed(spec, n_updates), with_shares=with_shares)
-        case "median":
-            return median(rows, weights, with_shares=with_shares)
-        case "bulyan":
-            return bulyan(rows, m)
-        case "geometric-median":
-            n_iterations, tolerance = int(spec.parameter("n_iterations")), spec.parameter("tolerance")
-            return geometric_median(rows, weights, n_iterations=n_iterations, tolerance=tolerance)
-        case "centred-clipping":
-            clip_norm = spec.parameter("clip_norm") or None
-            return centred_clipping(rows, weights, clip_norm, int(spec.parameter("n_iterations")))
-        case "norm-bounding":
-            return norm_bounding(rows, weights, spec.parameter("clip_norm") or None, spec.parameter("clip_factor"))
-        case _:
-            raise SettingsError(f"aggregation: {spec.rule} is not a rule for one round; name one that is")
+    return RoundAggregate(result.vector, report, memory if assessment is None else remember(assessment, result.vector))
 
 
 def _check(client_ids: Sequence[str], rows: NDArray[np.floating], weights: NDArray[np.float64]) -> None:
@@ -204,8 +119,8 @@ def _check(client_ids: Sequence[str], rows: NDArray[np.floating], weights: NDArr
         raise DataError("a weight is negative or not finite")
 
 
-def _unusable(rows: NDArray[np.floating], weights: NDArray[np.float64]) -> dict[int, tuple[str, float | None]]:
-    """By position, why updates are left out whatever the rule."""
+def _usable(rows: NDArray[np.floating], weights: NDArray[np.float64]) -> _Choice:
+    """Choose what can be used whatever the rule: finite updates with a weight."""
     dropped: dict[int, tuple[str, float | None]] = {}
     length = block_length(rows, rows.shape[1], _MEGABYTE)
     for start in range(0, len(rows), length):
@@ -214,12 +129,76 @@ def _unusable(rows: NDArray[np.floating], weights: NDArray[np.float64]) -> dict[
             dropped[start + i] = ("not finite", None)
     for i in np.flatnonzero(weights == 0).tolist():
         dropped.setdefault(i, ("weight 0", None))
-    return dropped
+    positions = np.array([i for i in range(len(rows)) if i not in dropped], np.intp)
+    return _Choice(positions, np.ones(len(positions)), dropped, {})
+
+
+def _without_suspects(choice: _Choice, assessment: Assessment) -> _Choice:
+    """Leave out whom the adaptive defence suspects, and shorten what it finds too long."""
+    of_suspects = {
+        int(choice.positions[i]): (assessment.reasons[i], _finite(float(assessment.scores[i])))
+        for i in np.flatnonzero(assessment.excluded).tolist()
+    }
+    kept = np.flatnonzero(~assessment.excluded)
+    positions, factors = choice.positions[kept], assessment.factors[kept]
+    reasons = {int(choice.positions[i]): assessment.reasons[i] for i in kept.tolist() if assessment.factors[i] < 1.0}
+    return _Choice(positions, factors, choice.dropped | of_suspects, reasons)
+
+
+def _check_any_left(choice: _Choice, assessment: Assessment | None) -> None:
+    if len(choice.positions):
+        return
+    n, reasons = len(choice.dropped), _count_reasons(choice.dropped)
+    if assessment is None:
+        raise DataError(f"none of {n} updates can be used: {reasons}")
+    raise TooFewUpdatesError(
+        f"{n} updates, and each is of a suspected client ({reasons}); see foltr clients quarantine, or choose another "
+        "aggregation"
+    )
+
+
+def _chosen_rows(choice: _Choice, rows: NDArray[np.floating]) -> NDArray[np.floating]:
+    """(n, d) the chosen updates, shortened; ``rows`` itself and not a copy where they are all, as they came."""
+    chosen = _taken(rows, choice.positions)
+    return chosen * choice.factors[:, None].astype(chosen.dtype) if choice.shortened else chosen
 
 
 def _taken(rows: NDArray[np.floating], used: NDArray[np.intp]) -> NDArray[np.floating]:
     """The rows at these positions: themselves and not a copy where they are all."""
     return rows if len(used) == len(rows) else rows[used]
+
+
+def _rule_of_round(spec: RuleSpec, assessment: Assessment | None, n: int) -> tuple[RuleSpec, str | None]:
+    """Choose the rule for n updates; where that is the fallback, say why."""
+    rule, reason = _rule_or_fallback(spec if assessment is None else assessment.rule, n)
+    if assessment is None:
+        return rule, reason
+    if assessment.fallback_reason is not None and spec.fallback == ABANDON:
+        raise TooFewUpdatesError(f"{assessment.fallback_reason}; no model is made, as aggregation_fallback says")
+    return rule, reason or assessment.fallback_reason
+
+
+def _rule_weights(
+    spec: RuleSpec, rule: RuleSpec, weights: NDArray[np.float64], *, defended: bool
+) -> NDArray[np.float64]:
+    """(n,) the weights that the rule uses; a plain mean takes claims of interactions as they are."""
+    if rule.text != "mean":
+        return capped_weights(weights, n_byzantine(rule, len(weights)))
+    # Defended, a claim of many interactions must not be what the evidence has to catch.
+    return capped_weights(weights, n_byzantine(spec, len(weights))) if defended else weights
+
+
+def _result(
+    rule: RuleSpec,
+    rows: NDArray[np.floating],
+    weights: NDArray[np.float64],
+    rng: np.random.Generator | None,
+    with_shares: bool | None,
+) -> Aggregate:
+    if rule.text == "mean":
+        return _plain_mean(rows, weights)
+    shares_wanted = rows.size <= _SHARES_UP_TO if with_shares is None else with_shares
+    return run_rule(rule, rows, weights, rng, with_shares=shares_wanted)
 
 
 def _plain_mean(rows: NDArray[np.floating], weights: NDArray[np.float64]) -> Aggregate:
@@ -256,33 +235,27 @@ def _parameters_used(rule: RuleSpec, n: int) -> dict[str, float]:
     return parameters
 
 
-def _fates(
-    client_ids: Sequence[str],
-    rule: RuleSpec,
-    used: NDArray[np.intp],
-    result: Aggregate,
-    dropped: dict[int, tuple[str, float | None]],
-    shortened: dict[int, str],
-) -> tuple[ClientFate, ...]:
-    """By client; empty for a mean of all as they came."""
-    if rule.text == "mean" and not dropped and not shortened:
+def _fates(client_ids: Sequence[str], rule: RuleSpec, choice: _Choice, result: Aggregate) -> tuple[ClientFate, ...]:
+    """Return what became of each update, in their order; nothing for a mean of all as they came."""
+    if rule.text == "mean" and not choice.dropped and not choice.shortened:
         return ()
+    n = len(choice.positions)
     fates: dict[int, ClientFate] = {
-        i: ClientFate(client_ids[i], Fate.DROPPED, 0.0, score, reason) for i, (reason, score) in dropped.items()
+        i: ClientFate(client_ids[i], Fate.DROPPED, 0.0, score, reason) for i, (reason, score) in choice.dropped.items()
     }
-    shares = [None] * len(used) if result.shares is None else result.shares.tolist()
-    scores = [None] * len(used) if result.scores is None else [_finite(x) for x in result.scores.tolist()]
-    clipped = [False] * len(used) if result.clipped is None else result.clipped.tolist()
+    shares = [None] * n if result.shares is None else result.shares.tolist()
+    scores = [None] * n if result.scores is None else [_finite(x) for x in result.scores.tolist()]
+    clipped = [False] * n if result.clipped is None else result.clipped.tolist()
     # Of the median most updates are in no coordinate, and each has moved it all the same.
     drops = rule.rule != "median"
-    for position, share, score, was_clipped in zip(used.tolist(), shares, scores, clipped, strict=True):
+    for position, share, score, was_clipped in zip(choice.positions.tolist(), shares, scores, clipped, strict=True):
         fate, reason = Fate.KEPT, ""
         if drops and share == 0.0:
             fate, reason = Fate.DROPPED, _why_dropped(rule, score)
         elif was_clipped:
             fate, reason = Fate.CLIPPED, f"{score:.4g} long, clipped to {result.used['clip_norm']:.4g}"
-        elif position in shortened:
-            fate, reason = Fate.CLIPPED, shortened[position]
+        elif position in choice.shortened:
+            fate, reason = Fate.CLIPPED, choice.shortened[position]
         fates[position] = ClientFate(client_ids[position], fate, share, score, reason)
     return tuple(fates[i] for i in range(len(client_ids)))
 

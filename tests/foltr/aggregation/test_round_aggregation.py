@@ -7,9 +7,10 @@ import pytest
 
 from foltr.aggregation.fates import Fate
 from foltr.aggregation.mean import RunningMean
-from foltr.aggregation.round_aggregation import RoundAggregate, TooFewUpdatesError, aggregate_round, run_rule
+from foltr.aggregation.round_aggregation import RoundAggregate, TooFewUpdatesError, aggregate_round
 from foltr.aggregation.round_report import ClientFate
 from foltr.aggregation.rule_spec import PRE_STEPS, RULES, read_rule
+from foltr.aggregation.rules import run_rule
 from foltr.errors import DataError
 
 PLAIN_RULES = [rule for rule in RULES if rule != "adaptive"]
