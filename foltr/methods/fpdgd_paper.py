@@ -11,21 +11,18 @@ sent again they would come with fresh noise, and enough answers of "late" would 
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from foltr.aggregation.rule_spec import RuleSpec
 from foltr.errors import SettingsError
 from foltr.learning.laplace_shares import actual_epsilon, clip_weights, gamma_noise, largest_delta
 from foltr.methods.fpdgd import device_of
-from foltr.methods.spec import Exposure, MethodSpec, PdgdSteps
+from foltr.methods.spec import Exposure, MethodSpec, PdgdSteps, Weights
 from foltr.protocol.fields import MAX_ABS_DELTA
 from foltr.protocol.trainings import FpdgdPaperTraining, RankerSpec
 
 
 def _steps(training: FpdgdPaperTraining, _ranker: RankerSpec) -> PdgdSteps:
-    def noised(
-        weights: NDArray[np.float64], _start: NDArray[np.float64], rng: np.random.Generator
-    ) -> NDArray[np.float64]:
+    def noised(weights: Weights, _start: Weights, rng: np.random.Generator) -> Weights:
         noise = gamma_noise(training.n_clients, training.sensitivity, training.epsilon, len(weights), rng)
         return clip_weights(weights, training.sensitivity) + noise
 

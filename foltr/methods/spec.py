@@ -16,11 +16,11 @@ from foltr.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.methods.aggregations import DeltaAggregation
 from foltr.methods.base import Aggregation, Device, DeviceContext
 from foltr.methods.bodies import BodySpec
-from foltr.protocol.fields import Message
-from foltr.protocol.trainings import RankerSpec
+from foltr.protocol.trainings import MethodTraining, RankerSpec
 
-TrainingT = TypeVar("TrainingT", bound=Message)
+TrainingT = TypeVar("TrainingT", bound=MethodTraining)
 RankerT = TypeVar("RankerT", bound=RankerSpec)
+Weights = NDArray[np.float64]
 
 
 class Lists(Enum):
@@ -62,7 +62,7 @@ class PdgdSteps:
     learning_rate: float
     proximal: float = 0.0
     n_shared: int | None = None
-    sent: Callable[[NDArray[np.float64], NDArray[np.float64], np.random.Generator], NDArray[np.float64]] | None = None
+    sent: Callable[[Weights, Weights, np.random.Generator], Weights] | None = None
     spent_when_sent: bool = False
 
 
@@ -96,17 +96,17 @@ def accepts(*_settings: object) -> None:
     """A check that refuses nothing."""
 
 
-def no_values(_training: Message, _ranker: RankerSpec) -> int:
+def no_values(_training: MethodTraining, _ranker: RankerSpec) -> int:
     """A model that has no values beside the ranker's."""
     return 0
 
 
-def all_weights(_training: Message, _ranker: RankerSpec, dim: int) -> BodySpec:
+def all_weights(_training: MethodTraining, _ranker: RankerSpec, dim: int) -> BodySpec:
     """An update that is the difference of all values of the model."""
     return BodySpec("dense", dim, 0, dim)
 
 
-def mean_by_interactions(_training: Message, body: BodySpec, setup: RoundSetup) -> Aggregation:
+def mean_by_interactions(_training: MethodTraining, body: BodySpec, setup: RoundSetup) -> Aggregation:
     """The next model is the old one and the mean of the updates, each weighed by its interactions (FPDGD, Eq. 10)."""
     return DeltaAggregation(
         body.dim,

@@ -45,7 +45,7 @@ class NeuralRankerSpec(Message):
 RankerSpec = Annotated[LinearRankerSpec | NeuralRankerSpec, Field(discriminator="kind")]
 
 
-class _Training(Message):
+class MethodTraining(Message):
     """What every method's devices are told. An update holds at least ``min_interactions``, and of a backlog the oldest
     ``max_interactions``."""
 
@@ -62,14 +62,14 @@ class _Training(Message):
         return self
 
 
-class PdgdTraining(_Training):
+class PdgdTraining(MethodTraining):
     """FPDGD (fpdgd-2021, Algorithm 2): one PDGD step for each interaction."""
 
     kind: Literal["pdgd"] = "pdgd"
     learning_rate: Rate = 0.1
 
 
-class FpdgdPaperTraining(_Training):
+class FpdgdPaperTraining(MethodTraining):
     """FPDGD with the noise of its paper (fpdgd-2021, Algorithm 3); `foltr.learning.laplace_shares` says what it
     protects."""
 
@@ -81,7 +81,7 @@ class FpdgdPaperTraining(_Training):
     n_clients: Annotated[int, Field(ge=1, le=10_000_000)]
 
 
-class FedProxTraining(_Training):
+class FedProxTraining(MethodTraining):
     """FPDGD whose local steps are drawn towards the global model (thesis, Section 4.3.3; Li et al. 2020)."""
 
     kind: Literal["fedprox"] = "fedprox"
@@ -89,14 +89,14 @@ class FedProxTraining(_Training):
     mu: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = 0.01
 
 
-class FedPerTraining(_Training):
+class FedPerTraining(MethodTraining):
     """FPDGD that shares the hidden layer only (thesis, Section 4.3.3; Arivazhagan et al. 2019)."""
 
     kind: Literal["fedper"] = "fedper"
     learning_rate: Rate = 0.1
 
 
-class PersonalTraining(_Training):
+class PersonalTraining(MethodTraining):
     """FPDGD with personal linear weights that never leave the device, as far as clicks speak for them
     (`foltr.methods.personal`)."""
 
@@ -105,7 +105,7 @@ class PersonalTraining(_Training):
     personal_learning_rate: Rate = 0.2
 
 
-class EvolutionTraining(_Training):
+class EvolutionTraining(MethodTraining):
     """FOLtR-ES (thesis, Section 3.1.1; Kharitonov 2019): reciprocal ranks under perturbed weights."""
 
     kind: Literal["foltr-es"] = "foltr-es"
@@ -118,7 +118,7 @@ class EvolutionTraining(_Training):
     server_learning_rate: Rate = 0.001
 
 
-class FedIpsTraining(_Training):
+class FedIpsTraining(MethodTraining):
     """FedIPS (fedips-2021, Algorithm 1): clicks weighted by the inverse propensity of their position."""
 
     kind: Literal["fedips"] = "fedips"
@@ -134,7 +134,7 @@ class FedIpsTraining(_Training):
     logging_policy: Annotated[bytes, Field(max_length=65_536)] = b""
 
 
-class FedAvgTraining(_Training):
+class FedAvgTraining(MethodTraining):
     """FedIPS without weights, its biased baseline (fedips-2021, Section 4)."""
 
     kind: Literal["fedavg"] = "fedavg"

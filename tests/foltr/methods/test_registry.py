@@ -14,6 +14,7 @@ from foltr.methods.registry import (
     check_method,
     check_rule,
     initial_weights,
+    learns_from_kept_lists,
     make_aggregation,
     make_device,
     n_auxiliary,
@@ -120,6 +121,16 @@ def test_an_update_with_extreme_settings_can_be_sent(method, parameters, rng):
         device = make_device(training, LINEAR, model, 1, DeviceContext(seed))
         see(device, training, rng)
         check_body(device.body(rng), body_spec(training, LINEAR))
+
+
+def test_what_can_be_learned_again_from_kept_lists():
+    """Neither what is worth nothing under another model, nor what spends epsilon if sent, nor what is too long."""
+    again = {name for name, training in trainings().items() if learns_from_kept_lists(training, LINEAR)}
+    assert again == set(METHODS) - {"foltr-es", "fpdgd-paper"}
+    # A message has 256 KiB, of which 4 KiB are for names, settings and a signature.
+    most = (256 - 4) * 1024 // 4
+    sizes = [LinearRankerSpec(n_features=n) for n in (most, most + 1)]
+    assert [learns_from_kept_lists(trainings()["fpdgd"], ranker) for ranker in sizes] == [True, False]
 
 
 @pytest.mark.parametrize(("kind", "hidden"), [("tree", 64), ("neural", 0), ("neural", 10**7)])

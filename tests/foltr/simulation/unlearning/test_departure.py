@@ -213,3 +213,11 @@ def test_what_cannot_be_unlearned():
         of.unlearn(history, Strategy.FED_ERASER, local_interactions=0)
     with pytest.raises(SettingsError, match="were not recorded"):
         of.unlearn(history, Strategy.FED_ERASER, interval=3, interactions="kept")
+
+
+def test_what_the_service_does_not_learn_again_is_not_simulated():
+    """The paper's noise would be spent twice; fresh interactions are the thesis' setting, not the service's."""
+    noised = simulation(method="fpdgd-paper", rounds=2)
+    history = noised.federate(record_every=1)
+    with pytest.raises(SettingsError, match="fpdgd-paper learns cannot be learned again"):
+        noised.unlearn(history, Strategy.FED_ERASER, interactions="kept")
