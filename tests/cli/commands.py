@@ -1,11 +1,23 @@
-"""Running ``foltr`` as a user does: as a process, with nothing in its environment but what the test says."""
+"""Running ``foltr`` as a user does: with nothing in its environment but what the test says."""
 
+import asyncio
+import contextlib
+import io
 import os
 import subprocess
 import sys
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
-FOLTR = [sys.executable, "-c", "from foltr.cli.main import main; main()"]
+import structlog
+
+from foltr.cli import output
+from foltr.cli.main import main
+
+FOLTR = [sys.executable, "-c", "import sys; from foltr.cli.main import main; sys.argv[0] = 'foltr'; main()"]
 PROJECT = Path(__file__).parents[2]
 
 
@@ -16,10 +28,33 @@ def environment(**variables: str) -> dict[str, str]:
     return {**inherited, "COLUMNS": "200", **variables}
 
 
-def foltr(*arguments: str, cwd: Path | None = None, timeout_s: float = 60, **variables: str):
+def foltr(*arguments: object, cwd: Path | None = None, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """The result of one command, as of a process, but run inside this one: starting Python takes longer than most.
+
+    It has its own arguments, environment, folder and standard streams, which belong to the whole process: use
+    `foltr_process` for a command that runs beside something else, that takes signals, or that must end by itself.
+    """
+    words = [str(argument) for argument in arguments]
+    printed, complained = _stream(), _stream()
+    with (
+        mock.patch.dict(os.environ, environment(**variables), clear=True),
+        mock.patch.object(sys, "argv", ["foltr", *words]),
+        contextlib.chdir(cwd or Path.cwd()),
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(complained),
+    ):
+        code = _outside_loops(_exit_code)
+        # What it configured writes to streams that nobody reads any more.
+        structlog.reset_defaults()
+    return subprocess.CompletedProcess(words, code, _read(printed), _read(complained))
+
+
+def foltr_process(
+    *arguments: object, cwd: Path | None = None, timeout_s: float = 60, **variables: str
+) -> "subprocess.CompletedProcess[str]":
     """The finished process of one command."""
     return subprocess.run(
-        [*FOLTR, *arguments],
+        [*FOLTR, *map(str, arguments)],
         env=environment(**variables),
         cwd=cwd,
         capture_output=True,
@@ -51,3 +86,36 @@ def stop(process: subprocess.Popen[str], timeout_s: float = 20) -> tuple[int, st
         process.kill()
         output, _ = process.communicate()
     return process.returncode, output
+
+
+def _exit_code() -> int:
+    # As wide as the environment says now; a process reads this when it starts.
+    for one in (output.console, output.errors):
+        one.width = int(os.environ["COLUMNS"])
+    try:
+        main()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except Exception:  # noqa: BLE001 (as the interpreter ends a process)
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _outside_loops(function: Callable[[], int]) -> int:
+    """In a thread of its own where a loop is running in this one: a command runs its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return function()
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
+
+
+def _stream() -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+
+
+def _read(stream: io.TextIOWrapper) -> str:
+    stream.seek(0)
+    return stream.read()

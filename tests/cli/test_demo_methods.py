@@ -26,9 +26,7 @@ def test_every_method_runs_over_mqtt(method, tmp_path):
     """Three devices, three rounds: all updates count, and the results say by which method with which settings."""
     file = tmp_path / "results.json"
     options = ("--data", "synthetic", "--clients", "3", "--rounds", "3", "--db", f"sqlite:///{tmp_path}/demo.sqlite")
-    done = foltr(
-        "demo", *options, "--method", method, *NEEDED.get(method, ()), "--json", file, cwd=tmp_path, timeout_s=100
-    )
+    done = foltr("demo", *options, "--method", method, *NEEDED.get(method, ()), "--json", file, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     results = json.loads(file.read_text())
     assert results["updates"] == {"accepted": 9, "rejected": {}}
@@ -52,7 +50,7 @@ def test_every_method_runs_over_mqtt(method, tmp_path):
 )
 def test_what_makes_no_sense_is_one_line(options, said, tmp_path):
     """Exit code 2 and what there is instead."""
-    done = foltr("demo", "--data", "synthetic", "--clients", "2", "--rounds", "1", *options, cwd=tmp_path, timeout_s=60)
+    done = foltr("demo", "--data", "synthetic", "--clients", "2", "--rounds", "1", *options, cwd=tmp_path)
     assert done.returncode == 2
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

@@ -12,7 +12,7 @@ import time
 import tracemalloc
 
 import pytest
-from cli.commands import PROJECT, foltr, start, stop
+from cli.commands import PROJECT, foltr_process, start, stop
 from cli.test_main import free_port
 from cli.test_readme import blocks
 from made_history import made_history
@@ -56,7 +56,7 @@ class Terminal:
             case ["foltr", "broker", "config", *rest]:
                 rest = ["--mtls" if word == "--tls" and self._access == "mtls" else word for word in rest]
                 more = ("--port", str(self._port), "--user", getpass.getuser())
-                self._finished(words, foltr("broker", "config", *rest, *more, cwd=self._folder))
+                self._finished(words, foltr_process("broker", "config", *rest, *more, cwd=self._folder))
             case ["mosquitto", *rest]:
                 self._background.append(subprocess.Popen([self._mosquitto, *rest], cwd=self._folder))
                 self._until(self._listens)
@@ -66,7 +66,7 @@ class Terminal:
                 self._devices.append(start("client", "run", *rest, cwd=self._folder, FOLTR_DATASET="synthetic"))
             case ["foltr", *rest]:
                 self.wait_for_devices()
-                self._finished(words, foltr(*rest, cwd=self._folder))
+                self._finished(words, foltr_process(*rest, cwd=self._folder))
             case ["sqlite3", database, command] if command.startswith(".backup "):
                 source, copy = (sqlite3.connect(self._folder / name) for name in (database, command.split()[1]))
                 source.backup(copy)
@@ -116,7 +116,7 @@ def test_the_commands_of_operations_run_in_order(tmp_path, access):
     try:
         for words in commands():
             terminal.run(words)
-        revoked = foltr("doctor", "--credentials", "devices/device-1.json", "--json", cwd=tmp_path)
+        revoked = foltr_process("doctor", "--credentials", "devices/device-1.json", "--json", cwd=tmp_path)
     finally:
         codes = terminal.close()
     assert codes == [0, 0]

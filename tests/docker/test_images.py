@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cli.commands import FOLTR, PROJECT, environment, foltr
+from cli.commands import FOLTR, PROJECT, environment, foltr_process
 from compose_spec import PyCompose
 
 from foltr.cli.settings import ENV_PREFIX, Settings
@@ -127,5 +127,5 @@ def test_the_federator_entry_point_upgrades_and_runs(mosquitto_server, tmp_path)
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    listed = foltr("rounds", "list", "--db", f"sqlite:///{tmp_path}/f.sqlite")
+    listed = foltr_process("rounds", "list", "--db", f"sqlite:///{tmp_path}/f.sqlite")
     assert "no_updates" in listed.stdout

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from cli.commands import FOLTR, environment, foltr
+from cli.commands import FOLTR, environment, foltr_process
 from integration.deployment import DIM, FEDERATION, enrol
 from integration.oracle import check_history
 
@@ -39,7 +39,7 @@ def test_kill_9_of_the_federator_loses_nothing_and_counts_nothing_twice(mqtt_bro
     for credentials in enrol(tmp_path / "operator", mqtt_broker, N_CLIENTS):
         write_secret(tmp_path / f"{credentials.name}.json", credentials.model_dump_json())
     variables = environment(FOLTR_DB_URL=database_url, FOLTR_KEYS=str(tmp_path / "keys"), FOLTR_LOG_LEVEL="warning")
-    assert foltr("db", "upgrade", "--db", database_url).returncode == 0
+    assert foltr_process("db", "upgrade", "--db", database_url).returncode == 0
     federator_command = [
         *(*FOLTR, "federator", "run", "--credentials", str(tmp_path / "operator" / "federator.json")),
         *("--features", str(DIM), "--interactions", "1"),

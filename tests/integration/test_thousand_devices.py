@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from cli.commands import foltr, start, stop
+from cli.commands import foltr, foltr_process, start, stop
 
 N_CLIENTS, N_ROUNDS = 1000, 20
 
@@ -30,7 +30,7 @@ def test_a_thousand_devices_complete_twenty_rounds(mosquitto_server, tmp_path):
         **variables,
     )
     try:
-        devices = foltr(
+        devices = foltr_process(
             *("client", "run", "--credentials", "devices", "--id", "device", "--count", str(N_CLIENTS), "--json"),
             cwd=tmp_path,
             timeout_s=240,

@@ -5,7 +5,7 @@ import sqlite3
 from dataclasses import replace
 
 import pytest
-from cli.commands import foltr
+from cli.commands import foltr, foltr_process
 
 from foltr.cli.demo.forgetting_demo import check_promise
 from foltr.cli.erasure.residue import in_files, sqlite_files
@@ -29,7 +29,9 @@ KEPT = {
 def demo(folder, *options: str, timeout_s: float = 60):
     """The results of a run in ``folder``, and what it printed."""
     file = folder / "results.json"
-    done = foltr("demo", "--forget", "--data", "synthetic", *options, "--json", file, cwd=folder, timeout_s=timeout_s)
+    done = foltr_process(
+        "demo", "--forget", "--data", "synthetic", *options, "--json", file, cwd=folder, timeout_s=timeout_s
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(file.read_text()), done.stdout
 

@@ -7,7 +7,7 @@ import json
 import shlex
 
 import pytest
-from cli.commands import foltr
+from cli.commands import foltr, foltr_process
 from databases import open_migrated
 from integration.deployment import DIM, FEDERATION, ONE_EACH, Deployment, client_name, enrol, until
 from integration.test_forgetting import click, completed, devices_of, start
@@ -33,7 +33,7 @@ from storage.queries import list_rounds
 
 
 async def command(*words: object, timeout_s: float = 90):
-    return await asyncio.to_thread(foltr, *map(str, words), timeout_s=timeout_s)
+    return await asyncio.to_thread(foltr_process, *map(str, words), timeout_s=timeout_s)
 
 
 async def erased(deployment: Deployment, n: int) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
-from cli.commands import foltr
+from cli.commands import foltr, foltr_process
 from databases import migrated_sqlite
 from made_history import made_history
 
@@ -23,7 +23,7 @@ def demo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     db = f"sqlite:///{folder}/demo.sqlite"
     arguments = ("--clients", "4", "--rounds", "6", "--data", "synthetic", "--db", db, "--json", "out.json")
-    done = foltr("demo", *arguments, cwd=folder, timeout_s=120)
+    done = foltr_process("demo", *arguments, cwd=folder, timeout_s=120)
     assert done.returncode == 0, done.stderr
     results = json.loads((folder / "out.json").read_text())
     return folder, results, ("--db", db, "--federation", results["federation"]), done.stdout

@@ -6,7 +6,7 @@ import os
 import stat
 
 import pytest
-from cli.commands import foltr, start
+from cli.commands import foltr, foltr_process, start
 from cli.test_main import free_port
 from made_history import made_history
 from servers import MissingError, ProvisionedMosquitto
@@ -61,7 +61,7 @@ async def heard(access, topics, client_id="listener", command=None):
     async with link:
         await link.wait_connected(TIMEOUT_S)
         if command is not None:
-            done = await asyncio.to_thread(foltr, *command)
+            done = await asyncio.to_thread(foltr_process, *command)
             assert done.returncode == 0, done.stderr
         async with asyncio.timeout(TIMEOUT_S):
             return await arrived
@@ -361,7 +361,7 @@ def test_a_deadline_that_cannot_be_is_refused(tmp_path, seconds):
 def test_an_order_without_a_broker_fails_soon(tmp_path):
     """Exit code 3, within seconds."""
     enrolled(tmp_path, "--broker", f"mqtt://127.0.0.1:{free_port()}")
-    done = foltr("rounds", "deadline", "4", "--max-time", "90", cwd=tmp_path, timeout_s=20)
+    done = foltr("rounds", "deadline", "4", "--max-time", "90", cwd=tmp_path)
     assert done.returncode == 3
 
 

@@ -4,7 +4,7 @@ import math
 import shlex
 
 import pytest
-from cli.commands import PROJECT, foltr
+from cli.commands import PROJECT, foltr_process
 from cli.test_readme import blocks
 
 from foltr.aggregation import adaptive, evidence
@@ -18,7 +18,7 @@ def test_the_commands_of_the_document_run(tmp_path):
     """From the first to the last."""
     lines = "\n".join(blocks(DOCUMENT, "sh")).splitlines()
     for line in filter(None, lines):
-        done = foltr(*shlex.split(line)[1:], cwd=tmp_path, timeout_s=120)
+        done = foltr_process(*shlex.split(line)[1:], cwd=tmp_path, timeout_s=120)
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     assert (tmp_path / "adaptive.json").is_file()
 

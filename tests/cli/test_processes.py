@@ -1,0 +1,72 @@
+"""The command line as processes, one of each family of commands: what `cli.commands.foltr` runs inside the tests."""
+
+import getpass
+import os
+
+import pytest
+from cli.commands import foltr, foltr_process
+from cli.test_main import free_port
+from databases import migrated_sqlite
+
+NOWHERE = f"mqtt://127.0.0.1:{free_port()}"
+DB = ("--db", "sqlite:///foltr.sqlite")
+MISSING = ("--db", "sqlite:///missing.sqlite")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """With an operator who has enrolled one device, an empty database, and data that is none."""
+    migrated_sqlite(tmp_path / "foltr.sqlite")
+    assert foltr("enrol", "device-7", "--broker", NOWHERE, cwd=tmp_path).returncode == 0
+    for name in ("train.txt", "test.txt"):
+        (tmp_path / name).write_text("1 qid:1 1:zero\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (("--version",), 0),
+        (("methods",), 0),
+        (("db", "upgrade", *DB), 0),
+        (("db", "current", *MISSING), 2),
+        (("enrol", "device-8"), 0),
+        (("roster", "show", "--json"), 0),
+        (("revoke", "device-7"), 3),
+        (("rounds", "deadline", "1", "--max-time", "5"), 3),
+        (("broker", "config", "--out", "m", "--user", getpass.getuser()), 0),
+        (("rounds", "list", *DB), 2),
+        (("clients", "list", *MISSING), 2),
+        (("models", "list", *MISSING), 2),
+        (("erasures", "list", *MISSING), 2),
+        (("audit", "verify", *MISSING), 2),
+        (("replay", "1", *MISSING), 2),
+        (("receipt", "verify", "train.txt", "--key", "none.pub"), 2),
+        (("forget", "device-7", "--print-payload", "--json"), 0),
+        (("doctor", "--broker", NOWHERE), 1),
+        (("federator", "run", "--allow-unsigned", *DB, "--broker", NOWHERE, "--give-up-after", "0.5"), 3),
+        (("client", "run", "--data", "."), 1),
+        (("data", "get", "everything"), 2),
+        (("demo", "--method", "lambdarank"), 2),
+        (("simulate", "--data", "synthetic", "--rounds", "0"), 2),
+        (("reproduce", "list"), 0),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else str(value),
+)
+def test_a_process_ends_with_the_exit_code_of_the_command(folder, command, code):
+    """With results on standard output, what is wrong on standard error, and never a traceback."""
+    done = foltr_process(*command, cwd=folder, FOLTR_CACHE=os.environ.get("FOLTR_CACHE", str(folder / "cache")))
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout if code == 0 else done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("--version",), ("rounds", "--help"), ("roster", "show"), ("db", "current", *MISSING), ("audit", "list")],
+)
+def test_inside_the_tests_a_command_does_the_same(folder, command):
+    """Exit code and both outputs, to the letter."""
+    outcomes = [run(*command, cwd=folder) for run in (foltr, foltr_process)]
+    inside, process = [(done.returncode, done.stdout, done.stderr) for done in outcomes]
+    assert inside == process
