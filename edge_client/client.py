@@ -22,7 +22,6 @@ When another client is to be unlearned, the device sends the same once more, of 
 import asyncio
 import random
 import time
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
@@ -32,14 +31,14 @@ import numpy.typing as npt
 
 from broker.link import InboundMessage, LastWill, MqttLink
 from edge_client.contribution import Alteration, Contributor
-from edge_client.forgetting import ENROL_AGAIN, ERASED, ForgetResult, Forgetting
+from edge_client.forgetting import ENROL_AGAIN, ForgetResult, Forgetting
 from edge_client.guard.guard import Guard
 from edge_client.guard.held_back import RefusedModel
+from edge_client.inbox import Inbox
 from edge_client.membership import Membership
-from edge_client.messaging.outbox import Outbox
+from edge_client.messaging.outbox import Outbox, is_set_within
 from edge_client.messaging.session import Session
 from edge_client.messaging.transfer import ModelInParts
-from edge_client.messaging.waiting import is_set_within
 from edge_client.models import Models
 from edge_client.options import (
     agreed_name,
@@ -50,6 +49,7 @@ from edge_client.options import (
     checked_seed,
 )
 from edge_client.participation import Participation
+from edge_client.recording import Recorder
 from edge_client.serps import Serp, clicks_on, make_serp
 from edge_client.store.store import KEPT_INTERACTIONS, DeviceStore
 from edge_client.training.relearning import Relearning
@@ -58,11 +58,9 @@ from edge_client.training.working_model import Learner
 from foltr.errors import MessageError, UnavailableError
 from foltr.logs import get_logger
 from foltr.operator.credentials import Credentials, read_credentials
-from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningRound
-from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
+from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.trainings import PdgdTraining
-from foltr.protocol.updates import Chunk, Manifest
 
 __all__ = ["EdgeClient", "ForgetResult", "Serp"]
 
@@ -184,13 +182,23 @@ class EdgeClient:
             self._contributor,
             None if guard is None else Guard(guard, self._store, client_id, seed),
         )
+        self._recorder = Recorder(self._store, self._models, self._trainer, self._contributor, self._wake.set)
         enrolment = None if credentials is None else credentials.enrolment_bytes
         self._outbox = Outbox(self._link, session, self._participation, self._model_in_parts, enrolment)
         self._forgetting = Forgetting(self._outbox, session, self._participation, self._store)
         self._membership = Membership(self._outbox, session, self._participation)
-        # How often each receipt code came.
-        self.receipts: dict[str, int] = {}
-        self._recorded: weakref.WeakSet[Serp] = weakref.WeakSet()
+        self._inbox = Inbox(
+            session,
+            self._outbox,
+            self._participation,
+            self._membership,
+            self._forgetting,
+            self._models,
+            self._trainer,
+            self._contributor,
+            self._relearning,
+            on_erased=self._be_forgotten,
+        )
         if self.forgotten:
             self._drop_everything()
             log.warning("forgotten", client_id=client_id, federation=federation, hint=ENROL_AGAIN)
@@ -241,6 +249,11 @@ class EdgeClient:
     def n_updates_counted(self) -> int:
         """Distinct updates that are known to count, since this client was made."""
         return self._contributor.n_counted
+
+    @property
+    def receipts(self) -> dict[str, int]:
+        """How often each code of an update's receipt came, since this client was made."""
+        return self._inbox.receipts
 
     @property
     def quarantined(self) -> bool:
@@ -294,22 +307,8 @@ class EdgeClient:
             DataError: a position outside the list.
         """
         clicks = clicks_on(serp, clicked)
-        if self.forgotten or serp in self._recorded:  # the store forgets a list once its update counts
-            return
-        guard = self._models.guard
-        if guard is not None and guard.hold_back(serp, clicks):
-            self._recorded.add(serp)
-            if self._models.judge_again():
-                self._wake.set()
-            return
-        n_dropped = self._store.n_dropped
-        interaction = self._store.add_interaction(
-            serp.serp_id, serp.features, serp.ranking, clicks, serp.variant, serp.model_version, serp.scores
-        )
-        self._recorded.add(serp)
-        if interaction is not None:
-            self._trainer.take_new(interaction, in_order=self._store.n_dropped == n_dropped)
-            self._contributor.contribute()
+        if not self.forgotten:
+            self._recorder.record(serp, clicks)
 
     async def wait_connected(self, timeout_s: float = 30.0) -> None:
         """Wait for the broker; UnavailableError after ``timeout_s``. Never needed: ranking works without."""
@@ -412,75 +411,11 @@ class EdgeClient:
 
     def _received(self, message: InboundMessage) -> None:
         try:
-            self._take(message)
+            self._inbox.take(message)
         except MessageError as error:
             log.warning("message_refused", topic=message.topic, client_id=self.client_id, cause=str(error))
         finally:
             self._wake.set()
-
-    def _take(self, message: InboundMessage) -> None:
-        if message.topic == self._session.topics.unlearning_round and not message.payload:
-            self._relearning.forget()  # it was cleared: no job is at any step
-            return
-        envelope, topics = self._session.open(message), self._session.topics
-        if envelope.kind == ErasureNotice.kind_name and message.topic == self._session.topic(ClientTopic.INBOX):
-            self._take_erasure_notice(envelope.read(ErasureNotice))
-        elif self.forgotten:
-            return
-        elif message.topic == topics.model and envelope.kind == Manifest.kind_name:
-            self._models.announced_in_parts(envelope.read(Manifest))
-        elif message.topic == topics.model:
-            self._models.announced(envelope.read(ModelAnnouncement), message.payload)
-        elif message.topic == topics.round:
-            self._take_round(envelope.read(RoundAnnouncement))
-        elif message.topic == topics.unlearning_round:
-            self._take_unlearning_round(envelope.read(UnlearningRound))
-        elif message.topic != self._session.topic(ClientTopic.INBOX):
-            self._take_chunk(envelope.read(Chunk))
-        elif envelope.kind == UpdateReceipt.kind_name:
-            self._take_update_receipt(envelope.read(UpdateReceipt))
-        else:
-            self._take_membership_receipt(envelope.read(MembershipReceipt))
-
-    def _take_round(self, round_: RoundAnnouncement) -> None:
-        if round_.federation == self.federation:
-            self._participation.announced_round(round_, time.monotonic())
-            if self._models.guard is not None:
-                self._models.guard.announced(round_.training)
-            self._trainer.catch_up()
-            self._contributor.contribute()
-
-    def _take_unlearning_round(self, round_: UnlearningRound) -> None:
-        if round_.federation == self.federation and not self._participation.left:
-            self._relearning.announced(round_)
-
-    def _take_chunk(self, chunk: Chunk) -> None:
-        self._models.take_chunk(chunk)
-
-    def _take_update_receipt(self, receipt: UpdateReceipt) -> None:
-        if not self._session.is_for_us(receipt):
-            return
-        receipt = self._outbox.as_about_update(receipt)
-        self.receipts[receipt.code] = self.receipts.get(receipt.code, 0) + 1
-        if receipt.code in ERASED:
-            self._be_forgotten()
-        else:
-            self._contributor.receipted(receipt)
-
-    def _take_membership_receipt(self, receipt: MembershipReceipt) -> None:
-        if not self._session.is_for_us(receipt) or not self._session.is_of_this_session(receipt):
-            return
-        if receipt.code in ERASED:
-            self._be_forgotten()
-        else:
-            self._membership.receipted(receipt)
-
-    def _take_erasure_notice(self, notice: ErasureNotice) -> None:
-        if not self._session.is_for_us(notice):
-            return
-        self._forgetting.answered(notice)
-        if notice.code in ERASED:
-            self._be_forgotten()
 
     def _be_forgotten(self) -> None:
         """The federation has erased this client: so does the device."""
@@ -494,7 +429,7 @@ class EdgeClient:
         self._trainer.forget()
         self._relearning.forget()
         self._models.forget()
-        self._recorded.clear()
+        self._recorder.forget()
 
     # --- the agent ------------------------------------------------------------------------------------------
 

@@ -10,9 +10,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Literal
 
-from edge_client.messaging.outbox import Outbox
+from edge_client.messaging.outbox import Outbox, is_set_within
 from edge_client.messaging.session import Session
-from edge_client.messaging.waiting import is_set_within
 from edge_client.participation import Participation
 from edge_client.store.store import DeviceStore
 from foltr.errors import DataError, FoltrError, MessageError, UnavailableError

@@ -3,9 +3,8 @@
 import asyncio
 import time
 
-from edge_client.messaging.outbox import Outbox
+from edge_client.messaging.outbox import Outbox, is_set_within
 from edge_client.messaging.session import Session
-from edge_client.messaging.waiting import is_set_within
 from edge_client.participation import Participation
 from foltr.errors import UnavailableError
 from foltr.logs import get_logger

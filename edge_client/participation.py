@@ -1,6 +1,6 @@
-"""What a device does next in its federation, decided without I/O.
+"""A device's part in its federation decides, without I/O, what the device does next.
 
-The agent tells it what arrived and when; it answers what to send. A join is sent until it is answered, and an
+The agent says what arrived and when, and is told what to send. A join is sent until it is answered, and an
 update until it has its receipt, always the same bytes, with growing pauses. An update too large for one message is
 offered instead; the federator answers with the chunks it lacks, and as long as they become fewer there is no pause.
 """
@@ -58,7 +58,7 @@ class Participation:
         self.pending = pending
         self.joined = False
         self.left = False
-        # The chunks of the pending update that the federator asked for last; empty once some were sent.
+        # Chunks of the pending update that the federator lacked when it last said so; empty once some were sent.
         self.missing: list[int] = []
         self._fewest_missing: int | None = None
         # The round of the last update that is settled for good: no second update for it is worth sending.
@@ -71,8 +71,7 @@ class Participation:
 
     def connected(self, now: float) -> None:
         """A new connection: say hello again, and do not wait to resend what is unanswered."""
-        self.joined = False
-        self._join = _Resend(due_at=now)
+        self._join_again(now)
         self._send_update_at(now)
 
     def announced_model(self, model: ModelAnnouncement) -> bool:
@@ -96,36 +95,41 @@ class Participation:
                 self._send_update_at(now)
 
     def update_receipt(self, receipt: UpdateReceipt, now: float) -> DeviceReaction | None:
-        """What to do with the pending update; None if the receipt is not about it."""
-        if self.pending is None:
-            return None
-        if receipt.update_id is None and receipt.code is not ReceiptCode.BUSY:
-            if receipt.payload_digest != payload_digest(self.pending.payload):
-                return None
-        elif receipt.update_id not in (None, self.pending.update_id):
+        """Do with the pending update what its receipt asks for; return that, or None for nothing.
+
+        A receipt that is not about the pending update asks for nothing.
+        """
+        if self.pending is None or not _is_about(receipt, self.pending):
             return None
         reaction = receipt.code.reaction
-        if reaction in _GIVES_UP and receipt.payload_digest not in (None, payload_digest(self.pending.payload)):
-            return None  # about other bytes of this update: recorded, perhaps, before it was signed anew
-        if reaction is DeviceReaction.SEND_AGAIN:
-            pause = FIRST_RESEND_S if receipt.retry_after_s is None else receipt.retry_after_s
-            self._update.due_at = self._update.not_before = now + pause * self._rng.uniform(1.0, 1.5)
-            self.missing = []  # perhaps more by then: asked again
-        elif reaction is DeviceReaction.SEND_CHUNKS:
-            self._asked_for(receipt.missing or [], now)
-        elif reaction is DeviceReaction.JOIN_AGAIN:
-            self.joined = False
-            self._join = _Resend(due_at=now)
-        elif reaction is not None:
-            self._settled_round = self.pending.round
-            self.pending = None
+        match reaction:
+            case None:
+                pass
+            case DeviceReaction.SEND_AGAIN:
+                self._send_again(receipt.retry_after_s, now)
+            case DeviceReaction.SEND_CHUNKS:
+                self._send_missing(receipt.missing or [], now)
+            case DeviceReaction.JOIN_AGAIN:
+                self._join_again(now)
+            case DeviceReaction.FORGET_UPDATE | DeviceReaction.RETRAIN | DeviceReaction.DISCARD:
+                self._settled_round = self.pending.round
+                self.pending = None
         return reaction
 
-    def _asked_for(self, missing: list[int], now: float) -> None:
+    def _send_again(self, retry_after_s: float | None, now: float) -> None:
+        pause = FIRST_RESEND_S if retry_after_s is None else retry_after_s
+        self._update.due_at = self._update.not_before = now + pause * self._rng.uniform(1.0, 1.5)
+        self.missing = []  # perhaps more by then: it asks again
+
+    def _send_missing(self, missing: list[int], now: float) -> None:
         if self._fewest_missing is None or len(missing) < self._fewest_missing:
             self._update = _Resend(due_at=now)  # it gets through: no reason to hesitate
         self.missing = missing
         self._fewest_missing = len(missing)
+
+    def _join_again(self, now: float) -> None:
+        self.joined = False
+        self._join = _Resend(due_at=now)
 
     def forget(self) -> None:
         """The client was forgotten: it has no part in anything, and keeps nothing."""
@@ -149,11 +153,11 @@ class Participation:
         )
 
     def _is_selected(self, round_: RoundAnnouncement) -> bool:
-        """Worked out here, not taken from anyone: the round's seed follows from the federation's first."""
-        asked = round_.selection
-        if asked is None:
+        """Work out whether the round asks this client: its seed follows from the federation's first."""
+        selection = round_.selection
+        if selection is None:
             return True
-        return is_selected(round_seed(asked.first_seed, round_.round), asked.cutoff, self._client_id)
+        return is_selected(round_seed(selection.first_seed, round_.round), selection.cutoff, self._client_id)
 
     def contribute(self, update: PendingUpdate, now: float) -> None:
         self.pending = update
@@ -183,7 +187,7 @@ class Participation:
         return outgoing
 
     def take_missing(self) -> list[int]:
-        """The chunks that were asked for. Who sends some of them asks again what is missing."""
+        """Return the chunks that the federator lacks. Who sends some of them asks again what is missing."""
         missing, self.missing = self.missing, []
         return missing
 
@@ -198,3 +202,14 @@ class Participation:
     def _send_update_at(self, when: float) -> None:
         self._update = _Resend(due_at=when)
         self.missing, self._fewest_missing = [], None
+
+
+def _is_about(receipt: UpdateReceipt, pending: PendingUpdate) -> bool:
+    digest = payload_digest(pending.payload)
+    if receipt.update_id is None:
+        # Nobody read the update: its bytes say which it was. Who was busy looked at none.
+        return receipt.code is ReceiptCode.BUSY or receipt.payload_digest == digest
+    if receipt.update_id != pending.update_id:
+        return False
+    # The bytes that are refused may be others: recorded, perhaps, before this update was signed anew.
+    return receipt.code.reaction not in _GIVES_UP or receipt.payload_digest in (None, digest)

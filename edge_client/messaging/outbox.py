@@ -1,4 +1,4 @@
-"""Sends what a device has to say; what cannot be sent now is due again later."""
+"""A device's outbox sends what is due; what cannot be sent now, or is not answered, is due again later."""
 
 import asyncio
 import time
@@ -143,3 +143,13 @@ class Outbox:
 
     def _chunk_topics(self, indices: Sequence[int]) -> list[str]:
         return [self._session.topics.model_chunk(index) for index in indices]
+
+
+async def is_set_within(event: asyncio.Event, timeout_s: float) -> bool:
+    """Whether the event is set before ``timeout_s`` have passed; of no time, or less, whether it is set now."""
+    try:
+        async with asyncio.timeout(max(0.0, timeout_s)):
+            await event.wait()
+    except TimeoutError:
+        pass
+    return event.is_set()

@@ -62,13 +62,13 @@ async def announce_round(federator, number=1, base=0):
 
 def count_chunks(client):
     """The indices of the model's chunks that the device hears, as they come."""
-    heard, take = [], client._take_chunk
+    heard, take = [], client._models.take_chunk
 
     def counting(chunk):
         heard.append(chunk.index)
         take(chunk)
 
-    client._take_chunk = counting
+    client._models.take_chunk = counting
     return heard
 
 

@@ -284,7 +284,7 @@ def _client(topic: str, credentials: Credentials | None, payload: bytes) -> bool
         "mqtt://127.0.0.1:1", federation=FEDERATION, client_id=MEMBER, credentials=credentials, store=":memory:", seed=1
     )
     try:
-        client._take(InboundMessage(topic, payload, retained=False))
+        client._inbox.take(InboundMessage(topic, payload, retained=False))
     except MessageError as error:
         _check_said(error.code, error.detail)
     # Whatever it was told, it can still say who it is.

@@ -193,7 +193,8 @@ async def test_a_federator_that_is_restarted_in_the_middle_asks_for_all(mosquitt
     first = service(url, database)
     client = device(identity(url))
     fetched = Counter()
-    client._take_chunk = lambda chunk, take=client._take_chunk: (fetched.update([chunk.digest]), take(chunk))
+    take = client._models.take_chunk
+    client._models.take_chunk = lambda chunk: (fetched.update([chunk.digest]), take(chunk))
     wire = Wire(client, after=2, then=first.stop)
     async with asyncio.timeout(60), client:
         ended = asyncio.create_task(first.run())

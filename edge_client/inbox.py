@@ -1,0 +1,132 @@
+"""A device's inbox gives each message that the network brings to the part of the device that it is for."""
+
+import time
+from collections.abc import Callable
+
+from broker.link import InboundMessage
+from edge_client.contribution import Contributor
+from edge_client.forgetting import ERASED, Forgetting
+from edge_client.membership import Membership
+from edge_client.messaging.outbox import Outbox
+from edge_client.messaging.session import Session
+from edge_client.models import Models
+from edge_client.participation import Participation
+from edge_client.training.relearning import Relearning
+from edge_client.training.trainer import Trainer
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningRound
+from foltr.protocol.codec import Envelope
+from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
+from foltr.protocol.topics import ClientTopic
+from foltr.protocol.updates import Chunk, Manifest
+
+
+class Inbox:
+    """Takes what arrives for one device.
+
+    Args:
+        on_erased: called when the federation says that it has erased this client.
+
+    Attributes:
+        receipts: how often each code of an update's receipt came.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        outbox: Outbox,
+        participation: Participation,
+        membership: Membership,
+        forgetting: Forgetting,
+        models: Models,
+        trainer: Trainer,
+        contributor: Contributor,
+        relearning: Relearning,
+        on_erased: Callable[[], None],
+    ) -> None:
+        self._session = session
+        self._outbox = outbox
+        self._participation = participation
+        self._membership = membership
+        self._forgetting = forgetting
+        self._models = models
+        self._trainer = trainer
+        self._contributor = contributor
+        self._relearning = relearning
+        self._on_erased = on_erased
+        self.receipts: dict[str, int] = {}
+
+    def take(self, message: InboundMessage) -> None:
+        """Take a message. A client that was forgotten takes nothing but the notice of its erasure.
+
+        Raises:
+            MessageError: it is not from the federator, older than one already seen, or cannot be read.
+        """
+        topics = self._session.topics
+        if message.topic == topics.unlearning_round and not message.payload:
+            self._relearning.forget()  # it was cleared: no job is at any step
+            return
+        envelope = self._session.open(message)
+        for_this_client = message.topic == self._session.topic(ClientTopic.INBOX)
+        if for_this_client and envelope.kind == ErasureNotice.kind_name:
+            self._take_erasure_notice(envelope.read(ErasureNotice))
+        elif self._forgetting.forgotten:
+            return
+        elif for_this_client:
+            self._take_receipt(envelope)
+        elif message.topic == topics.model:
+            self._take_model(envelope, message.payload)
+        elif message.topic == topics.round:
+            self._take_round(envelope.read(RoundAnnouncement))
+        elif message.topic == topics.unlearning_round:
+            self._take_unlearning_round(envelope.read(UnlearningRound))
+        else:
+            self._models.take_chunk(envelope.read(Chunk))
+
+    def _take_model(self, envelope: Envelope, payload: bytes) -> None:
+        if envelope.kind == Manifest.kind_name:
+            self._models.announced_in_parts(envelope.read(Manifest))
+        else:
+            self._models.announced(envelope.read(ModelAnnouncement), payload)
+
+    def _take_round(self, round_: RoundAnnouncement) -> None:
+        if round_.federation == self._session.federation:
+            self._participation.announced_round(round_, time.monotonic())
+            if self._models.guard is not None:
+                self._models.guard.announced(round_.training)
+            self._trainer.catch_up()
+            self._contributor.contribute()
+
+    def _take_unlearning_round(self, round_: UnlearningRound) -> None:
+        if round_.federation == self._session.federation and not self._participation.left:
+            self._relearning.announced(round_)
+
+    def _take_receipt(self, envelope: Envelope) -> None:
+        if envelope.kind == UpdateReceipt.kind_name:
+            self._take_update_receipt(envelope.read(UpdateReceipt))
+        else:
+            self._take_membership_receipt(envelope.read(MembershipReceipt))
+
+    def _take_update_receipt(self, receipt: UpdateReceipt) -> None:
+        if not self._session.is_for_us(receipt):
+            return
+        receipt = self._outbox.as_about_update(receipt)
+        self.receipts[receipt.code] = self.receipts.get(receipt.code, 0) + 1
+        if receipt.code in ERASED:
+            self._on_erased()
+        else:
+            self._contributor.receipted(receipt)
+
+    def _take_membership_receipt(self, receipt: MembershipReceipt) -> None:
+        if not self._session.is_for_us(receipt) or not self._session.is_of_this_session(receipt):
+            return
+        if receipt.code in ERASED:
+            self._on_erased()
+        else:
+            self._membership.receipted(receipt)
+
+    def _take_erasure_notice(self, notice: ErasureNotice) -> None:
+        if not self._session.is_for_us(notice):
+            return
+        self._forgetting.answered(notice)
+        if notice.code in ERASED:
+            self._on_erased()
