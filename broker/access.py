@@ -1,4 +1,4 @@
-"""Who may do what at the broker: how clients prove who they are, and which topics each may read and write.
+"""The broker lets each client do what it must: clients prove who they are, and read and write their topics.
 
 Mosquitto grants every subscription and filters what is delivered, so a wildcard yields what its subscriber may
 read and nothing else. A publish that is not allowed is acknowledged all the same, in MQTT 3.1.1, and dropped.

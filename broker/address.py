@@ -1,4 +1,4 @@
-"""Where a broker is and how to speak to it."""
+"""An address says where a broker is and how to speak to it."""
 
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit

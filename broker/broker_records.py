@@ -1,4 +1,4 @@
-"""What the operator's folder knows of a broker: where it is, and the credentials of those who use it."""
+"""The operator's folder keeps records of a broker: where it is, and the credentials of those who use it."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -13,7 +13,7 @@ RECORD_NAME = "broker.json"
 
 
 class Mode(StrEnum):
-    """How users of a broker prove who they are."""
+    """Users of a broker prove who they are in one of these ways."""
 
     ANONYMOUS = "anonymous"
     PASSWORDS = "passwords"
@@ -22,7 +22,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class BrokerRecord:
-    """``broker.json``: what enrolment has to know of a broker."""
+    """A record, ``broker.json``, tells enrolment what it has to know of a broker."""
 
     federation: str
     broker_url: str
@@ -32,7 +32,7 @@ class BrokerRecord:
 
 @dataclass(frozen=True)
 class BrokerCredentials:
-    """How one user reaches the broker and gets in. ``ca``, ``certificate`` and ``key`` are PEM text."""
+    """Credentials let one user reach the broker and get in. ``ca``, ``certificate`` and ``key`` are PEM text."""
 
     broker_url: str
     username: str | None = None
@@ -49,7 +49,7 @@ class BrokerCredentials:
 
 
 def read_record(operator_dir: Path) -> BrokerRecord:
-    """What ``broker.json`` in the operator's folder says. SettingsError if there is none."""
+    """Read ``broker.json`` in the operator's folder. SettingsError if there is none."""
     path = operator_dir / RECORD_NAME
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))

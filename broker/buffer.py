@@ -45,7 +45,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class IntakeLimits:
-    """What may wait, in all and of one sender, and how fast one sender may send.
+    """Limits bound what may wait, in all and of one sender, and how fast one sender may send.
 
     A message counts with the bytes of its payload and its topic. One above ``max_bytes_per_sender`` never fits.
     """
@@ -69,7 +69,7 @@ DEFAULT_LIMITS = IntakeLimits()
 
 
 class RefusalCause(StrEnum):
-    """Whose bound a refused message met."""
+    """A message was refused by one of these bounds."""
 
     FULL = "full"
     SENDER_FULL = "sender_full"
@@ -86,7 +86,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class RefusedSender:
-    """What was refused of one sender: the latest cause, the longest wait."""
+    """The refusals of one sender: the latest cause, the longest wait."""
 
     sender: str
     n_messages: int
@@ -148,7 +148,7 @@ class BoundedIntake:
         return None
 
     def take(self, limit: int, before: float | None = None) -> list[Arrival]:
-        """Up to ``limit`` messages, a sender's own in order of arrival, the senders by turns; possibly none.
+        """Take up to ``limit`` messages, a sender's own in order of arrival, the senders by turns; possibly none.
 
         With ``before`` only what arrived by then; a sender with nothing so old keeps its turn for later.
         """
@@ -174,13 +174,13 @@ class BoundedIntake:
         return taken
 
     def oldest(self) -> float | None:
-        """When the message that waits longest arrived."""
+        """Return when the message that waits longest arrived."""
         for arrival in self._waiting.values():
             return arrival.at
         return None
 
     def refused(self) -> tuple[list[RefusedSender], int]:
-        """What was refused since the last call: by sender, the first 500 of them, and how many messages in all."""
+        """Return the refusals since the last call: by sender, the first 500 of them, and how many messages in all."""
         senders = [
             RefusedSender(name, refusals.n_messages, refusals.cause, refusals.retry_after_s)
             for name, refusals in self._refused.items()
@@ -240,7 +240,7 @@ class BoundedIntake:
 
 @dataclass(slots=True)
 class _Sender:
-    """What one sender has waiting, and its token bucket."""
+    """A sender has messages waiting, and a token bucket."""
 
     name: str
     tokens: float

@@ -56,7 +56,7 @@ def fail_early(client: aiomqtt.Client) -> None:
 
 
 def explain(error: Exception, *, tls: bool, answered: bool) -> tuple[str, str | None]:
-    """What happened, and what to do about it where that is special.
+    """Say what happened, and what to do about it where that is special.
 
     Args:
         answered: whether the connection stood before.

@@ -34,7 +34,7 @@ def owner_named(user: str) -> Owner | None:
 
 
 def owner_of(path: Path) -> Owner | None:
-    """Whose ``path`` is, if it exists."""
+    """Return whose ``path`` is, if it exists."""
     with contextlib.suppress(FileNotFoundError):
         status = path.stat()
         return Owner(status.st_uid, status.st_gid)

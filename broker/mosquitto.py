@@ -35,7 +35,7 @@ _USER = re.compile(r"[A-Za-z0-9._-]+")
 
 @dataclass(frozen=True)
 class MosquittoSettings:
-    """What differs from one broker to another.
+    """The settings of a broker that differ from one to another.
 
     Attributes:
         data_dir: absolute; Mosquitto keeps sessions and queued messages there.

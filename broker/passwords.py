@@ -62,7 +62,7 @@ def remove_user(path: Path, user: str) -> bool:
 
 
 def users(path: Path) -> set[str]:
-    """Whose lines are in the file."""
+    """Return the users whose lines are in the file."""
     return {line.partition(":")[0] for line in _lines(path)}
 
 

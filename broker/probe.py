@@ -1,4 +1,4 @@
-"""What a broker lets a user do, in its own words: MQTT 5 says why it refuses, where 3.1.1 acknowledges and drops.
+"""A probe asks a broker what it lets a user do: MQTT 5 says why it refuses, where 3.1.1 acknowledges and drops.
 
 Only for looking: everything else speaks 3.1.1, through `broker.link`.
 """
@@ -35,7 +35,7 @@ class TakenOverError(UnavailableError):
 
 @dataclass
 class _Heard:
-    """What the broker has answered; written by paho-mqtt's thread."""
+    """The answers of the broker; written by paho-mqtt's thread."""
 
     connected: ReasonCode | None = None
     resumed: bool = False
@@ -151,7 +151,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class ShownCertificate:
-    """What a broker shows in the TLS handshake; ``not_after`` in epoch seconds."""
+    """The certificate that a broker shows in the TLS handshake; ``not_after`` in epoch seconds."""
 
     protocol: str
     subject: str

@@ -48,7 +48,7 @@ SERVICES = {"federator": FEDERATOR_USER, "operator": OPERATOR_USER}
 
 
 class Withdrawal(StrEnum):
-    """What it means at the broker that a user was withdrawn."""
+    """The effects at the broker of withdrawing a user."""
 
     REFUSED = "refused"
     """Once the broker has read its password file again, the user does not get in."""

@@ -59,7 +59,7 @@ def client_context(material: TlsMaterial | None) -> ssl.SSLContext:
 
 
 def explain_failure(error: BaseException | None) -> tuple[str, str] | None:
-    """What went wrong with TLS and what to do about it; None where ``error`` does not come from TLS."""
+    """Say what went wrong with TLS and what to do about it; None where ``error`` does not come from TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = error.verify_message.rstrip(".")
         if error.verify_code in _WRONG_HOST:

@@ -49,7 +49,7 @@ _MOST_FOR_INTERACTIONS = 2.0
 
 @dataclass(frozen=True, eq=False)
 class Assessment:
-    """What to do with the updates of one round.
+    """An assessment says what to do with the updates of one round.
 
     Attributes:
         rule: to use on those that are not excluded; of no meaning where the fallback is to make no model.
@@ -161,7 +161,7 @@ def remember(assessment: Assessment, vector: NDArray[np.float64]) -> bytes:
 
 
 def _recall(memory: bytes | None, dim: int) -> tuple[Records, list[Finding]]:
-    """What is remembered; nothing, with a finding, where it cannot be read: a defence that forgets beats none."""
+    """Read the memory; where it cannot be read begin without one and say so: a defence that forgets beats none."""
     try:
         return Records.from_bytes(memory, dim), []
     except DataError as error:
@@ -174,10 +174,10 @@ def _allowance(weights: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _usual_length(records: Records, quantile: float = 0.5) -> float | None:
-    """The median, or another quantile, over all known clients of what each one's updates are long.
+    """Return the median, or another quantile, over all known clients, of how long each one's updates are.
 
-    Not over a round's, in which hostile ones may happen to be the most. Of two in the middle it is the lower. None for
-    too few clients.
+    It is not over the clients of a round, in which hostile ones may happen to be the most. The lower one of two in the
+    middle is taken. None for too few clients.
     """
     clients = records.clients
     known = (clients["size_weight"] > 0.0) & (clients["last_round"] > records.n_rounds - _ACTIVE)
@@ -304,7 +304,7 @@ def _client_findings(
 
 
 def _federation_findings(before: bool, undecided: bool, n_judged: int, spec: RuleSpec) -> list[Finding]:
-    """The switch to the fallback and back."""
+    """Tell of a switch to the fallback and back."""
     if undecided and not before:
         instead = "no model is made" if spec.fallback == ABANDON else f"{spec.fallback} is used"
         detail = f"half of {n_judged} clients or more look suspicious, so none can be told apart; {instead}"

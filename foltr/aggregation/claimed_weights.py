@@ -1,4 +1,4 @@
-"""What a client's claim about its weight can buy.
+"""A client's claim about its weight buys little.
 
 A weight is the number of interactions that a client says its update was learned from; nothing proves it. Under the
 rules it means:

@@ -1,4 +1,4 @@
-"""What the adaptive defence remembers of each client from round to round, and how it is kept as bytes.
+"""The adaptive defence remembers a record of each client from round to round, kept as bytes.
 
 The bytes are all there is: a federator that starts again, a replay and the simulator go on from the same ones.
 """
@@ -81,7 +81,7 @@ class Records:
 
     @classmethod
     def from_bytes(cls, stored: bytes | None, dim: int) -> "Records":
-        """What `to_bytes` made; empty for None. DataError where it is of other updates or another program."""
+        """Read what `to_bytes` made; empty for None. DataError where it is of other updates or another program."""
         if stored is None:
             return cls.empty(dim)
         try:
@@ -148,10 +148,10 @@ class Records:
 
 
 def without_client(stored: bytes, client_id: str) -> bytes | None:
-    """What `Records.to_bytes` made, without one client's name and record; as it is where the client is not in it.
+    """Return what `Records.to_bytes` made, without one client; as it is where the client is not in it.
 
-    What all rounds made of their updates stays. None where the bytes cannot be read: a name that nobody can look for in
-    them must not stay in them, and a defence that begins anew is better than that.
+    The progress of all rounds stays. None where the bytes cannot be read: a name that nobody can look for in them must
+    not stay in them, and a defence that begins anew is better than that.
     """
     try:
         dim = len(msgpack.unpackb(stored)["progress"]) // 4

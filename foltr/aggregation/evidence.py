@@ -1,4 +1,4 @@
-"""What speaks against a client: four comparisons of its updates with the others', over many rounds.
+"""Evidence speaks against a client: four comparisons of its updates with the others', over many rounds.
 
 One round of clicks says little: the updates of honest clients differ as much as those of most attackers. But noise
 averages out and intent does not, so each comparison is a sum over rounds in which older ones fade:
@@ -59,7 +59,7 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What is known against each of n clients after a round, compared with all clients that can be judged.
+    """The evidence against each of n clients after a round, compared with all clients that can be judged.
 
     Attributes:
         behind: (n,) by how many standard errors its alignment is below the median client's.
@@ -152,7 +152,7 @@ def _fade_and_add(
 
 
 def evidence_of(own: NDArray[np.void], crowd: NDArray[np.void], place: NDArray[np.int64]) -> Evidence:
-    """What the records (n,) say.
+    """Compare the clients of these records (n,) with all that can be judged.
 
     Args:
         crowd: (N,) the records of all clients that can be judged, at least one, whether they are in this round or not:

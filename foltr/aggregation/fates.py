@@ -1,10 +1,10 @@
-"""What can become of one client's update under a rule."""
+"""An update has one of these fates under a rule."""
 
 from enum import StrEnum
 
 
 class Fate(StrEnum):
-    """What became of one client's update."""
+    """A fate says what became of one client's update."""
 
     KEPT = "kept"
     CLIPPED = "clipped"

@@ -63,7 +63,7 @@ class RunningMean:
         return self._total / self._total_weight
 
     def apply_to(self, base: NDArray[np.floating], step: float = 1.0) -> NDArray[np.float32]:
-        """``base`` (dim,) plus ``step`` times the mean, as float32; DataError where a sum is too large for that."""
+        """Return ``base`` (dim,) plus ``step`` times the mean, as float32; DataError where that is too large."""
         exact = base.astype(np.float64) + step * self.mean()
         # Checked before the cast, which would warn and go on with infinity.
         if np.abs(exact).max(initial=0.0) > np.finfo(np.float32).max:
@@ -81,5 +81,5 @@ def _add_rows(total: NDArray[np.float64], rows: NDArray[np.float32], weights: ND
 
 
 def staleness_weight(staleness: int, exponent: float) -> float:
-    """(1 + s) ** -exponent: how much an update counts that is s model versions behind (FedBuff, section 4)."""
+    """Return (1 + s) ** -exponent: how much an update counts that is s model versions behind (FedBuff, section 4)."""
     return float((1 + staleness) ** -exponent)

@@ -22,7 +22,7 @@ _CACHED_BYTES = 512 * 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mixed:
-    """What a rule gets instead of the updates.
+    """A rule gets these mixed rows instead of the updates.
 
     Attributes:
         rows: (n', d) in the dtype of the updates.
@@ -38,7 +38,7 @@ class Mixed:
 
 
 def nnm(rows: NDArray[np.floating], weights: NDArray[np.float64], m: int) -> Mixed:
-    """Each update becomes the mean of the n - m that are nearest to it, itself among them.
+    """Replace each update by the mean of the n - m that are nearest to it, itself among them.
 
     The mean is not weighted: who is near counts once. A row keeps the weight of its client.
     """

@@ -1,4 +1,4 @@
-"""One round's updates made into one, with an account of what became of each.
+"""A round's updates become one, with an account of what became of each.
 
 What cannot be used is dropped and the round goes on: updates that are not finite, updates without weight, updates that
 the adaptive defence excludes. Where too few are left for the configured rule, the fallback takes its place.
@@ -158,13 +158,13 @@ def _check_any_left(choice: _Choice, assessment: Assessment | None) -> None:
 
 
 def _chosen_rows(choice: _Choice, rows: NDArray[np.floating]) -> NDArray[np.floating]:
-    """(n, d) the chosen updates, shortened; ``rows`` itself and not a copy where they are all, as they came."""
+    """Return the chosen updates (n, d), shortened; ``rows`` itself and not a copy where they are all, as they came."""
     chosen = _taken(rows, choice.positions)
     return chosen * choice.factors[:, None].astype(chosen.dtype) if choice.shortened else chosen
 
 
 def _taken(rows: NDArray[np.floating], used: NDArray[np.intp]) -> NDArray[np.floating]:
-    """The rows at these positions: themselves and not a copy where they are all."""
+    """Return the rows at these positions: themselves and not a copy where they are all."""
     return rows if len(used) == len(rows) else rows[used]
 
 
@@ -181,7 +181,7 @@ def _rule_of_round(spec: RuleSpec, assessment: Assessment | None, n: int) -> tup
 def _rule_weights(
     spec: RuleSpec, rule: RuleSpec, weights: NDArray[np.float64], *, defended: bool
 ) -> NDArray[np.float64]:
-    """(n,) the weights that the rule uses; a plain mean takes claims of interactions as they are."""
+    """Return the weights (n,) that the rule uses; a plain mean takes claims of interactions as they are."""
     if rule.text != "mean":
         return capped_weights(weights, n_byzantine(rule, len(weights)))
     # Defended, a claim of many interactions must not be what the evidence has to catch.
@@ -202,7 +202,7 @@ def _result(
 
 
 def _plain_mean(rows: NDArray[np.floating], weights: NDArray[np.float64]) -> Aggregate:
-    """To the same bits as a federation without a rule."""
+    """Return the mean, to the same bits as a federation without a rule."""
     mean = RunningMean(rows.shape[1])
     for row, weight in zip(rows, weights.tolist(), strict=True):
         mean.add(row, weight)
@@ -210,7 +210,7 @@ def _plain_mean(rows: NDArray[np.floating], weights: NDArray[np.float64]) -> Agg
 
 
 def _rule_or_fallback(spec: RuleSpec, n: int) -> tuple[RuleSpec, str | None]:
-    """The rule for n updates and, where that is the fallback, why."""
+    """Return the rule for n updates and, where that is the fallback, why."""
     missing = shortfall(spec, n)
     if missing is None:
         return spec, None

@@ -1,4 +1,4 @@
-"""What a rule did to each update of a round, and what a round's row tells of it."""
+"""A report tells what a rule did to each update of a round, and what a round's row keeps of it."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ from foltr.aggregation.fates import Fate
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Aggregate:
-    """What a rule makes of n updates.
+    """An aggregate is what a rule makes of n updates.
 
     Attributes:
         vector: (d,) float64.
@@ -63,7 +63,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """How one round was aggregated.
+    """A report says how one round was aggregated.
 
     Attributes:
         configured, rule: the text of the rule that is set, and of the one that was used.

@@ -1,4 +1,4 @@
-"""Which rule a federation aggregates by, and how many updates that takes.
+"""A federation aggregates by a rule, which takes a number of updates.
 
 A rule is written ``krum``, or with a step before it ``nnm+krum``. ``byzantine`` is how many hostile clients it must
 tolerate, m in the papers: a number of clients, or a share of those whose updates arrived.
@@ -87,7 +87,7 @@ class RuleSpec:
 
     @property
     def text(self) -> str:
-        """As it is written, ``nnm+krum``."""
+        """The rule as it is written, ``nnm+krum``."""
         return self.rule if self.pre_step is None else f"{self.pre_step}+{self.rule}"
 
     def parameter(self, name: str) -> float:
@@ -95,7 +95,7 @@ class RuleSpec:
         return self.all_parameters()[name]
 
     def all_parameters(self) -> dict[str, float]:
-        """Those of the rule and of its pre-step, as set or by default."""
+        """Return the parameters of the rule and of its pre-step, as set or by default."""
         defaults = {name: parameter.default for name, parameter in _allowed(self.rule, self.pre_step).items()}
         return defaults | dict(self.parameters)
 
@@ -134,7 +134,7 @@ def read_rule(
 
 
 def parameters_of_rule(text: str) -> dict[str, str]:
-    """What can be set for a rule, with the defaults in words; SettingsError for a rule that does not exist."""
+    """Return what can be set for a rule, with the defaults in words; SettingsError for a rule that does not exist."""
     pre_step, rule = _split(text, "aggregation")
     names = {name: parameter.meaning for name, parameter in _allowed(rule, pre_step).items()}
     if rule in _NEEDS or pre_step is not None:
@@ -143,19 +143,19 @@ def parameters_of_rule(text: str) -> dict[str, str]:
 
 
 def n_byzantine(spec: RuleSpec, n: int) -> int:
-    """m, how many hostile ones among n updates the rule must tolerate."""
+    """Return m, how many hostile ones among n updates the rule must tolerate."""
     # A share of 0.2 of 10 is 2, whatever 0.2 is in binary.
     return math.ceil(spec.byzantine * n - 1e-9) if spec.byzantine < 0.5 else int(spec.byzantine)
 
 
 def n_trimmed(spec: RuleSpec, n: int) -> int:
-    """How many values of each coordinate the trimmed mean drops at either end, of n."""
+    """Return how many of n values of a coordinate the trimmed mean drops at either end."""
     beta = spec.parameter("beta")
     return n_byzantine(spec, n) if beta < 0 else math.ceil(beta * n - 1e-9) if beta < 0.5 else int(beta)
 
 
 def shortfall(spec: RuleSpec, n: int) -> str | None:
-    """Why n updates are too few for the rule, in words; None where they are enough."""
+    """Say why n updates are too few for the rule; None where they are enough."""
     for name, seen, least, formula in _requirements(spec, n):
         if seen < least:
             to_tolerate = f" to tolerate m = {n_byzantine(spec, n)} hostile ones" if "m" in formula else ""
@@ -165,7 +165,7 @@ def shortfall(spec: RuleSpec, n: int) -> str | None:
 
 
 def least_clients(spec: RuleSpec) -> int:
-    """The smallest number of updates without a shortfall; SettingsError where there is none."""
+    """Return the smallest number of updates without a shortfall; SettingsError where there is none."""
     for n in range(1, _MOST_CLIENTS):
         if all(seen >= least for _, seen, least, _ in _requirements(spec, n)):
             return n
@@ -178,7 +178,7 @@ def least_clients(spec: RuleSpec) -> int:
 
 
 def check_byzantine(byzantine: float) -> None:
-    """SettingsError unless it is a share below a half, or a whole number of clients."""
+    """Raise SettingsError unless it is a share below a half, or a whole number of clients."""
     if not (0 <= byzantine < 0.5 or (math.isfinite(byzantine) and byzantine >= 1 and byzantine == int(byzantine))):
         raise SettingsError(
             f"byzantine: {byzantine!r} is neither a share of at least 0 and below 0.5 nor a whole number of clients"
@@ -206,7 +206,7 @@ _COMPUTED = {
 
 
 def _requirements(spec: RuleSpec, n: int) -> list[tuple[str, int, int, str]]:
-    """(name, how many it sees, how many it needs, as a formula) for the pre-step and the rule."""
+    """Return (name, how many it sees, how many it needs, as a formula) for the pre-step and the rule."""
     needs = _COMPUTED if spec.beyond_bounds else _NEEDS
     seen = math.ceil(n / spec.parameter("bucket_size")) if spec.pre_step == "bucketing" else n
     found = []

@@ -1,4 +1,4 @@
-"""When the evidence against a client is enough to suspect it, when it no longer is, and what it is in words.
+"""Evidence against a client is enough to suspect it, or no longer is; in words it tells the operator why.
 
 The two bounds of each comparison are apart, so that nobody flickers between suspected and not.
 """

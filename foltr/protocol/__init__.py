@@ -1,1 +1,1 @@
-"""What crosses a process boundary: the messages, how they become bytes, who signs them, and on which topics they go."""
+"""Messages cross process boundaries: they become bytes, are signed, and go on topics."""

@@ -1,4 +1,4 @@
-"""What the federator tells all devices: the newest model, the newest round, and how far an unlearning job is."""
+"""Announcements tell all devices the newest model, the newest round, and how far an unlearning job is."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -30,7 +30,7 @@ class ModelAnnouncement(Message):
 
 
 class Selection(Message):
-    """Who may contribute to a round: clients whose ticket is at most ``cutoff``
+    """A selection says who may contribute to a round: clients whose ticket is at most ``cutoff``
     (see `foltr.protocol.client_selection`).
 
     The round's seed follows from the federation's first seed and the round's number alone, so nobody chose it for

@@ -20,7 +20,7 @@ def needs_chunks(payload: bytes) -> bool:
 
 
 def manifest_of(payload: bytes, federation: str, client_id: str | None = None) -> Manifest:
-    """What is offered in place of ``payload``; ``client_id`` None where the federator offers it."""
+    """Return the manifest that is offered in place of ``payload``; ``client_id`` None where the federator offers it."""
     return Manifest(
         federation=federation,
         client_id=client_id,
@@ -31,7 +31,7 @@ def manifest_of(payload: bytes, federation: str, client_id: str | None = None) -
 
 
 def chunk_of(manifest: Manifest, payload: bytes, index: int) -> Chunk:
-    """One of the ``manifest.n_chunks`` chunks of the ``payload`` it was made of."""
+    """Return one of the ``manifest.n_chunks`` chunks of the ``payload`` it was made of."""
     return Chunk(
         federation=manifest.federation,
         client_id=manifest.client_id,
@@ -91,5 +91,5 @@ class Assembly:
         return whole
 
     def _length(self, index: int) -> int:
-        """How long a chunk is: the last one is what is left; none at all beyond it."""
+        """Return how long a chunk is: the last one is what is left; none at all beyond it."""
         return max(0, min(CHUNK_BYTES, self.manifest.size - index * CHUNK_BYTES))

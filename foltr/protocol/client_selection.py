@@ -1,4 +1,4 @@
-"""Which clients a round asks, so that each of them can check that it was left to chance.
+"""A round asks clients by chance, and each of them can check that.
 
 Every client has a ticket for every round: the first 8 bytes of SHA-256 over the round's seed and its name. The
 lowest tickets are asked. The seed follows from the federation's first seed, drawn once and never changed, and

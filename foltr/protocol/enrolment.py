@@ -1,4 +1,4 @@
-"""What the operator signs: enrolments, which devices carry, the roster of those that are void, and orders.
+"""The operator signs enrolments, which devices carry, the roster of those that are void, and orders.
 
 A device shows its enrolment when it joins, so enrolling needs no connection to anything, and no message grows
 with the number of devices. The roster names only what was revoked; it is retained by the broker and kept in the

@@ -5,7 +5,7 @@ from typing import Self
 
 
 class EventKind(StrEnum):
-    """What happened, and a sentence on it for people. A test compares these with the kinds that the code writes."""
+    """A kind says what happened, with a sentence for people. A test compares them with what the code writes."""
 
     meaning: str
 

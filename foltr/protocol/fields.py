@@ -1,4 +1,4 @@
-"""What the messages are made of: the types and bounds of their fields, their base, and the wire form of a vector."""
+"""Messages are made of fields: their types and bounds, their base, and the wire form of a vector."""
 
 import hashlib
 from typing import Annotated, ClassVar

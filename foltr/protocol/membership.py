@@ -1,4 +1,4 @@
-"""What a device says of itself, from joining to being forgotten, and what an operator signed about it."""
+"""A device tells of itself, from joining to being forgotten, and shows what an operator signed about it."""
 
 from typing import Annotated, ClassVar
 

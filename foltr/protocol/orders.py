@@ -1,4 +1,4 @@
-"""What the operator tells the federator: whose enrolment is void, and orders."""
+"""The operator tells the federator whose enrolment is void, and gives orders."""
 
 from typing import Annotated, ClassVar
 

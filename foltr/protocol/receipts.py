@@ -10,7 +10,7 @@ from foltr.protocol.fields import ChunkIndex, Detail, Message, Name, Nonce, Upda
 
 
 class DeviceReaction(StrEnum):
-    """What a device does with its pending update once it has the receipt."""
+    """A reaction is what a device does with its pending update once it has the receipt."""
 
     FORGET_UPDATE = "forget_update"  # it counts: the interactions in it are spent
     RETRAIN = "retrain"  # it does not count: its interactions go into a later update

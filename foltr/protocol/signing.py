@@ -1,4 +1,4 @@
-"""Who is who: Ed25519 keys, and what an operator signs about a device.
+"""Ed25519 keys tell who is who, and how an operator vouches for a device.
 
 Three kinds of key. A *device's* key signs everything the device sends. The *federator's* signs everything the
 federator sends. The *enrolment* key signs who the devices are and who no longer is one; the federator process
@@ -86,7 +86,7 @@ def verify_repeated(public_key: bytes, data: bytes, signature: bytes) -> bool:
 
 
 def signed_bytes(topic: str, kind: str, nonce: int, body: bytes) -> bytes:
-    """What is signed. No topic or kind holds a line break, so no two messages share these bytes."""
+    """Return the bytes that are signed. No topic or kind holds a line break, so no two messages share these bytes."""
     return b"".join((_DOMAIN, topic.encode(), b"\n", kind.encode(), b"\n", nonce.to_bytes(8, "big"), body))
 
 
@@ -121,7 +121,7 @@ class EpochSequence:
         self._last = 0
 
     def begin(self, epoch: int) -> None:
-        """From now on this federator writes under the claim ``epoch``."""
+        """Number messages under the claim ``epoch`` from now on."""
         self._last = epoch << _EPOCH_BITS
 
     def next(self) -> int:

@@ -9,7 +9,7 @@ from typing import Final
 
 
 class RoundState(StrEnum):
-    """How far a round is."""
+    """A round is in one of these states."""
 
     COLLECTING = "collecting"
     AGGREGATING = "aggregating"
@@ -31,14 +31,14 @@ class AbandonReason(StrEnum):
 
 
 class Pacing(StrEnum):
-    """When updates count: in the round they were made for, or in whichever fills its buffer (`federator.round`)."""
+    """Updates count in the round they were made for, or in whichever fills its buffer (`federator.round`)."""
 
     DEADLINE = "deadline"
     BUFFERED = "buffered"
 
 
 class JobState(StrEnum):
-    """What is stored of how far an unlearning job is; while one runs, `federator.job` knows more."""
+    """A stored state says how far an unlearning job is; while one runs, `federator.job` knows more."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -50,7 +50,7 @@ OPEN_JOB: Final = (JobState.RUNNING, JobState.PAUSED)
 
 
 class Strategy(StrEnum):
-    """How a model is made without a client (thesis, Section 6.1.2).
+    """A strategy makes a model without a client (thesis, Section 6.1.2).
 
     ``fed_eraser`` calibrates stored updates from the first model on, ``rollback`` from the model before the client's
     first round on; ``retrain`` learns all rounds anew and calibrates nothing.

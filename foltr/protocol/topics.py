@@ -11,7 +11,7 @@ _NAME = re.compile(NAME_PATTERN)
 
 
 class ClientTopic(StrEnum):
-    """What a client may write under its own topic, and the inbox only it may read."""
+    """A client writes these under its own topic, and only it may read the inbox."""
 
     JOIN = "join"
     LEAVE = "leave"
@@ -24,7 +24,7 @@ class ClientTopic(StrEnum):
 
 
 def check_name(key: str, value: str) -> str:
-    """``value`` if it can be one level of a topic; SettingsError naming ``key`` otherwise."""
+    """Return ``value`` if it can be one level of a topic; SettingsError naming ``key`` otherwise."""
     if not _NAME.fullmatch(value):
         raise SettingsError(
             f"{key}: {value!r} is not a name: use 1 to 64 letters, digits, '.', '_' or '-', "
@@ -65,7 +65,7 @@ class Topics:
         return f"{self.root}/unlearning/round"
 
     def unlearning_job(self, number: int) -> str:
-        """How far a job is."""
+        """Return the topic that says how far a job is."""
         return f"{self.root}/unlearning/{number}"
 
     def model_chunk(self, index: int) -> str:
@@ -88,7 +88,7 @@ class Topics:
         return tuple(self.client("+", topic) for topic in ClientTopic if topic is not ClientTopic.INBOX)
 
     def parse(self, topic: str) -> tuple[str, ClientTopic] | None:
-        """(client_id, what) of a client's topic, or None where it is none of this federation's."""
+        """Return (client_id, purpose) of a client's topic, or None where it is none of this federation's."""
         prefix = f"{self.root}/clients/"
         client_id, _, last = topic.removeprefix(prefix).partition("/")
         if not topic.startswith(prefix) or not _NAME.fullmatch(client_id) or last not in set(ClientTopic):

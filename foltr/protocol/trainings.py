@@ -1,4 +1,4 @@
-"""What devices are told to train: rankers, and the settings of each method."""
+"""A training tells devices what to learn: the ranker, and the settings of the method."""
 
 from typing import Annotated, Literal, Self
 
@@ -38,7 +38,7 @@ class NeuralRankerSpec(Message):
 
     @property
     def n_base_weights(self) -> int:
-        """Those of the hidden layer, which come first."""
+        """The weights of the hidden layer, which come first."""
         return self.hidden * (self.n_features + 1)
 
 

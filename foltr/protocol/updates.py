@@ -1,4 +1,4 @@
-"""What a device has learned, as it sends it: update bodies, updates, and the chunks of large messages."""
+"""Updates say what a device has learned: their bodies, and the chunks of large ones."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -91,7 +91,7 @@ class UnlearningUpdate(Message):
 
 
 class Manifest(Message):
-    """What stands for a message too large for one packet: a signed envelope that comes in chunks.
+    """A manifest stands for a message too large for one packet: a signed envelope that comes in chunks.
 
     From a device it is an offer: the federator answers ``incomplete`` with the chunks it lacks, until it has all.
     From the federator it is retained in place of the model, whose chunks are retained beside it.

@@ -36,7 +36,7 @@ from foltr.simulation.runners import Experience, State
 
 
 class _Attendance:
-    """Which clients issue queries in a round: all of them, or ``participants`` as a federation draws them."""
+    """Clients that issue queries in a round: all of them, or ``participants`` as a federation draws them."""
 
     def __init__(self, population: Population, seed: int, participants: int | None) -> None:
         self._n_clients = len(population.clients)

@@ -29,7 +29,7 @@ _DIGEST_BYTES = 32
 
 @dataclass(frozen=True)
 class CheckpointPlan:
-    """Where checkpoints go and how often.
+    """A plan says where checkpoints go and how often.
 
     Attributes:
         every: rounds; one is also written when the run is asked to stop.

@@ -1,4 +1,4 @@
-"""What one simulation is: everything its result depends on, as one frozen, JSON-serialisable record."""
+"""A configuration is one simulation: all its result depends on, as one frozen, JSON-serialisable record."""
 
 import math
 from collections.abc import Mapping
@@ -148,12 +148,12 @@ class SimulationConfig(BaseModel):
         return self.interactions, self.interactions
 
     def changed(self, **values: Any) -> Self:
-        """With other values, checked like those of a new one; SettingsError names a wrong one."""
+        """Return one with other values, checked like those of a new one; SettingsError names a wrong one."""
         return self.read({**self.model_dump(), **values})
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Self:
-        """From names and values; SettingsError in one line."""
+        """Read a configuration from names and values; SettingsError in one line."""
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:
@@ -313,7 +313,7 @@ def parameter_values(config: SimulationConfig) -> dict[str, Value]:
 
 
 def simulated_parameters_of(method: str) -> dict[str, str]:
-    """As `parameters_of`, for the simulator's own methods too, without those that the simulator sets itself."""
+    """Return `parameters_of` a method, also of the simulator's own, without those that the simulator sets itself."""
     if method == "lambdarank":
         return {"learning_rate": str(LAMBDARANK_LEARNING_RATE)}
     known = parameters_of("fpdgd" if method in SIMULATOR_METHODS else method)

@@ -1,4 +1,4 @@
-"""What became of updates over a whole run: who was dropped or clipped, which rounds went another way, and why.
+"""A run records what became of updates: who was dropped or clipped, which rounds went another way, and why.
 
 Small enough to be a part of every result, and of every checkpoint: counts, and what an operator would have been told.
 """
@@ -13,7 +13,7 @@ from foltr.aggregation.round_report import Finding, RoundReport
 
 @dataclass(frozen=True)
 class RoundDefence:
-    """What the federator did with the updates of one round.
+    """A record of what the federator did with the updates of one round.
 
     Attributes:
         report: None of a plain mean, and of a round without a model.
@@ -28,7 +28,7 @@ class RoundDefence:
 
 @dataclass
 class Robustness:
-    """The same, added up over rounds.
+    """A record of what the federator did, added up over rounds.
 
     Attributes:
         fallback_rounds: that used the configured fallback.
@@ -79,7 +79,7 @@ class Robustness:
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> "Robustness":
-        """From `to_dict`."""
+        """Read what `to_dict` made."""
         return cls(
             values["fallback_rounds"],
             values["abandoned_rounds"],

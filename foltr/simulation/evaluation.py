@@ -1,4 +1,4 @@
-"""How good the rankers of a simulation are on held-out queries."""
+"""An evaluation says how good the rankers of a simulation are on held-out queries."""
 
 from dataclasses import dataclass
 
@@ -72,7 +72,7 @@ class Evaluator:
         return Evaluation(float(np.mean(own)), of_shared)
 
     def describe(self) -> dict[str, int]:
-        """How many queries and clients an evaluation looks at."""
+        """Say how many queries and clients an evaluation looks at."""
         used = [self._tests[test] for test in sorted(set(self._test_of))]
         zeros = np.zeros(self._ranker.n_weights, np.float32)
         means = [self._ndcg(zeros, test) for test in used]

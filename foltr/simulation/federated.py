@@ -44,7 +44,7 @@ from foltr.simulation.results import SimulationResult, bytes_of_body, privacy_of
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is.
+    """Progress says how far a run is.
 
     Attributes:
         round: the last one that is done; 0 before the first.
@@ -63,7 +63,7 @@ class Progress:
 
 @dataclass
 class _Log:
-    """What `run` has found so far."""
+    """A log of what `run` has measured so far."""
 
     round: int = 0
     interactions: int = 0
@@ -325,7 +325,7 @@ def _result(
 
 
 def _robustness(config: SimulationConfig, population: Population, log: _Log) -> dict[str, Any] | None:
-    """What the result says of attackers and of the rule; None of a run with neither."""
+    """Return what the result says of attackers and of the rule; None for a run with neither."""
     if not config.attackers and config.aggregation == MEAN.text:
         return None
     hostile = [client.name for client in population.clients[: config.attackers]]

@@ -1,4 +1,4 @@
-"""From a configuration to what learns: a federation with the runner of its clients, or one of the references."""
+"""A configuration becomes a learner: a federation with the runner of its clients, or one of the references."""
 
 from dataclasses import replace
 from typing import Literal
@@ -32,7 +32,7 @@ def make_learner(
     first: NDArray[np.float32],
     kind: RunnerKind,
 ) -> tuple[Learner, str]:
-    """What learns, and the kind of it: what one kind keeps in a checkpoint another cannot take up.
+    """Return the learner and its kind: what one kind keeps in a checkpoint another cannot take up.
 
     Args:
         first: (n_weights + n_auxiliary,) the first model.

@@ -1,4 +1,4 @@
-"""What a simulation trains: something that learns round by round and can be evaluated, stored and restored."""
+"""A simulation trains a learner: it learns round by round and can be evaluated, stored and restored."""
 
 from dataclasses import replace
 from typing import Protocol
@@ -33,7 +33,7 @@ class Learner(Protocol):
         """(n_weights,) of the ranker one client would use now."""
 
     def state(self) -> State:
-        """All that `round` changes, apart from the clients' streams."""
+        """Return all that `round` changes, apart from the clients' streams."""
 
     def restore(self, state: State) -> None:
         """Go on from a state."""
@@ -121,7 +121,7 @@ class Federation:
 
 
 def participants_of(seed: int, number: int, n_clients: int, participants: int | None) -> NDArray[np.int64] | None:
-    """Who takes part in a round, ascending; None for all. From a stream of its own for each round."""
+    """Draw who takes part in a round, ascending; None for all. From a stream of its own for each round."""
     if participants is None or participants == n_clients:
         return None
     rng = np.random.default_rng(np.random.SeedSequence([seed, number, *b"participants"]))

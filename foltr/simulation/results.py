@@ -1,4 +1,4 @@
-"""What a simulation found, as a record, as JSON and as tidy rows."""
+"""A result is what a simulation measured: as a record, as JSON and as tidy rows."""
 
 import json
 import math
@@ -95,7 +95,7 @@ class SimulationResult:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, which has no NaN and no infinity: None instead."""
+        """Return plain values for JSON, which has no NaN and no infinity: None instead."""
         return {
             **self.outcome(),
             "interactions_per_second": round(self.interactions_per_second, 1),
@@ -173,14 +173,14 @@ def config_columns(config: SimulationConfig) -> dict[str, Any]:
 
 
 def bytes_of_body(spec: BodySpec) -> int:
-    """How long a stored update of this kind is (`foltr.methods.bodies.pack_body`)."""
+    """Return how long a stored update of this kind is (`foltr.methods.bodies.pack_body`)."""
     return {"dense": 4 * spec.dim, "part": 8 + 4 * spec.n_values, "evolution": 24}[spec.kind]
 
 
 def privacy_of(
     training: Training, dim: int, rounds: int, participants: int, interactions: tuple[int, int]
 ) -> dict[str, Any] | None:
-    """What the privacy parameters of a method claim and give to a client who takes part in all rounds.
+    """Return what the privacy parameters of a method claim and give to a client who takes part in all rounds.
 
     Args:
         dim: how many weights an update has.

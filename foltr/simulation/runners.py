@@ -27,7 +27,7 @@ MAX_REPETITIONS = 100
 
 @dataclass(frozen=True, eq=False)
 class Experience:
-    """What the clients of a round saw.
+    """An experience is what the clients of a round saw.
 
     Attributes:
         ndcg: (clients,) mean nDCG@K of the lists each was shown, 0 where no document is relevant.
@@ -66,7 +66,7 @@ class Runner(Protocol):
         """(n_weights,) of the ranker one client would use under a global model."""
 
     def state(self) -> State:
-        """What the clients keep, apart from their streams."""
+        """Return what the clients keep, apart from their streams."""
 
     def restore(self, state: State) -> None:
         """Go on from a state."""
@@ -132,7 +132,7 @@ class ReferenceRunner:
         return make_device(self._training, self._ranker, base, version, context)
 
     def _propensities(self, client: int) -> NDArray[np.float64] | None:
-        """Those of a user who reads by position; None leaves it to the method's position bias."""
+        """Return the propensities of a user who reads by position; None leaves it to the method's position bias."""
         models = self._crowd.models_of(client)
         if len(models) > 1 or models[0].examination_exponent == 0.0:
             return None
@@ -177,7 +177,7 @@ class ReferenceRunner:
         model: int,
         draws: NDArray[np.float64],
     ) -> tuple[float, float, int]:
-        """One interaction: the list's nDCG and MaxRR, and how many clicks it got."""
+        """Show a list; return its nDCG, its reciprocal rank, and how many clicks it got."""
         query = self._population.datasets[self._population.clients[client].dataset].query(pick)
         k = min(self._training.serp_length, len(query.relevance))
         rng = self._crowd.streams(client).device
@@ -197,5 +197,5 @@ def pack_local_states(states: dict[int, bytes]) -> State:
 
 
 def unpack_local_states(state: State) -> dict[int, bytes]:
-    """What `pack_local_states` packed."""
+    """Unpack what `pack_local_states` packed."""
     return {client: row.tobytes() for client, row in zip(state["clients"].tolist(), state["states"], strict=True)}

@@ -367,7 +367,7 @@ def hidden_of(ranker: Ranker) -> int | None:
 def means_of(
     block: LearnedBlock | RankedBlock | EvolutionBlock,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(n,) mean nDCG and mean MaxRR of each client's lists."""
+    """Return (n,) mean nDCG and mean reciprocal rank of each client's lists."""
     return np.nanmean(block.ndcg, axis=1), np.nanmean(block.reciprocal_ranks, axis=1)
 
 

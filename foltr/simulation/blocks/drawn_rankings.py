@@ -48,7 +48,7 @@ class QueryPool:
 
 @dataclass(frozen=True, eq=False)
 class Users:
-    """Who clicks, and by which random numbers.
+    """Users click, by these random numbers.
 
     Attributes:
         tables: M click models.
@@ -64,7 +64,7 @@ class Users:
 
 @dataclass(frozen=True, eq=False)
 class LearnedBlock:
-    """What clients know after a block and what they saw in it.
+    """A block says what clients know after it and what they saw in it.
 
     Attributes:
         weights: (n, weights) float64 local weights after the last interaction.
@@ -291,7 +291,7 @@ def _interact_neural(
     proximal: float,
     base: NDArray[np.float64],
 ) -> tuple[float, float]:
-    """One interaction of a neural ranker after its forward pass; `weights` is stepped. Returns nDCG and MaxRR."""
+    """Step `weights` by one interaction of a neural ranker after its forward pass; return nDCG and reciprocal rank."""
     scores = output_scores(weights, tanhs)
     ranking = exponential_race(scores, log_times, min(serp_length, scores.shape[0]))
     clicks, ndcg, reciprocal_ranks = see_serp(relevance, ranking, ideal_dcg, model, draws, click, stop, examination)

@@ -25,7 +25,7 @@ from foltr.simulation.blocks.drawn_rankings import QueryPool, Users, local_weigh
 
 @dataclass(frozen=True, eq=False)
 class RankedBlock:
-    """What clients saw and clicked.
+    """A block says what clients saw and clicked.
 
     Attributes:
         rankings: (n, B, K) int64 documents shown, counted within the query; -1 where nothing was shown.
@@ -42,7 +42,7 @@ class RankedBlock:
 
 @dataclass(frozen=True, eq=False)
 class EvolutionBlock:
-    """What FOLtR-ES clients measured.
+    """A block says what FOLtR-ES clients measured.
 
     Attributes:
         plus: (n,) float64 mean randomised response of the lists ranked with +noise; 0 if there was none.

@@ -1,1 +1,1 @@
-"""Who takes part in a simulated federation: populations, how data is split among them, attackers, and their streams."""
+"""Clients take part in a simulated federation: populations, the split of data among them, attackers, streams."""

@@ -19,7 +19,7 @@ _WORD = 2**64
 
 @dataclass(frozen=True, eq=False)
 class Intentions:
-    """What several users ask and how they will click, decided before they see anything.
+    """Several users intend what to ask and how to click, decided before they see anything.
 
     Attributes:
         picks: (clients, most interactions) int64, queries of the client's data set; -1 after its last interaction.
@@ -32,7 +32,7 @@ class Intentions:
     draws: NDArray[np.float64]
 
     def of(self, rows: slice | NDArray[np.int64]) -> "Intentions":
-        """Those of some of the clients."""
+        """Return the intentions of some of the clients."""
         return Intentions(self.picks[rows], self.models[rows], self.draws[rows])
 
 
@@ -56,7 +56,7 @@ class Crowd:
         self._model_spans, self.click_models = _spans_of(models)
 
     def streams(self, client: int) -> ClientStreams:
-        """Those of one client, made when they are first needed."""
+        """Return the streams of one client, made when they are first needed."""
         found = self._streams[client]
         if found is None:
             found = self._streams[client] = client_streams(self._seed, self._clients[client].name)
@@ -89,7 +89,7 @@ class Crowd:
         return Intentions(picks, models[:, :1] + (block[:, :, 1] * models[:, 1:]).astype(np.int64), block)
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """Where all streams stand, of the clients that have any."""
+        """Return where all streams stand, of the clients that have any."""
         made = [(i, streams) for i, streams in enumerate(self._streams) if streams is not None]
         return {
             "clients": np.array([i for i, _ in made], np.int64),

@@ -1,4 +1,4 @@
-"""From a configuration's words to data and a population."""
+"""A configuration's words become data and a population."""
 
 import functools
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""How data differs between clients: the four types of non-IID data in FOLTR, and what is done about it.
+"""Data differs between clients: the four types of non-IID data in FOLTR, and what is done about it.
 
 Wang, thesis 2024, chapter 4 (and Wang and Zuccon 2022, "Is non-IID data a threat in federated online learning to
 rank?"): Type 1, document preferences; Type 2, document labels; Type 3, click preferences; Type 4, quantity. Their IID

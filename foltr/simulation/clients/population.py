@@ -1,4 +1,4 @@
-"""Who takes part in a simulated federation: clients, the queries each may issue, and how each clicks.
+"""A population takes part in a simulated federation: clients, the queries each may issue, and how each clicks.
 
 Whatever differs between clients (non-IID data, thesis chapter 4) is said here, as data; the simulator only plays it.
 Clients share arrays wherever they may, so that a population of 62,500 is a list of small records.

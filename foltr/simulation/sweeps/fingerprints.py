@@ -1,4 +1,4 @@
-"""What a kept result depends on besides its configuration: the data behind a name, and the program.
+"""A kept result depends, besides its configuration, on the data behind a name and on the program.
 
 Files are told by size and time of change: reading gigabytes to see that nothing changed would cost more than some runs.
 """

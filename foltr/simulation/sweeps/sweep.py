@@ -188,7 +188,7 @@ Outcome = tuple[str, dict[str, Any] | None, str | None]
 
 
 def _outcome(values: dict[str, Any]) -> Outcome:
-    """What a worker does. Plain values in and out, so that every backend can send them."""
+    """Run one configuration in a worker. Plain values in and out, so that every backend can send them."""
     config = SimulationConfig.read(values)
     try:
         return config_digest(config), run_config(config).to_dict(), None

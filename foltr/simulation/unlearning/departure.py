@@ -256,7 +256,7 @@ class UnlearningSimulation:
         base: NDArray[np.float32],
         names: Sequence[str],
     ) -> NDArray[np.float32]:
-        """With the leaver's update as -z * update - (z + 1) * model (thesis, Eq. 6.4); ``lengths`` is written to."""
+        """Return all, the leaver's as -z * update - (z + 1) * model (thesis, Eq. 6.4); ``lengths`` is written to."""
         z, leaver = self._leaver.z, self._population.clients[self._leaver.client].name
         if z is not None and leaver in names:
             rows, at = rows.copy(), list(names).index(leaver)
@@ -271,7 +271,7 @@ class UnlearningSimulation:
         base: NDArray[np.float32],  # noqa: ARG002 (as `Change`)
         names: Sequence[str],
     ) -> NDArray[np.float32]:
-        """Each as long as the client's stored update (thesis, Eq. 6.2)."""
+        """Return the updates, each as long as the client's stored one (thesis, Eq. 6.2)."""
         stored = [float(lengths[self._index[name]]) for name in names]
         return np.stack([calibrated(length, row) for length, row in zip(stored, rows, strict=True)]).astype(np.float32)
 
@@ -306,7 +306,7 @@ class _Progress:
         self._seconds = 0.0
 
     def learn(self, n_clients: int, a_round: Callable[[NextModel], tuple[NextModel, int]]) -> None:
-        """One more round; one without clients changes nothing."""
+        """Learn one more round; one without clients changes nothing."""
         if n_clients:
             began = time.perf_counter()
             self.model, n_interactions = a_round(self.model)
