@@ -7,7 +7,7 @@ from federator.clock import to_datetime
 from federator.deciding.decisions import Decisions, Receipt
 from federator.deciding.state import FederationState
 from federator.reading import PartAnswered, Refused
-from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.protocol.receipts import LONGEST_RETRY_S, ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.topics import ClientTopic
 from storage.records import NewEvent
 
@@ -88,7 +88,7 @@ def answer_turned_away(
             update_id=None,
             code=ReceiptCode.BUSY,
             detail=f"the intake is full ({sender.cause})",
-            retry_after_s=sender.retry_after_s,
+            retry_after_s=min(sender.retry_after_s, LONGEST_RETRY_S),
         )
         for sender in senders
         if state.members.joined(sender.sender)
@@ -96,7 +96,7 @@ def answer_turned_away(
 
 
 def _worst(state: FederationState, senders: Sequence[RefusedSender]) -> str:
-    """Who was turned away most; no name of a stranger, and so none that has a space."""
+    """Say who was turned away most; no name of a stranger, and so none that has a space."""
     worst = max(senders, key=lambda sender: sender.n_messages, default=None)
     if worst is None:
         return ""

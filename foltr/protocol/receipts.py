@@ -226,6 +226,10 @@ class ReceiptCode(StrEnum):
     LEFT = "left", None, "The client is a member no more."
 
 
+# A receipt that says to wait for longer is not read.
+LONGEST_RETRY_S = 86_400
+
+
 class UpdateReceipt(Message):
     """Federator to one device, sent after the SQL commit: the only acknowledgement there is.
 
@@ -241,7 +245,7 @@ class UpdateReceipt(Message):
     payload_digest: Annotated[bytes, Field(min_length=16, max_length=16)] | None = None
     code: Annotated[ReceiptCode, Field(strict=False)]
     detail: Detail = ""
-    retry_after_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = None
+    retry_after_s: Annotated[float, Field(ge=0, le=LONGEST_RETRY_S, allow_inf_nan=False)] | None = None
     # With ``incomplete``: the chunks that have not arrived.
     missing: Annotated[list[ChunkIndex], Field(max_length=1000)] | None = None
 

@@ -18,7 +18,7 @@ from federator.round import RoundPolicy
 from foltr.methods.bodies import BodySpec
 from foltr.protocol.client_selection import ticket
 from foltr.protocol.fields import payload_digest
-from foltr.protocol.receipts import MembershipReceipt, ReceiptCode
+from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import AbandonReason, Pacing, RoundState
 from foltr.protocol.topics import ClientTopic, Topics
@@ -295,6 +295,16 @@ def test_members_that_were_turned_away_are_told_when_to_come_back(state, operato
     (event,) = decisions.events
     assert (event.kind, event.code, event.client_id) == ("intake_full", "busy", None)
     assert event.detail == "120 messages were turned away; most from unknown clients: 90 (rate)"
+
+
+def test_nobody_is_told_to_wait_for_longer_than_a_receipt_can_say(state, operator):
+    """A rate of a message in many days is a setting; a receipt that no device reads would be no answer."""
+    members(state, operator, "a")
+    decisions, _ = decide(state)
+    answer_turned_away(state, [turned_away("a", 1, 1e6)], 1, OPENED + 1, decisions)
+    (receipt,) = decisions.receipts
+    assert receipt.retry_after_s == 86_400
+    assert UpdateReceipt.model_validate(receipt.model_dump()) == receipt
 
 
 def test_nothing_turned_away_is_no_event(state):
