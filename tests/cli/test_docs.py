@@ -229,13 +229,13 @@ def test_events_carry_the_codes_that_are_documented(monkeypatch):
     from fuzz.run import failures
 
     seen: set[tuple[str, str]] = set()
-    check = targets._check_decisions
+    check = targets.check_decisions
 
     def note(decisions):
         seen.update((str(event.code), str(event.kind)) for event in decisions.events if event.code is not None)
         check(decisions)
 
-    monkeypatch.setattr(targets, "_check_decisions", note)
+    monkeypatch.setattr(targets, "check_decisions", note)
     tracemalloc.start()
     try:
         for _ in failures(3, range(4_000)):

@@ -188,7 +188,7 @@ def _chunked(enrolment_key: bytes | None, payload: bytes) -> bool:
 
 def _decide(reading: Reading | PartAnswered, enrolment_key: bytes | None, kind: str) -> None:
     if isinstance(reading, Refused):
-        _check_said(reading.code, reading.detail)
+        check_text(reading.code, reading.detail)
     state = _state(enrolment_key)
     decisions, rest = decide(state, Backlog([Timed(reading, NOW + 1)]), NOW + 1)
     _promise(not rest.messages, "the message was not taken")
@@ -196,7 +196,7 @@ def _decide(reading: Reading | PartAnswered, enrolment_key: bytes | None, kind: 
         _promise(state.round is not None and not state.round.contributions, "a refused message counts")
         _promise(state.members.joined(MEMBER), "a refused message ended a membership")
         _promise(not (decisions.updates or decisions.membership or decisions.withdrawn), "a refused message is stored")
-    _check_decisions(decisions)
+    check_decisions(decisions)
     for update in decisions.updates:
         body = unpack_body(update.encoding, update.body, _LIMITS[kind].spec.dim)
         check_body(body, _LIMITS[kind].spec)
@@ -204,17 +204,17 @@ def _decide(reading: Reading | PartAnswered, enrolment_key: bytes | None, kind: 
         make_aggregation(*METHODS[kind]).add(body, update.n_interactions)
 
 
-def _check_decisions(decisions: Decisions) -> None:
+def check_decisions(decisions: Decisions) -> None:
     for receipt in decisions.receipts:
         payload = encode(receipt, TOPICS.client(receipt.client_id, ClientTopic.INBOX), 1, FEDERATOR)
         _promise(len(payload) <= MAX_MESSAGE_BYTES, "the receipt is too large to be sent")
         _promise(open_envelope(payload).read(type(receipt)) == receipt, "the receipt reads otherwise")
-        _check_said(receipt.code, receipt.detail)
+        check_text(receipt.code, receipt.detail)
     for event in decisions.events:
         _promise(0 < len(event.kind) <= SHORT_TEXT_MAX and event.kind.isidentifier(), f"kind {event.kind!r}")
         _promise(event.client_id is None or len(event.client_id) <= CLIENT_ID_MAX, "the client's name is too long")
         if event.code is not None:
-            _check_said(event.code, event.detail)
+            check_text(event.code, event.detail)
     for change in decisions.membership:
         _promise(0 <= change.nonce < 2**63, f"nonce {change.nonce}")
         _promise(change.sdk_version is None or change.sdk_version.isprintable(), "the version is not printable")
@@ -223,7 +223,7 @@ def _check_decisions(decisions: Decisions) -> None:
         _promise(0 < update.n_interactions <= MAX_INTERACTIONS, f"{update.n_interactions} interactions are stored")
 
 
-def _check_said(code: str, detail: str) -> None:
+def check_text(code: str, detail: str) -> None:
     _promise(str(code) in _CODES, f"code {code!r} is none of the protocol's")
     _promise(len(detail) <= DETAIL_MAX, f"the detail has {len(detail)} characters")
     _promise(detail.isprintable(), f"the detail is not printable: {detail!r}")
@@ -237,11 +237,11 @@ def _promise(kept: bool, otherwise: str) -> None:
 # --- single readers -------------------------------------------------------------------------------------------
 
 
-def _reader(read: Callable[[bytes], object], topic: str, payload: bytes) -> bool:
+def reader(read: Callable[[bytes], object], topic: str, payload: bytes) -> bool:
     try:
         read(payload)
     except MessageError as error:
-        _check_said(error.code, error.detail)
+        check_text(error.code, error.detail)
     return _is_signed(payload, OPERATOR, topic)
 
 
@@ -256,7 +256,7 @@ def _device(expected: type[Message], payload: bytes) -> bool:
             return False
         message = envelope.read(expected)
     except MessageError as error:
-        _check_said(error.code, error.detail)
+        check_text(error.code, error.detail)
         return _is_signed(payload, signer, topic)
     # What was read can be written, and says the same.
     again = open_envelope(encode(message)).read(expected)
@@ -286,7 +286,7 @@ def _client(topic: str, credentials: Credentials | None, payload: bytes) -> bool
     try:
         client._inbox.take(InboundMessage(topic, payload, retained=False))
     except MessageError as error:
-        _check_said(error.code, error.detail)
+        check_text(error.code, error.detail)
     # Whatever it was told, it can still say who it is.
     status = client._session.sign(client._session.status(online=True), ClientTopic.STATUS)
     reading = read_message(
@@ -330,7 +330,7 @@ def _targets() -> dict[str, Target]:
         "enrolment": (enrolment, lambda payload: read_enrolment(payload, OPERATOR.public, FEDERATION, MEMBER)),
     }
     for what, (topic, read) in readers.items():
-        targets[f"reader {what}"] = partial(_reader, read, topic)
+        targets[f"reader {what}"] = partial(reader, read, topic)
     return targets
 
 

@@ -63,13 +63,13 @@ def test_inputs_get_past_the_first_checks():
     from fuzz import targets
 
     codes: Counter[str] = Counter()
-    say = targets._check_said
-    targets._check_said = lambda code, detail: (codes.update([str(code)]), say(code, detail))
+    say = targets.check_text
+    targets.check_text = lambda code, detail: (codes.update([str(code)]), say(code, detail))
     try:
         for _ in failures(7, range(2_000)):
             pass
     finally:
-        targets._check_said = say
+        targets.check_text = say
     reached = {"accepted", "joined", "left", "malformed", "bad_signature", "unsupported_version", "client_mismatch"}
     reached |= {"wrong_federation", "wrong_shape", "not_finite", "out_of_range", "unknown_client", "not_enrolled"}
     assert reached <= set(codes), reached - set(codes)
@@ -100,7 +100,7 @@ def test_a_broken_promise_is_noticed(monkeypatch):
     from fuzz import targets
 
     def mutters(_payload):
-        targets._reader(lambda _: (_ for _ in ()).throw(MessageError("malformed", "\x1b[2J")), "", b"")
+        targets.reader(lambda _: (_ for _ in ()).throw(MessageError("malformed", "\x1b[2J")), "", b"")
 
     monkeypatch.setitem(TARGETS, "broken", mutters)
     with pytest.raises(BrokenPromiseError, match="printable"):

@@ -54,26 +54,25 @@ class Schedule:
 
 
 class WorldTime:
-    """Stands for the module ``time``: it tells what the clock of whoever is acting shows."""
+    """Stands for the module ``time``: it tells what the clock of whoever is acting shows.
+
+    Attributes:
+        clock: of whoever is acting.
+    """
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
-        self._clock = Clock()
+        self.clock = Clock()
 
     def of(self, clock: Clock) -> "_Acting":
         """While this lasts, ``clock`` is the one looked at."""
         return _Acting(self, clock)
 
-    @property
-    def clock(self) -> Clock:
-        """Of whoever is acting."""
-        return self._clock
-
     def monotonic(self) -> float:
-        return self._clock.monotonic(self._schedule.now)
+        return self.clock.monotonic(self._schedule.now)
 
     def time(self) -> float:
-        return self._clock.wall(self._schedule.now)
+        return self.clock.wall(self._schedule.now)
 
     def time_ns(self) -> int:
         return int(self.time() * 1e9)
@@ -84,7 +83,7 @@ class _Acting:
         self._time, self._clock = time, clock
 
     def __enter__(self) -> None:
-        self._before, self._time._clock = self._time._clock, self._clock
+        self._before, self._time.clock = self._time.clock, self._clock
 
     def __exit__(self, *_: object) -> None:
-        self._time._clock = self._before
+        self._time.clock = self._before

@@ -46,7 +46,7 @@ def _settle_erasures(world: "World") -> None:
     judge = world.judge.erasures
     for device in world.devices:
         if device.is_asking:
-            world._ask_to_be_forgotten(device, 60.0)
+            world.ask_to_be_forgotten(device, 60.0)
     # A step may be asked three times, and there is one for each round, in two attempts.
     give_up_at = world.schedule.now + 600.0 + 8.0 * world.scenario.unlearning.step_s * len(world.store.tables.rounds)
     while unfinished := _unfinished_erasures(world):
@@ -79,26 +79,26 @@ def _unfinished_erasures(world: "World") -> list[str]:
 
 
 def _mend(world: "World") -> None:
-    world._clock_offset = max(0.0, world._clock_offset)
+    world.clock_offset = max(0.0, world.clock_offset)
     process = world.federator
     process.n_database_failures, process.crash_at = 0, None
     if process.is_up:
         process.reconnect()
     else:
         world.start_federator()
-    if world._n_rosters:
-        world._publish_roster()
+    if world.n_rosters:
+        world.publish_roster()
     for device in world.devices:
         device.store.n_failures_due = 0
-        world._heal(device, 0.0)
+        world.heal_device(device)
         if not device.running:
-            world._start(device)
+            world.start_device(device)
     world.pass_time(5.0)
 
 
 def _is_member(world: "World", device: SimulatedDevice) -> bool:
-    serial = world._serials.get(device.client_id, 1)
-    is_known = not device.left and serial > world._revoked.get(device.client_id, 0)
+    serial = world.serials.get(device.client_id, 1)
+    is_known = not device.left and serial > world.revoked.get(device.client_id, 0)
     return is_known and device.takes_part and device.client_id not in world.judge.erasures.erased()
 
 

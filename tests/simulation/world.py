@@ -69,10 +69,10 @@ class World:
         trusting = scenario.trust is Trust.ANYONE
         self._enrolment_key = None if trusting else self._make_key(self.rng.randbytes(32))
         self._federator_key = None if trusting else self._make_key(self.rng.randbytes(32))
-        self._serials: dict[str, int] = {}
-        self._revoked: dict[str, int] = {}
-        self._n_rosters = self._n_orders = 0
-        self._clock_offset = 0.0
+        self.serials: dict[str, int] = {}
+        self.revoked: dict[str, int] = {}
+        self.n_rosters = self._n_orders = 0
+        self.clock_offset = 0.0
         self.plan = FederationPlan(
             FEDERATION,
             n_features=1,
@@ -109,7 +109,7 @@ class World:
         return device
 
     def _enrol(self, device: SimulatedDevice) -> None:
-        serial = self._serials[device.client_id] = self._serials.get(device.client_id, 0) + 1
+        serial = self.serials[device.client_id] = self.serials.get(device.client_id, 0) + 1
         key = self._make_key(self.rng.randbytes(32))
         enrolment = issue_enrolment(self._enrolment_key, FEDERATION, device.client_id, key.public, serial, 0.0)
         device.papers = Papers(device.client_id, key, enrolment, self._federator_key.public)
@@ -122,7 +122,7 @@ class World:
             self.schedule,
             self.time,
             self.rng,
-            clock=Clock(self._clock_offset),
+            clock=Clock(self.clock_offset),
             key=self._federator_key,
             limits=self.scenario.limits,
             busy_s=self.scenario.busy_s,
@@ -201,6 +201,10 @@ class World:
             device.disconnect()
 
     def _heal(self, device: SimulatedDevice, _amount: float) -> None:
+        self.heal_device(device)
+
+    def heal_device(self, device: SimulatedDevice) -> None:
+        """Its network is as it should be again."""
         device.up.mend()
         device.down.mend()
         if device.running and (not device.is_up or device.up.n_lost or device.down.n_lost):
@@ -213,7 +217,7 @@ class World:
         if device.left:
             device.crash()
         if not device.running:
-            self._start(device)
+            self.start_device(device)
 
     def starting(self) -> SimulatedDevice:
         """The device whose process is being started."""
@@ -221,7 +225,7 @@ class World:
             raise AssertionError("a client was made outside the world")
         return self._starting
 
-    def _start(self, device: SimulatedDevice) -> None:
+    def start_device(self, device: SimulatedDevice) -> None:
         self._starting = device
         device.start()
 
@@ -281,36 +285,36 @@ class World:
             self.federator.actor.stop()
 
     def _clock_skew(self, _device: SimulatedDevice, amount: float) -> None:
-        self._clock_offset += 400.0 * (amount - 0.5)
+        self.clock_offset += 400.0 * (amount - 0.5)
 
     def _second_federator(self, _device: SimulatedDevice, _amount: float) -> None:
         self.start_federator()
 
     def _revoke(self, device: SimulatedDevice, _amount: float) -> None:
-        self._revoked[device.client_id] = self._serials[device.client_id]
-        self._n_rosters += 1
-        self._publish_roster()
+        self.revoked[device.client_id] = self.serials[device.client_id]
+        self.n_rosters += 1
+        self.publish_roster()
 
-    def _publish_roster(self) -> None:
+    def publish_roster(self) -> None:
         roster = issue_roster(
-            self._enrolment_key, FEDERATION, self._n_rosters, 0.0, len(self._serials), dict(self._revoked)
+            self._enrolment_key, FEDERATION, self.n_rosters, 0.0, len(self.serials), dict(self.revoked)
         )
         self.broker.publish(self.topics.roster, roster, retain=True)
 
     def _enrol_anew(self, device: SimulatedDevice, _amount: float) -> None:
         device.crash()
         self._enrol(device)
-        self._start(device)
+        self.start_device(device)
 
     def _forget_me(self, device: SimulatedDevice, amount: float) -> None:
-        self._ask_to_be_forgotten(device, 60.0 * amount)
+        self.ask_to_be_forgotten(device, 60.0 * amount)
         if amount < 0.3:
             # Another one leaves, too: at once, or while the first one is being unlearned.
             other = self.devices[(device.i + 1) % len(self.devices)]
             pause = 0.0 if amount < 0.1 else 20.0 * self.rng.random()
-            self.schedule.after(pause, lambda: self._ask_to_be_forgotten(other, 60.0 * amount))
+            self.schedule.after(pause, lambda: self.ask_to_be_forgotten(other, 60.0 * amount))
 
-    def _ask_to_be_forgotten(self, device: SimulatedDevice, timeout_s: float) -> None:
+    def ask_to_be_forgotten(self, device: SimulatedDevice, timeout_s: float) -> None:
         if device.forget_me(timeout_s):
             self.judge.erasures.asked.add(device.client_id)
 
@@ -330,7 +334,7 @@ class World:
         device.store.lose()
         if self._enrolment_key is not None:
             self._enrol(device)
-        self._start(device)
+        self.start_device(device)
 
     def _everybody_away(self, _device: SimulatedDevice, amount: float) -> None:
         for device in self.devices:
@@ -359,7 +363,7 @@ def run(scenario: Scenario) -> World:
     with simulated(world):
         world.start_federator()
         for device in world.devices:
-            world._start(device)
+            world.start_device(device)
         for step in scenario.steps:
             world.apply(step)
         settle(world)
