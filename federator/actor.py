@@ -1,4 +1,4 @@
-"""The single writer of a federation: takes messages, lets them be decided, commits, then answers.
+"""Writes for a federation, which nobody else does: takes messages, lets them be decided, commits, then answers.
 
 One loop owns all state, so nothing here needs a lock. Its order is the whole guarantee: decide in memory,
 commit in one transaction, only then send receipts. If a commit cannot be made, the process ends, what was
@@ -205,7 +205,7 @@ class FederationActor:
         return client_id if self.state.members.is_known(client_id) else f"?{hash(client_id) % _N_STRANGERS}"
 
     def model_published(self, version: int) -> None:
-        """The broker has taken this model: noted with the next commit, or in a moment where there is none.
+        """Note that the broker has taken this model: with the next commit, or in a moment where there is none.
 
         Every commit waits for the disk, and messages usually follow a new model.
         """
@@ -218,7 +218,7 @@ class FederationActor:
             await self._commit(Decisions(), self._clock.now())
 
     async def _backlog(self, arrivals: Sequence[Arrival], now: float) -> Backlog:
-        """What has arrived as it can be decided on, with what storage knows of it."""
+        """Read what has arrived, and look up what storage knows of it."""
         readings = ((self._read(arrival, now), arrival.at) for arrival in arrivals)
         messages = [Timed(reading, at) for reading, at in readings if reading is not None]
         turned_away, n_turned_away = self.intake.refused()
@@ -232,7 +232,7 @@ class FederationActor:
         return reading
 
     async def _stored_already(self, messages: Sequence[Timed]) -> dict[tuple[str, str], int]:
-        """Which of the updates are stored already, in whatever round they say they are for."""
+        """Look up which of the updates are stored already, in whatever round they say they are for."""
         offers = [timed.reading.offer for timed in messages if isinstance(timed.reading, UpdateOffered)]
         identities = {(offer.client_id, offer.update_id) for offer in offers}
         if not identities:

@@ -1,4 +1,4 @@
-"""Time for a federator: seconds since the epoch that never step.
+"""Tells a federator the time: seconds since the epoch that never step.
 
 Deadlines are stored, so they are wall-clock times; but a wall clock may be set while a round is open. The
 wall clock is read once, and from there on the monotonic clock counts.

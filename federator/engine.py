@@ -41,7 +41,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Backlog:
-    """What has arrived and is not decided yet.
+    """The messages that have arrived and are not decided on yet.
 
     Attributes:
         stored: (client_id, update_id) to the round it counts in, for those of the messages that are stored.
@@ -99,7 +99,7 @@ def _decide_one(state: FederationState, timed: Timed, backlog: Backlog, now: flo
 
 
 def _rest(backlog: Backlog, n_taken: int, decisions: Decisions) -> Backlog:
-    """What is left once the decisions are stored, with what is stored then."""
+    """Keep what is left, with what is stored once these decisions are."""
     withdrawn = set(decisions.withdrawn)
     stored = {key: number for key, number in backlog.stored.items() if (number, key[0]) not in withdrawn}
     stored |= {(update.client_id, update.update_id): update.round for update in decisions.updates}

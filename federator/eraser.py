@@ -52,7 +52,7 @@ _NAMES_EVERY_S = 86_400.0
 
 
 def signed_by(key: SigningKey | None) -> Callable[[ErasureRow, ErasureOutcome, AuditEntry], str | None]:
-    """What makes the receipt of an erasure; one that makes none where the federator signs nothing."""
+    """Return what makes the receipt of an erasure; it makes none where the federator signs nothing."""
 
     def sign(row: ErasureRow, outcome: ErasureOutcome, entry: AuditEntry) -> str | None:
         if key is None:
@@ -258,7 +258,7 @@ class Eraser:
             )
 
     def tell(self, client_id: str, row: ErasureRow) -> None:
-        """How far its erasure is; who misses it asks again."""
+        """Tell a client how far its erasure is; who misses it asks again."""
         done = row.state is ErasureState.DONE
         self._receipts.send(
             [
@@ -280,7 +280,7 @@ class Eraser:
             self.tell(client_id, row)
 
     async def after_swap(self, done: Sequence[ErasureRow]) -> None:
-        """Weights were deleted; tell those who have not been told that it is over."""
+        """Purge the weights that were deleted, and tell those who have not been told that it is over."""
         self._purge_due = True
         for row in done:
             if row.client_id is not None:

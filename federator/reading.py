@@ -1,6 +1,6 @@
-"""From bytes on a topic to something the federator can decide about. No I/O, and nothing remembered.
+"""Makes of bytes on a topic something that the federator can decide about. No I/O, and nothing is remembered.
 
-Whose message it really is, is not decided here: that takes the client's key (`federator.deciding.members`).
+Nobody is believed here yet: that takes the client's key (`federator.deciding.members`).
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from foltr.protocol.updates import Chunk, Manifest, ModelUpdate, UnlearningUpdat
 
 @dataclass(frozen=True)
 class Signed:
-    """The part of a message that says who sent it."""
+    """The part of a message that shows who sent it."""
 
     topic: str
     envelope: Envelope
@@ -67,7 +67,7 @@ class ErasureAsked:
 
 @dataclass(frozen=True)
 class UnlearningAnswered:
-    """What a client learned in a step of an unlearning job; its body fits the federation."""
+    """A client answers a step of an unlearning job with what it learned; its body fits the federation."""
 
     client_id: str
     update: UnlearningUpdate
@@ -85,7 +85,7 @@ class ChunkOffered:
 
 @dataclass(frozen=True)
 class PartAnswered:
-    """An answer to an offer of chunks that decides nothing: which are missing, or that there is no room now."""
+    """A client that sends a large update in chunks is told which are missing, or that there is no room now."""
 
     client_id: str
     code: ReceiptCode
@@ -121,14 +121,14 @@ Reading = UpdateOffered | MembershipAsked | ErasureAsked | UnlearningAnswered | 
 
 @dataclass(frozen=True)
 class Limits:
-    """What an update of the federation may be."""
+    """The size and shape that an update of the federation may have."""
 
     spec: BodySpec
     max_interactions: int
 
 
 def read_message(topics: Topics, limits: Limits, message: InboundMessage) -> Reading | None:
-    """What ``message`` asks for; None where there is nobody to answer (a foreign topic, a cleared status)."""
+    """Read what ``message`` asks for; None where there is nobody to answer (a foreign topic, a cleared status)."""
     if message.topic == topics.roster:
         return OperatorSpoke("roster", message.payload) if message.payload else None
     if message.topic == topics.operator:
@@ -179,7 +179,7 @@ def read_message(topics: Topics, limits: Limits, message: InboundMessage) -> Rea
 def read_update(
     topics: Topics, limits: Limits, client_id: str, payload: bytes, *, chunked: bool = False
 ) -> UpdateOffered | Refused:
-    """The update in ``payload``; ``chunked`` if it was too large for one message."""
+    """Read the update in ``payload``; ``chunked`` if it was too large for one message."""
 
     def refused(error: MessageError, update: ModelUpdate | None = None) -> Refused:
         return Refused(
@@ -215,7 +215,7 @@ def read_update(
 
 
 def _digest_of_refused(payload: bytes, topic: ClientTopic) -> bytes | None:
-    """What names the bytes in a refusal; None where they do not belong on this topic.
+    """Digest the bytes that are refused; None where they do not belong on this topic.
 
     Somebody else may have copied them there from another topic of the same client, who must not take the refusal
     for one of its own message.

@@ -1,4 +1,4 @@
-"""Updates too large for one message: their chunks, until they are whole. No I/O; forgotten when the process ends.
+"""Puts updates together that are too large for one message. No I/O; forgotten when the process ends.
 
 A device offers such an update by its manifest and is answered ``incomplete`` with the chunks that are not here, until
 none is missing; then the update is read and decided like any other. What is answered is named by the beginning of the
@@ -51,16 +51,14 @@ class Assembler:
     def __len__(self) -> int:
         return len(self._by_client)
 
-    def take(
-        self, offered: ChunkOffered, members: Members, now: float
-    ) -> UpdateOffered | Refused | PartAnswered | None:
-        """What follows from a manifest or a chunk: the update it completes, an answer, or nothing yet."""
-        client_id, part = offered.client_id, offered.part
+    def take(self, offer: ChunkOffered, members: Members, now: float) -> UpdateOffered | Refused | PartAnswered | None:
+        """Take a manifest or a chunk; returns the update it completes, an answer, or nothing yet."""
+        client_id, part = offer.client_id, offer.part
         self._drop_idle(now)
         try:
-            members.check_sender(client_id, offered.signed)
+            members.check_sender(client_id, offer.signed)
             if isinstance(part, Manifest):
-                return self._take_manifest(client_id, part, offered.signed.nonce, now)
+                return self._take_manifest(client_id, part, offer.signed.nonce, now)
             return self._take_chunk(client_id, part, now)
         except MessageError as error:
             code = ReceiptCode(error.code)

@@ -21,7 +21,7 @@ _PAUSE_S = 0.05
 
 
 class Thinner:
-    """What the plan's ``history_rounds`` says, done by the federation's single writer.
+    """Deletes what the plan's ``history_rounds`` gives up. Only the federation's single writer calls it.
 
     Nothing but the rows says how far it has come: the next federator looks through all rounds once, as this one does.
 

@@ -1,4 +1,4 @@
-"""What was decided as the rows that are stored, and a stored round as the one that goes on."""
+"""Turns what was decided into the rows that are stored, and a stored round into the one that goes on."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,7 +13,7 @@ from storage.records import Batch, ModelRow, NewEvent, RoundOpening, RoundRow
 
 
 def resumed_round(row: RoundRow, contributions: Mapping[str, str], now: float, grace_s: float) -> Round:
-    """A stored round after a restart, see `Round.resume`.
+    """Resume a stored round after a restart, see `Round.resume`.
 
     Args:
         contributions: the stored updates, from client_id to update_id.
@@ -49,7 +49,7 @@ def resumed_round(row: RoundRow, contributions: Mapping[str, str], now: float, g
 
 
 def batch_of(decisions: Decisions, stop_collecting: int | None, published: tuple[int, datetime] | None) -> Batch:
-    """What one batch of messages amounts to; the other two as `Batch` has them."""
+    """Make the rows of one batch of messages; the other two arguments are as `Batch` has them."""
     return Batch(
         updates=decisions.updates,
         events=decisions.events,
@@ -67,7 +67,7 @@ def batch_of(decisions: Decisions, stop_collecting: int | None, published: tuple
 def swap_of(
     job: UnlearningJobRow, before: ModelRow, at: datetime, abandons: int | None, opening: RoundOpening | None
 ) -> JobCompletion:
-    """The swap in which a job's model takes the place of ``before``.
+    """Make the rows of the swap in which a job's model takes the place of ``before``.
 
     Args:
         abandons: the open round, if there is one; ``opening`` is of the one that follows it.

@@ -1,4 +1,4 @@
-"""What a batch of messages amounts to: rows to store, then receipts to send, then what follows from both."""
+"""Holds what a batch of messages amounts to: rows to store, then receipts to send, then what follows from both."""
 
 from dataclasses import dataclass, field, replace
 

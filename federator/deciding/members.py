@@ -1,4 +1,4 @@
-"""Who the clients are: whom to believe, who belongs, who is online. No I/O.
+"""Knows the clients of a federation: whom to believe, who belongs, who is online. No I/O.
 
 With an enrolment key every claim is checked against what the operator signed. Without one a name is all
 there is, which is for one machine, or a network whose every peer is trusted.
@@ -20,7 +20,7 @@ from storage.records import ClientRow
 
 @dataclass
 class Client:
-    """What is known of a client that ever joined."""
+    """A client that ever joined, as far as it is known."""
 
     joined: bool = False
     online: bool = False
@@ -36,7 +36,7 @@ class Client:
 
 @dataclass(frozen=True)
 class Change:
-    """What a membership message changed, for storage; ``news`` if it deserves an event."""
+    """The change that a membership message made, for storage; ``news`` if it deserves an event."""
 
     kind: Literal["joined", "left", "online", "offline"]
     news: bool
@@ -90,7 +90,7 @@ class Members:
             ) from error
 
     def restore_forgotten(self, pseudonym_key: bytes, pseudonyms: Iterable[str]) -> None:
-        """Whose names are not used again (`foltr.erasure.pseudonyms`)."""
+        """Take up who was forgotten: these names are not used again (`foltr.erasure.pseudonyms`)."""
         self._pseudonym_key, self._forgotten = pseudonym_key, set(pseudonyms)
 
     def pseudonym(self, client_id: str) -> str:
@@ -103,7 +103,7 @@ class Members:
         return self.pseudonym(client_id) in self._forgotten
 
     def check_forget(self, client_id: str, signed: Signed | None) -> bool:
-        """Whether it is a client that is to be forgotten; False: a stranger, of whom refusals may be stored.
+        """Check who asks; returns whether it is a client, and not a stranger, of whom refusals may be stored.
 
         Args:
             signed: the client's own wish; None for the operator's.
@@ -124,7 +124,7 @@ class Members:
         return True
 
     def forget(self, client_id: str) -> None:
-        """From now on its name is nobody's."""
+        """End its membership; from now on its name is nobody's."""
         self._clients.pop(client_id, None)
         self._forgotten.add(self.pseudonym(client_id))
 
@@ -149,7 +149,7 @@ class Members:
         )
 
     def check_sender(self, client_id: str, signed: Signed) -> None:
-        """Whether a member sent this whose updates are taken.
+        """Check that a member sent this whose updates are taken.
 
         Raises:
             MessageError: ``revoked``, ``forgotten``, ``unknown_client``, ``bad_signature`` or ``quarantined``.
@@ -164,31 +164,31 @@ class Members:
         if client.quarantined:
             raise MessageError(ReceiptCode.QUARANTINED, "the operator has quarantined this client")
 
-    def apply(self, asked: MembershipAsked) -> Change | None:
+    def apply(self, claim: MembershipAsked) -> Change | None:
         """Take a join, a leave or a status; None if it changes nothing, not even when the client was last seen.
 
         Raises:
             MessageError: it is not to be believed, or older than one seen before.
         """
-        if asked.kind == "joined":
-            self._check_not_forgotten(asked.client_id)
-            return self._join(asked)
-        client = self._clients.get(asked.client_id)
+        if claim.kind == "joined":
+            self._check_not_forgotten(claim.client_id)
+            return self._join(claim)
+        client = self._clients.get(claim.client_id)
         if client is None:
             return None  # no row to change, and nothing that a forger could gain
         if client.revoked:
             raise MessageError(ReceiptCode.REVOKED, "the client's enrolment was revoked")
-        self._check_signature(client, asked.signed)
-        nonce = asked.signed.nonce
-        if asked.kind == "left":
+        self._check_signature(client, claim.signed)
+        nonce = claim.signed.nonce
+        if claim.kind == "left":
             self._check_nonce(nonce, client.membership_nonce)
             news = client.joined
             client.membership_nonce, client.joined, client.online = nonce, False, False
             return Change("left", news)
-        if asked.retained and nonce <= client.status_nonce:
+        if claim.retained and nonce <= client.status_nonce:
             return None  # the broker repeats what it retained at every connection
         self._check_nonce(nonce, client.status_nonce)
-        online = asked.kind == "online" and client.joined
+        online = claim.kind == "online" and client.joined
         news = online != client.online
         client.status_nonce, client.online = nonce, online
         return Change("online" if online else "offline", news)
@@ -240,15 +240,15 @@ class Members:
                 revoked.append(client_id)
         return revoked
 
-    def _join(self, asked: MembershipAsked) -> Change:
-        client = self._clients.get(asked.client_id, Client())
+    def _join(self, claim: MembershipAsked) -> Change:
+        client = self._clients.get(claim.client_id, Client())
         public_key, serial, digest = None, None, b""
         if self._enrolment_key is not None:
-            public_key, serial, digest = self._check_enrolment(client, asked)
-            if not asked.signed.by(public_key):
+            public_key, serial, digest = self._check_enrolment(client, claim)
+            if not claim.signed.by(public_key):
                 raise MessageError(ReceiptCode.BAD_SIGNATURE, "not signed with the key that was enrolled")
         # A device that was enrolled anew may have begun its nonces anew.
-        anew, nonce = serial != client.serial, asked.signed.nonce
+        anew, nonce = serial != client.serial, claim.signed.nonce
         if anew:
             client.status_nonce = 0
         else:
@@ -260,19 +260,19 @@ class Members:
         client.revoked = False
         client.public_key, client.serial, client.enrolment_digest = public_key, serial, digest
         client.membership_nonce = nonce
-        self._clients[asked.client_id] = client
+        self._clients[claim.client_id] = client
         return Change("joined", news, public_key, serial)
 
-    def _check_enrolment(self, client: Client, asked: MembershipAsked) -> tuple[bytes, int, bytes]:
-        if self._enrolment_key is None or asked.enrolment is None:
+    def _check_enrolment(self, client: Client, claim: MembershipAsked) -> tuple[bytes, int, bytes]:
+        if self._enrolment_key is None or claim.enrolment is None:
             raise MessageError(ReceiptCode.NOT_ENROLLED, "the join shows no enrolment")
-        digest = hashlib.sha256(asked.enrolment).digest()
+        digest = hashlib.sha256(claim.enrolment).digest()
         if digest == client.enrolment_digest and client.public_key is not None and client.serial is not None:
             public_key, serial = client.public_key, client.serial
         else:
-            enrolment = read_enrolment(asked.enrolment, self._enrolment_key, self._federation, asked.client_id)
+            enrolment = read_enrolment(claim.enrolment, self._enrolment_key, self._federation, claim.client_id)
             public_key, serial = enrolment.public_key, enrolment.serial
-        if serial <= self._revoked.get(asked.client_id, 0):
+        if serial <= self._revoked.get(claim.client_id, 0):
             raise MessageError(ReceiptCode.REVOKED, f"enrolment {serial} was revoked")
         if client.serial is not None and serial < client.serial:
             raise MessageError(ReceiptCode.REVOKED, f"enrolment {serial} was replaced by {client.serial}")

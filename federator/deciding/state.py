@@ -1,4 +1,4 @@
-"""What the single writer of a federation knows: its members, its open round, the newest model. No I/O."""
+"""Holds what the single writer of a federation knows: members, the open round, the newest model. No I/O."""
 
 from federator.clock import to_datetime
 from federator.closing.stored_rules import stored_parameters
@@ -45,7 +45,7 @@ class FederationState:
     # --- rounds -------------------------------------------------------------------------------------------
 
     def open_round(self, number: int, base_version: int, now: float) -> tuple[Round, RoundOpening]:
-        """A round about to open, and its row; it is current once `follow` says so."""
+        """Make a round that is about to open, and its row; it is current once `follow` says so."""
         policy = self.plan.policy
         selection = self._select(number)
         opened = Round.open(number, base_version, policy, now, selection)
@@ -72,16 +72,16 @@ class FederationState:
         )
 
     def following(self, base_version: int, now: float) -> tuple[Round | None, RoundOpening | None]:
-        """The round after the current one; (None, None) if that is the plan's last."""
+        """Make the round after the current one; (None, None) if that is the plan's last."""
         number = self.current_round.number
         return (None, None) if self.is_last(number) else self.open_round(number + 1, base_version, now)
 
     def follow(self, following: Round | None, model_version: int) -> None:
-        """The open round has ended, and that is stored: go on with the next one."""
+        """Go on with the next round: the open one has ended, and that is stored."""
         self.ended, self.round, self.model_version = self.round, following, model_version
 
     def serve_model(self, model_version: int) -> None:
-        """There is another newest model, and no round open for it."""
+        """Take up another newest model while no round is open."""
         self.model_version = model_version
 
     def fills_round(self, now: float) -> bool:
