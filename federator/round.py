@@ -215,7 +215,7 @@ class Round:
         staleness = self.base_version - offer.base_version
         if not 0 <= staleness <= (self.policy.staleness_limit if buffered else 0):
             return Reject(ReceiptCode.STALE, self._why_stale(offer.base_version))
-        self._move(RoundEvent.UPDATE_RECORDED)
+        self.move(RoundEvent.UPDATE_RECORDED)
         self.contributions[offer.client_id] = offer.update_id
         return Record(staleness)
 
@@ -223,7 +223,7 @@ class Round:
         """Take a client's update out of a collecting round; False if it has none, or the round is decided."""
         if self.state is not RoundState.COLLECTING or client_id not in self.contributions:
             return False
-        self._move(RoundEvent.UPDATE_WITHDRAWN)
+        self.move(RoundEvent.UPDATE_WITHDRAWN)
         del self.contributions[client_id]
         return True
 
@@ -233,7 +233,7 @@ class Round:
         What has arrived must not become late afterwards: the end is not stored yet, and another order could move
         it again.
         """
-        self._move(RoundEvent.DEADLINE_SET)
+        self.move(RoundEvent.DEADLINE_SET)
         self.closes_at = max(self.opened_at + max_time_s, not_before)
         self.policy = replace(self.policy, max_time_s=max_time_s, min_time_s=min(self.policy.min_time_s, max_time_s))
 
@@ -259,13 +259,13 @@ class Round:
         return min(self.opened_at + self.policy.min_time_s, self.closes_at) if quorum else self.closes_at
 
     def stop_collecting(self) -> None:
-        self._move(RoundEvent.QUORUM_REACHED)
+        self.move(RoundEvent.QUORUM_REACHED)
 
     def complete(self) -> None:
-        self._move(RoundEvent.MODEL_COMMITTED)
+        self.move(RoundEvent.MODEL_COMMITTED)
 
     def abandon(self, reason: AbandonReason) -> None:
-        self._move(_ENDS_WITH.get(reason, RoundEvent.DEADLINE_MISSED))
+        self.move(_ENDS_WITH.get(reason, RoundEvent.DEADLINE_MISSED))
 
     def _why_stale(self, base_version: int) -> str:
         limit = f"; at most {self.policy.staleness_limit} older" if self.policy.pacing is Pacing.BUFFERED else ""
@@ -275,7 +275,8 @@ class Round:
     def full(self) -> bool:
         return len(self.contributions) >= self.policy.max_clients
 
-    def _move(self, event: RoundEvent) -> None:
+    def move(self, event: RoundEvent) -> None:
+        """Go to the state that the table names for an event, or raise and change nothing."""
         following = TRANSITIONS.get((self.state, event))
         if following is None:
             raise ProtocolViolationError(f"round {self.number} is {self.state}: {event} is not allowed")

@@ -39,8 +39,8 @@ def code(decision):
 # --- transitions ----------------------------------------------------------------------------------------------
 
 EVENTS = {
-    RoundEvent.UPDATE_RECORDED: lambda round_: round_._move(RoundEvent.UPDATE_RECORDED),
-    RoundEvent.UPDATE_WITHDRAWN: lambda round_: round_._move(RoundEvent.UPDATE_WITHDRAWN),
+    RoundEvent.UPDATE_RECORDED: lambda round_: round_.move(RoundEvent.UPDATE_RECORDED),
+    RoundEvent.UPDATE_WITHDRAWN: lambda round_: round_.move(RoundEvent.UPDATE_WITHDRAWN),
     RoundEvent.DEADLINE_SET: lambda round_: round_.set_deadline(30.0),
     RoundEvent.QUORUM_REACHED: Round.stop_collecting,
     RoundEvent.DEADLINE_MISSED: lambda round_: round_.abandon(AbandonReason.NO_UPDATES),
