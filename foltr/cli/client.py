@@ -5,15 +5,16 @@ import signal
 import socket
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import structlog
 import typer
 
 from foltr.cli import options
+from foltr.cli.fields import Option, read_assignments, takes_fields
 from foltr.cli.operator.identities import device_credentials
 from foltr.cli.output import configure_logging, console, print_json
-from foltr.cli.settings import Settings, load_settings, read_assignments
+from foltr.cli.settings import Settings, load_settings
 from foltr.errors import SettingsError
 from foltr.operator.credentials import read_credentials
 
@@ -30,39 +31,28 @@ def _group() -> None:
     """Run simulated devices."""
 
 
+RUN_FIELDS = (
+    *("client_id", "credentials", "broker_url", "federation", "dataset", "clicks", "interactions", "store", "seed"),
+    *("give_up_after_s", "aggregation", "byzantine"),
+)
+# What the rule is to those who attack it; it is the federator's to choose.
+RUN_OPTIONS = {
+    "aggregation": Option(text="With --attack: the rule that the attackers believe in"),
+    "byzantine": Option(
+        text="With --attack: how many hostile clients they believe the rule withstands, or which share below 0.5"
+    ),
+}
+
+
 @app.command("run")
+@takes_fields(Settings, RUN_FIELDS, RUN_OPTIONS)
 def run(
-    client_id: Annotated[
-        str | None,
-        typer.Option("--id", envvar="FOLTR_CLIENT_ID", help="The device's name; default: the host name"),
-    ] = None,
     count: Annotated[
         int, typer.Option(min=1, max=10_000, help="So many devices in one process, named ID-0001 and on")
     ] = 1,
-    credentials: Annotated[
-        str | None,
-        typer.Option(
-            envvar="FOLTR_CREDENTIALS",
-            help="The file that `foltr enrol` wrote for this device, or with --count a folder with ID-0001.json and on",
-        ),
-    ] = None,
-    broker: options.Broker = None,
-    federation: options.Federation = None,
-    data: options.Data = None,
-    clicks: options.Clicks = None,
-    interactions: options.Interactions = None,
     rounds: Annotated[
         int | None, typer.Option("--rounds", min=1, help="Take part in so many rounds; default: in all")
     ] = None,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            envvar="FOLTR_STORE",
-            help="The device's SQLite file, or with --count a folder for them; default: a file in the "
-            "working directory for one device, memory for several",
-        ),
-    ] = None,
-    seed: options.Seed = None,
     guard: Annotated[
         float | None,
         typer.Option(
@@ -86,35 +76,11 @@ def run(
             "process are overheard",
         ),
     ] = None,
-    aggregation: Annotated[
-        str | None,
-        typer.Option(envvar="FOLTR_AGGREGATION", help="With --attack: the rule that the attackers believe in"),
-    ] = None,
-    byzantine: Annotated[
-        float | None,
-        typer.Option(
-            envvar="FOLTR_BYZANTINE",
-            help="With --attack: how many hostile clients they believe the rule withstands, or which share below 0.5",
-        ),
-    ] = None,
-    give_up_after: options.GiveUpAfter = None,
     json: options.Json = False,
+    **flags: Any,
 ) -> None:
     """Run devices whose users issue queries of a data set and click as a click model says."""
-    settings = load_settings(
-        client_id=client_id,
-        credentials=credentials,
-        broker_url=broker,
-        federation=federation,
-        dataset=data,
-        clicks=clicks,
-        interactions=interactions,
-        store=store,
-        seed=seed,
-        aggregation=aggregation,
-        byzantine=byzantine,
-        give_up_after_s=give_up_after,
-    )
+    settings = load_settings(**flags)
     configure_logging(settings.log_level, settings.log_format)
     name = settings.client_id or _name_in(settings.credentials) or socket.gethostname()
     attacking = _read_attack(attack, attackers, attack_parameters, count)

@@ -2,13 +2,13 @@
 
 import asyncio
 import signal
-from typing import Annotated
+from typing import Any
 
 import structlog
 import typer
 
-from foltr.cli import options
-from foltr.cli.experiments.method import chosen_method, chosen_rule, read_logging_policy, read_parameters
+from foltr.cli.experiments.method import chosen_method, chosen_rule, read_logging_policy
+from foltr.cli.fields import takes_fields
 from foltr.cli.operator.identities import federator_identity
 from foltr.cli.output import configure_logging
 from foltr.cli.settings import Settings, load_settings
@@ -18,119 +18,30 @@ log = structlog.get_logger(__name__)
 app = typer.Typer(help="Run the federator.", no_args_is_help=True)
 
 
+RUN_FIELDS = (
+    *("credentials", "allow_unsigned", "broker_url", "db_url", "keys", "federation", "n_features"),
+    *(
+        "min_clients",
+        "max_clients",
+        "min_time_s",
+        "max_time_s",
+        "pacing",
+        "over_selection",
+        "staleness_limit",
+        "rounds",
+    ),
+    *("interactions", "method", "method_parameters"),
+    *("aggregation", "byzantine", "aggregation_parameters", "aggregation_fallback"),
+    *("unlearning_strategy", "unlearning_interval", "history_rounds"),
+    *("logging_policy", "ranker", "hidden", "learning_rate", "give_up_after_s"),
+)
+
+
 @app.command("run")
-def run(
-    credentials: options.Credentials = None,
-    allow_unsigned: Annotated[
-        bool | None,
-        typer.Option(
-            "--allow-unsigned",
-            envvar="FOLTR_ALLOW_UNSIGNED",
-            help="Run without credentials: take any client under any name, sign nothing",
-        ),
-    ] = None,
-    broker: options.Broker = None,
-    db: options.Db = None,
-    keys: options.Keys = None,
-    federation: options.Federation = None,
-    n_features: Annotated[
-        int | None,
-        typer.Option("--features", envvar="FOLTR_N_FEATURES", help="Features of a document; fixed once it exists"),
-    ] = None,
-    min_clients: Annotated[
-        int | None, typer.Option(envvar="FOLTR_MIN_CLIENTS", help="A round with fewer clients makes no model")
-    ] = None,
-    max_clients: Annotated[
-        int | None, typer.Option(envvar="FOLTR_MAX_CLIENTS", help="A round ends at once with so many clients")
-    ] = None,
-    min_time: Annotated[
-        float | None,
-        typer.Option(envvar="FOLTR_MIN_TIME_S", help="From this age (s) a round ends once it has min-clients"),
-    ] = None,
-    max_time: Annotated[
-        float | None, typer.Option(envvar="FOLTR_MAX_TIME_S", help="A round's deadline in seconds")
-    ] = None,
-    pacing: Annotated[
-        str | None, typer.Option(envvar="FOLTR_PACING", help="deadline, or buffered: a model every max-clients updates")
-    ] = None,
-    over_selection: Annotated[
-        float | None,
-        typer.Option(envvar="FOLTR_OVER_SELECTION", help="Ask max-clients * (1 + this) clients chosen at random"),
-    ] = None,
-    staleness_limit: Annotated[
-        int | None,
-        typer.Option(envvar="FOLTR_STALENESS_LIMIT", help="Buffered: how many versions old an update's model may be"),
-    ] = None,
-    rounds: Annotated[
-        int | None, typer.Option(envvar="FOLTR_ROUNDS", help="Stop after this round number; default: never")
-    ] = None,
-    interactions: options.Interactions = None,
-    method: options.Method = None,
-    parameters: options.Parameters = None,
-    aggregation: options.Aggregation = None,
-    byzantine: options.Byzantine = None,
-    aggregation_parameters: options.AggregationSet = None,
-    fallback: options.Fallback = None,
-    unlearning: Annotated[
-        str | None,
-        typer.Option(
-            "--unlearning",
-            envvar="FOLTR_UNLEARNING_STRATEGY",
-            help="fed_eraser, rollback or retrain; see docs/erasure.md",
-        ),
-    ] = None,
-    unlearning_interval: Annotated[
-        int | None,
-        typer.Option(envvar="FOLTR_UNLEARNING_INTERVAL", help="Unlearning goes through every so many-th stored round"),
-    ] = None,
-    history_rounds: Annotated[
-        int | None,
-        typer.Option(
-            envvar="FOLTR_HISTORY_ROUNDS",
-            help="Keep all updates of so many newest rounds, of older ones every unlearning-interval-th; default: all",
-        ),
-    ] = None,
-    logging_policy: options.LoggingPolicy = None,
-    ranker: options.Ranker = None,
-    hidden: options.Hidden = None,
-    learning_rate: Annotated[
-        float | None, typer.Option(envvar="FOLTR_LEARNING_RATE", help="Step size on the devices")
-    ] = None,
-    give_up_after: options.GiveUpAfter = None,
-) -> None:
+@takes_fields(Settings, RUN_FIELDS)
+def run(**flags: Any) -> None:
     """Run the federator until SIGTERM or Ctrl-C; the open round is taken up again at the next start."""
-    settings = load_settings(
-        credentials=credentials,
-        allow_unsigned=allow_unsigned,
-        pacing=pacing,
-        over_selection=over_selection,
-        staleness_limit=staleness_limit,
-        broker_url=broker,
-        db_url=db,
-        keys=keys,
-        federation=federation,
-        n_features=n_features,
-        min_clients=min_clients,
-        max_clients=max_clients,
-        min_time_s=min_time,
-        max_time_s=max_time,
-        rounds=rounds,
-        interactions=interactions,
-        method=method,
-        method_parameters=read_parameters(parameters),
-        aggregation=aggregation,
-        byzantine=byzantine,
-        aggregation_parameters=read_parameters(aggregation_parameters, "--aggregation-set"),
-        aggregation_fallback=fallback,
-        unlearning_strategy=unlearning,
-        unlearning_interval=unlearning_interval,
-        history_rounds=history_rounds,
-        logging_policy=logging_policy,
-        ranker=ranker,
-        hidden=hidden,
-        learning_rate=learning_rate,
-        give_up_after_s=give_up_after,
-    )
+    settings = load_settings(**flags)
     configure_logging(settings.log_level, settings.log_format)
     asyncio.run(_serve(settings))
 
@@ -153,10 +64,10 @@ async def _serve(settings: Settings) -> None:
         identity.federation,
         settings.n_features,
         RoundPolicy(
-            settings.min_clients,
-            settings.max_clients,
-            settings.min_time_s,
-            settings.max_time_s,
+            min_clients=settings.min_clients,
+            max_clients=settings.max_clients,
+            min_time_s=settings.min_time_s,
+            max_time_s=settings.max_time_s,
             pacing=settings.pacing,
             over_selection=settings.over_selection,
             staleness_limit=settings.staleness_limit if settings.pacing is Pacing.BUFFERED else 0,
@@ -169,13 +80,13 @@ async def _serve(settings: Settings) -> None:
         database_patience_s=settings.database_patience_s,
         enrolment_key=identity.enrolment_key,
         unlearning=UnlearningPolicy(
-            settings.unlearning_strategy,
-            settings.unlearning_interval,
-            settings.unlearning_interactions,
-            settings.unlearning_min_coverage,
-            settings.unlearning_delay_s,
-            settings.unlearning_step_s,
-            settings.unlearning_patience_s,
+            strategy=settings.unlearning_strategy,
+            interval=settings.unlearning_interval,
+            local_interactions=settings.unlearning_interactions,
+            min_coverage=settings.unlearning_min_coverage,
+            delay_s=settings.unlearning_delay_s,
+            step_s=settings.unlearning_step_s,
+            patience_s=settings.unlearning_patience_s,
         ),
         history_rounds=settings.history_rounds,
     )

@@ -4,7 +4,6 @@ A key that does not exist fails at start, in the file as in the environment: a t
 """
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,6 +16,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from foltr.cli.fields import Option, read_assignments, read_values
 from foltr.errors import SettingsError
 from foltr.protocol.states import Pacing, Strategy
 
@@ -38,15 +38,15 @@ class Settings(BaseSettings):
         use_attribute_docstrings=True,
     )
 
-    broker_url: str = "mqtt://127.0.0.1:1883"
+    broker_url: Annotated[str, Option("--broker")] = "mqtt://127.0.0.1:1883"
     """mqtt[s]://[user:password@]host[:port] of the MQTT broker; with credentials, theirs unless it is set."""
     credentials: str | None = None
     """The file that `foltr enrol` wrote for this process; for several devices a folder of such files."""
     allow_unsigned: bool = False
     """A federator without credentials takes any client under any name and signs nothing; else it refuses to start."""
-    db_url: str = "sqlite:///foltr.sqlite"
+    db_url: Annotated[str, Option("--db")] = "sqlite:///foltr.sqlite"
     """sqlite:///PATH or postgresql://[user[:password]@]host[:port]/name."""
-    keys: str | None = None
+    keys: Annotated[str | None, Option(metavar="FOLDER")] = None
     """The folder of data keys that updates are sealed with; if unset beside the SQLite file, or `foltr-keys`."""
     federation: str = "default"
     """The federation's name: one level of the MQTT topics, one key in the database."""
@@ -55,18 +55,18 @@ class Settings(BaseSettings):
     log_format: Literal["text", "json"] = "text"
     """How log lines look."""
     give_up_after_s: float | None = Field(default=None, gt=0)
-    """Exit non-zero when the broker or the database is away this long; unset retries for ever."""
+    """Exit with code 3 when the broker or the database is away for so many seconds; unset retries for ever."""
 
-    n_features: int = Field(default=136, ge=1, le=4_000_000)
+    n_features: Annotated[int, Option("--features")] = Field(default=136, ge=1, le=4_000_000)
     """Features of a document; fixed once the federation exists."""
     min_clients: int = Field(default=2, ge=1)
     """A round with fewer contributing clients makes no model."""
     max_clients: int = Field(default=100, ge=1)
     """A round ends at once when this many clients have contributed."""
     min_time_s: float = Field(default=10.0, ge=0)
-    """From this age on a round ends as soon as min_clients have contributed."""
+    """From this age in seconds on a round ends as soon as min_clients have contributed."""
     max_time_s: float = Field(default=600.0, gt=0, le=30 * 86_400)
-    """The deadline of a round."""
+    """The deadline of a round, in seconds from its opening."""
     pacing: Pacing = Pacing.DEADLINE
     """deadline: an update counts in the round it was made for. buffered: a model from every max_clients updates."""
     over_selection: float | None = Field(default=None, ge=0, le=100)
@@ -87,17 +87,25 @@ class Settings(BaseSettings):
     """Interactions in one update."""
     method: str = "fpdgd"
     """How devices learn and the federator aggregates, as `foltr methods` lists; fixed once the federation exists."""
-    method_parameters: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
+    method_parameters: Annotated[
+        dict[str, str],
+        NoDecode,
+        Option("--set", "NAME=VALUE", "A parameter of the method; may be given several times"),
+    ] = Field(default_factory=dict)
     """Parameters of the method as name=value,name=value; those not named keep the method's defaults."""
     aggregation: str = "mean"
     """The rule by which updates become one, e.g. mean, median or nnm+krum; `foltr rules` lists them."""
     byzantine: float = Field(default=0.2, ge=0, allow_inf_nan=False)
     """Hostile clients the rule is to withstand: a number of clients, or below 0.5 a share of those that contributed."""
-    aggregation_parameters: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
+    aggregation_parameters: Annotated[
+        dict[str, str],
+        NoDecode,
+        Option("--aggregation-set", "NAME=VALUE", "A parameter of the rule; may be given several times"),
+    ] = Field(default_factory=dict)
     """Parameters of the rule as name=value,name=value; those not named keep the rule's defaults."""
-    aggregation_fallback: str = "median"
+    aggregation_fallback: Annotated[str, Option("--fallback")] = "median"
     """The rule where too few contributed for the first one; abandon ends the round without a model."""
-    unlearning_strategy: Strategy = Strategy.ROLLBACK
+    unlearning_strategy: Annotated[Strategy, Option("--unlearning")] = Strategy.ROLLBACK
     """How the model is made without a client that was forgotten: `docs/erasure.md`."""
     unlearning_interval: int = Field(default=10, ge=1, le=1_000_000)
     """Every so many-th stored round is gone through, more where that makes fewer than 100 steps; retrain: all."""
@@ -119,19 +127,19 @@ class Settings(BaseSettings):
     """Hidden units of a neural ranker; fixed once the federation exists."""
     learning_rate: float | None = Field(default=None, gt=0, le=100)
     """Step size on the devices; the method's own default if unset."""
-    logging_policy: str | None = None
-    """fedips and fedavg: a .npy file, the linear ranker that shows the lists; the newest model shows them if unset."""
+    logging_policy: Annotated[str | None, Option(metavar="FILE")] = None
+    """fedips, fedavg: the linear ranker that shows the lists, as `foltr models export` writes it; unset: the newest."""
 
-    client_id: str | None = None
+    client_id: Annotated[str | None, Option("--id")] = None
     """The device's name; the host name if unset."""
     store: str | None = None
-    """The device's SQLite file; {federation}-{client_id}.sqlite if unset."""
-    dataset: str | None = None
+    """The device's SQLite file, of several a folder; if unset {federation}-{client_id}.sqlite, of several memory."""
+    dataset: Annotated[str | None, Option("--data")] = None
     """A folder with train.txt and test.txt in LETOR format, or mslr-sample, or synthetic."""
     clicks: str = "navigational"
     """The simulated users' click model: perfect, navigational, informational, poison, pbm-1, fedips-1, ..."""
     seed: int = Field(default=1, ge=0)
-    """Of everything simulated."""
+    """Seed of everything simulated."""
 
     @field_validator("method_parameters", "aggregation_parameters", mode="before")
     @classmethod
@@ -154,21 +162,8 @@ class Settings(BaseSettings):
         return (init_settings, env_settings, *from_file)
 
 
-def read_assignments(assignments: Iterable[str]) -> dict[str, str]:
-    """name=value texts as a dict; ValueError for one that is not such a text. Empty ones are passed over."""
-    values = {}
-    for assignment in assignments:
-        if not assignment.strip():
-            continue
-        name, separator, value = assignment.partition("=")
-        if not separator or not name.strip():
-            raise ValueError(f"{assignment!r} is not name=value")
-        values[name.strip()] = value.strip()
-    return values
-
-
 def load_settings(**flags: Any) -> Settings:
-    """The settings, with ``flags`` (those that are not None) on top.
+    """The settings, with ``flags`` (those that are not None) on top, as options say them.
 
     Raises:
         SettingsError: one line for each wrong key, with the allowed values.
@@ -178,7 +173,7 @@ def load_settings(**flags: Any) -> Settings:
     if file and not Path(file).is_file():
         raise SettingsError(f"FOLTR_CONFIG: there is no file {file}")
     try:
-        return Settings(**{key: value for key, value in flags.items() if value is not None})
+        return Settings(**read_values(Settings, flags))
     except ValidationError as error:
         problems = "; ".join(_explain(problem) for problem in error.errors(include_url=False))
         raise SettingsError(problems) from error

@@ -69,58 +69,64 @@ class SimulationConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     data: str = "synthetic"
-    """As `foltr.data.sources.load_data` takes it; of type1 populations a folder of intents or synthetic-intents."""
+    """A folder with a LETOR data set, or mslr-sample, synthetic, synthetic-nonlinear, synthetic-large; of type1
+    populations a folder of intents or synthetic-intents."""
     fold: int | None = Field(default=None, ge=1, le=100)
     """Of a data set published in folds."""
     method: str = "fpdgd"
-    """One of the service's methods or of `SIMULATOR_METHODS`."""
+    """How it learns; `foltr methods` lists all, those of the service and those of the simulator alone."""
     parameters: dict[str, Value] = Field(default_factory=dict)
-    """Of the method; those not named keep its defaults."""
+    """Parameters of the method; those not named keep its defaults."""
     ranker: Literal["linear", "neural"] = "linear"
+    """The kind of ranker."""
     hidden: int = Field(default=64, ge=1, le=4096)
     """Hidden units of a neural ranker."""
     clients: Count = 10
+    """Simulated devices."""
     participants: Count | None = None
-    """Clients drawn anew for each round; None takes all."""
+    """Clients drawn anew for each round; unset takes all."""
     interactions: Annotated[int, Field(ge=1, le=100_000)] = 5
-    """Of each client in a round, unless its quantity differs (type4)."""
+    """Interactions of each client in a round, unless its quantity differs (type4)."""
     clicks_per_round: Count | None = None
-    """FedIPS' m: a client shows its queries of the round again and again until it has so many clicks."""
+    """fedips, fedavg: a client shows its queries of the round again and again until it has so many clicks (m)."""
     rounds: Count = 200
+    """Rounds of the federation."""
     clicks: tuple[ClickModelName, ...] = ("perfect",)
-    """Click models. Several: of type3, shared out among the clients; else one is drawn for each interaction."""
+    """Click model; of several, with commas, type3 gives each client one, else one is drawn for each interaction."""
     population: PopulationKind = "iid"
+    """How data and users differ between the clients."""
     intent_agreement: Share | None = None
-    """Of type1: how well one ranker can serve all intents; None: 0.5, with genuine judgements 1."""
+    """type1: how well one ranker can serve all intents, 0 to 1; unset 0.5, with genuine judgements 1."""
     labels_per_client: Annotated[int, Field(ge=1, le=5)] = 1
-    """Of type2."""
+    """type2: grades a client has."""
     quantities: tuple[Annotated[int, Field(ge=1, le=100_000)], ...] = (1, 3, 5, 7, 9)
-    """Of type4: interactions in a round, shared out among the clients."""
+    """type4: interactions in a round, with commas, shared out among the clients."""
     shared_fraction: Share = 0.0
-    """Data sharing: how much of the training queries is taken out as common data."""
+    """Data sharing: which share of the training queries is taken out as common data."""
     shared_alpha: Share = 0.0
-    """Data sharing: how much of the common data each client gets."""
+    """Data sharing: which share of the common data each client gets."""
     warm_up_interactions: Annotated[int, Field(ge=0, le=10_000_000)] = 0
-    """With which PDGD learns the first model from the common data."""
+    """Data sharing: interactions by which PDGD learns the first model from the common data."""
     logging_fraction: Share = 0.0
-    """fedips and fedavg: lists by LambdaRank on so much of the training queries; 0: by the newest model."""
+    """fedips, fedavg: rank by LambdaRank on this share of the training queries; 0 ranks by the newest model."""
     aggregation: str = "mean"
-    """How updates become one: a rule of `foltr.aggregation`, with or without a step before it, e.g. nnm+krum."""
+    """The rule by which updates become one, e.g. median or nnm+krum; `foltr rules` lists them."""
     byzantine: float = 0.2
     """Hostile clients to tolerate: a number of them, or a share below 0.5 of a round's updates."""
     aggregation_parameters: dict[str, Value] = Field(default_factory=dict)
-    """Of the rule; those not named keep its defaults."""
+    """Parameters of the rule; those not named keep its defaults."""
     aggregation_fallback: str = "median"
-    """The rule of a round with too few updates for that one, or abandon."""
+    """The rule of rounds with too few updates for that one, or abandon."""
     attack: str | None = None
-    """What hostile clients do: one of `foltr.attacks.registry.ATTACKS`."""
+    """What hostile clients do; `foltr attacks` lists what there is."""
     attackers: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     """How many clients are hostile: the first ones by number."""
     attack_parameters: dict[str, Value] = Field(default_factory=dict)
-    """Of the attack; those not named keep its defaults."""
+    """Parameters of the attack; those not named keep its defaults."""
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
+    """Seed of everything simulated."""
     eval_every: Count = 10
-    """Rounds; the first model and the last are always evaluated."""
+    """Rounds between evaluations; the first model and the last are always evaluated."""
 
     @field_validator("clicks", mode="before")
     @classmethod

@@ -18,8 +18,9 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from foltr.cli import options
-from foltr.cli.experiments.method import chosen_method, read_parameters
+from foltr.cli.experiments.method import chosen_method
 from foltr.cli.experiments.simulation_options import check_writable
+from foltr.cli.fields import takes_fields
 from foltr.cli.output import configure_logging, console, print_rows, to_plain
 from foltr.cli.settings import Settings, load_settings
 from foltr.errors import SettingsError, first_cause
@@ -39,6 +40,10 @@ _POLL_S = 0.2
 _MIN_TIME_S, _MAX_TIME_S = 2.0, 20.0
 
 
+FIELDS = ("interactions", "method", "method_parameters", "ranker", "hidden", "clicks", "dataset", "seed")
+
+
+@takes_fields(Settings, FIELDS)
 def demo(
     clients: Annotated[
         int | None, typer.Option(min=1, max=2000, help="Simulated devices", show_default="20, with --forget 10")
@@ -47,31 +52,17 @@ def demo(
     forget: Annotated[
         bool, typer.Option("--forget", help="One device harms the model and then asks to be forgotten")
     ] = False,
-    interactions: options.Interactions = None,
-    method: options.Method = None,
-    parameters: options.Parameters = None,
-    ranker: options.Ranker = None,
-    hidden: options.Hidden = None,
-    clicks: options.Clicks = None,
-    data: options.Data = None,
     db: options.Db = None,
     broker: Annotated[
         str | None, typer.Option("--broker", help="Use this broker instead of starting the embedded one")
     ] = None,
-    seed: options.Seed = None,
     json: options.JsonFile = None,
+    **flags: Any,
 ) -> None:
     """Run a federation on this machine: broker, federator and devices as real MQTT peers, on real data."""
     settings = load_settings(
         db_url=db or f"sqlite:///foltr-demo{'-forget' if forget else ''}.sqlite",
-        dataset=data,
-        clicks=clicks,
-        interactions=interactions,
-        method=method,
-        method_parameters=read_parameters(parameters),
-        ranker=ranker,
-        hidden=hidden,
-        seed=seed,
+        **flags,
         # A new federation every time, so that the first model really is the start.
         federation=f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}",
         log_level="error",

@@ -1,12 +1,11 @@
 """Which method and ranker a command was asked for."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foltr.cli.settings import Settings, read_assignments
+from foltr.cli.settings import Settings
 from foltr.errors import SettingsError
 from foltr.protocol.fields import pack_vector
 
@@ -14,14 +13,6 @@ if TYPE_CHECKING:
     from foltr.aggregation.rule_spec import RuleSpec
     from foltr.methods.registry import Ranker
     from foltr.protocol.trainings import Training
-
-
-def read_parameters(assignments: Sequence[str] | None, option: str = "--set") -> dict[str, str] | None:
-    """What ``--set name=value`` options, or those of another name, say; None where there are none."""
-    try:
-        return read_assignments(assignments) if assignments else None
-    except ValueError as error:
-        raise SettingsError(f"{option}: {error}") from error
 
 
 def read_logging_policy(settings: Settings) -> dict[str, bytes]:

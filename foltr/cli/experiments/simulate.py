@@ -15,12 +15,20 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from foltr.cli import options
 from foltr.cli.experiments import simulation_options as given
+from foltr.cli.fields import takes_fields
 from foltr.cli.output import console, print_rows
+from foltr.errors import SettingsError
 from foltr.protocol.events import EventKind
+from foltr.simulation.config import (
+    SIMULATOR_METHODS,
+    SimulationConfig,
+    check_config,
+    check_data_name,
+    simulated_parameters_of,
+)
 
 if TYPE_CHECKING:
     from foltr.simulation.checkpoint import CheckpointPlan
-    from foltr.simulation.config import SimulationConfig
     from foltr.simulation.federated import Progress as Done
     from foltr.simulation.results import SimulationResult
 
@@ -30,36 +38,8 @@ _FINDINGS_SHOWN = 10
 _NAMES_SHOWN = 5
 
 
+@takes_fields(SimulationConfig, SimulationConfig.model_fields, given.OPTIONS)
 def simulate(
-    data: given.Data = "synthetic",
-    fold: Annotated[int | None, typer.Option("--fold", help="Of a data set published in folds")] = None,
-    method: given.Method = "fpdgd",
-    parameters: options.Parameters = None,
-    ranker: given.Ranker = "linear",
-    hidden: given.Hidden = 64,
-    clients: given.Clients = 10,
-    participants: given.Participants = None,
-    interactions: given.Interactions = 5,
-    clicks_per_round: given.ClicksPerRound = None,
-    logging_fraction: given.LoggingFraction = 0.0,
-    rounds: given.Rounds = 200,
-    clicks: given.Clicks = "perfect",
-    population: given.Population = "iid",
-    intent_agreement: given.IntentAgreement = None,
-    labels_per_client: given.LabelsPerClient = 1,
-    quantities: given.Quantities = "1,3,5,7,9",
-    shared_fraction: given.SharedFraction = 0.0,
-    shared_alpha: given.SharedAlpha = 0.0,
-    warm_up_interactions: given.WarmUp = 0,
-    aggregation: given.Aggregation = "mean",
-    byzantine: given.Byzantine = 0.2,
-    aggregation_parameters: given.AggregationSet = None,
-    aggregation_fallback: given.Fallback = "median",
-    attack: given.Attack = None,
-    attackers: given.Attackers = 0,
-    attack_parameters: given.AttackSet = None,
-    seed: Annotated[int, typer.Option("--seed", envvar="FOLTR_SEED", help="Seed of everything simulated")] = 1,
-    eval_every: given.EvalEvery = 10,
     checkpoint: Annotated[
         Path | None, typer.Option("--checkpoint", help="Keep in this file what is needed to go on after a stop")
     ] = None,
@@ -69,16 +49,10 @@ def simulate(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the file of --checkpoint")] = False,
     json: options.JsonFile = None,
     out: given.OutFile = None,
+    **values: Any,
 ) -> None:
     """Run a federation in this process, without a network, and say how well it learns."""
-    values = {
-        name: value
-        for name, value in locals().items()
-        if name not in {"checkpoint", "checkpoint_every", "resume", "json", "out"}
-    }
-    from foltr.errors import SettingsError
     from foltr.simulation.checkpoint import CheckpointPlan
-    from foltr.simulation.config import check_config, check_data_name
     from foltr.simulation.sweeps.tables import check_table_path
 
     config = given.read_config(values)
@@ -100,7 +74,6 @@ def simulate(
 
 def _write(result: "SimulationResult", json: Path | None, out: Path | None) -> None:
     """The files that were asked for; where there is none in the end, the result goes to standard output."""
-    from foltr.errors import SettingsError
     from foltr.simulation.sweeps.tables import write_table
 
     problems, kept = [], False
@@ -127,7 +100,7 @@ def _write(result: "SimulationResult", json: Path | None, out: Path | None) -> N
     raise SettingsError(f"{'; '.join(problems)}; the result is {'in the other file' if kept else 'on standard output'}")
 
 
-def _run(config: "SimulationConfig", plan: "CheckpointPlan | None") -> "SimulationResult":
+def _run(config: SimulationConfig, plan: "CheckpointPlan | None") -> "SimulationResult":
     with console.status("Loading the simulator and the data"):
         from foltr.simulation.clients.loading import load_experiment, population_for
         from foltr.simulation.federated import run
@@ -154,7 +127,7 @@ def _run(config: "SimulationConfig", plan: "CheckpointPlan | None") -> "Simulati
 
 
 @contextmanager
-def _shown_progress(config: "SimulationConfig") -> "Iterator[Callable[[Done], None]]":
+def _shown_progress(config: SimulationConfig) -> "Iterator[Callable[[Done], None]]":
     columns = (
         TextColumn("round {task.completed}/{task.total}"),
         BarColumn(),
@@ -301,7 +274,6 @@ class MethodRow:
 def methods(json: options.Json = False) -> None:
     """List the methods: their parameters with defaults, and where each runs."""
     from foltr.methods.registry import METHODS
-    from foltr.simulation.config import SIMULATOR_METHODS, simulated_parameters_of
 
     rows = [
         MethodRow(name, "service, simulator", simulated_parameters_of(name), _meaning(method.training))

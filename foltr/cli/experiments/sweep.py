@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from foltr.cli import options
 from foltr.cli.experiments import simulation_options as given
+from foltr.cli.fields import option_name, takes_fields
 from foltr.cli.output import console
 from foltr.errors import SettingsError
+from foltr.simulation.config import SimulationConfig
 
 if TYPE_CHECKING:
-    from foltr.simulation.config import SimulationConfig
     from foltr.simulation.sweeps.sweep import Backend, SweepRow
 
 # What `foltr sweep` varies by options of their own.
 _OWN_OPTIONS = {"seed": "--seeds", "fold": "--folds"}
 
 
+@takes_fields(SimulationConfig, given.FIELDS, given.OPTIONS)
 def sweep(
     context: typer.Context,
     out: Annotated[Path, typer.Option("--out", help="Write tidy rows of all runs here, .parquet or .csv")],
-    data: given.Data = "synthetic",
     folds: Annotated[str | None, typer.Option("--folds", help="Of a data set published in folds: 1,2,3")] = None,
     seeds: Annotated[str, typer.Option("--seeds", help="1,2,3")] = "1",
     vary: Annotated[
@@ -37,44 +37,14 @@ def sweep(
             "May be given several times; several click models in one run: perfect+navigational",
         ),
     ] = None,
-    method: given.Method = "fpdgd",
-    parameters: options.Parameters = None,
-    ranker: given.Ranker = "linear",
-    hidden: given.Hidden = 64,
-    clients: given.Clients = 10,
-    participants: given.Participants = None,
-    interactions: given.Interactions = 5,
-    clicks_per_round: given.ClicksPerRound = None,
-    logging_fraction: given.LoggingFraction = 0.0,
-    rounds: given.Rounds = 200,
-    clicks: given.Clicks = "perfect",
-    population: given.Population = "iid",
-    intent_agreement: given.IntentAgreement = None,
-    labels_per_client: given.LabelsPerClient = 1,
-    quantities: given.Quantities = "1,3,5,7,9",
-    shared_fraction: given.SharedFraction = 0.0,
-    shared_alpha: given.SharedAlpha = 0.0,
-    warm_up_interactions: given.WarmUp = 0,
-    aggregation: given.Aggregation = "mean",
-    byzantine: given.Byzantine = 0.2,
-    aggregation_parameters: given.AggregationSet = None,
-    aggregation_fallback: given.Fallback = "median",
-    attack: given.Attack = None,
-    attackers: given.Attackers = 0,
-    attack_parameters: given.AttackSet = None,
-    eval_every: given.EvalEvery = 10,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs at the same time")] = 1,
     backend: Annotated[str, typer.Option("--backend", help="loky, dask or ray")] = "loky",
     scheduler: Annotated[
         str | None, typer.Option("--scheduler", help="dask: address of a running scheduler, e.g. tcp://host:8786")
     ] = None,
+    **values: Any,
 ) -> None:
     """Run every combination of folds, seeds and varied values; finished runs are kept beside the table."""
-    values = {
-        name: value
-        for name, value in locals().items()
-        if name not in {"context", "out", "folds", "seeds", "vary", "jobs", "backend", "scheduler"}
-    }
     from foltr.simulation.sweeps.sweep import check_sweep, grid, rows_of_sweep, run_sweep
     from foltr.simulation.sweeps.tables import check_folder, check_table_path, write_table
 
@@ -116,8 +86,6 @@ def sweep(
 
 
 def _varied(assignments: Sequence[str]) -> dict[str, list[Any]]:
-    from foltr.simulation.config import SimulationConfig
-
     varied: dict[str, list[Any]] = {}
     for assignment in assignments:
         name, separator, values = assignment.partition("=")
@@ -135,18 +103,19 @@ def _varied(assignments: Sequence[str]) -> dict[str, list[Any]]:
     return varied
 
 
-def _check_given_once(context: typer.Context, varied: Iterable[str], base: "SimulationConfig") -> None:
+def _check_given_once(context: typer.Context, varied: Iterable[str], base: SimulationConfig) -> None:
     """SettingsError for what is both varied and set to one value, which of the two would win being anyone's guess."""
     for key in varied:
         field, _, parameter = key.partition(".")
-        if field in given.ASSIGNED and parameter:
-            name = parameter if field == "parameters" else key
-            if parameter in getattr(base, field):
-                raise SettingsError(f"--vary {name}: {given.ASSIGNED[field]} {parameter} says one value; use only one")
+        if field not in given.FIELDS:
             continue
+        option = option_name(SimulationConfig, field, given.OPTIONS)
+        if parameter and parameter in getattr(base, field):
+            name = parameter if field == "parameters" else key
+            raise SettingsError(f"--vary {name}: {option} {parameter} says one value; use only one")
         source = context.get_parameter_source(key)
         if source is not None and source.name == "COMMANDLINE":
-            raise SettingsError(f"--vary {key}: --{key.replace('_', '-')} says one value; use only one of the two")
+            raise SettingsError(f"--vary {key}: {option} says one value; use only one of the two")
 
 
 class _SweepProgress:

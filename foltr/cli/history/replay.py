@@ -12,7 +12,7 @@ import typer
 from numpy.typing import NDArray
 
 from foltr.cli import options
-from foltr.cli.experiments.method import chosen_method, read_parameters
+from foltr.cli.experiments.method import chosen_method
 from foltr.cli.history.query import no_such_client, run_query, told_as_json
 from foltr.cli.output import console, errors, print_json
 from foltr.cli.settings import Settings, load_settings
@@ -64,7 +64,7 @@ def replay(
 
     Nothing is stored in the database.
     """
-    settings = load_settings(db_url=db, federation=federation, method_parameters=read_parameters(parameters), keys=keys)
+    settings = load_settings(db_url=db, federation=federation, method_parameters=parameters, keys=keys)
     if without is None:
         if first is not None or out is not None:
             raise SettingsError("without: --from and --out belong to --without CLIENT")

@@ -1,0 +1,172 @@
+"""Options of commands, made from the fields of the class that checks their values: each is described in one place.
+
+The field ``min_time_s: float = Field(default=10.0, ge=0)`` of `Settings`, with the text below it, is the option
+``--min-time`` with that text, that default and the variable ``FOLTR_MIN_TIME_S``. What a field allows, the class checks
+in the same words for an option, a variable and a file; so Typer reads only numbers, and any text for a choice.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from inspect import Parameter, signature
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
+
+import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from rich.markup import escape
+
+from foltr.errors import SettingsError
+
+Model = type[BaseModel]
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+@dataclass(frozen=True)
+class Option:
+    """What the option of a field has that the field does not say; None is as the field says.
+
+    Attributes:
+        name: with its dashes; of the field's name without the ending ``_s`` of seconds.
+        variable: of the environment, for a class that reads none itself.
+    """
+
+    name: str | None = None
+    metavar: str | None = None
+    text: str | None = None
+    variable: str | None = None
+
+
+# By field; of those that are not here, the class says it.
+Options = Mapping[str, Option]
+NONE: Final[Options] = {}
+
+
+def takes_fields(model: Model, names: Iterable[str], options: Options = NONE) -> Callable[[Command], Command]:
+    """Give a command, in front of its own options, one for each of these fields; it takes them as ``**values``."""
+
+    def decorate(command: Command) -> Command:
+        own = signature(command)
+        parameters = [field_parameter(model, name, options) for name in names]
+        parameters += [one for one in own.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+        by_name = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in parameters]
+        command.__signature__ = own.replace(parameters=by_name)  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def field_parameter(model: Model, name: str, options: Options = NONE) -> Parameter:
+    """The parameter for a field: with its default, or None where its class also looks for it elsewhere than here."""
+    kind, default = _kind(model.model_fields[name].annotation), _default(model, name)
+    shown: bool | str = True
+    if _prefix(model):
+        shown, default = str(default) if default and default is not True else False, None
+    # The type is a field's, so no checker can know it.
+    annotation = Annotated[kind | None, typer_option(model, name, options, show_default=shown)]  # type: ignore[valid-type]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def typer_option(model: Model, name: str, options: Options = NONE, *, show_default: bool | str = False) -> Any:
+    """The option of a field: its name, its variable and its text."""
+    field, option = model.model_fields[name], _option(model, name, options)
+    # Several assignments in one variable are for the class to take apart.
+    read_here = _prefix(model) and _kind(field.annotation) is not _ASSIGNMENTS
+    return typer.Option(
+        option_name(model, name, options),
+        envvar=f"{_prefix(model)}{name.upper()}" if read_here else option.variable,
+        metavar=option.metavar,
+        help=escape(option.text or _text(field)),
+        show_default=show_default,
+    )
+
+
+def option_name(model: Model, name: str, options: Options = NONE) -> str:
+    """How the option of a field is called."""
+    return _option(model, name, options).name or "--" + name.removesuffix("_s").replace("_", "-")
+
+
+def read_values(model: Model, values: Mapping[str, Any], options: Options = NONE) -> dict[str, Any]:
+    """What options say as their fields take it: assignments as a dict, and several values with commas taken apart.
+
+    Those that were not said are left out.
+    """
+    read = {name: value for name, value in values.items() if value is not None}
+    for name, field in model.model_fields.items():
+        value = read.get(name)
+        if isinstance(value, list):
+            read[name] = read_parameters(value, option_name(model, name, options))
+        elif isinstance(value, str) and get_origin(field.annotation) is tuple:
+            read[name] = tuple(item.strip() for item in value.split(","))
+    return read
+
+
+def read_parameters(assignments: Iterable[str], option: str) -> dict[str, str]:
+    """What ``name=value`` texts say; SettingsError names the option that a wrong one was given with."""
+    try:
+        return read_assignments(assignments)
+    except ValueError as error:
+        raise SettingsError(f"{option}: {error}") from error
+
+
+def read_assignments(assignments: Iterable[str]) -> dict[str, str]:
+    """name=value texts as a dict; ValueError for one that is not such a text. Empty ones are passed over."""
+    values = {}
+    for assignment in assignments:
+        if not assignment.strip():
+            continue
+        name, separator, value = assignment.partition("=")
+        if not separator or not name.strip():
+            raise ValueError(f"{assignment!r} is not name=value")
+        values[name.strip()] = value.strip()
+    return values
+
+
+# --- what a field says ------------------------------------------------------------------------------------------
+
+_ASSIGNMENTS: Final = list[str]
+
+
+def _option(model: Model, name: str, options: Options) -> Option:
+    said = (one for one in model.model_fields[name].metadata if isinstance(one, Option))
+    return options.get(name) or next(said, Option())
+
+
+def _prefix(model: Model) -> str:
+    """How the variables begin that the class reads from the environment; empty if it reads none."""
+    return str(model.model_config.get("env_prefix", ""))
+
+
+def _kind(annotation: Any) -> Any:
+    """What Typer reads for a field: of several values with commas and of choices text, of a dict its assignments."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _kind(arguments[0])
+    if origin in (Union, UnionType):
+        return _kind(next(one for one in arguments if one is not NoneType))
+    if origin is dict:
+        return _ASSIGNMENTS
+    return str if origin is tuple or _choices(annotation) else annotation
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    """The values of a field that has only few."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return tuple(str(one.value) for one in annotation)
+    return ()
+
+
+def _text(field: FieldInfo) -> str:
+    """What a field says of itself, and its choices if it has not named them."""
+    text, choices = field.description or "", _choices(field.annotation)
+    text = text if text.endswith("...") else text.removesuffix(".")
+    return text if all(one in text for one in choices) else f"{text} ({', '.join(choices)})"
+
+
+def _default(model: Model, name: str) -> Any:
+    """The default as it would be said; None where there is nothing to say."""
+    default = model.model_fields[name].get_default(call_default_factory=True)
+    return ",".join(map(str, default)) if isinstance(default, tuple) else None if default == {} else default

@@ -1,0 +1,127 @@
+"""Options are what the fields of a class say: name, variable, text, default; and what the class refuses is refused."""
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+import pytest
+import typer
+from pydantic import BaseModel, Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+from typer.testing import CliRunner
+
+from foltr.cli.client import RUN_FIELDS as CLIENT_FIELDS
+from foltr.cli.experiments import simulation_options
+from foltr.cli.federator import RUN_FIELDS as FEDERATOR_FIELDS
+from foltr.cli.fields import Option, read_values, takes_fields
+from foltr.cli.main import app
+from foltr.cli.settings import ENV_PREFIX, Settings
+from foltr.errors import SettingsError
+from foltr.simulation.config import SimulationConfig
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Plan(BaseModel):
+    """What is checked and run at once, with its defaults."""
+
+    size: int = Field(default=3, ge=1, description="How many.")
+    weights: tuple[float, ...] = Field(default=(1.0, 2.0), description="One each, with commas.")
+    parameters: dict[str, str] = Field(default_factory=dict, description="Parameters.")
+    limit: Annotated[int, Field(ge=1)] | None = Field(default=None, description="At most [s]://...")
+
+
+class Wishes(BaseSettings):
+    """What may be set in the environment or a file, too."""
+
+    model_config = SettingsConfigDict(env_prefix="WISH_")
+
+    least_time_s: Annotated[float, Option(metavar="SECONDS")] = Field(default=1.5, description="No sooner.")
+    colour: Annotated[Colour, Option("--paint")] = Field(default=Colour.RED, description="Of the house.")
+    way: Literal["up", "down"] = Field(default="up", description="up, or down.")
+
+
+PLAN_OPTIONS = {"parameters": Option("--set", "NAME=VALUE"), "size": Option(variable="PLAN_SIZE")}
+
+
+def command_of(model, options=None):
+    """An app whose only command prints what it was given, and one own option."""
+    made = typer.Typer()
+
+    @made.command()
+    @takes_fields(model, model.model_fields, options or {})
+    def show(loud: bool = False, **values: Any) -> None:
+        typer.echo(f"{values} {loud}")
+
+    return made
+
+
+def run(made, *words: str, **env: str):
+    return CliRunner().invoke(made, words, env={"COLUMNS": "160", **env})
+
+
+def test_help_shows_what_the_fields_say():
+    """The names, the texts as they stand, the choices that a text has not named, variables and defaults."""
+    text = " ".join(run(command_of(Wishes), "--help").output.replace("│", " ").split())
+    assert "--least-time SECONDS No sooner [env var: WISH_LEAST_TIME_S] [default: (1.5)]" in text
+    assert "--paint <str> Of the house (red, blue) [env var: WISH_COLOUR] [default: (red)]" in text
+    assert "--way <str> up, or down [env var: WISH_WAY] [default: (up)]" in text
+    text = " ".join(run(command_of(Plan, PLAN_OPTIONS), "--help").output.replace("│", " ").split())
+    assert "--size <int> How many [env var: PLAN_SIZE] [default: 3]" in text
+    assert "--limit <int> At most [s]://..." in text
+    assert "--set NAME=VALUE Parameters" in text
+
+
+def test_an_option_that_was_not_said_is_left_to_the_class():
+    """Settings may come from elsewhere; the values of a record without that are its defaults."""
+    assert run(command_of(Wishes)).output == "{'least_time_s': None, 'colour': None, 'way': None} False\n"
+    said = run(command_of(Wishes), "--least-time", "2", "--loud", WISH_WAY="down").output
+    assert said == "{'least_time_s': 2.0, 'colour': None, 'way': 'down'} True\n"
+    plain = run(command_of(Plan)).output
+    assert plain == "{'size': 3, 'weights': '1.0,2.0', 'parameters': None, 'limit': None} False\n"
+
+
+def test_values_are_read_as_their_fields_take_them():
+    """Commas apart, assignments together; whatever is wrong in them names its option."""
+    values = {"size": 4, "weights": "3, 4", "parameters": ["a=1", "b = x"], "limit": None}
+    read = read_values(Plan, values, PLAN_OPTIONS)
+    assert read == {"size": 4, "weights": ("3", "4"), "parameters": {"a": "1", "b": "x"}}
+    with pytest.raises(SettingsError, match=r"^--set: 'a' is not name=value$"):
+        read_values(Plan, {"parameters": ["a"]}, PLAN_OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("command", "model", "fields"),
+    [
+        (("federator", "run"), Settings, FEDERATOR_FIELDS),
+        (("client", "run"), Settings, CLIENT_FIELDS),
+        (("simulate",), SimulationConfig, SimulationConfig.model_fields),
+        (("sweep",), SimulationConfig, simulation_options.FIELDS),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) and len(value) < 3 else "",
+)
+def test_help_shows_the_default_of_every_field(command, model, fields):
+    """Of every one that has a default; of settings also the variable."""
+    text = "".join(run(app, *command, "--help", COLUMNS="4000").output.split())
+    for name in fields:
+        field = model.model_fields[name]
+        if isinstance(field.default, str | int | float) and not isinstance(field.default, bool):
+            assert f"[default:({field.default})]" in text or f"[default:{field.default}]" in text, name
+        if model is Settings and not name.endswith("_parameters"):
+            assert f"[envvar:{ENV_PREFIX}{name.upper()}]" in text
+        assert field.description
+
+
+def test_a_value_out_of_range_is_refused_in_the_words_of_the_class():
+    """One line that names the field, from an option and from a variable alike; only what is no number Typer refuses."""
+    runner = CliRunner()
+    said = runner.invoke(app, ["federator", "run", "--min-clients", "0"])
+    assert isinstance(said.exception, SettingsError)
+    assert str(said.exception) == "min_clients: Input should be greater than or equal to 1, not 0"
+    said = runner.invoke(app, ["simulate", "--clients", "0"])
+    assert str(said.exception) == "clients: Input should be greater than or equal to 1, not 0"
+    said = runner.invoke(app, ["federator", "run", "--min-clients", "x"])
+    assert said.exit_code == 2
+    assert "'--min-clients'" in said.stderr
