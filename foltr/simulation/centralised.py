@@ -21,7 +21,7 @@ from foltr.methods.base import Aggregation
 from foltr.methods.registry import Ranker
 from foltr.numerics.streams import client_streams
 from foltr.protocol.trainings import PdgdTraining, Training
-from foltr.simulation.blocks.block_runners import (
+from foltr.simulation.blocks.base_runner import (
     INTERACTIONS_AT_A_TIME,
     WEIGHTS_AT_A_TIME,
     BlockRunner,

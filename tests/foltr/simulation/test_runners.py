@@ -80,7 +80,7 @@ def test_blocks_are_cut_without_a_trace(monkeypatch):
     """However few clients fit into a block, the result is the same."""
     of = config(ranker="neural", hidden=3, method="fedper")
     whole = simulated(of)
-    monkeypatch.setattr("foltr.simulation.blocks.block_runners.INTERACTIONS_AT_A_TIME", 5)
+    monkeypatch.setattr("foltr.simulation.blocks.base_runner.INTERACTIONS_AT_A_TIME", 5)
     assert np.array_equal(simulated(of).weights, whole.weights)
 
 
