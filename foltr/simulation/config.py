@@ -28,6 +28,12 @@ from foltr.methods.registry import (
 from foltr.methods.spec import Lists
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.trainings import Training
+from foltr.simulation.method_names import (
+    LAMBDARANK_LEARNING_RATE,
+    SIMULATOR_METHODS,
+    check_name_of_method,
+    methods_by_pdgd,
+)
 
 PopulationKind = Literal[
     "iid",
@@ -45,14 +51,6 @@ POPULATIONS: tuple[str, ...] = get_args(PopulationKind)
 SYNTHETIC_INTENTS = "synthetic-intents"
 GENERATED_DATA = (SYNTHETIC, SYNTHETIC_NONLINEAR, SYNTHETIC_LARGE, SYNTHETIC_INTENTS)
 
-# Not federations, so no service runs them; they learn by PDGD unless said otherwise.
-SIMULATOR_METHODS: Mapping[str, str] = {
-    "pdgd": "one learner sees the interactions of all clients, one after the other",
-    "pdgd-batch": "one learner adds up the gradients of a round's interactions, all taken at the same weights",
-    "lambdarank": "one learner sees the relevance grades; a round is an epoch",
-    "local": "every client learns alone: the control of personal methods",
-}
-LAMBDARANK_LEARNING_RATE = 0.003
 # Of the last document shown: rarer than this, nobody learns anything there, and inverse propensities explode.
 _LEAST_EXAMINATION = 1e-4
 
@@ -179,7 +177,7 @@ def check_config(config: SimulationConfig) -> None:
     for name, wanted in (("clicks_per_round", config.clicks_per_round), ("logging_fraction", config.logging_fraction)):
         if wanted and config.method not in logged:
             raise SettingsError(f"{name}: it is for the methods {' and '.join(logged)}, not {config.method}")
-    by_pdgd = sorted({*methods_with(Lists.DRAWN), *SIMULATOR_METHODS} - {"lambdarank"})
+    by_pdgd = methods_by_pdgd()
     if config.warm_up_interactions and config.method not in by_pdgd:
         raise SettingsError(
             f"warm_up_interactions: the warm-up is PDGD; {config.method} is none of {', '.join(by_pdgd)}"
@@ -200,22 +198,6 @@ def check_config(config: SimulationConfig) -> None:
     _check_clicks(config, training.serp_length)
     _check_rule(config, training)
     _check_attack(config, training)
-
-
-def all_methods() -> tuple[str, ...]:
-    """The names of the service's methods and of the simulator's own."""
-    return (*METHODS, *SIMULATOR_METHODS)
-
-
-def check_name_of_method(method: str) -> None:
-    """SettingsError with the names there are, if there is no such method."""
-    if method not in all_methods():
-        raise SettingsError(f"method: there is no {method!r}; known are {', '.join(all_methods())}")
-
-
-def has_personal_rankers(method: str) -> bool:
-    """Whether a client's ranker is not the shared one, so that it is evaluated client by client."""
-    return METHODS[method].personal if method in METHODS else method == "local"
 
 
 def check_data_name(config: SimulationConfig) -> None:
@@ -316,14 +298,6 @@ def parameter_values(config: SimulationConfig) -> dict[str, Value]:
         if isinstance(value, bool | str) or not 0 < value <= 100:
             raise SettingsError(f"lambdarank: learning_rate: {value!r} is not a number above 0 and at most 100")
     return {"learning_rate": LAMBDARANK_LEARNING_RATE, **config.parameters}
-
-
-def simulated_parameters_of(method: str) -> dict[str, str]:
-    """Return `parameters_of` a method, also of the simulator's own, without those that the simulator sets itself."""
-    if method == "lambdarank":
-        return {"learning_rate": str(LAMBDARANK_LEARNING_RATE)}
-    known = parameters_of("fpdgd" if method in SIMULATOR_METHODS else method)
-    return {name: default for name, default in known.items() if name != "logging_policy"}
 
 
 def resolve(

@@ -28,17 +28,12 @@ from foltr.simulation.checkpoint import CheckpointPlan, Snapshot, digest_of, loa
 from foltr.simulation.clients.attackers import with_poisoned_clicks
 from foltr.simulation.clients.crowd import Crowd
 from foltr.simulation.clients.population import Population
-from foltr.simulation.config import (
-    SIMULATOR_METHODS,
-    SimulationConfig,
-    check_config,
-    has_personal_rankers,
-    resolve,
-)
+from foltr.simulation.config import SimulationConfig, check_config, resolve
 from foltr.simulation.defence_record import Robustness
 from foltr.simulation.evaluation import Evaluation, Evaluator
 from foltr.simulation.learner_factory import RunnerKind, compile_kernels, make_learner
 from foltr.simulation.learners import Learner
+from foltr.simulation.method_names import SIMULATOR_METHODS, has_personal_rankers
 from foltr.simulation.results import SimulationResult, bytes_of_body, privacy_of
 
 

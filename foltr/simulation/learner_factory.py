@@ -14,8 +14,9 @@ from foltr.simulation.blocks.block_runners import block_runner
 from foltr.simulation.centralised import CentralLambdaRank, CentralPdgd, LocalPdgd
 from foltr.simulation.clients.crowd import Crowd
 from foltr.simulation.clients.population import Population
-from foltr.simulation.config import SIMULATOR_METHODS, SimulationConfig, attack_of, parameter_values, rule_of
+from foltr.simulation.config import SimulationConfig, attack_of, parameter_values, rule_of
 from foltr.simulation.learners import Federation, Learner
+from foltr.simulation.method_names import SIMULATOR_METHODS
 from foltr.simulation.runners import ReferenceRunner, Runner
 
 RunnerKind = Literal["auto", "reference", "block"]

@@ -20,12 +20,11 @@ from foltr.cli.output import console, print_rows
 from foltr.errors import SettingsError
 from foltr.protocol.events import EventKind
 from foltr.simulation.config import (
-    SIMULATOR_METHODS,
     SimulationConfig,
     check_config,
     check_data_name,
-    simulated_parameters_of,
 )
+from foltr.simulation.method_names import SIMULATOR_METHODS, simulated_parameters_of
 
 if TYPE_CHECKING:
     from foltr.simulation.checkpoint import CheckpointPlan

@@ -10,9 +10,7 @@ from foltr.evaluation.click_models import click_tables
 from foltr.methods.aggregations import RowAggregation
 from foltr.methods.base import Aggregation
 from foltr.methods.registry import Ranker
-from foltr.protocol.trainings import (
-    LinearRankerSpec,
-)
+from foltr.protocol.trainings import LinearRankerSpec
 from foltr.simulation.blocks.drawn_rankings import (
     LearnedBlock,
     QueryPool,

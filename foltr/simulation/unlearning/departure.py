@@ -26,10 +26,11 @@ from foltr.protocol.states import Strategy
 from foltr.simulation.blocks.block_runners import block_runner
 from foltr.simulation.clients.crowd import Crowd
 from foltr.simulation.clients.population import Population
-from foltr.simulation.config import SimulationConfig, has_personal_rankers, resolve, rule_of
+from foltr.simulation.config import SimulationConfig, resolve, rule_of
 from foltr.simulation.kept_updates import KeptUpdates
 from foltr.simulation.learner_factory import RunnerKind, compile_kernels
 from foltr.simulation.learners import participants_of
+from foltr.simulation.method_names import has_personal_rankers
 from foltr.simulation.runners import ReferenceRunner, Runner, State
 from foltr.simulation.unlearning.kept_interactions import Log, Recorder, Replay
 from foltr.unlearning.calibration import calibrated, schedule

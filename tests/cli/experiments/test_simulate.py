@@ -18,7 +18,7 @@ from foltr.cli import main
 from foltr.cli.experiments import simulate
 from foltr.methods.preconditions import least_updates
 from foltr.methods.registry import METHODS
-from foltr.simulation.config import all_methods
+from foltr.simulation.method_names import all_methods
 
 SMALL = ("--clients", "3", "--interactions", "2", "--rounds", "3", "--eval-every", "2")
 

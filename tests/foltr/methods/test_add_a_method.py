@@ -23,7 +23,7 @@ from foltr.protocol.codec import MESSAGE_TYPES, decode, encode
 from foltr.protocol.fields import unpack_vector
 from foltr.protocol.trainings import Training
 from foltr.protocol.updates import ModelUpdate
-from foltr.simulation.config import simulated_parameters_of
+from foltr.simulation.method_names import simulated_parameters_of
 
 PROJECT = Path(__file__).parents[3]
 PAGE = PROJECT / "docs" / "add-a-method.md"

@@ -7,8 +7,8 @@ from simulated import config, population, simulated
 from foltr.errors import DataError, SettingsError
 from foltr.methods.registry import METHODS
 from foltr.simulation.checkpoint import CheckpointPlan
-from foltr.simulation.config import SIMULATOR_METHODS
 from foltr.simulation.federated import run
+from foltr.simulation.method_names import SIMULATOR_METHODS
 
 RUNNERS = [(method, "auto") for method in (*METHODS, *SIMULATOR_METHODS)]
 RUNNERS += [("fpdgd", "reference"), ("fedper", "reference"), ("fedips-estimated", "auto")]

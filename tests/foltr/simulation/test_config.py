@@ -10,17 +10,15 @@ from foltr.errors import SettingsError
 from foltr.methods.registry import METHODS
 from foltr.protocol.trainings import EvolutionTraining, FpdgdPaperTraining, PdgdTraining
 from foltr.simulation.config import (
-    SIMULATOR_METHODS,
     SimulationConfig,
-    all_methods,
     attack_of,
     check_config,
     check_data_name,
     differences,
     resolve,
     rule_of,
-    simulated_parameters_of,
 )
+from foltr.simulation.method_names import SIMULATOR_METHODS, all_methods, simulated_parameters_of
 
 
 def test_it_survives_json():

@@ -21,9 +21,10 @@ from foltr.simulation.checkpoint import CheckpointPlan
 from foltr.simulation.clients.loading import load_experiment, population_for
 from foltr.simulation.clients.partitions import intent_population, label_skew_population
 from foltr.simulation.clients.population import Population, iid_population
-from foltr.simulation.config import SIMULATOR_METHODS, resolve
+from foltr.simulation.config import resolve
 from foltr.simulation.federated import run
 from foltr.simulation.learners import Federation, participants_of
+from foltr.simulation.method_names import SIMULATOR_METHODS
 
 
 def everything(method: str) -> dict[str, object]:

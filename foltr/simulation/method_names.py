@@ -1,0 +1,45 @@
+"""Which methods there are to simulate: those of the service, and the simulator's own."""
+
+from collections.abc import Mapping
+
+from foltr.errors import SettingsError
+from foltr.methods.registry import METHODS, methods_with, parameters_of
+from foltr.methods.spec import Lists
+
+# Not federations, so no service runs them; they learn by PDGD unless said otherwise.
+SIMULATOR_METHODS: Mapping[str, str] = {
+    "pdgd": "one learner sees the interactions of all clients, one after the other",
+    "pdgd-batch": "one learner adds up the gradients of a round's interactions, all taken at the same weights",
+    "lambdarank": "one learner sees the relevance grades; a round is an epoch",
+    "local": "every client learns alone: the control of personal methods",
+}
+LAMBDARANK_LEARNING_RATE = 0.003
+
+
+def all_methods() -> tuple[str, ...]:
+    """The names of the service's methods and of the simulator's own."""
+    return (*METHODS, *SIMULATOR_METHODS)
+
+
+def check_name_of_method(method: str) -> None:
+    """SettingsError with the names there are, if there is no such method."""
+    if method not in all_methods():
+        raise SettingsError(f"method: there is no {method!r}; known are {', '.join(all_methods())}")
+
+
+def has_personal_rankers(method: str) -> bool:
+    """Whether a client's ranker is not the shared one, so that it is evaluated client by client."""
+    return METHODS[method].personal if method in METHODS else method == "local"
+
+
+def methods_by_pdgd() -> list[str]:
+    """The names of the methods that learn by PDGD, which is what learns from drawn lists."""
+    return sorted({*methods_with(Lists.DRAWN), *SIMULATOR_METHODS} - {"lambdarank"})
+
+
+def simulated_parameters_of(method: str) -> dict[str, str]:
+    """Return `parameters_of` a method, also of the simulator's own, without those that the simulator sets itself."""
+    if method == "lambdarank":
+        return {"learning_rate": str(LAMBDARANK_LEARNING_RATE)}
+    known = parameters_of("fpdgd" if method in SIMULATOR_METHODS else method)
+    return {name: default for name, default in known.items() if name != "logging_policy"}
