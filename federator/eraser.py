@@ -28,16 +28,17 @@ from storage.arrivals import commit_batch
 from storage.database import Database
 from storage.erasure.erasures import (
     complete_erasure,
+    deletions_to_purge,
     drop_untold_names,
     erase_client,
     find_erasure,
     is_named,
     note_key_destroyed,
+    note_purged,
     note_told,
     unfinished_erasures,
 )
 from storage.erasure.records import ErasureOutcome, ErasureRequest, ErasureRow
-from storage.erasure.vacuum import deletions_to_purge, note_purged
 from storage.errors import WriterFencedError
 from storage.records import Batch, NewEvent
 

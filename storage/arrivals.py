@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, case, delete, func, insert, select, text, update
+from sqlalchemy import bindparam, case, delete, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import Update
 from sqlalchemy.sql.elements import BindParameter
@@ -14,14 +14,14 @@ from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import RoundState
 from storage.cipher import stored_bodies
-from storage.database import Database, insert_into
+from storage.database import Database, fetch_all, insert_into
+from storage.events import clean, store_events
 from storage.federations import require_epoch, writer_transaction
 from storage.models import mark_model_published
 from storage.records import Batch, ClientRow, MembershipChange, NewUpdate, QuarantineChange
 from storage.rounds import change_deadline, require_collecting, stop_collecting
 from storage.schema import DETAIL_MAX, SHORT_TEXT_MAX
-from storage.tables import clients, events, federations, rounds, updates
-from storage.texts import clean, event_values
+from storage.tables import clients, federations, rounds, updates
 
 # The identities come as one JSON array, joined as a table: one look into the unique index for each, and one
 # statement for any number of them. `(client_id, update_id) IN (...)` scans every update of the federation; so
@@ -64,8 +64,7 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
         await _store_quarantines(connection, name, batch.quarantines)
         await _withdraw(connection, name, batch.withdrawn)
         await _store_updates(connection, name, batch.updates, cipher, bodies)
-        if batch.events:
-            await connection.execute(insert(events), [event_values(name, event) for event in batch.events])
+        await store_events(connection, name, batch.events)
         if batch.deadline is not None:
             # Before collecting stops: the same batch may fill the round.
             await change_deadline(connection, name, batch.deadline)
@@ -94,8 +93,7 @@ async def find_updates(db: Database, name: str, identities: Collection[tuple[str
 async def load_clients(db: Database, name: str) -> list[ClientRow]:
     """Every client that ever joined."""
     async with db.reading() as connection:
-        rows = await connection.execute(select(clients).where(clients.c.federation == name))
-        return [ClientRow(*row) for row in rows]
+        return await fetch_all(connection, ClientRow, select(clients).where(clients.c.federation == name))
 
 
 async def _begin_batch(connection: AsyncConnection, name: str, epoch: int, batch: Batch) -> bool:

@@ -7,13 +7,13 @@ import asyncio
 import re
 import sqlite3
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
-from sqlalchemy import URL, Connection, Table, event, make_url, text
+from sqlalchemy import URL, Connection, Executable, Table, event, make_url, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -21,6 +21,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from foltr.errors import SettingsError, UnavailableError
 from storage.keys import KeyStore
+
+Record = TypeVar("Record")
 
 CONNECT_TIMEOUT_S: Final = 10
 BUSY_TIMEOUT_S: Final = 5
@@ -226,6 +228,17 @@ def is_transient(error: BaseException) -> bool:
 def insert_into(connection: AsyncConnection, table: Table) -> sqlite.Insert | postgresql.Insert:
     """An INSERT that can carry ON CONFLICT, in the dialect of the connection."""
     return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
+
+
+async def fetch_all(connection: AsyncConnection, record: Callable[..., Record], statement: Executable) -> list[Record]:
+    """Each row of the answer as a record, its fields by the names of the columns."""
+    return [record(**row) for row in (await connection.execute(statement)).mappings()]
+
+
+async def fetch_one(connection: AsyncConnection, record: Callable[..., Record], statement: Executable) -> Record | None:
+    """The only row of the answer as a record; None where there is none."""
+    row = (await connection.execute(statement)).mappings().one_or_none()
+    return None if row is None else record(**row)
 
 
 def _cause_of(error: BaseException) -> str:

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.errors import ProtocolViolationError, SettingsError
-from storage.database import Database, insert_into
+from storage.database import Database, fetch_all, fetch_one, insert_into
 from storage.errors import WriterFencedError
 from storage.records import FederationRow
 from storage.tables import federations, models
@@ -73,13 +73,13 @@ async def create_federation(
             {
                 "federation": name,
                 "version": 0,
-                "n_features": n_initial,
+                "n_values": n_initial,
                 "weights": initial_weights,
                 "created_at": now,
             },
         )
         n_values = await connection.scalar(
-            select(models.c.n_features).where(models.c.federation == name, models.c.version == 0)
+            select(models.c.n_values).where(models.c.federation == name, models.c.version == 0)
         )
         # A method's own settings can add values to a model.
         _require_same(name, {"values in a model": n_values}, {"values in a model": n_initial})
@@ -107,15 +107,13 @@ async def claim_federation(db: Database, name: str) -> int:
 async def list_federations(db: Database) -> list[FederationRow]:
     """Every federation of the database, by name."""
     async with db.reading() as connection:
-        rows = await connection.execute(select(federations).order_by(federations.c.name))
-        return [FederationRow(*row) for row in rows]
+        return await fetch_all(connection, FederationRow, select(federations).order_by(federations.c.name))
 
 
 async def get_federation(db: Database, name: str) -> FederationRow | None:
     """One federation, or None."""
     async with db.reading() as connection:
-        row = (await connection.execute(select(federations).where(federations.c.name == name))).one_or_none()
-        return None if row is None else FederationRow(*row)
+        return await fetch_one(connection, FederationRow, select(federations).where(federations.c.name == name))
 
 
 @asynccontextmanager

@@ -1,32 +1,31 @@
-"""The versions of the ranker, which are also the outbox: what is not marked published is published again."""
+"""The versions of the ranker, and since when the broker has each of them."""
 
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from storage.database import Database
-from storage.federations import fenced_transaction
+from storage.database import Database, fetch_all, fetch_one
 from storage.records import ModelRow
 from storage.tables import models
 
 
-def model_row(row: Row[*tuple[Any, ...]]) -> ModelRow:
-    """A row of the table ``models``; weights that were withdrawn are empty."""
-    found = ModelRow(*row)
-    return replace(found, weights=b"") if found.withdrawn_at is not None else found
+def model_row(**columns: Any) -> ModelRow:
+    """Make a record of a row of the table ``models``; weights that were withdrawn are empty."""
+    row = ModelRow(**columns)
+    return replace(row, weights=b"") if row.withdrawn_at is not None else row
 
 
 async def latest_model(db: Database, name: str) -> ModelRow | None:
     """The newest model of the federation, or None if there is no such federation."""
     async with db.reading() as connection:
-        found = await connection.execute(
-            select(models).where(models.c.federation == name).order_by(models.c.version.desc()).limit(1)
+        return await fetch_one(
+            connection,
+            model_row,
+            select(models).where(models.c.federation == name).order_by(models.c.version.desc()).limit(1),
         )
-        row = found.one_or_none()
-        return None if row is None else model_row(row)
 
 
 async def newest_unlearned(db: Database, name: str) -> int:
@@ -41,35 +40,16 @@ async def newest_unlearned(db: Database, name: str) -> int:
 async def get_model(db: Database, name: str, version: int) -> ModelRow | None:
     """One version, or None."""
     async with db.reading() as connection:
-        found = await connection.execute(select(models).where(models.c.federation == name, models.c.version == version))
-        row = found.one_or_none()
-        return None if row is None else model_row(row)
+        return await fetch_one(
+            connection, model_row, select(models).where(models.c.federation == name, models.c.version == version)
+        )
 
 
 async def list_models(db: Database, name: str, limit: int = 100) -> list[ModelRow]:
-    """The newest versions, newest first."""
+    """The newest versions, newest last."""
+    newest_first = select(models).where(models.c.federation == name).order_by(models.c.version.desc()).limit(limit)
     async with db.reading() as connection:
-        found = await connection.execute(
-            select(models).where(models.c.federation == name).order_by(models.c.version.desc()).limit(limit)
-        )
-        return [model_row(row) for row in found]
-
-
-async def unpublished_models(db: Database, name: str) -> list[ModelRow]:
-    """The models the broker has not taken yet and still may, oldest first."""
-    async with db.reading() as connection:
-        found = await connection.execute(
-            select(models)
-            .where(models.c.federation == name, models.c.published_at.is_(None), models.c.withdrawn_at.is_(None))
-            .order_by(models.c.version)
-        )
-        return [model_row(row) for row in found]
-
-
-async def mark_published(db: Database, name: str, epoch: int, version: int, at: datetime) -> None:
-    """The broker has taken this model. The first mark stays."""
-    async with fenced_transaction(db, name, epoch) as connection:
-        await mark_model_published(connection, name, version, at)
+        return (await fetch_all(connection, model_row, newest_first))[::-1]
 
 
 async def mark_model_published(connection: AsyncConnection, name: str, version: int, at: datetime) -> None:

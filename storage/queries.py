@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Select, func, insert, select, text
 
 from foltr.aggregation.fates import Fate
-from storage.database import Database
+from storage.database import Database, fetch_all, fetch_one
 from storage.keys import KeyStore
 from storage.records import (
     ClientHistoryRow,
@@ -18,50 +18,49 @@ from storage.records import (
     RoundHistoryRow,
 )
 from storage.tables import (
-    client_history,
     clients,
     events,
     federations,
     round_aggregations,
-    round_history,
     rounds,
     update_fates,
     updates,
 )
+from storage.views import client_history, round_history
 
 
 async def list_rounds(db: Database, name: str, limit: int = 100) -> list[RoundHistoryRow]:
     """The newest rounds, newest last."""
     async with db.reading() as connection:
-        found = await connection.execute(
+        newest_first = (
             select(round_history)
             .where(round_history.c.federation == name)
             .order_by(round_history.c.round.desc())
             .limit(limit)
         )
-        return [RoundHistoryRow(*row) for row in reversed(found.all())]
+        return (await fetch_all(connection, RoundHistoryRow, newest_first))[::-1]
 
 
 async def get_round(db: Database, name: str, number: int) -> RoundHistoryRow | None:
     """One round, or None."""
     async with db.reading() as connection:
-        found = await connection.execute(
-            select(round_history).where(round_history.c.federation == name, round_history.c.round == number)
+        return await fetch_one(
+            connection,
+            RoundHistoryRow,
+            select(round_history).where(round_history.c.federation == name, round_history.c.round == number),
         )
-        row = found.one_or_none()
-        return None if row is None else RoundHistoryRow(*row)
 
 
 async def get_aggregation(db: Database, name: str, number: int) -> RoundAggregationRow | None:
     """How a rule aggregated one round; None if it was open, abandoned or the plain mean."""
     async with db.reading() as connection:
-        found = await connection.execute(
+        return await fetch_one(
+            connection,
+            RoundAggregationRow,
             select(round_aggregations).where(
                 round_aggregations.c.federation == name, round_aggregations.c.round == number
-            )
+            ),
         )
-        row = found.one_or_none()
-        return None if row is None else RoundAggregationRow(*row)
 
 
 async def count_fates(db: Database, name: str, client_id: str) -> dict[str, int]:
@@ -79,12 +78,13 @@ async def count_fates(db: Database, name: str, client_id: str) -> dict[str, int]
 async def list_quarantined(db: Database, name: str) -> list[ClientRow]:
     """The clients in quarantine, by identity."""
     async with db.reading() as connection:
-        found = await connection.execute(
+        return await fetch_all(
+            connection,
+            ClientRow,
             select(clients)
             .where(clients.c.federation == name, clients.c.quarantined_at.is_not(None))
-            .order_by(clients.c.client_id)
+            .order_by(clients.c.client_id),
         )
-        return [ClientRow(*row) for row in found]
 
 
 async def list_proposals(db: Database, name: str) -> list[ProposalRow]:
@@ -104,31 +104,31 @@ async def list_proposals(db: Database, name: str) -> list[ProposalRow]:
         .subquery()
     )
     async with db.reading() as connection:
-        found = await connection.execute(
+        return await fetch_all(
+            connection,
+            ProposalRow,
             select(events.c.client_id, proposed.c.n, events.c.at, events.c.round, events.c.detail)
             .join(proposed, proposed.c.id == events.c.id)
-            .order_by(events.c.client_id)
+            .order_by(events.c.client_id),
         )
-        return [ProposalRow(client_id, int(n), *rest) for client_id, n, *rest in found]
 
 
 async def list_clients(db: Database, name: str, limit: int = 1000) -> list[ClientRow]:
     """The clients that ever joined, by identity."""
     async with db.reading() as connection:
-        found = await connection.execute(
-            select(clients).where(clients.c.federation == name).order_by(clients.c.client_id).limit(limit)
+        return await fetch_all(
+            connection,
+            ClientRow,
+            select(clients).where(clients.c.federation == name).order_by(clients.c.client_id).limit(limit),
         )
-        return [ClientRow(*row) for row in found]
 
 
 async def get_client(db: Database, name: str, client_id: str) -> ClientRow | None:
     """One client, or None if it never joined."""
     async with db.reading() as connection:
-        found = await connection.execute(
-            select(clients).where(clients.c.federation == name, clients.c.client_id == client_id)
+        return await fetch_one(
+            connection, ClientRow, select(clients).where(clients.c.federation == name, clients.c.client_id == client_id)
         )
-        row = found.one_or_none()
-        return None if row is None else ClientRow(*row)
 
 
 async def list_contributions(
@@ -149,8 +149,8 @@ async def list_contributions(
     )
     newest_first = statement.order_by(client_history.c.round.desc(), client_history.c.client_id.desc())
     async with db.reading() as connection:
-        found = await connection.execute(newest_first.limit(limit))
-        return [_readable(db.keys, ClientHistoryRow(*row)) for row in reversed(found.all())]
+        rows = await fetch_all(connection, ClientHistoryRow, newest_first.limit(limit))
+        return [_readable(db.keys, row) for row in reversed(rows)]
 
 
 async def list_events(
@@ -168,8 +168,8 @@ async def list_events(
         {events.c.kind: kind, events.c.client_id: client_id, events.c.round: round_number},
     )
     async with db.reading() as connection:
-        found = await connection.execute(statement.order_by(events.c.id.desc()).limit(limit))
-        return [EventRow(*row) for row in reversed(found.all())]
+        newest_first = statement.order_by(events.c.id.desc()).limit(limit)
+        return (await fetch_all(connection, EventRow, newest_first))[::-1]
 
 
 async def count_rejections(db: Database, name: str, round_number: int | None = None) -> dict[str, int]:
@@ -217,6 +217,19 @@ async def last_activity(db: Database, name: str) -> datetime | None:
     async with db.reading() as connection:
         found = [(await connection.execute(statement)).scalar() for statement in moments]
     return max((moment for moment in found if moment is not None), default=None)
+
+
+async def erased_updates(db: Database, name: str, first: int, last: int) -> dict[int, int]:
+    """How many updates were erased with their clients since a round closed, for each of these rounds that lost any."""
+    of_round = (updates.c.federation == rounds.c.federation) & (updates.c.round == rounds.c.number)
+    erased = rounds.c.n_updates - select(func.count()).select_from(updates).where(of_round).scalar_subquery()
+    async with db.reading() as connection:
+        found = await connection.execute(
+            select(rounds.c.number, erased).where(
+                rounds.c.federation == name, rounds.c.number.between(first, last), erased > 0
+            )
+        )
+        return {number: int(n_erased) for number, n_erased in found}
 
 
 def _readable(keys: KeyStore | None, row: ClientHistoryRow) -> ClientHistoryRow:

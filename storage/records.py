@@ -1,7 +1,7 @@
 """The plain values that go into and come out of the database.
 
-A ``...Row`` mirrors its table or view: same fields, same order (a test compares them), so that a stored row
-becomes a record by position.
+A ``...Row`` mirrors its table or view: its fields are the columns (a test compares them), and a stored row becomes a
+record by their names.
 """
 
 from collections.abc import Sequence
@@ -231,7 +231,7 @@ class ClientRow:
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """A stored model; ``weights`` are ``n_features`` little-endian float32 values (see `storage.tables`).
+    """A stored model; ``weights`` are ``n_values`` little-endian float32 values (see `storage.tables`).
 
     Attributes:
         weights: empty once the model is withdrawn.
@@ -242,7 +242,7 @@ class ModelRow:
     version: int
     base_version: int | None
     round: int | None
-    n_features: int
+    n_values: int
     weights: bytes
     created_at: datetime
     published_at: datetime | None

@@ -17,12 +17,12 @@ from foltr.errors import DataError, ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import OPEN_ROUND, RoundState
 from storage.cipher import unsealed
-from storage.database import Database, insert_into
+from storage.database import Database, fetch_all, fetch_one, insert_into
+from storage.events import clean, store_events
 from storage.federations import fenced_transaction
 from storage.records import DeadlineChange, NewAggregation, NewEvent, NewModel, RoundOpening, RoundRow, UpdateRow
 from storage.schema import DETAIL_MAX
-from storage.tables import events, models, round_aggregations, rounds, update_fates, updates
-from storage.texts import clean, event_values
+from storage.tables import models, round_aggregations, rounds, update_fates, updates
 
 
 async def open_round(db: Database, name: str, epoch: int, opening: RoundOpening) -> None:
@@ -34,13 +34,13 @@ async def open_round(db: Database, name: str, epoch: int, opening: RoundOpening)
 async def load_open_round(db: Database, name: str) -> tuple[RoundRow, list[tuple[str, str]]] | None:
     """The open round with the (client_id, update_id) of every update it has, or None if none is open."""
     async with db.reading() as connection:
-        found = await connection.execute(
-            select(rounds).where(rounds.c.federation == name, rounds.c.state.in_(OPEN_ROUND))
+        opened = await fetch_one(
+            connection,
+            RoundRow,
+            select(rounds).where(rounds.c.federation == name, rounds.c.state.in_(OPEN_ROUND)),
         )
-        row = found.one_or_none()
-        if row is None:
+        if opened is None:
             return None
-        opened = RoundRow(*row)
         committed = await connection.execute(
             select(updates.c.client_id, updates.c.update_id)
             .where(updates.c.federation == name, updates.c.round == opened.number)
@@ -52,19 +52,19 @@ async def load_open_round(db: Database, name: str) -> tuple[RoundRow, list[tuple
 async def latest_round(db: Database, name: str) -> RoundRow | None:
     """The round with the highest number, open or closed, or None before the first."""
     async with db.reading() as connection:
-        found = await connection.execute(
-            select(rounds).where(rounds.c.federation == name).order_by(rounds.c.number.desc()).limit(1)
+        return await fetch_one(
+            connection,
+            RoundRow,
+            select(rounds).where(rounds.c.federation == name).order_by(rounds.c.number.desc()).limit(1),
         )
-        row = found.one_or_none()
-        return None if row is None else RoundRow(*row)
 
 
 async def find_round(db: Database, name: str, number: int) -> RoundRow | None:
     """One round, or None."""
     async with db.reading() as connection:
-        found = await connection.execute(select(rounds).where(rounds.c.federation == name, rounds.c.number == number))
-        row = found.one_or_none()
-        return None if row is None else RoundRow(*row)
+        return await fetch_one(
+            connection, RoundRow, select(rounds).where(rounds.c.federation == name, rounds.c.number == number)
+        )
 
 
 async def stream_completed(db: Database, name: str, first: int, last: int, batch: int = 256) -> AsyncIterator[RoundRow]:
@@ -77,9 +77,9 @@ async def stream_completed(db: Database, name: str, first: int, last: int, batch
     )
     while True:
         async with db.reading() as connection:
-            page = (await connection.execute(statement.where(rounds.c.number >= first))).all()
+            page = await fetch_all(connection, RoundRow, statement.where(rounds.c.number >= first))
         for row in page:
-            yield RoundRow(*row)
+            yield row
         if len(page) < batch:
             return
         first = page[-1].number + 1
@@ -167,10 +167,10 @@ async def stream_updates(
     last = ""
     while True:
         async with db.reading() as connection:
-            page = (await connection.execute(statement.where(updates.c.client_id > last))).all()
+            page = await fetch_all(connection, UpdateRow, statement.where(updates.c.client_id > last))
         for row in page:
             try:
-                opened = unsealed(db.keys, UpdateRow(*row))
+                opened = unsealed(db.keys, row)
             except DataError:
                 if readable_only:
                     continue
@@ -221,7 +221,7 @@ async def complete_round(
                 "version": model.version,
                 "base_version": stored.base_version,
                 "round": number,
-                "n_features": len(model.weights) // 4,
+                "n_values": len(model.weights) // 4,
                 "weights": model.weights,
                 "created_at": closed_at,
                 "optimizer_state": model.optimizer_state,
@@ -314,12 +314,6 @@ def _finite(number: float | None) -> float | None:
     return None if number is None or not math.isfinite(number) else number
 
 
-async def store_events(connection: AsyncConnection, name: str, new: Sequence[NewEvent]) -> None:
-    """The part of a transaction that stores events."""
-    if new:
-        await connection.execute(insert(events), [event_values(name, event) for event in new])
-
-
 async def open_next(connection: AsyncConnection, name: str, opening: RoundOpening) -> None:
     """The part of a transaction that opens a round; done twice, it changes nothing."""
     # The conflict names the key only: a second open round still violates uq_rounds_one_open.
@@ -335,11 +329,12 @@ async def open_next(connection: AsyncConnection, name: str, opening: RoundOpenin
 
 
 async def _load(connection: AsyncConnection, name: str, number: int) -> RoundRow:
-    found = await connection.execute(select(rounds).where(rounds.c.federation == name, rounds.c.number == number))
-    row = found.one_or_none()
+    row = await fetch_one(
+        connection, RoundRow, select(rounds).where(rounds.c.federation == name, rounds.c.number == number)
+    )
     if row is None:
         raise ProtocolViolationError(f"federation {name!r} has no round {number}")
-    return RoundRow(*row)
+    return row
 
 
 async def _close(connection: AsyncConnection, name: str, number: int, closed_at: datetime, **outcome: object) -> None:

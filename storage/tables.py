@@ -1,4 +1,4 @@
-"""The tables and views, as SQLAlchemy Core sees them. The constraints carry the invariants.
+"""The tables, as SQLAlchemy Core sees them. The constraints carry the invariants.
 
 `migrations/` creates the same schema step by step; a test shows that the two agree on SQLite and PostgreSQL.
 Every table is keyed by ``federation``, so that several federations share one database.
@@ -15,7 +15,6 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
-    MetaData,
     PrimaryKeyConstraint,
     String,
     Table,
@@ -163,7 +162,7 @@ models = Table(
     Column("base_version", Integer, comment="The model this one was aggregated onto; null for version 0"),
     Column("round", Integer, comment="The round that made it; null for version 0 and where unlearning did"),
     Column(
-        "n_features",
+        "n_values",
         Integer,
         nullable=False,
         comment="Number of values in weights; for a linear ranker the features",
@@ -192,7 +191,7 @@ models = Table(
     CheckConstraint("base_version < version", name="base_version_before_version"),
     CheckConstraint("(version = 0) = (base_version IS NULL)", name="base_version_iff_not_initial"),
     CheckConstraint("(version = 0 OR unlearning_job IS NOT NULL) = (round IS NULL)", name="round_iff_made_by_one"),
-    CheckConstraint("length(weights) = 4 * n_features", name="weights_length"),
+    CheckConstraint("length(weights) = 4 * n_values", name="weights_length"),
     CheckConstraint("(withdrawn_at IS NULL) = (weights IS NOT NULL)", name="weights_until_withdrawn"),
     CheckConstraint("withdrawn_at IS NULL OR tainted_at IS NOT NULL", name="withdrawn_only_tainted"),
     comment="Every version of the ranker. It is the outbox too: a model is published until it is marked so",
@@ -399,61 +398,4 @@ events = Table(
     Index(None, "federation", "client_id"),
     comment="What was refused, who came and who left",
     sqlite_autoincrement=True,
-)
-
-# Views, made by the migrations. Declared apart so that nothing tries to create them as tables.
-views = MetaData()
-
-round_history = Table(
-    "round_history",
-    views,
-    Column("federation", String, comment="The federation"),
-    Column("round", Integer, comment="Number, from 1"),
-    Column("state", Member(RoundState), comment=in_words(RoundState)),
-    Column("reason", Text, comment="Why it was abandoned; null otherwise"),
-    Column("opened_at", UtcDateTime, comment="When it opened"),
-    Column("closed_at", UtcDateTime, comment="When it ended; null while open"),
-    Column("duration_s", Float, comment="Seconds from opening to closing; null while open"),
-    Column("base_version", Integer, comment="The model it trained from"),
-    Column("model_version", Integer, comment="The model it made; null unless completed"),
-    Column("n_updates", Integer, comment="Updates of the round that are stored now"),
-    Column("n_interactions", Integer, comment="Interactions behind those updates"),
-    Column("n_rejected", Integer, comment="Updates refused that named this round"),
-    Column("min_clients", Integer, comment="Quorum"),
-    Column("max_clients", Integer, comment="It ended at once with so many"),
-    Column("min_time_s", Float, comment="From this age, in seconds, the quorum was enough"),
-    Column("max_time_s", Float, comment="Deadline in seconds after opening"),
-    Column("pacing", Member(Pacing), comment=in_words(Pacing)),
-    Column("n_selected", Integer, comment="Clients asked; null: all"),
-    Column("n_eligible", Integer, comment="Clients online when it opened; null unless some were selected"),
-    Column("aggregation", String, comment="Rule it was opened with"),
-    Column("byzantine", Float, comment="Hostile clients that was to withstand: a count, or a share below 0.5"),
-    Column("aggregation_parameters", Text, comment="Its parameters, JSON"),
-    Column("aggregation_fallback", String, comment="Rule where too few arrive for it, or abandon"),
-    Column("rule", String, comment="Rule that made its model; null unless completed"),
-    Column("fallback_reason", Text, comment="Why that is not the rule it was opened with; null if it is"),
-    Column("n_clipped", Integer, comment="Updates the rule shortened"),
-    Column("n_dropped", Integer, comment="Updates the rule left out"),
-    comment="Every round with what it collected, what it refused and how it ended",
-)
-
-client_history = Table(
-    "client_history",
-    views,
-    Column("federation", String, comment="The federation"),
-    Column("client_id", String, comment="The client"),
-    Column("round", Integer, comment="The round it contributed to"),
-    Column("update_id", String, comment="The update, as the client named it"),
-    Column("n_interactions", Integer, comment="Interactions behind the update"),
-    Column("n_bytes", Integer, comment="Length of the update as sent"),
-    Column("received_at", UtcDateTime, comment="When it was accepted"),
-    Column("base_version", Integer, comment="The model the client trained from"),
-    Column("round_state", Member(RoundState), comment="State of the round"),
-    Column("model_version", Integer, comment="The model the update went into; null unless the round completed"),
-    Column("fate", Member(Fate), comment=f"What the rule made of it: {in_words(Fate)}; null without a rule"),
-    Column("share", Float, comment="How much of the model's step is this update's, 0 to 1"),
-    Column("score", Float, comment="What the rule decided by"),
-    Column("fate_reason", Text, comment="Why it was clipped or dropped; empty if it was kept"),
-    Column("body", Text, comment="What is stored of the update: plain, sealed or deleted (its round was thinned)"),
-    comment="What every client contributed to every round",
 )

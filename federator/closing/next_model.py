@@ -68,13 +68,13 @@ def new_model(made: NextModel, version: int, number: int, at: datetime) -> NewMo
 def model_row(plan: FederationPlan, current: Round, model: NewModel, at: datetime) -> ModelRow:
     """``model`` as it is stored, once it is the outcome of the round."""
     return ModelRow(
-        plan.federation,
-        model.version,
-        current.base_version,
-        current.number,
-        plan.n_values,
-        model.weights,
-        at,
+        federation=plan.federation,
+        version=model.version,
+        base_version=current.base_version,
+        round=current.number,
+        n_values=plan.n_values,
+        weights=model.weights,
+        created_at=at,
         published_at=None,
         optimizer_state=model.optimizer_state,
         defence_state=model.defence_state,

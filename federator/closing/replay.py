@@ -205,9 +205,9 @@ async def _model(db: Database, recipe: Recipe, version: int) -> ModelRow:
     row = await get_model(db, recipe.federation, version)
     if row is None:
         raise DataError(f"model {version} is not stored; restore a backup of the database")
-    if row.n_features != recipe.n_values:
+    if row.n_values != recipe.n_values:
         raise SettingsError(
-            f"set: model {version} has {row.n_features} values, with these parameters of the method it would have "
+            f"set: model {version} has {row.n_values} values, with these parameters of the method it would have "
             f"{recipe.n_values}; give those that the federator was started with"
         )
     return row

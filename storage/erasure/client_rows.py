@@ -1,20 +1,27 @@
-"""What of a client is where in the database, and how it is taken out: the parts of the transaction that erases it."""
+"""What of a client is where in the database: how it is taken out, and what is left of it.
+
+Most functions are parts of the transaction that erases a client (`storage.erasure.erasures`).
+"""
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Column, Row, Table, delete, or_, select, update
+from sqlalchemy import Column, Row, Table, delete, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.aggregation.client_records import without_client
 from foltr.errors import ProtocolViolationError
+from foltr.protocol.codec import open_envelope
+from foltr.protocol.fields import MAX_CHUNKED_BYTES
+from foltr.protocol.orders import Roster
 from foltr.protocol.states import RoundState
+from storage.database import Database
 from storage.erasure.redaction import PLACES, in_the_federators_words, in_the_operators_words, is_unmistakable
-from storage.erasure.tables import unlearning_jobs
+from storage.erasure.tables import erasures, unlearning_jobs
 from storage.schema import DETAIL_MAX
-from storage.tables import clients, events, models, rounds, updates
+from storage.tables import clients, events, federations, models, rounds, update_fates, updates
 
 # So many updates' bytes are in memory at once.
 _PAGE = 64
@@ -124,3 +131,27 @@ async def take_out_record(connection: AsyncConnection, name: str, client_id: str
                 await connection.execute(
                     update(table).where(table.c.federation == name, key == identity).values(defence_state=left)
                 )
+
+
+async def rows_that_name(db: Database, name: str, client_id: str) -> dict[str, int]:
+    """How many rows of which table name a client: as theirs, or in words about others. Tables without any are left out.
+
+    ``erasures`` has the name of a forgotten client until its device was told, and ``federations`` that of a client
+    whose enrolment the operator's newest roster voids.
+
+    Raises:
+        MessageError: the stored roster cannot be read.
+    """
+    found: dict[str, int] = {}
+    async with db.reading() as connection:
+        for table in (clients, updates, update_fates, events, erasures):
+            of_client = table.c.federation == name, table.c.client_id == client_id
+            found[table.name] = (await connection.execute(select(func.count()).where(*of_client))).scalar_one()
+        for mention in await mentions_of(connection, name, client_id, ""):
+            found[mention.table.name] += len(mention.found)
+        roster = await connection.scalar(select(federations.c.roster).where(federations.c.name == name))
+    if roster is not None:
+        # The federator has checked whose it is before it stored it.
+        voided = open_envelope(roster, MAX_CHUNKED_BYTES).read(Roster).revoked
+        found[federations.name] = sum(revocation.client_id == client_id for revocation in voided)
+    return {table: n for table, n in found.items() if n}

@@ -5,18 +5,18 @@ start if the federator died in between.
 """
 
 import asyncio
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, insert, select, update
+from sqlalchemy import ColumnElement, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.erasure.states import NOTHING_UNLEARNED, TRANSITIONS, ErasureEvent, ErasureState, following
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import RoundState
-from storage.database import Database
+from storage.database import Database, fetch_all, fetch_one
 from storage.erasure.audit_log import append_audit
 from storage.erasure.client_rows import (
     delete_rows_of,
@@ -28,10 +28,9 @@ from storage.erasure.client_rows import (
 )
 from storage.erasure.records import ErasureOutcome, ErasureRequest, ErasureRow, Sign
 from storage.erasure.tables import erasures
-from storage.erasure.vacuum import count_deletion
+from storage.events import store_events
 from storage.federations import fenced_transaction
-from storage.rounds import store_events
-from storage.tables import clients, events, federations, models, rounds, update_fates, updates
+from storage.tables import clients, events, federations, models, update_fates, updates
 
 
 async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequest) -> ErasureRow:
@@ -72,13 +71,13 @@ async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequ
         await take_out_name(connection, name, client_id, pseudonym)
         await take_out_record(connection, name, client_id)
         row = ErasureRow(
-            name,
-            pseudonym,
-            client_id,
-            ErasureState.ERASED,
-            request.requested_at,
-            request.requested_by,
-            request.erased_at,
+            federation=name,
+            pseudonym=pseudonym,
+            client_id=client_id,
+            state=ErasureState.ERASED,
+            requested_at=request.requested_at,
+            requested_by=request.requested_by,
+            erased_at=request.erased_at,
             completed_at=None,
             n_rounds=len(completed),
             n_updates=deleted["updates"],
@@ -91,7 +90,7 @@ async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequ
             receipt=None,
             audit_seq=None,
         )
-        await connection.execute(insert(erasures).values(_values(row)))
+        await connection.execute(insert(erasures).values(asdict(row)))
         body = {
             "pseudonym": pseudonym,
             "requested_by": row.requested_by,
@@ -123,13 +122,13 @@ async def is_named(db: Database, name: str, client_id: str) -> bool:
 async def list_erasures(db: Database, name: str, limit: int = 100) -> list[ErasureRow]:
     """The newest erasures, newest last."""
     async with db.reading() as connection:
-        found = await connection.execute(
+        newest_first = (
             select(erasures)
             .where(erasures.c.federation == name)
             .order_by(erasures.c.erased_at.desc(), erasures.c.pseudonym.desc())
             .limit(limit)
         )
-        return [ErasureRow(*row) for row in reversed(found.all())]
+        return (await fetch_all(connection, ErasureRow, newest_first))[::-1]
 
 
 async def waiting_erasures(db: Database, name: str) -> list[ErasureRow]:
@@ -266,12 +265,13 @@ async def move_erasures(
 
 async def select_erasures(connection: AsyncConnection, name: str, condition: ColumnElement[bool]) -> list[ErasureRow]:
     """The erasures for which a condition on their table holds, the first one first."""
-    found = await connection.execute(
+    return await fetch_all(
+        connection,
+        ErasureRow,
         select(erasures)
         .where(erasures.c.federation == name, condition)
-        .order_by(erasures.c.erased_at, erasures.c.pseudonym)
+        .order_by(erasures.c.erased_at, erasures.c.pseudonym),
     )
-    return [ErasureRow(*row) for row in found]
 
 
 async def unreadable_clients(db: Database, name: str) -> list[str]:
@@ -297,12 +297,47 @@ async def unreadable_clients(db: Database, name: str) -> list[str]:
         ]
 
 
-async def _find(connection: AsyncConnection, name: str, pseudonym: str) -> ErasureRow | None:
-    found = await connection.execute(
-        select(erasures).where(erasures.c.federation == name, erasures.c.pseudonym == pseudonym)
+# --- what deletions leave in the database's files ---------------------------------------------------------------
+#
+# They are counted in the transactions that delete, so that a federator that dies before it vacuums leaves it to the
+# next.
+
+
+async def count_deletion(connection: AsyncConnection, name: str) -> None:
+    """The part of a transaction that deletes something of a forgotten client: the database is to be purged."""
+    await connection.execute(
+        update(federations).where(federations.c.name == name).values(n_deletions=federations.c.n_deletions + 1)
     )
-    row = found.one_or_none()
-    return None if row is None else ErasureRow(*row)
+
+
+async def deletions_to_purge(db: Database, name: str) -> int | None:
+    """How many deletions a purge that begins now is for, from the first one on; None where none needs it."""
+    async with db.reading() as connection:
+        found = await connection.execute(
+            select(federations.c.n_deletions).where(
+                federations.c.name == name, federations.c.n_purged < federations.c.n_deletions
+            )
+        )
+        return found.scalar_one_or_none()
+
+
+async def note_purged(db: Database, name: str, epoch: int, n_deletions: int) -> None:
+    """A purge is done that began after so many deletions; those since then are to be purged still.
+
+    Raises:
+        WriterFencedError: another federator has taken over: it purges once more.
+    """
+    async with fenced_transaction(db, name, epoch) as connection:
+        await connection.execute(update(federations).where(federations.c.name == name).values(n_purged=n_deletions))
+
+
+# --- helpers ----------------------------------------------------------------------------------------------------
+
+
+async def _find(connection: AsyncConnection, name: str, pseudonym: str) -> ErasureRow | None:
+    return await fetch_one(
+        connection, ErasureRow, select(erasures).where(erasures.c.federation == name, erasures.c.pseudonym == pseudonym)
+    )
 
 
 async def _require(connection: AsyncConnection, name: str, pseudonym: str) -> ErasureRow:
@@ -321,20 +356,3 @@ async def _change(connection: AsyncConnection, known: ErasureRow, **values: Any)
     )
     if known.client_id is not None and values["client_id"] is None:
         await count_deletion(connection, known.federation)
-
-
-def _values(row: ErasureRow) -> dict[str, Any]:
-    return {column.name: getattr(row, column.name) for column in erasures.columns}
-
-
-async def erased_updates(db: Database, name: str, first: int, last: int) -> dict[int, int]:
-    """How many updates were erased with their clients since a round closed, for each of these rounds that lost any."""
-    of_round = (updates.c.federation == rounds.c.federation) & (updates.c.round == rounds.c.number)
-    erased = rounds.c.n_updates - select(func.count()).select_from(updates).where(of_round).scalar_subquery()
-    async with db.reading() as connection:
-        found = await connection.execute(
-            select(rounds.c.number, erased).where(
-                rounds.c.federation == name, rounds.c.number.between(first, last), erased > 0
-            )
-        )
-        return {number: int(n_erased) for number, n_erased in found}

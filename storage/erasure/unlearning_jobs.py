@@ -17,16 +17,16 @@ from foltr.erasure.states import ErasureEvent, ErasureState
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import OPEN_JOB, AbandonReason, JobState, RoundState
-from storage.database import Database
+from storage.database import Database, fetch_all, fetch_one
 from storage.erasure.audit_log import append_audit
-from storage.erasure.erasures import finish_erasure, move_erasures, select_erasures
+from storage.erasure.erasures import count_deletion, finish_erasure, move_erasures, select_erasures
 from storage.erasure.records import ErasureOutcome, ErasureRow, JobCompletion, JobStep, NewJob, Sign, UnlearningJobRow
 from storage.erasure.tables import erasures, unlearning_jobs
-from storage.erasure.vacuum import count_deletion
+from storage.events import store_events
 from storage.federations import fenced_transaction
 from storage.models import model_row
 from storage.records import ModelRow, NewEvent
-from storage.rounds import close_without_model, open_next, store_events
+from storage.rounds import close_without_model, open_next
 from storage.schema import DETAIL_MAX
 from storage.tables import models, rounds, updates
 
@@ -54,17 +54,10 @@ async def create_job(db: Database, name: str, epoch: int, new: NewJob) -> Unlear
                 f"model {new.start_version} of {name!r} is {what}: unlearning cannot start from it"
             )
         job = UnlearningJobRow(
-            name,
-            new.number,
-            JobState.RUNNING,
-            new.strategy,
-            new.interval,
-            new.n_local,
-            new.created_at,
-            new.start_version,
-            new.start_round,
+            federation=name,
+            state=JobState.RUNNING,
+            **asdict(new),
             step=0,
-            n_steps=new.n_steps,
             last_round=None,
             weights=start.weights,
             coverage_sum=0.0,
@@ -75,11 +68,7 @@ async def create_job(db: Database, name: str, epoch: int, new: NewJob) -> Unlear
             model_version=None,
             figures="{}",
         )
-        await connection.execute(
-            insert(unlearning_jobs).values(
-                {column.name: getattr(job, column.name) for column in unlearning_jobs.columns}
-            )
-        )
+        await connection.execute(insert(unlearning_jobs).values(asdict(job)))
         n_joined = await move_erasures(connection, name, ErasureEvent.JOB_BEGUN, job=new.number)
         if n_joined == 0:
             raise ProtocolViolationError(f"no erasure of {name!r} waits for unlearning job {new.number}")
@@ -98,21 +87,21 @@ async def load_job(db: Database, name: str, number: int | None = None) -> Unlear
     """A job; without a number the open one. None if there is none."""
     which = unlearning_jobs.c.state.in_(OPEN_JOB) if number is None else unlearning_jobs.c.number == number
     async with db.reading() as connection:
-        found = await connection.execute(select(unlearning_jobs).where(unlearning_jobs.c.federation == name, which))
-        row = found.one_or_none()
-        return None if row is None else UnlearningJobRow(*row)
+        return await fetch_one(
+            connection, UnlearningJobRow, select(unlearning_jobs).where(unlearning_jobs.c.federation == name, which)
+        )
 
 
 async def list_jobs(db: Database, name: str, limit: int = 100) -> list[UnlearningJobRow]:
     """The newest jobs, newest last."""
     async with db.reading() as connection:
-        found = await connection.execute(
+        newest_first = (
             select(unlearning_jobs)
             .where(unlearning_jobs.c.federation == name)
             .order_by(unlearning_jobs.c.number.desc())
             .limit(limit)
         )
-        return [UnlearningJobRow(*row) for row in reversed(found.all())]
+        return (await fetch_all(connection, UnlearningJobRow, newest_first))[::-1]
 
 
 async def job_erasures(db: Database, name: str, number: int) -> list[ErasureRow]:
@@ -260,8 +249,7 @@ async def last_clean_model(db: Database, name: str, before_round: int) -> ModelR
         clean = select(models).where(models.c.federation == name, models.c.tainted_at.is_(None))
         if first is not None:
             clean = clean.where(models.c.version < first)
-        row = (await connection.execute(clean.order_by(models.c.version.desc()).limit(1))).one_or_none()
-        return None if row is None else model_row(row)
+        return await fetch_one(connection, model_row, clean.order_by(models.c.version.desc()).limit(1))
 
 
 async def stored_rounds(db: Database, name: str, first: int, last: int | None = None) -> list[int]:
@@ -295,7 +283,7 @@ async def _insert_model(connection: AsyncConnection, job: UnlearningJobRow, comp
             version=completion.version,
             base_version=job.start_version,
             unlearning_job=job.number,
-            n_features=len(weights) // 4,
+            n_values=len(weights) // 4,
             weights=weights,
             created_at=completion.completed_at,
             optimizer_state=completion.optimizer_state,
@@ -306,11 +294,11 @@ async def _insert_model(connection: AsyncConnection, job: UnlearningJobRow, comp
 
 
 async def _find(connection: AsyncConnection, name: str, number: int) -> UnlearningJobRow | None:
-    found = await connection.execute(
-        select(unlearning_jobs).where(unlearning_jobs.c.federation == name, unlearning_jobs.c.number == number)
+    return await fetch_one(
+        connection,
+        UnlearningJobRow,
+        select(unlearning_jobs).where(unlearning_jobs.c.federation == name, unlearning_jobs.c.number == number),
     )
-    row = found.one_or_none()
-    return None if row is None else UnlearningJobRow(*row)
 
 
 async def _require(connection: AsyncConnection, name: str, number: int) -> UnlearningJobRow:

@@ -65,7 +65,7 @@ async def evolving(serve, unsigned):
 
 async def models_of(served):
     """(weights, optimiser's state) of every version, the first one first."""
-    return [(row.weights, row.optimizer_state) for row in reversed(await list_models(served.db, "mail"))]
+    return [(row.weights, row.optimizer_state) for row in await list_models(served.db, "mail")]
 
 
 async def test_the_optimiser_goes_on_where_the_last_round_left_it(evolving):

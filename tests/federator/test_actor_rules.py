@@ -311,7 +311,7 @@ async def test_what_a_rule_remembers_goes_from_model_to_model(joined, serve, wat
     send(again, devices, 3, 2)
     await again.turn()
     assert [memory.defence for memory in watchful.memories] == [None, b"x", b"xx"]
-    assert [row.defence_state for row in await list_models(again.db, "mail")] == [b"xxx", None, None, None]
+    assert [row.defence_state for row in await list_models(again.db, "mail")] == [None, None, None, b"xxx"]
 
 
 @pytest.mark.usefixtures("watchful")

@@ -12,7 +12,7 @@ from foltr.failpoints import Failpoint
 from foltr.protocol.membership import Forget
 from foltr.protocol.topics import ClientTopic
 from storage.database import Database
-from storage.erasure.vacuum import deletions_to_purge
+from storage.erasure.erasures import deletions_to_purge
 from storage.federations import get_federation
 
 NAMES = ("alice", "bob", "carol")

@@ -56,7 +56,7 @@ async def test_every_update_counts_once_and_is_in_the_database(mqtt_broker, data
         (number, "completed", n_clients) for number in range(1, n_rounds + 1)
     ]
     assert len(await list_contributions(database, FEDERATION)) == n_clients * n_rounds
-    models = sorted(await list_models(database, FEDERATION), key=lambda model: model.version)
+    models = await list_models(database, FEDERATION)
     mean = sum(2.0**i for i in range(n_clients)) / n_clients
     first_weights = [float(unpack_vector(model.weights)[0]) for model in models]
     assert first_weights == pytest.approx([mean * version for version in range(n_rounds + 1)])
@@ -93,7 +93,7 @@ async def test_a_signed_federation_completes_rounds(mqtt_broker, database):
     async with served(mqtt_broker, database, plan, operator.federator_key), asyncio.TaskGroup() as group:
         for i, credentials in enumerate(identities):
             group.create_task(contribute_each_round(mqtt_broker, i, credentials))
-    models = sorted(await list_models(database, FEDERATION), key=lambda model: model.version)
+    models = await list_models(database, FEDERATION)
     mean = sum(2.0**i for i in range(n_clients)) / n_clients
     assert [float(unpack_vector(model.weights)[0]) for model in models] == pytest.approx(
         [mean * version for version in range(n_rounds + 1)]

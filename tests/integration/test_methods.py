@@ -84,11 +84,11 @@ async def test_the_models_of_every_method_follow_from_what_is_stored(
     rounds = await list_rounds(database, FEDERATION)
     assert [(row.state, row.n_updates) for row in rounds] == [("completed", N_CLIENTS)] * N_ROUNDS
     assert await encodings_once_replayed(database, FEDERATION, training, ranker) == {stored}
-    newest, *_, first = await list_models(database, FEDERATION)
+    first, *_, newest = await list_models(database, FEDERATION)
     assert newest.weights != first.weights
     federation = await get_federation(database, FEDERATION)
     assert (federation.method, federation.ranker) == (method, kind)
-    assert {model.n_features for model in await list_models(database, FEDERATION)} == {n_values}
+    assert {model.n_values for model in await list_models(database, FEDERATION)} == {n_values}
 
 
 async def test_kill_9_between_step_and_commit_takes_no_step_twice(mosquitto_server, migrated_url, tmp_path):
@@ -111,6 +111,6 @@ async def test_kill_9_between_step_and_commit_takes_no_step_twice(mosquitto_serv
         ranker = ranker_for("linear", DIM, HIDDEN)
         encodings = await encodings_once_replayed(deployment.database, DEPLOYED, training, ranker)
         assert encodings == {("evolution", 24)}
-        newest, *_ = await list_models(deployment.database, DEPLOYED)
+        *_, newest = await list_models(deployment.database, DEPLOYED)
         # Adam's state begins with how many steps were taken.
         assert (newest.version, int.from_bytes(newest.optimizer_state[:8], "little")) == (N_ROUNDS, N_ROUNDS)

@@ -27,7 +27,7 @@ def broker(mosquitto_server):
 
 
 async def first_weights(database):
-    models = sorted(await list_models(database, FEDERATION), key=lambda model: model.version)
+    models = await list_models(database, FEDERATION)
     return [float(unpack_vector(model.weights)[0]) for model in models]
 
 

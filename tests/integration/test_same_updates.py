@@ -128,7 +128,7 @@ async def served(data, training, ranker, clicks, broker, database, n_clients=N_C
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(FederatorService(plan, database, address, give_up_after_s=10).run())
         group.create_task(fleet.run())
-    models = sorted(await list_models(database, "same"), key=lambda model: model.version)
+    models = await list_models(database, "same")
     rounds = []
     for number in range(1, N_ROUNDS + 1):
         rows = [row async for row in stream_updates(database, "same", number)]

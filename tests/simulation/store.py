@@ -157,10 +157,34 @@ async def create_federation(
 ) -> None:
     def change(tables: Tables) -> None:
         if tables.federation is None:
-            seeds = selection_seed, 0, None, 0, method, hidden, aggregation_seed, pseudonym_key, 0, 0
-            tables.federation = FederationRow(name, 0, None, ranker, n_features, now, *seeds)
-            n_values = len(initial_weights) // 4
-            tables.models[0] = ModelRow(name, 0, None, None, n_values, initial_weights, now, None, None)
+            tables.federation = FederationRow(
+                name=name,
+                writer_epoch=0,
+                last_batch_id=None,
+                ranker=ranker,
+                n_features=n_features,
+                created_at=now,
+                selection_seed=selection_seed,
+                roster_version=0,
+                roster=None,
+                operator_nonce=0,
+                method=method,
+                hidden=hidden,
+                aggregation_seed=aggregation_seed,
+                pseudonym_key=pseudonym_key,
+                n_deletions=0,
+                n_purged=0,
+            )
+            tables.models[0] = ModelRow(
+                federation=name,
+                version=0,
+                base_version=None,
+                round=None,
+                n_values=len(initial_weights) // 4,
+                weights=initial_weights,
+                created_at=now,
+                published_at=None,
+            )
 
     await write(db, change)
 
@@ -239,16 +263,16 @@ def _store_update(tables: Tables, new: NewUpdate) -> None:
     require(new.n_interactions > 0, "ck_updates_n_interactions")
     tables.identities[new.client_id, new.update_id] = new.round
     tables.updates[new.round, new.client_id] = UpdateRow(
-        "sim",
-        new.round,
-        new.client_id,
-        new.update_id,
-        new.base_version,
-        new.n_interactions,
-        new.encoding,
-        len(new.body),
-        new.received_at,
-        new.body,
+        federation="sim",
+        round=new.round,
+        client_id=new.client_id,
+        update_id=new.update_id,
+        base_version=new.base_version,
+        n_interactions=new.n_interactions,
+        encoding=new.encoding,
+        n_bytes=len(new.body),
+        received_at=new.received_at,
+        body=new.body,
     )
 
 
@@ -344,16 +368,16 @@ async def complete_round(
         require(version not in tables.models, "pk_models")
         require(row.base_version < version, "ck_models_base_version_before_version")
         tables.models[version] = ModelRow(
-            name,
-            version,
-            row.base_version,
-            number,
-            len(weights) // 4,
-            weights,
-            closed_at,
-            None,
-            model.optimizer_state,
-            model.defence_state,
+            federation=name,
+            version=version,
+            base_version=row.base_version,
+            round=number,
+            n_values=len(weights) // 4,
+            weights=weights,
+            created_at=closed_at,
+            published_at=None,
+            optimizer_state=model.optimizer_state,
+            defence_state=model.defence_state,
             tainted_at=None if tables.models[row.base_version].tainted_at is None else closed_at,
         )
         tables.events += tuple(model.events)

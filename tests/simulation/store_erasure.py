@@ -1,4 +1,4 @@
-"""Erasures in the simulated database: the functions of `storage.erasure.erasures` and `storage.erasure.vacuum`.
+"""Erasures in the simulated database: the functions of `storage.erasure.erasures`.
 
 They are made as those of `simulation.store`. While nobody was erased, those that only look take no time.
 """
@@ -64,13 +64,13 @@ def _erase(tables: Tables, name: str, request: ErasureRequest) -> ErasureRow:
     tables.events = tuple(replace(event, detail=without_name(event.detail)) for event in kept)
     tables.clients.pop(client_id, None)
     erased = ErasureRow(
-        name,
-        pseudonym,
-        client_id,
-        ErasureState.ERASED,
-        request.requested_at,
-        request.requested_by,
-        request.erased_at,
+        federation=name,
+        pseudonym=pseudonym,
+        client_id=client_id,
+        state=ErasureState.ERASED,
+        requested_at=request.requested_at,
+        requested_by=request.requested_by,
+        erased_at=request.erased_at,
         completed_at=None,
         n_rounds=len(completed),
         n_updates=len(held),
@@ -201,9 +201,6 @@ def finish_erasure(tables: Tables, row: ErasureRow, outcome: ErasureOutcome, sig
         client_id=None if row.told else row.client_id,
     )
     return put_erasure(tables, replace(row, receipt=sign(row, outcome, entry)))
-
-
-# --- storage.erasure.vacuum ------------------------------------------------------------------------------------------
 
 
 def count_deletion(tables: Tables) -> None:

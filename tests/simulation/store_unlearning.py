@@ -166,16 +166,16 @@ def _swap(tables: Tables, name: str, job: UnlearningJobRow, completion: JobCompl
         tables, lambda row: row.state in (ErasureState.ERASED, ErasureState.WAITING) and row.first_round is not None
     )
     tables.models[version] = ModelRow(
-        name,
-        version,
-        job.start_version,
-        None,
-        len(weights) // 4,
-        weights,
-        at,
-        None,
-        completion.optimizer_state,
-        completion.defence_state,
+        federation=name,
+        version=version,
+        base_version=job.start_version,
+        round=None,
+        n_values=len(weights) // 4,
+        weights=weights,
+        created_at=at,
+        published_at=None,
+        optimizer_state=completion.optimizer_state,
+        defence_state=completion.defence_state,
         tainted_at=at if others else None,
         unlearning_job=job.number,
     )

@@ -21,7 +21,6 @@ import federator.eraser
 import storage.arrivals
 import storage.erasure.erasures
 import storage.erasure.unlearning_jobs
-import storage.erasure.vacuum
 import storage.federations
 import storage.models
 import storage.rounds
@@ -30,9 +29,9 @@ from storage.database import Database
 from storage.erasure import tables as erasure_tables
 from storage.erasure.audit_log import stream_audit
 from storage.erasure.records import ErasureRow, UnlearningJobRow
+from storage.events import event_values
 from storage.models import model_row
 from storage.records import ClientRow, FederationRow, RoundRow, UpdateRow
-from storage.texts import event_values
 
 # Seeds with two jobs, a job that failed, two who leave in one, and a key that the federator died after destroying.
 _WITH_JOBS = [101, 121, 176, 196]
@@ -98,7 +97,6 @@ _REAL = (
     storage.rounds,
     storage.erasure.erasures,
     storage.erasure.unlearning_jobs,
-    storage.erasure.vacuum,
 )
 
 

@@ -101,7 +101,7 @@ async def test_only_the_newest_model_has_what_the_rule_remembers(closing) -> Non
         for _ in range(2):
             await complete_round(closing.db, "web", closing.epoch, version, model, closed_at, following)
     rows = await list_models(closing.db, "web")
-    assert [(row.version, row.defence_state) for row in rows] == [(3, b"\3"), (2, None), (1, None), (0, None)]
+    assert [(row.version, row.defence_state) for row in rows] == [(0, None), (1, None), (2, None), (3, b"\3")]
     other = await latest_model(closing.db, "other")
     assert other is not None
     assert other.defence_state == b"theirs"

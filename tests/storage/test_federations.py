@@ -15,7 +15,7 @@ from storage.federations import (
     get_federation,
     list_federations,
 )
-from storage.models import latest_model, mark_published
+from storage.models import latest_model
 from storage.records import Batch, MembershipChange, NewModel, RoundOpening
 from storage.rounds import abandon_round, begin_aggregation, complete_round, open_round
 
@@ -61,7 +61,7 @@ async def test_a_federation_keeps_its_method_ranker_and_first_model(stored) -> N
     assert (found.method, found.ranker, found.n_features, found.hidden) == ("fedper", "neural", 3, 8)
     model = await latest_model(stored.db, "mail")
     assert model is not None
-    assert (model.n_features, model.weights, model.optimizer_state) == (44, b"\0\0\x80?" * 44, None)
+    assert (model.n_values, model.weights, model.optimizer_state) == (44, b"\0\0\x80?" * 44, None)
 
 
 async def test_each_claim_gets_a_newer_epoch(stored) -> None:
@@ -87,7 +87,6 @@ WRITES = {
         stored.db, "web", stored.epoch, 1, NewModel(1, stored.weights), now
     ),
     "abandon_round": lambda stored, now: abandon_round(stored.db, "web", stored.epoch, 1, "late", now),
-    "mark_published": lambda stored, now: mark_published(stored.db, "web", stored.epoch, 0, now),
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, insert, inspect, select, text
+from sqlalchemy import Connection, Integer, column, insert, inspect, select, table, text
 from sqlalchemy.exc import DBAPIError
 
 from foltr.errors import SettingsError
@@ -19,7 +19,8 @@ from storage.migrate import current, downgrade, head, require_head, upgrade
 from storage.models import latest_model
 from storage.queries import list_contributions, list_events, list_rounds
 from storage.rounds import load_open_round, stream_updates
-from storage.tables import metadata, views
+from storage.tables import metadata
+from storage.views import views
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
@@ -74,11 +75,7 @@ async def test_identity_and_pacing_come_and_go_with_data_in_the_tables(database_
     """0001 to 0002 and back: every old value stays, the new columns say what was true before there were any."""
     async with await Database.connect(database_url) as db:
         await upgrade(db, "0001")
-        async with db.transaction() as connection:
-            federation = {"name": "web", "writer_epoch": 1, "ranker": "linear", "n_features": 3, "created_at": NOW}
-            await connection.execute(insert(metadata.tables["federations"]).values(federation))
-            for table, row in _rows_of_0001():
-                await connection.execute(insert(metadata.tables[table]).values(federation="web", **row))
+        await _insert_rows_of_0001(db)
         before = await _everything(db)
         await upgrade(db, "0002")
         client = "client_id, public_key, revoked_at, membership_nonce, status_nonce"
@@ -99,11 +96,7 @@ async def test_methods_come_and_go_with_data_in_the_tables(database_url: str) ->
     """0002 to 0003 and back: what was there learned by FPDGD, linearly, and its optimiser had no state."""
     async with await Database.connect(database_url) as db:
         await upgrade(db, "0002")
-        async with db.transaction() as connection:
-            federation = {"name": "web", "writer_epoch": 1, "ranker": "linear", "n_features": 3, "created_at": NOW}
-            await connection.execute(insert(metadata.tables["federations"]).values(federation))
-            for table, row in _rows_of_0001():
-                await connection.execute(insert(metadata.tables[table]).values(federation="web", **row))
+        await _insert_rows_of_0001(db)
         before = await _everything(db)
         await upgrade(db, "0003")
         assert await _select(db, "method, ranker, hidden FROM federations") == [("fpdgd", "linear", None)]
@@ -119,11 +112,7 @@ async def test_rules_and_quarantine_come_and_go_with_data_in_the_tables(database
     """0003 to 0004 and back: rounds were means, models remembered nothing, nobody was in quarantine."""
     async with await Database.connect(database_url) as db:
         await upgrade(db, "0003")
-        async with db.transaction() as connection:
-            federation = {"name": "web", "writer_epoch": 1, "ranker": "linear", "n_features": 3, "created_at": NOW}
-            await connection.execute(insert(metadata.tables["federations"]).values(federation))
-            for table, row in _rows_of_0001():
-                await connection.execute(insert(metadata.tables[table]).values(federation="web", **row))
+        await _insert_rows_of_0001(db)
         before = await _everything(db)
         await upgrade(db, "0004")
         (opened,) = await list_rounds(db, "web")
@@ -151,16 +140,11 @@ async def test_erasure_comes_and_goes_with_data_in_the_tables(database_url: str)
     """0004 to 0005 and back: what was there is plain, in no model that is tainted, and nobody was forgotten."""
     async with await Database.connect(database_url) as db:
         await upgrade(db, "0004")
-        async with db.transaction() as connection:
-            federation = {"name": "web", "writer_epoch": 1, "ranker": "linear", "n_features": 3, "created_at": NOW}
-            await connection.execute(insert(metadata.tables["federations"]).values(federation))
-            for table, row in _rows_of_0001():
-                await connection.execute(insert(metadata.tables[table]).values(federation="web", **row))
+        await _insert_rows_of_0001(db)
         before = await _everything(db)
         await upgrade(db, "0005")
-        model = await latest_model(db, "web")
-        assert model is not None
-        assert (model.weights, model.tainted_at, model.withdrawn_at, model.unlearning_job) == (bytes(12), *[None] * 3)
+        model = "weights, tainted_at, withdrawn_at, unlearning_job"
+        assert await _select(db, f"{model} FROM models") == [(bytes(12), None, None, None)]
         (contribution,) = await list_contributions(db, "web")
         assert (contribution.client_id, contribution.n_bytes, contribution.body) == ("a", 2, "plain")
         assert [(row.body, row.cipher) async for row in stream_updates(db, "web", 1)] == [(b"ab", "")]
@@ -184,13 +168,30 @@ async def test_erasure_comes_and_goes_with_data_in_the_tables(database_url: str)
         await require_head(db)
 
 
+async def test_the_size_of_a_model_gets_its_name_with_data_in_the_tables(database_url: str) -> None:
+    """0005 to 0006 and back: the values stay, and the constraint that compares them with the weights holds."""
+    async with await Database.connect(database_url) as db:
+        await upgrade(db, "0005")
+        await _insert_rows_of_0001(db)
+        before = await _everything(db)
+        await upgrade(db, "0006")
+        model = await latest_model(db, "web")
+        assert model is not None
+        assert (model.n_values, model.weights) == (3, bytes(12))
+        with pytest.raises(DBAPIError):
+            async with db.transaction() as connection:
+                await connection.execute(text("UPDATE models SET n_values = 4"))
+        await downgrade(db, "0005")
+        assert await current(db) == "0005"
+        assert await _everything(db) == before
+        await upgrade(db)
+        await require_head(db)
+
+
 async def test_what_0004_cannot_hold_is_not_lost(migrated: Database) -> None:
     """Going back would let forgotten names come again, and sealed updates be unreadable: it is refused."""
+    await _insert_rows_of_0001(migrated, model_size="n_values")
     async with migrated.transaction() as connection:
-        federation = {"name": "web", "writer_epoch": 1, "ranker": "linear", "n_features": 3, "created_at": NOW}
-        await connection.execute(insert(metadata.tables["federations"]).values(federation))
-        for table, row in _rows_of_0001():
-            await connection.execute(insert(metadata.tables[table]).values(federation="web", **row))
         await connection.execute(text("UPDATE updates SET body = NULL"))
     before = await _everything(migrated)
     with pytest.raises(RuntimeError, match="sealed or thinned updates, which revision 0004 cannot hold"):
@@ -231,13 +232,24 @@ async def test_an_old_schema_says_what_to_run(database_url: str) -> None:
             await require_head(db)
 
 
-def _rows_of_0001() -> list[tuple[str, dict[str, Any]]]:
+async def _insert_rows_of_0001(db: Database, *, model_size: str = "n_features") -> None:
+    """Fill every table; a model's size has another name since 0006."""
+    async with db.transaction() as connection:
+        for name, row in _rows_of_0001(model_size):
+            known = metadata.tables[name].columns
+            # With the types of today, but the columns that the schema has.
+            there = table(name, *(column(key, known[key].type if key in known else Integer()) for key in row))
+            await connection.execute(insert(there).values(row))
+
+
+def _rows_of_0001(model_size: str) -> list[tuple[str, dict[str, Any]]]:
     """A row for every table, with no column that came later."""
+    federation = {"name": "web", "writer_epoch": 1, "ranker": "linear", "n_features": 3, "created_at": NOW}
     rows = {
         "clients": {
             "client_id": "a", "membership": "joined", "online": True, "joined_at": NOW, "last_seen_at": NOW,
         },
-        "models": {"version": 0, "n_features": 3, "weights": bytes(12), "created_at": NOW},
+        "models": {"version": 0, model_size: 3, "weights": bytes(12), "created_at": NOW},
         "rounds": {
             "number": 1, "state": "collecting", "base_version": 0, "min_clients": 1, "max_clients": 2,
             "min_time_s": 0.0, "max_time_s": 60.0, "opened_at": NOW, "closes_at": NOW,
@@ -248,7 +260,8 @@ def _rows_of_0001() -> list[tuple[str, dict[str, Any]]]:
         },
     }  # fmt: skip
     late = {"at": NOW, "kind": "update_rejected", "code": "late", "round": 1, "detail": ""}
-    return [*rows.items(), ("events", late), ("events", late | {"code": "duplicate"})]
+    rest = [*rows.items(), ("events", late), ("events", late | {"code": "duplicate"})]
+    return [("federations", federation), *((name, {"federation": "web", **row}) for name, row in rest)]
 
 
 async def _select(db: Database, what: str) -> list[tuple[Any, ...]]:

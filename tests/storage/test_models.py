@@ -2,25 +2,25 @@
 
 from datetime import timedelta
 
-from storage.models import get_model, latest_model, list_models, mark_published, unpublished_models
-from storage.records import NewModel
+from storage.models import get_model, latest_model, list_models
+from storage.records import Batch, NewModel
 from storage.rounds import begin_aggregation, complete_round
 
 
-async def test_a_model_waits_in_the_outbox_until_it_is_marked(stored) -> None:
-    """Publishing is repeated until marked; the first mark stays."""
+async def test_a_model_is_unpublished_until_it_is_marked(stored) -> None:
+    """The first mark stays; models are listed newest last."""
     await stored.open(1)
     now = stored.opening(1).closes_at
     await begin_aggregation(stored.db, "web", stored.epoch, 1)
     await complete_round(stored.db, "web", stored.epoch, 1, NewModel(1, stored.weights), now)
-    assert [model.version for model in await unpublished_models(stored.db, "web")] == [0, 1]
+    assert [model.published_at for model in await list_models(stored.db, "web")] == [None, None]
     for seconds in (0, 5):
-        await mark_published(stored.db, "web", stored.epoch, 1, now + timedelta(seconds=seconds))
-    assert [model.version for model in await unpublished_models(stored.db, "web")] == [0]
+        await stored.commit(Batch(published=(1, now + timedelta(seconds=seconds))))
+    assert [model.published_at for model in await list_models(stored.db, "web")] == [None, now]
     newest = await latest_model(stored.db, "web")
     assert newest is not None
     assert (newest.version, newest.published_at) == (1, now)
-    assert [model.version for model in await list_models(stored.db, "web")] == [1, 0]
+    assert [model.version for model in await list_models(stored.db, "web")] == [0, 1]
     assert [model.version for model in await list_models(stored.db, "web", limit=1)] == [1]
     assert await get_model(stored.db, "web", 2) is None
     assert await latest_model(stored.db, "elsewhere") is None

@@ -10,7 +10,8 @@ from sqlalchemy.exc import DBAPIError
 
 from storage import records
 from storage.erasure import records as erasure_records
-from storage.tables import metadata, views
+from storage.tables import metadata
+from storage.views import views
 
 LONG = "x" * 1000
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -30,7 +31,7 @@ def valid(stored) -> dict[str, dict[str, Any]]:
             "client_id": "b", "membership": "joined", "online": True, "joined_at": now, "last_seen_at": now,
         },
         "models": in_web | {
-            "version": 1, "base_version": 0, "round": 1, "n_features": 3, "weights": bytes(12), "created_at": now,
+            "version": 1, "base_version": 0, "round": 1, "n_values": 3, "weights": bytes(12), "created_at": now,
         },
         "rounds": in_web | opening | {
             "state": "abandoned", "closed_at": now, "reason": "x", "n_updates": 0, "n_interactions": 0,
@@ -86,7 +87,7 @@ WRONG = [
     ("models", {"base_version": 7, "version": 8}),
     ("models", {"round": None}),
     ("models", {"weights": bytes(11)}),
-    ("models", {"n_features": 4}),
+    ("models", {"n_values": 4}),
     ("rounds", {"number": 0}),
     ("rounds", {"number": 1}),
     ("rounds", {"base_version": 7}),
@@ -230,5 +231,5 @@ def test_every_table_and_column_has_a_comment() -> None:
     ],
 )
 def test_a_record_mirrors_its_table(record: Any, table: Any) -> None:
-    """Rows become records by position, so names and order must agree."""
+    """Rows become records by the names of the columns; that the order is the same makes the two easy to compare."""
     assert [field.name for field in dataclasses.fields(record)] == [column.name for column in table.columns]

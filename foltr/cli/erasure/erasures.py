@@ -67,7 +67,7 @@ def erasures_show(
 
     With --receipt, get its receipt.
     """
-    from storage.erasure.residue import rows_that_name
+    from storage.erasure.client_rows import rows_that_name
     from storage.erasure.unlearning_jobs import load_job
 
     check_name("client", client)

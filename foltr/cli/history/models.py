@@ -27,7 +27,7 @@ def models_list(
     limit: options.Limit = 1000,
     json: options.Json = False,
 ) -> None:
-    """The model versions, newest first."""
+    """The model versions, newest last."""
     from storage.models import list_models
 
     async def query(database: "Database", name: str) -> None:
@@ -57,7 +57,7 @@ def models_export(
                 "was in it, and its weights are deleted; see: foltr models list"
             )
         np.save(out, unpack_vector(model.weights))
-        console.print(f"wrote version {model.version} ({model.n_features} weights) to {out}", soft_wrap=True)
+        console.print(f"wrote version {model.version} ({model.n_values} weights) to {out}", soft_wrap=True)
 
     if not out.resolve().parent.is_dir():
         raise SettingsError(f"out: there is no folder {out.resolve().parent}")

@@ -36,8 +36,7 @@ def rounds_list(
     json: options.Json = False,
 ) -> None:
     """The rounds, newest last, from the view round_history, and how many updates were erased since with clients."""
-    from storage.erasure.erasures import erased_updates
-    from storage.queries import list_rounds
+    from storage.queries import erased_updates, list_rounds
 
     async def query(database: "Database", name: str) -> None:
         rows = await list_rounds(database, name, limit=limit)
@@ -83,8 +82,7 @@ def rounds_show(
     json: options.Json = False,
 ) -> None:
     """One round: its row, its rule, who contributed, what became of each update, what was refused, what was erased."""
-    from storage.erasure.erasures import erased_updates
-    from storage.queries import get_aggregation, get_round, list_contributions, list_events
+    from storage.queries import erased_updates, get_aggregation, get_round, list_contributions, list_events
 
     async def query(database: "Database", name: str) -> None:
         row = await get_round(database, name, number)

@@ -5,10 +5,17 @@ from datetime import timedelta
 import pytest
 
 import storage.erasure.erasures
-from storage.erasure.erasures import complete_erasure, drop_untold_names, erase_client, note_key_destroyed, note_told
+from storage.erasure.erasures import (
+    complete_erasure,
+    deletions_to_purge,
+    drop_untold_names,
+    erase_client,
+    note_key_destroyed,
+    note_purged,
+    note_told,
+)
 from storage.erasure.records import JobCompletion, NewJob
 from storage.erasure.unlearning_jobs import complete_job, create_job
-from storage.erasure.vacuum import deletions_to_purge, note_purged
 from storage.errors import WriterFencedError
 from storage.federations import claim_federation, get_federation
 

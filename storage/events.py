@@ -1,9 +1,20 @@
-"""Text from elsewhere as a database takes it, and events made of it."""
+"""The table ``events``: how what happened, and text from elsewhere, becomes a row of it."""
 
+from collections.abc import Sequence
 from typing import Any
+
+from sqlalchemy import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from storage.records import NewEvent
 from storage.schema import CLIENT_ID_MAX, DETAIL_MAX, INTEGER_MAX
+from storage.tables import events
+
+
+async def store_events(connection: AsyncConnection, name: str, new: Sequence[NewEvent]) -> None:
+    """The part of a transaction that stores events."""
+    if new:
+        await connection.execute(insert(events), [event_values(name, event) for event in new])
 
 
 def event_values(name: str, event: NewEvent) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from made_erasures import NAME, STAYED, WAITING, made_erasures
 
 from storage.database import Database
-from storage.erasure.residue import rows_that_name
+from storage.erasure.client_rows import rows_that_name
 
 
 async def test_rows_that_name_a_client_are_counted_by_table(migrated_url: str) -> None:
