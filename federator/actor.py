@@ -28,7 +28,7 @@ from federator.publishing.retained import RetainedTopics
 from federator.reading import ChunkOffered, Limits, UpdateOffered, read_message
 from federator.reassembly import Assembler
 from federator.resumption import claim, resume_rounds
-from federator.retention import Thinner
+from federator.retention import Retention
 from federator.rounds import Rounds
 from federator.rows import batch_of
 from foltr.failpoints import Failpoint, failpoint
@@ -86,7 +86,7 @@ class FederationActor:
         self.rounds = Rounds(plan, db, clock, self._persist)
         self.eraser = Eraser(plan.federation, db, clock, receipts, retained, key, self._persist)
         self._unlearner = self._new_unlearner()
-        self.thinner = Thinner(plan, db, clock, self._persist)
+        self.retention = Retention(plan, db, clock, self._persist)
         self._epoch = 0
         # A job whose model is ready to be put in service.
         self._unlearned: UnlearningJobRow | None = None
@@ -114,7 +114,7 @@ class FederationActor:
         self.rounds.start(claimed, model)
         await commit_batch(self._db, self._plan.federation, self._epoch, Batch(events=events))
         await self._unlearner.start(self._epoch, claimed.aggregation_seed)
-        self.thinner.start(self._epoch)
+        self.retention.start(self._epoch)
         if self.state.round is not None and self.state.round.state is RoundState.AGGREGATING:
             # Announced as it is, it would look like the federation's last.
             await self._end_round(now)
@@ -135,8 +135,8 @@ class FederationActor:
     def _wake_at(self) -> float:
         """When there is something to do although no message arrived; epoch seconds."""
         round_at = math.inf if self.state.round is None else self.state.round.wake_at()
-        thin_at = self.thinner.wake_at() if self._unlearner.idle else math.inf
-        return min(round_at, self._unlearner.wake_at(), self.eraser.wake_at(), thin_at)
+        retention_at = self.retention.wake_at() if self._unlearner.idle else math.inf
+        return min(round_at, self._unlearner.wake_at(), self.eraser.wake_at(), retention_at)
 
     async def turn(self, now: float) -> None:
         """Answer what has arrived, and end the round if it is due or full.
@@ -161,7 +161,7 @@ class FederationActor:
         await self._swap()
         if self._unlearner.idle:
             # A job goes through what is stored: none of it may be deleted under its feet.
-            await self.thinner.advance(self.state.current_round.number)
+            await self.retention.advance(self.state.current_round.number)
 
     async def _serve_waiting(self, before: float) -> None:
         """Serve all that arrived up to ``before``; it is finite, whatever arrives meanwhile."""

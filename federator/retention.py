@@ -8,7 +8,7 @@ import structlog
 from federator.clock import Clock
 from federator.plan import FederationPlan
 from storage.database import Database
-from storage.retention import Thinned, thin_updates
+from storage.retention import RetentionStep, delete_old_bodies
 
 log = structlog.get_logger(__name__)
 
@@ -20,7 +20,7 @@ _BYTES_AT_ONCE = 256 * 1024
 _PAUSE_S = 0.05
 
 
-class Thinner:
+class Retention:
     """Deletes what the plan's ``history_rounds`` gives up. Only the federation's single writer calls it.
 
     Nothing but the rows says how far it has come: the next federator looks through all rounds once, as this one does.
@@ -34,7 +34,7 @@ class Thinner:
         plan: FederationPlan,
         db: Database,
         clock: Clock,
-        persist: Callable[[Callable[[], Awaitable[Thinned]]], Awaitable[Thinned]],
+        persist: Callable[[Callable[[], Awaitable[RetentionStep]]], Awaitable[RetentionStep]],
     ) -> None:
         self._plan = plan
         self._db = db
@@ -74,11 +74,11 @@ class Thinner:
             self._goal,
             self._next_round,
         )
-        thinned = await self._persist(
-            lambda: thin_updates(self._db, name, self._epoch, goal, interval, first_round=first, limit=self._limit)
+        step = await self._persist(
+            lambda: delete_old_bodies(self._db, name, self._epoch, goal, interval, first_round=first, limit=self._limit)
         )
-        self._next_round = thinned.next_round
-        self._n_deleted += thinned.n_deleted
+        self._next_round = step.next_round
+        self._n_deleted += step.n_deleted
         if self._next_round < self._goal:
             self._next_at = self._clock.now() + _PAUSE_S
             return

@@ -13,7 +13,7 @@ from sqlalchemy.sql.elements import BindParameter
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import RoundState
-from storage.cipher import stored_bodies
+from storage.cipher import encrypt_bodies
 from storage.database import Database, fetch_all, insert_into
 from storage.events import clean, store_events
 from storage.federations import require_epoch, writer_transaction
@@ -29,17 +29,17 @@ from storage.tables import clients, federations, rounds, updates
 _FIND_UPDATES = {
     "sqlite": text("""
         SELECT u.client_id, u.update_id, u.round
-        FROM json_each(:identities) AS asked
+        FROM json_each(:identities) AS wanted
         CROSS JOIN updates AS u ON u.federation = :name
-            AND u.client_id = json_extract(asked.value, '$[0]')
-            AND u.update_id = json_extract(asked.value, '$[1]')
+            AND u.client_id = json_extract(wanted.value, '$[0]')
+            AND u.update_id = json_extract(wanted.value, '$[1]')
     """),
     "postgresql": text("""
         SELECT u.client_id, u.update_id, u.round
-        FROM json_array_elements(CAST(:identities AS json)) AS asked (value)
+        FROM json_array_elements(CAST(:identities AS json)) AS wanted (value)
         JOIN updates AS u ON u.federation = :name
-            AND u.client_id = asked.value ->> 0
-            AND u.update_id = asked.value ->> 1
+            AND u.client_id = wanted.value ->> 0
+            AND u.update_id = wanted.value ->> 1
     """),
 }
 
@@ -49,14 +49,14 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
 
     Offering the batch that was committed last once more changes nothing, so a commit whose answer was lost is
     simply repeated. An update that is stored already, under whatever batch, is not stored again. Where the database
-    has keys, each body is stored sealed with its client's.
+    has keys, each body is stored encrypted with its client's.
 
     Raises:
         WriterFencedError: another federator has taken over.
         ProtocolViolationError: an update does not fit what is stored: its round is not collecting, its client
             never joined, or the client has another update in that round. Nothing of the batch is kept.
     """
-    cipher, bodies = await stored_bodies(db.keys, name, batch.updates)
+    cipher, bodies = await encrypt_bodies(db.keys, name, batch.updates)
     async with writer_transaction(db, name) as connection:
         if not await _begin_batch(connection, name, epoch, batch):
             return
@@ -83,7 +83,7 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
 
 
 async def find_updates(db: Database, name: str, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """Which of these (client_id, update_id) are stored, each with the round it counts in."""
+    """Find which of these (client_id, update_id) are stored, each with the round it counts in."""
     parameters = {"name": name, "identities": json.dumps(list(identities))}
     async with db.reading() as connection:
         rows = await connection.execute(_FIND_UPDATES[db.dialect], parameters)
@@ -91,7 +91,7 @@ async def find_updates(db: Database, name: str, identities: Collection[tuple[str
 
 
 async def load_clients(db: Database, name: str) -> list[ClientRow]:
-    """Every client that ever joined."""
+    """List every client that ever joined."""
     async with db.reading() as connection:
         return await fetch_all(connection, ClientRow, select(clients).where(clients.c.federation == name))
 
@@ -200,7 +200,7 @@ def _join(connection: AsyncConnection) -> Any:
         federation=bindparam("of_federation"),
         client_id=bindparam("of_client"),
         membership="joined",
-        online=True,
+        online=bindparam("is_online"),
         joined_at=bindparam("at"),
         last_seen_at=bindparam("at"),
         n_features=bindparam("with_features"),
@@ -208,18 +208,14 @@ def _join(connection: AsyncConnection) -> Any:
         public_key=bindparam("with_key"),
         enrolment_serial=bindparam("with_serial"),
         membership_nonce=bindparam("with_nonce"),
-        status_nonce=0,
+        status_nonce=bindparam("with_status_nonce"),
     )
-    same_enrolment = clients.c.enrolment_serial.is_not_distinct_from(join.excluded.enrolment_serial)
-    offline_since = same_enrolment & (clients.c.status_nonce > join.excluded.membership_nonce)
     return join.on_conflict_do_update(
         index_elements=["federation", "client_id"],
         set_={
             "membership": "joined",
-            # The rules of `federator.deciding.members`: a join delivered again does not undo a later status, and an
-            # enrolment of a higher serial counts its nonces anew.
-            "online": case((offline_since, clients.c.online), else_=True),
-            "status_nonce": case((same_enrolment, clients.c.status_nonce), else_=0),
+            "online": join.excluded.online,
+            "status_nonce": join.excluded.status_nonce,
             # A member that says hello again is still in the membership it has.
             "joined_at": case((clients.c.membership == "left", join.excluded.joined_at), else_=clients.c.joined_at),
             "left_at": None,
@@ -266,5 +262,7 @@ def _change_values(name: str, change: MembershipChange) -> dict[str, Any]:
         values["with_key"] = change.public_key
         values["with_serial"] = change.enrolment_serial
         values["with_features"] = change.n_features
+        values["is_online"] = change.online
+        values["with_status_nonce"] = change.status_nonce
         values["with_sdk"] = clean(change.sdk_version, SHORT_TEXT_MAX)
     return values

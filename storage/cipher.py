@@ -19,41 +19,41 @@ _NONCE_BYTES: Final = 12
 # A client at one update a second reaches the 2^32 random nonces that one key is good for after 136 years.
 
 
-def seal(key: bytes, body: bytes, associated: bytes) -> bytes:
-    """``body`` encrypted and authenticated together with ``associated``: nonce (12 bytes), text, tag (16 bytes)."""
+def encrypt(key: bytes, body: bytes, associated: bytes) -> bytes:
+    """Encrypt ``body`` and authenticate it together with ``associated``: nonce (12 bytes), text, tag (16 bytes)."""
     nonce = os.urandom(_NONCE_BYTES)
     return nonce + AESGCM(key).encrypt(nonce, body, associated)
 
 
-def unseal(key: bytes, sealed: bytes, associated: bytes) -> bytes:
-    """What `seal` was given.
+def decrypt(key: bytes, encrypted: bytes, associated: bytes) -> bytes:
+    """Give back what `encrypt` was given.
 
     Raises:
-        DataError: the bytes, the key or ``associated`` are not those of `seal`.
+        DataError: the bytes, the key or ``associated`` are not those of `encrypt`.
     """
     try:
-        return AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], associated)
+        return AESGCM(key).decrypt(encrypted[:_NONCE_BYTES], encrypted[_NONCE_BYTES:], associated)
     except (InvalidTag, ValueError) as error:
         raise DataError(
-            f"a sealed update of {len(sealed)} bytes cannot be opened: it was changed or moved, or its key is another "
-            "one. Look whether the folder of keys and the database belong together"
+            f"a sealed update of {len(encrypted)} bytes cannot be opened: it was changed or moved, or its key is "
+            "another one. Look whether the folder of keys and the database belong together"
         ) from error
 
 
 def associated_data(federation: str, number: int, client_id: str, update_id: str) -> bytes:
-    """The row that a sealed update belongs to: moved to another, it does not open."""
+    """Name the row that an encrypted update belongs to: moved to another, it does not open."""
     return f"foltr update 1\n{federation}\n{number}\n{client_id}\n{update_id}".encode()
 
 
-async def stored_bodies(keys: KeyStore | None, name: str, new: Sequence[NewUpdate]) -> tuple[str, list[bytes]]:
-    """How a federation's updates are stored: the cipher, and each body under it, in the order given."""
+async def encrypt_bodies(keys: KeyStore | None, name: str, new: Sequence[NewUpdate]) -> tuple[str, list[bytes]]:
+    """Say how a federation's updates are stored: the cipher, and each body under it, in the order given."""
     if keys is None:
         return PLAIN, [item.body for item in new]
     if missing := keys.missing(name, {item.client_id for item in new}):
         # Each client's first update waits for the disk; the event loop does not.
         await asyncio.to_thread(keys.ensure, name, missing)
     return AES_256_GCM, [
-        seal(
+        encrypt(
             keys.key(name, item.client_id),
             item.body,
             associated_data(name, item.round, item.client_id, item.update_id),
@@ -62,11 +62,11 @@ async def stored_bodies(keys: KeyStore | None, name: str, new: Sequence[NewUpdat
     ]
 
 
-def unsealed(keys: KeyStore | None, row: UpdateRow) -> UpdateRow:
-    """The row with its body as it was sent.
+def decrypt_row(keys: KeyStore | None, row: UpdateRow) -> UpdateRow:
+    """Give the row with its body as it was sent.
 
     Raises:
-        DataError: the body was thinned away, its key is destroyed, no keys are at hand, or it does not open.
+        DataError: the body was deleted with its round, its key is destroyed, no keys are at hand, or it does not open.
     """
     of = f"the update of round {row.round} from {row.client_id!r} in federation {row.federation!r}"
     body: bytes | None = row.body
@@ -83,4 +83,4 @@ def unsealed(keys: KeyStore | None, row: UpdateRow) -> UpdateRow:
             "that of this database's keys (--keys)"
         )
     associated = associated_data(row.federation, row.round, row.client_id, row.update_id)
-    return replace(row, body=unseal(key, body, associated))
+    return replace(row, body=decrypt(key, body, associated))

@@ -30,7 +30,7 @@ STATEMENT_TIMEOUT_S: Final = 30
 # The server gives up first and says why; the client gives up when the server cannot even say that.
 COMMAND_TIMEOUT_S: Final = STATEMENT_TIMEOUT_S + 5
 # A whole database is written anew.
-PURGE_TIMEOUT_S: Final = 3600
+VACUUM_TIMEOUT_S: Final = 3600
 
 _FORMS = "sqlite:///folder/file.sqlite, postgresql://user:password@host:5432/name, postgresql://user@/name?host=/socket/folder"
 _QUERY_KEYS = {"host", "port", "ssl", "sslmode"}
@@ -50,7 +50,7 @@ class Database:
         engine: the SQLAlchemy engine.
         dialect: ``sqlite`` or ``postgresql``.
         location: where it is, in words that hold no password.
-        keys: the data keys that updates are sealed with; None stores them as sent, and cannot read sealed ones.
+        keys: the data keys that updates are encrypted with; None stores them as sent, and cannot read encrypted ones.
     """
 
     def __init__(self, url: str, keys: KeyStore | None = None) -> None:
@@ -118,7 +118,7 @@ class Database:
             # No connection without foreign keys may stay in the pool.
             await self.engine.dispose()
 
-    async def purge(self) -> bool:
+    async def vacuum(self) -> bool:
         """SQLite: leave no byte of what was deleted, neither in the file nor in its write-ahead log.
 
         A deleted row is overwritten with zeros where it was (``secure_delete``), but pages that were split or joined
@@ -136,7 +136,7 @@ class Database:
             driver: Any = (await connection.get_raw_connection()).driver_connection
             if self.dialect == "postgresql":
                 try:
-                    await driver.execute("VACUUM", timeout=PURGE_TIMEOUT_S)
+                    await driver.execute("VACUUM", timeout=VACUUM_TIMEOUT_S)
                 except Exception as error:
                     raise self.unavailable(error) from error
                 return True
@@ -212,7 +212,7 @@ class Database:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether running the same transaction again may succeed: every function of storage is safe to retry."""
+    """Tell whether running the same transaction again may succeed: every function of storage is safe to retry."""
     if isinstance(error, UnavailableError):
         return error.__cause__ is not None and is_transient(error.__cause__)
     if isinstance(error, DBAPIError):
@@ -226,23 +226,23 @@ def is_transient(error: BaseException) -> bool:
 
 
 def insert_into(connection: AsyncConnection, table: Table) -> sqlite.Insert | postgresql.Insert:
-    """An INSERT that can carry ON CONFLICT, in the dialect of the connection."""
+    """Make an INSERT that can carry ON CONFLICT, in the dialect of the connection."""
     return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
 
 
 async def fetch_all(connection: AsyncConnection, record: Callable[..., Record], statement: Executable) -> list[Record]:
-    """Each row of the answer as a record, its fields by the names of the columns."""
+    """Give each row of the answer as a record, its fields by the names of the columns."""
     return [record(**row) for row in (await connection.execute(statement)).mappings()]
 
 
 async def fetch_one(connection: AsyncConnection, record: Callable[..., Record], statement: Executable) -> Record | None:
-    """The only row of the answer as a record; None where there is none."""
+    """Give the only row of the answer as a record; None where there is none."""
     row = (await connection.execute(statement)).mappings().one_or_none()
     return None if row is None else record(**row)
 
 
 def _cause_of(error: BaseException) -> str:
-    """The driver's own words, in one line."""
+    """Find the driver's own words, in one line."""
     cause = getattr(error, "orig", None) or error
     # SQLAlchemy puts the name of a class before what asyncpg says.
     if getattr(cause, "sqlstate", None) and cause.__cause__ is not None:
@@ -251,7 +251,7 @@ def _cause_of(error: BaseException) -> str:
 
 
 def _sqlite_code(error: BaseException) -> int:
-    """The primary code: the low byte. The rest tells, for example, which kind of busy."""
+    """Find the primary code: the low byte. The rest tells, for example, which kind of busy."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     return int(getattr(cause, "sqlite_errorcode", 0)) & 0xFF
 
@@ -328,7 +328,7 @@ def _create_engine(url: URL) -> AsyncEngine:
 def _prepare_sqlite(connection: Any, _record: object) -> None:
     cursor = connection.cursor()
     # WAL lets readers go on beside the writer; FULL makes a commit survive a power cut, as receipts promise.
-    # What is deleted is overwritten at once: what an erased client leaves until `Database.purge` is little.
+    # What is deleted is overwritten at once: what an erased client leaves until `Database.vacuum` is little.
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()

@@ -12,13 +12,13 @@ from storage.tables import events
 
 
 async def store_events(connection: AsyncConnection, name: str, new: Sequence[NewEvent]) -> None:
-    """The part of a transaction that stores events."""
+    """Store events, within a transaction."""
     if new:
         await connection.execute(insert(events), [event_values(name, event) for event in new])
 
 
 def event_values(name: str, event: NewEvent) -> dict[str, Any]:
-    """A row of the table ``events``."""
+    """Make a row of the table ``events``."""
     named_a_round = event.round is not None and 0 <= event.round <= INTEGER_MAX
     return {
         "federation": name,
@@ -33,7 +33,7 @@ def event_values(name: str, event: NewEvent) -> dict[str, Any]:
 
 
 def clean(raw: str | None, length: int) -> str | None:
-    """Text as a database takes it: a bad message is an event to record, not a failed transaction.
+    """Clean text as a database takes it: a bad message is an event to record, not a failed transaction.
 
     PostgreSQL refuses NUL, and neither database takes half of a surrogate pair.
     """

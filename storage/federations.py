@@ -46,7 +46,7 @@ async def create_federation(
         SettingsError: the stored federation has another method or ranker, or models of another size.
     """
     n_initial = len(initial_weights) // 4
-    asked = {"method": method, "ranker": ranker, "n_features": n_features, "hidden": hidden}
+    settings = {"method": method, "ranker": ranker, "n_features": n_features, "hidden": hidden}
     async with db.transaction() as connection:
         await connection.execute(
             insert_into(connection, federations).on_conflict_do_nothing(index_elements=["name"]),
@@ -54,7 +54,7 @@ async def create_federation(
                 "name": name,
                 "writer_epoch": 0,
                 "created_at": now,
-                **asked,
+                **settings,
             },
         )
         await connection.execute(
@@ -67,7 +67,7 @@ async def create_federation(
             )
         )
         stored = (await connection.execute(select(federations).where(federations.c.name == name))).one()
-        _require_same(name, {key: getattr(stored, key) for key in asked}, asked)
+        _require_same(name, {key: getattr(stored, key) for key in settings}, settings)
         await connection.execute(
             insert_into(connection, models).on_conflict_do_nothing(index_elements=["federation", "version"]),
             {
@@ -105,20 +105,20 @@ async def claim_federation(db: Database, name: str) -> int:
 
 
 async def list_federations(db: Database) -> list[FederationRow]:
-    """Every federation of the database, by name."""
+    """List every federation of the database, by name."""
     async with db.reading() as connection:
         return await fetch_all(connection, FederationRow, select(federations).order_by(federations.c.name))
 
 
 async def get_federation(db: Database, name: str) -> FederationRow | None:
-    """One federation, or None."""
+    """Find one federation; None where there is none."""
     async with db.reading() as connection:
         return await fetch_one(connection, FederationRow, select(federations).where(federations.c.name == name))
 
 
 @asynccontextmanager
 async def fenced_transaction(db: Database, name: str, epoch: int) -> AsyncIterator[AsyncConnection]:
-    """A write transaction of the federation's writer, which holds the federation's row to the end.
+    """Begin a transaction of the federation's writer, which holds the federation's row to the end.
 
     Raises:
         WriterFencedError: another federator has claimed the federation since ``epoch``.
@@ -131,7 +131,7 @@ async def fenced_transaction(db: Database, name: str, epoch: int) -> AsyncIterat
 
 @asynccontextmanager
 async def writer_transaction(db: Database, name: str) -> AsyncIterator[AsyncConnection]:
-    """As `fenced_transaction`, for one whose first statement checks the epoch itself."""
+    """Begin one as `fenced_transaction` does, where the first statement checks the epoch itself."""
     try:
         async with db.transaction() as connection:
             yield connection
@@ -140,26 +140,28 @@ async def writer_transaction(db: Database, name: str) -> AsyncIterator[AsyncConn
 
 
 async def require_epoch(connection: AsyncConnection, name: str, epoch: int) -> None:
-    """WriterFencedError unless ``epoch`` is the federation's latest claim."""
+    """Raise WriterFencedError unless ``epoch`` is the federation's latest claim."""
     # On PostgreSQL the row is locked until commit; on SQLite BEGIN IMMEDIATE has locked the whole file.
-    found: Any = await connection.scalar(
+    newest: Any = await connection.scalar(
         select(federations.c.writer_epoch).where(federations.c.name == name).with_for_update()
     )
-    if found != epoch:
+    if newest != epoch:
         raise WriterFencedError(
-            f"federation {name!r} is at writer epoch {found}, this federator holds {epoch}: "
+            f"federation {name!r} is at writer epoch {newest}, this federator holds {epoch}: "
             "another federator has taken over. Stop this one"
         )
 
 
-def _require_same(name: str, stored: dict[str, object], asked: dict[str, object]) -> None:
-    """SettingsError where the settings contradict what a federation was created with."""
-    if stored != asked:
-        told, wanted = (
-            ", ".join(f"{key} = {value!r}" for key, value in found.items() if (stored[key], asked[key]) != (None, None))
-            for found in (stored, asked)
+def _require_same(name: str, stored: dict[str, object], settings: dict[str, object]) -> None:
+    """Raise SettingsError where the settings contradict what a federation was created with."""
+    if stored != settings:
+        there, wanted = (
+            ", ".join(
+                f"{key} = {value!r}" for key, value in each.items() if (stored[key], settings[key]) != (None, None)
+            )
+            for each in (stored, settings)
         )
         raise SettingsError(
-            f"federation {name!r} is stored with {told}, but the settings say {wanted}. "
+            f"federation {name!r} is stored with {there}, but the settings say {wanted}. "
             "Change the settings, or give the new federation another name"
         )

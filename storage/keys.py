@@ -1,6 +1,6 @@
 """The data keys of clients, one file for each, apart from the database: whoever destroys a key erases every copy.
 
-What a client sent is stored sealed with its key (`storage.cipher`). A backup of the database is unreadable for an
+What a client sent is stored encrypted with its key (`storage.cipher`). A backup of the database is unreadable for an
 erased client, as long as it does not hold the keys too: keep the two apart.
 
 A file's name is a hash, but whoever knows a client's name can tell whether it has a key. A file system that keeps old
@@ -55,10 +55,10 @@ class KeyStore:
         made: list[tuple[str, Path, bytes]] = []
         for client_id in self.missing(federation, client_ids):
             path = self._path(federation, client_id)
-            if (found := _read(path)) is None:
+            if (known := _read(path)) is None:
                 made.append((client_id, path, secrets.token_bytes(KEY_BYTES)))
             else:
-                self._cache[federation, client_id] = found
+                self._cache[federation, client_id] = known
         if not made:
             return
         self._make_folders({path.parent for _, path, _ in made})
@@ -116,7 +116,7 @@ class KeyStore:
 
 
 def keys_folder(db_url: str, keys: str | None) -> Path:
-    """Where the data keys of a database are: the setting, else beside SQLite's file, else in the working directory."""
+    """Find where a database's data keys are: the setting, else beside SQLite's file, else in the working directory."""
     if keys is not None:
         return Path(keys)
     try:

@@ -32,13 +32,13 @@ async def downgrade(db: Database, revision: str) -> None:
 
 
 async def current(db: Database) -> str | None:
-    """The revision of the database, or None if no migration ever ran there."""
+    """Find the revision of the database, or None if no migration ever ran there."""
     async with db.reading() as connection:
         return await connection.run_sync(_current)
 
 
 def head() -> str:
-    """The newest revision this installation of foltr knows."""
+    """Find the newest revision this installation of foltr knows."""
     newest = ScriptDirectory.from_config(_config()).get_current_head()
     if newest is None:
         raise FileNotFoundError(f"{_migrations()} holds no revisions: the installation of foltr is broken")
@@ -51,16 +51,16 @@ async def require_head(db: Database) -> None:
     Raises:
         SettingsError: it is older or newer; the message says what to run.
     """
-    found, wanted = await current(db), head()
-    if found == wanted:
+    revision, wanted = await current(db), head()
+    if revision == wanted:
         return
-    if found is not None and found not in _known_revisions():
+    if revision is not None and revision not in _known_revisions():
         raise SettingsError(
-            f"{db.location} is at schema revision {found}, which this foltr does not know (its newest is "
+            f"{db.location} is at schema revision {revision}, which this foltr does not know (its newest is "
             f"{wanted}): install the foltr that made it, or a newer one"
         )
     raise SettingsError(
-        f"{db.location} is at schema revision {found or 'none'}, this foltr needs {wanted}: "
+        f"{db.location} is at schema revision {revision or 'none'}, this foltr needs {wanted}: "
         "run `foltr db upgrade` with the same --db"
     )
 

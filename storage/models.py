@@ -19,7 +19,7 @@ def model_row(**columns: Any) -> ModelRow:
 
 
 async def latest_model(db: Database, name: str) -> ModelRow | None:
-    """The newest model of the federation, or None if there is no such federation."""
+    """Find the newest model of the federation, or None if there is no such federation."""
     async with db.reading() as connection:
         return await fetch_one(
             connection,
@@ -29,16 +29,16 @@ async def latest_model(db: Database, name: str) -> ModelRow | None:
 
 
 async def newest_unlearned(db: Database, name: str) -> int:
-    """The newest version that an unlearning job made; 0 if there is none."""
+    """Find the newest version that an unlearning job made; 0 if there is none."""
     async with db.reading() as connection:
-        found = await connection.scalar(
+        version = await connection.scalar(
             select(func.max(models.c.version)).where(models.c.federation == name, models.c.unlearning_job.is_not(None))
         )
-        return 0 if found is None else int(found)
+        return 0 if version is None else int(version)
 
 
 async def get_model(db: Database, name: str, version: int) -> ModelRow | None:
-    """One version, or None."""
+    """Find one version; None where there is none."""
     async with db.reading() as connection:
         return await fetch_one(
             connection, model_row, select(models).where(models.c.federation == name, models.c.version == version)
@@ -46,14 +46,14 @@ async def get_model(db: Database, name: str, version: int) -> ModelRow | None:
 
 
 async def list_models(db: Database, name: str, limit: int = 100) -> list[ModelRow]:
-    """The newest versions, newest last."""
+    """List the newest versions, newest last."""
     newest_first = select(models).where(models.c.federation == name).order_by(models.c.version.desc()).limit(limit)
     async with db.reading() as connection:
         return (await fetch_all(connection, model_row, newest_first))[::-1]
 
 
 async def mark_model_published(connection: AsyncConnection, name: str, version: int, at: datetime) -> None:
-    """The part of a transaction that marks a model as taken by the broker."""
+    """Mark a model as taken by the broker, within a transaction; the first mark stays."""
     await connection.execute(
         update(models)
         .where(models.c.federation == name, models.c.version == version, models.c.published_at.is_(None))

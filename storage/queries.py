@@ -30,7 +30,7 @@ from storage.views import client_history, round_history
 
 
 async def list_rounds(db: Database, name: str, limit: int = 100) -> list[RoundHistoryRow]:
-    """The newest rounds, newest last."""
+    """List the newest rounds, newest last."""
     async with db.reading() as connection:
         newest_first = (
             select(round_history)
@@ -42,7 +42,7 @@ async def list_rounds(db: Database, name: str, limit: int = 100) -> list[RoundHi
 
 
 async def get_round(db: Database, name: str, number: int) -> RoundHistoryRow | None:
-    """One round, or None."""
+    """Find one round; None where there is none."""
     async with db.reading() as connection:
         return await fetch_one(
             connection,
@@ -52,7 +52,7 @@ async def get_round(db: Database, name: str, number: int) -> RoundHistoryRow | N
 
 
 async def get_aggregation(db: Database, name: str, number: int) -> RoundAggregationRow | None:
-    """How a rule aggregated one round; None if it was open, abandoned or the plain mean."""
+    """Find how a rule aggregated one round; None if it was open, abandoned or the plain mean."""
     async with db.reading() as connection:
         return await fetch_one(
             connection,
@@ -64,19 +64,19 @@ async def get_aggregation(db: Database, name: str, number: int) -> RoundAggregat
 
 
 async def count_fates(db: Database, name: str, client_id: str) -> dict[str, int]:
-    """In how many rounds a client's update was kept, clipped and dropped by a rule."""
+    """Count the rounds in which a client's update was kept, clipped and dropped by a rule."""
     async with db.reading() as connection:
-        found = await connection.execute(
+        answer = await connection.execute(
             select(update_fates.c.fate, func.count())
             .where(update_fates.c.federation == name, update_fates.c.client_id == client_id)
             .group_by(update_fates.c.fate)
         )
-        counted = {fate: int(count) for fate, count in found}
+        counted = {fate: int(count) for fate, count in answer}
         return {fate: counted.get(fate, 0) for fate in Fate}
 
 
 async def list_quarantined(db: Database, name: str) -> list[ClientRow]:
-    """The clients in quarantine, by identity."""
+    """List the clients in quarantine, by identity."""
     async with db.reading() as connection:
         return await fetch_all(
             connection,
@@ -88,7 +88,7 @@ async def list_quarantined(db: Database, name: str) -> list[ClientRow]:
 
 
 async def list_proposals(db: Database, name: str) -> list[ProposalRow]:
-    """The clients proposed for quarantine since the operator last put them there or let them out, by identity."""
+    """List the clients proposed for quarantine since the operator last put them there or let them out, by identity."""
     of_kind = events.c.federation == name, events.c.client_id.is_not(None)
     decided = (
         select(events.c.client_id, func.max(events.c.id).label("id"))
@@ -114,7 +114,7 @@ async def list_proposals(db: Database, name: str) -> list[ProposalRow]:
 
 
 async def list_clients(db: Database, name: str, limit: int = 1000) -> list[ClientRow]:
-    """The clients that ever joined, by identity."""
+    """List the clients that ever joined, by identity."""
     async with db.reading() as connection:
         return await fetch_all(
             connection,
@@ -124,7 +124,7 @@ async def list_clients(db: Database, name: str, limit: int = 1000) -> list[Clien
 
 
 async def get_client(db: Database, name: str, client_id: str) -> ClientRow | None:
-    """One client, or None if it never joined."""
+    """Find one client; None if it never joined."""
     async with db.reading() as connection:
         return await fetch_one(
             connection, ClientRow, select(clients).where(clients.c.federation == name, clients.c.client_id == client_id)
@@ -139,7 +139,7 @@ async def list_contributions(
     client_id: str | None = None,
     limit: int | None = None,
 ) -> list[ClientHistoryRow]:
-    """What clients contributed to rounds, by round and client; with ``limit``, the newest so many.
+    """List what clients contributed to rounds, by round and client; with ``limit``, the newest so many.
 
     Where the database has keys, a sealed update whose data key is gone is told from one that can be read.
     """
@@ -162,7 +162,7 @@ async def list_events(
     round_number: int | None = None,
     limit: int = 100,
 ) -> list[EventRow]:
-    """The newest events that match every filter given, newest last."""
+    """List the newest events that match every filter given, newest last."""
     statement = _matching(
         select(events).where(events.c.federation == name),
         {events.c.kind: kind, events.c.client_id: client_id, events.c.round: round_number},
@@ -173,7 +173,7 @@ async def list_events(
 
 
 async def count_rejections(db: Database, name: str, round_number: int | None = None) -> dict[str, int]:
-    """How many updates were refused for each reason code, in all rounds or in one."""
+    """Count the updates that were refused for each reason code, in all rounds or in one."""
     statement = _matching(
         select(events.c.code, func.sum(events.c.n)).where(
             events.c.federation == name, events.c.kind == "update_rejected"
@@ -181,14 +181,14 @@ async def count_rejections(db: Database, name: str, round_number: int | None = N
         {events.c.round: round_number},
     )
     async with db.reading() as connection:
-        found = await connection.execute(statement.group_by(events.c.code).order_by(events.c.code))
-        return {code or "unknown": int(count) for code, count in found}
+        answer = await connection.execute(statement.group_by(events.c.code).order_by(events.c.code))
+        return {code or "unknown": int(count) for code, count in answer}
 
 
 async def online_members(db: Database, name: str) -> list[str]:
-    """The members that are connected, as far as was last heard, and not in quarantine, by identity."""
+    """List the members that are connected, as far as was last heard, and not in quarantine, by identity."""
     async with db.reading() as connection:
-        found = await connection.execute(
+        answer = await connection.execute(
             select(clients.c.client_id)
             .where(
                 clients.c.federation == name,
@@ -198,11 +198,11 @@ async def online_members(db: Database, name: str) -> list[str]:
             )
             .order_by(clients.c.client_id)
         )
-        return [client_id for (client_id,) in found]
+        return [client_id for (client_id,) in answer]
 
 
 async def last_activity(db: Database, name: str) -> datetime | None:
-    """When the federator last stored anything of this federation: its sign of life; None if it never did."""
+    """Find when the federator last stored anything of this federation: its sign of life; None if it never did."""
     moments = (
         select(func.max(rounds.c.opened_at)).where(rounds.c.federation == name),
         select(func.max(rounds.c.closed_at)).where(rounds.c.federation == name),
@@ -215,21 +215,21 @@ async def last_activity(db: Database, name: str) -> datetime | None:
         ),
     )
     async with db.reading() as connection:
-        found = [(await connection.execute(statement)).scalar() for statement in moments]
-    return max((moment for moment in found if moment is not None), default=None)
+        newest = [(await connection.execute(statement)).scalar() for statement in moments]
+    return max((moment for moment in newest if moment is not None), default=None)
 
 
 async def erased_updates(db: Database, name: str, first: int, last: int) -> dict[int, int]:
-    """How many updates were erased with their clients since a round closed, for each of these rounds that lost any."""
+    """Count the updates erased with their clients since a round closed, for each of these rounds that lost any."""
     of_round = (updates.c.federation == rounds.c.federation) & (updates.c.round == rounds.c.number)
     erased = rounds.c.n_updates - select(func.count()).select_from(updates).where(of_round).scalar_subquery()
     async with db.reading() as connection:
-        found = await connection.execute(
+        answer = await connection.execute(
             select(rounds.c.number, erased).where(
                 rounds.c.federation == name, rounds.c.number.between(first, last), erased > 0
             )
         )
-        return {number: int(n_erased) for number, n_erased in found}
+        return {number: int(n_erased) for number, n_erased in answer}
 
 
 def _readable(keys: KeyStore | None, row: ClientHistoryRow) -> ClientHistoryRow:
@@ -239,7 +239,7 @@ def _readable(keys: KeyStore | None, row: ClientHistoryRow) -> ClientHistoryRow:
 
 
 def _matching(statement: Select[Any], filters: dict[Any, object]) -> Select[Any]:
-    """The statement with a condition for each column that has a value to match."""
+    """Give the statement with a condition for each column that has a value to match."""
     for column, value in filters.items():
         if value is not None:
             statement = statement.where(column == value)
@@ -262,7 +262,7 @@ async def try_to_write(db: Database) -> None:
 
 
 async def database_size(db: Database) -> int:
-    """Bytes it takes; SQLite's write-ahead log left out."""
+    """Measure the bytes it takes; SQLite's write-ahead log left out."""
     statement = {
         "sqlite": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
         "postgresql": "SELECT pg_database_size(current_database())",
@@ -272,19 +272,19 @@ async def database_size(db: Database) -> int:
 
 
 async def journal_mode(db: Database) -> str:
-    """SQLite's, e.g. ``wal``."""
+    """Find SQLite's journal mode, e.g. ``wal``."""
     async with db.reading() as connection:
         return str((await connection.execute(text("PRAGMA journal_mode"))).scalar_one())
 
 
 async def server_version(db: Database) -> str:
-    """PostgreSQL's, e.g. ``16.4``."""
+    """Find PostgreSQL's version, e.g. ``16.4``."""
     async with db.reading() as connection:
         return str((await connection.execute(text("SHOW server_version"))).scalar_one())
 
 
 async def server_time(db: Database) -> datetime:
-    """What time it is for PostgreSQL, at this statement."""
+    """Ask what time it is for PostgreSQL, at this statement."""
     async with db.reading() as connection:
         now: datetime = (await connection.execute(text("SELECT clock_timestamp()"))).scalar_one()
         return now

@@ -51,6 +51,8 @@ class MembershipChange:
     Attributes:
         nonce: of the message that says so.
         public_key: 32 bytes, with ``joined``; None where clients need no identity.
+        online: with ``joined``, whether it is connected, as `federator.deciding.members` decides.
+        status_nonce: with ``joined``, of its newest status, as `federator.deciding.members` decides.
     """
 
     client_id: str
@@ -61,6 +63,8 @@ class MembershipChange:
     sdk_version: str | None = None
     public_key: bytes | None = None
     enrolment_serial: int | None = None
+    online: bool = True
+    status_nonce: int = 0
 
 
 @dataclass(frozen=True, slots=True)

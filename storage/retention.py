@@ -17,8 +17,8 @@ _ROUNDS_AT_ONCE = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Thinned:
-    """What one call has done.
+class RetentionStep:
+    """One call, and what it has done.
 
     Attributes:
         n_deleted: bodies that it deleted.
@@ -29,9 +29,9 @@ class Thinned:
     next_round: int
 
 
-async def thin_updates(
+async def delete_old_bodies(
     db: Database, name: str, epoch: int, before_round: int, interval: int, *, first_round: int = 1, limit: int = 500
-) -> Thinned:
+) -> RetentionStep:
     """Delete bodies of the updates of closed rounds from ``first_round`` to the one before ``before_round``.
 
     Those of every ``interval``-th round stay (1, 1 + interval, ...), if it made a model: unlearning replays them. What
@@ -49,33 +49,35 @@ async def thin_updates(
         raise ValueError(f"interval {interval}, limit {limit}: both are at least 1")
     end = min(before_round, first_round + _ROUNDS_PASSED)
     if first_round >= end:
-        return Thinned(0, before_round)
+        return RetentionStep(0, before_round)
     async with db.reading() as connection:
-        numbers, following = await _rounds_to_thin(connection, name, first_round, end, interval, limit)
+        numbers, following = await _rounds_to_clear(connection, name, first_round, end, interval, limit)
         these = (updates.c.federation == name, updates.c.round.in_(numbers), updates.c.body.is_not(None))
-        found = await connection.execute(
+        answer = await connection.execute(
             select(updates.c.round, updates.c.client_id)
             .where(*these)
             .order_by(updates.c.round, updates.c.client_id)
             .limit(limit)
         )
-        there = found.all()
-    if not there:
-        return Thinned(0, following)
-    last, client_id = there[-1]
+        bodies = answer.all()
+    if not bodies:
+        return RetentionStep(0, following)
+    last, client_id = bodies[-1]
     until = or_(updates.c.round < last, and_(updates.c.round == last, updates.c.client_id <= client_id))
     async with fenced_transaction(db, name, epoch) as connection:
         deleted = await connection.execute(update(updates).where(*these, until).values(body=None))
-    return Thinned(int(deleted.rowcount), last if len(there) == limit else following)
+    return RetentionStep(int(deleted.rowcount), last if len(bodies) == limit else following)
 
 
-async def _rounds_to_thin(
+async def _rounds_to_clear(
     connection: AsyncConnection, name: str, first: int, end: int, interval: int, limit: int
 ) -> tuple[Sequence[int], int]:
-    """The first rounds from ``first`` on that are to be thinned, with ``limit`` updates or one round of them; and the
-    round after them that was not looked at."""
+    """Find the first rounds from ``first`` on whose bodies go, with ``limit`` updates or one round of them.
+
+    With them comes the round after them that was not looked at.
+    """
     kept = ((rounds.c.number - 1) % interval == 0) & (rounds.c.state == RoundState.COMPLETED)
-    found = await connection.execute(
+    answer = await connection.execute(
         select(rounds.c.number, rounds.c.n_updates)
         .where(rounds.c.federation == name, rounds.c.number >= first, rounds.c.number < end)
         .where(rounds.c.closed_at.is_not(None), ~kept)
@@ -84,7 +86,7 @@ async def _rounds_to_thin(
     )
     numbers: list[int] = []
     n_updates = 0
-    for number, n in found:
+    for number, n in answer:
         n_updates += n
         if numbers and n_updates > limit:
             return numbers, number

@@ -16,7 +16,7 @@ from foltr.aggregation.fates import Fate
 from foltr.errors import DataError, ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import OPEN_ROUND, RoundState
-from storage.cipher import unsealed
+from storage.cipher import decrypt_row
 from storage.database import Database, fetch_all, fetch_one, insert_into
 from storage.events import clean, store_events
 from storage.federations import fenced_transaction
@@ -32,7 +32,7 @@ async def open_round(db: Database, name: str, epoch: int, opening: RoundOpening)
 
 
 async def load_open_round(db: Database, name: str) -> tuple[RoundRow, list[tuple[str, str]]] | None:
-    """The open round with the (client_id, update_id) of every update it has, or None if none is open."""
+    """Find the open round with the (client_id, update_id) of every update it has, or None if none is open."""
     async with db.reading() as connection:
         opened = await fetch_one(
             connection,
@@ -50,7 +50,7 @@ async def load_open_round(db: Database, name: str) -> tuple[RoundRow, list[tuple
 
 
 async def latest_round(db: Database, name: str) -> RoundRow | None:
-    """The round with the highest number, open or closed, or None before the first."""
+    """Find the round with the highest number, open or closed, or None before the first."""
     async with db.reading() as connection:
         return await fetch_one(
             connection,
@@ -60,7 +60,7 @@ async def latest_round(db: Database, name: str) -> RoundRow | None:
 
 
 async def find_round(db: Database, name: str, number: int) -> RoundRow | None:
-    """One round, or None."""
+    """Find one round; None where there is none."""
     async with db.reading() as connection:
         return await fetch_one(
             connection, RoundRow, select(rounds).where(rounds.c.federation == name, rounds.c.number == number)
@@ -68,7 +68,7 @@ async def find_round(db: Database, name: str, number: int) -> RoundRow | None:
 
 
 async def stream_completed(db: Database, name: str, first: int, last: int, batch: int = 256) -> AsyncIterator[RoundRow]:
-    """The rounds from ``first`` to ``last`` that made a model, in order; ``batch`` of them at a time."""
+    """Read the rounds from ``first`` to ``last`` that made a model, in order; ``batch`` of them at a time."""
     statement = (
         select(rounds)
         .where(rounds.c.federation == name, rounds.c.state == RoundState.COMPLETED, rounds.c.number <= last)
@@ -86,14 +86,14 @@ async def stream_completed(db: Database, name: str, first: int, last: int, batch
 
 
 async def count_updates(db: Database, name: str, number: int) -> tuple[int, int]:
-    """How many updates of a round have a row, and how many of those a body: the others' were thinned away."""
+    """Count a round's updates that have a row, and those that have a body: retention has deleted the others'."""
     async with db.reading() as connection:
-        found = await connection.execute(
+        counts = await connection.execute(
             select(func.count(), func.count(updates.c.body)).where(
                 updates.c.federation == name, updates.c.round == number
             )
         )
-        n_rows, n_bodies = found.one()
+        n_rows, n_bodies = counts.one()
         return n_rows, n_bodies
 
 
@@ -104,7 +104,7 @@ async def begin_aggregation(db: Database, name: str, epoch: int, number: int) ->
 
 
 async def stop_collecting(connection: AsyncConnection, name: str, number: int) -> None:
-    """The part of a transaction that makes a collecting round aggregating; done twice, it changes nothing."""
+    """Make a collecting round aggregating, within a transaction; done twice, it changes nothing."""
     moved = await connection.execute(
         update(rounds)
         .where(rounds.c.federation == name, rounds.c.number == number, rounds.c.state == RoundState.COLLECTING)
@@ -118,7 +118,7 @@ async def stop_collecting(connection: AsyncConnection, name: str, number: int) -
 
 
 async def require_collecting(connection: AsyncConnection, name: str, numbers: Collection[int]) -> None:
-    """ProtocolViolationError unless each of these rounds still takes updates."""
+    """Raise ProtocolViolationError unless each of these rounds still takes updates."""
     collecting = await connection.scalars(
         select(rounds.c.number).where(
             rounds.c.federation == name, rounds.c.number.in_(numbers), rounds.c.state == RoundState.COLLECTING
@@ -129,7 +129,7 @@ async def require_collecting(connection: AsyncConnection, name: str, numbers: Co
 
 
 async def change_deadline(connection: AsyncConnection, name: str, change: DeadlineChange) -> None:
-    """The part of a transaction that gives a collecting round another deadline, as the operator ordered."""
+    """Give a collecting round another deadline, as the operator ordered, within a transaction."""
     await require_collecting(connection, name, {change.round})
     await connection.execute(
         update(rounds)
@@ -146,7 +146,7 @@ async def change_deadline(connection: AsyncConnection, name: str, change: Deadli
 async def stream_updates(
     db: Database, name: str, number: int, batch: int = 256, *, readable_only: bool = False
 ) -> AsyncIterator[UpdateRow]:
-    """The updates of a round by client_id in byte order, so that summing them again gives the same bits.
+    """Read the updates of a round by client_id in byte order, so that summing them again gives the same bits.
 
     Reads ``batch`` rows at a time, each in a short transaction of its own: the updates of a round that is no
     longer collecting do not change, and a slow aggregation must not hold a snapshot open.
@@ -155,8 +155,8 @@ async def stream_updates(
         readable_only: pass over updates that cannot be read.
 
     Raises:
-        DataError: an update cannot be read: it was thinned away, its data key is destroyed or not at hand, or it does
-            not open.
+        DataError: an update cannot be read: retention has deleted it, its data key is destroyed or not at hand, or it
+            does not open.
     """
     statement = (
         select(updates)
@@ -170,7 +170,7 @@ async def stream_updates(
             page = await fetch_all(connection, UpdateRow, statement.where(updates.c.client_id > last))
         for row in page:
             try:
-                opened = unsealed(db.keys, row)
+                opened = decrypt_row(db.keys, row)
             except DataError:
                 if readable_only:
                     continue
@@ -182,12 +182,12 @@ async def stream_updates(
 
 
 async def first_round_on(db: Database, name: str, version: int) -> int | None:
-    """The first round that trained from a model of this version or a newer one; None if there is none yet."""
+    """Find the first round that trained from a model of this version or a newer one; None if there is none yet."""
     async with db.reading() as connection:
-        found: int | None = await connection.scalar(
+        number: int | None = await connection.scalar(
             select(func.min(rounds.c.number)).where(rounds.c.federation == name, rounds.c.base_version >= version)
         )
-        return found
+        return number
 
 
 async def complete_round(
@@ -268,7 +268,7 @@ async def abandon_round(
 async def close_without_model(
     connection: AsyncConnection, name: str, number: int, reason: str, closed_at: datetime
 ) -> bool:
-    """The part of a transaction that abandons an open round; False if it is abandoned already."""
+    """Abandon an open round, within a transaction; False if it is abandoned already."""
     stored = await _load(connection, name, number)
     if stored.state is RoundState.ABANDONED:
         return False
@@ -310,12 +310,12 @@ async def _store_aggregation(connection: AsyncConnection, name: str, number: int
 
 
 def _finite(number: float | None) -> float | None:
-    """The number, if there is one that a table and JSON can hold."""
+    """Give the number, if there is one that a table and JSON can hold."""
     return None if number is None or not math.isfinite(number) else number
 
 
 async def open_next(connection: AsyncConnection, name: str, opening: RoundOpening) -> None:
-    """The part of a transaction that opens a round; done twice, it changes nothing."""
+    """Open a round, within a transaction; done twice, it changes nothing."""
     # The conflict names the key only: a second open round still violates uq_rounds_one_open.
     inserted = await connection.execute(
         insert_into(connection, rounds).on_conflict_do_nothing(index_elements=["federation", "number"]),

@@ -36,12 +36,19 @@ class Client:
 
 @dataclass(frozen=True)
 class Change:
-    """The change that a membership message made, for storage; ``news`` if it deserves an event."""
+    """The change that a membership message made, for storage; ``news`` if it deserves an event.
+
+    Attributes:
+        online: with ``joined``, whether it is connected: a join that is delivered again does not undo a later status.
+        status_nonce: with ``joined``, of its newest status.
+    """
 
     kind: Literal["joined", "left", "online", "offline"]
     news: bool
     public_key: bytes | None = None
     serial: int | None = None
+    online: bool = True
+    status_nonce: int = 0
 
 
 class Members:
@@ -261,7 +268,7 @@ class Members:
         client.public_key, client.serial, client.enrolment_digest = public_key, serial, digest
         client.membership_nonce = nonce
         self._clients[claim.client_id] = client
-        return Change("joined", news, public_key, serial)
+        return Change("joined", news, public_key, serial, client.online, client.status_nonce)
 
     def _check_enrolment(self, client: Client, claim: MembershipAsked) -> tuple[bytes, int, bytes]:
         if self._enrolment_key is None or claim.enrolment is None:

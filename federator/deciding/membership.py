@@ -75,5 +75,7 @@ def _store(claim: MembershipAsked, change: Change, at: float, decisions: Decisio
             sdk_version=claim.sdk_version,
             public_key=change.public_key,
             enrolment_serial=change.serial,
+            online=change.online,
+            status_nonce=change.status_nonce,
         )
     )

@@ -16,11 +16,11 @@ from storage.erasure.tables import audit_log
 async def append_audit(
     connection: AsyncConnection, name: str, at: datetime, kind: str, body: dict[str, Any]
 ) -> AuditEntry:
-    """The part of a writer's transaction that adds an entry. ``body`` holds nothing personal: it is never erased."""
-    found = await connection.execute(
+    """Add an entry within a writer's transaction. ``body`` holds nothing personal: it is never erased."""
+    answer = await connection.execute(
         select(audit_log).where(audit_log.c.federation == name).order_by(audit_log.c.seq.desc()).limit(1)
     )
-    last = found.one_or_none()
+    last = answer.one_or_none()
     entry = next_entry(None if last is None else _entry(last), at, kind, body)
     await connection.execute(
         insert(audit_log).values(
@@ -37,7 +37,7 @@ async def append_audit(
 
 
 async def stream_audit(db: Database, name: str, batch: int = 500) -> AsyncIterator[AuditEntry]:
-    """The entries in their order, ``batch`` at a time; `foltr.erasure.audit` checks that they are a chain."""
+    """Read the entries in their order, ``batch`` at a time; `foltr.erasure.audit` checks that they are a chain."""
     statement = select(audit_log).where(audit_log.c.federation == name).order_by(audit_log.c.seq).limit(batch)
     last = 0
     while True:

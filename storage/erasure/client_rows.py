@@ -30,25 +30,28 @@ _OPERATOR_SAYS = "client_quarantined"
 
 
 async def rounds_of(connection: AsyncConnection, name: str, client_id: str) -> Sequence[Row[*tuple[Any, ...]]]:
-    """(round, state, model_version) of each round with an update of the client, by round.
+    """Find (round, state, model_version) of each round with an update of the client, by round.
 
     Raises:
         ProtocolViolationError: one of them is aggregating.
     """
-    found = await connection.execute(
+    answer = await connection.execute(
         select(updates.c.round, rounds.c.state, rounds.c.model_version)
         .join(rounds, (rounds.c.federation == updates.c.federation) & (rounds.c.number == updates.c.round))
         .where(updates.c.federation == name, updates.c.client_id == client_id)
         .order_by(updates.c.round)
     )
-    rows = found.all()
+    rows = answer.all()
     if busy := [row.round for row in rows if row.state is RoundState.AGGREGATING]:
         raise ProtocolViolationError(f"round {busy[0]} of {name!r} is aggregating with an update of a client to erase")
     return rows
 
 
 async def digest_of(connection: AsyncConnection, name: str, client_id: str, numbers: Sequence[int]) -> str:
-    """SHA-256 over the client's updates as they are stored, in order of rounds, in hex; thinned ones have no bytes."""
+    """Compute SHA-256, in hex, over the client's updates as they are stored, in order of rounds.
+
+    Those that retention deleted have no bytes.
+    """
     digest = hashlib.sha256()
     for start in range(0, len(numbers), _PAGE):
         bodies = await connection.scalars(
@@ -63,42 +66,42 @@ async def digest_of(connection: AsyncConnection, name: str, client_id: str, numb
 
 
 async def delete_rows_of(connection: AsyncConnection, table: Table, name: str, client_id: str) -> int:
-    """Delete a client's rows of a table; how many."""
+    """Delete a client's rows of a table, and say how many."""
     deleted = await connection.execute(delete(table).where(table.c.federation == name, table.c.client_id == client_id))
     return int(deleted.rowcount)
 
 
 async def take_out_name(connection: AsyncConnection, name: str, client_id: str, pseudonym: str) -> None:
     """Put the pseudonym in the place of the name where words about others hold it (`storage.erasure.redaction`)."""
-    for of_table in await mentions_of(connection, name, client_id, pseudonym):
-        for identity, told in of_table.found:
+    for redaction in await redactions_of(connection, name, client_id, pseudonym):
+        for identity, rewritten in redaction.rows:
             await connection.execute(
-                update(of_table.table)
-                .where(of_table.table.c.federation == name, of_table.key == identity)
-                .values({of_table.words: told[:DETAIL_MAX]})
+                update(redaction.table)
+                .where(redaction.table.c.federation == name, redaction.key == identity)
+                .values({redaction.words: rewritten[:DETAIL_MAX]})
             )
 
 
 async def names_stranger(connection: AsyncConnection, name: str, client_id: str) -> bool:
-    """Whether the name is in an event, or in words about others. For one who is no client: all else is a client's."""
+    """Tell whether an event, or words about others, name somebody who is no client: all else is a client's."""
     own = select(events.c.id).where(events.c.federation == name, events.c.client_id == client_id).limit(1)
     if (await connection.execute(own)).first() is not None:
         return True
-    return any(of_table.found for of_table in await mentions_of(connection, name, client_id, ""))
+    return any(redaction.rows for redaction in await redactions_of(connection, name, client_id, ""))
 
 
 @dataclass(frozen=True)
-class Mentions:
+class Redaction:
     """Rows whose words name a client: the key of each, and its words with something else in the place of the name."""
 
     table: Table
     key: Column[Any]
     words: Column[Any]
-    found: list[tuple[Any, str]]
+    rows: list[tuple[Any, str]]
 
 
-async def mentions_of(connection: AsyncConnection, name: str, client_id: str, instead: str) -> list[Mentions]:
-    """Of each table whose words may name a client, the rows that do; those of its own are not looked for."""
+async def redactions_of(connection: AsyncConnection, name: str, client_id: str, instead: str) -> list[Redaction]:
+    """Find the rows of each table whose words name a client; those of its own are not looked for."""
     said, detail = events.c.kind == _OPERATOR_SAYS, events.c.detail
     by_operator = in_the_operators_words(client_id, instead)
     # The database looks for the very words that are taken out, so that few rows are read, whatever the name is.
@@ -110,22 +113,22 @@ async def mentions_of(connection: AsyncConnection, name: str, client_id: str, in
         (events, events.c.id, detail, detail.contains(client_id, autoescape=True) & said, by_operator),
         (clients, clients.c.client_id, reason, reason.contains(client_id, autoescape=True), by_operator),
     )
-    mentions = []
+    redactions = []
     for table, key, words, likely, rewrite in looked_for:
         others = table.c.client_id.is_distinct_from(client_id)
-        rows = await connection.execute(select(key, words).where(table.c.federation == name, others, likely))
-        found = [(identity, rewrite(told)) for identity, told in rows.all() if rewrite(told) != told]
-        mentions.append(Mentions(table, key, words, found))
-    return mentions
+        answer = await connection.execute(select(key, words).where(table.c.federation == name, others, likely))
+        rows = [(identity, rewrite(text)) for identity, text in answer.all() if rewrite(text) != text]
+        redactions.append(Redaction(table, key, words, rows))
+    return redactions
 
 
 async def take_out_record(connection: AsyncConnection, name: str, client_id: str) -> None:
     """Let the rule of aggregation forget what it remembers of the client."""
     for table, key in ((models, models.c.version), (unlearning_jobs, unlearning_jobs.c.number)):
-        found = await connection.execute(
+        answer = await connection.execute(
             select(key, table.c.defence_state).where(table.c.federation == name, table.c.defence_state.is_not(None))
         )
-        for identity, stored in found.all():
+        for identity, stored in answer.all():
             left = without_client(stored, client_id)
             if left != stored:
                 await connection.execute(
@@ -134,7 +137,7 @@ async def take_out_record(connection: AsyncConnection, name: str, client_id: str
 
 
 async def rows_that_name(db: Database, name: str, client_id: str) -> dict[str, int]:
-    """How many rows of which table name a client: as theirs, or in words about others. Tables without any are left out.
+    """Count the rows of each table that name a client: as theirs, or in words about others; tables without any are out.
 
     ``erasures`` has the name of a forgotten client until its device was told, and ``federations`` that of a client
     whose enrolment the operator's newest roster voids.
@@ -142,16 +145,16 @@ async def rows_that_name(db: Database, name: str, client_id: str) -> dict[str, i
     Raises:
         MessageError: the stored roster cannot be read.
     """
-    found: dict[str, int] = {}
+    n_rows: dict[str, int] = {}
     async with db.reading() as connection:
         for table in (clients, updates, update_fates, events, erasures):
             of_client = table.c.federation == name, table.c.client_id == client_id
-            found[table.name] = (await connection.execute(select(func.count()).where(*of_client))).scalar_one()
-        for mention in await mentions_of(connection, name, client_id, ""):
-            found[mention.table.name] += len(mention.found)
+            n_rows[table.name] = (await connection.execute(select(func.count()).where(*of_client))).scalar_one()
+        for redaction in await redactions_of(connection, name, client_id, ""):
+            n_rows[redaction.table.name] += len(redaction.rows)
         roster = await connection.scalar(select(federations.c.roster).where(federations.c.name == name))
     if roster is not None:
         # The federator has checked whose it is before it stored it.
         voided = open_envelope(roster, MAX_CHUNKED_BYTES).read(Roster).revoked
-        found[federations.name] = sum(revocation.client_id == client_id for revocation in voided)
-    return {table: n for table, n in found.items() if n}
+        n_rows[federations.name] = sum(revocation.client_id == client_id for revocation in voided)
+    return {table: n for table, n in n_rows.items() if n}

@@ -108,19 +108,19 @@ async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequ
 
 
 async def find_erasure(db: Database, name: str, pseudonym: str) -> ErasureRow | None:
-    """One erasure, or None."""
+    """Find one erasure; None where there is none."""
     async with db.reading() as connection:
         return await _find(connection, name, pseudonym)
 
 
 async def is_named(db: Database, name: str, client_id: str) -> bool:
-    """Whether anything stored has the name of somebody who is no client: refusals, say, before it could join."""
+    """Tell whether anything stored has the name of somebody who is no client: refusals, say, before it could join."""
     async with db.reading() as connection:
         return await names_stranger(connection, name, client_id)
 
 
 async def list_erasures(db: Database, name: str, limit: int = 100) -> list[ErasureRow]:
-    """The newest erasures, newest last."""
+    """List the newest erasures, newest last."""
     async with db.reading() as connection:
         newest_first = (
             select(erasures)
@@ -132,20 +132,20 @@ async def list_erasures(db: Database, name: str, limit: int = 100) -> list[Erasu
 
 
 async def waiting_erasures(db: Database, name: str) -> list[ErasureRow]:
-    """Those that wait for an unlearning job, the first one first."""
+    """List those that wait for an unlearning job, the first one first."""
     async with db.reading() as connection:
         return await select_erasures(connection, name, erasures.c.state == ErasureState.WAITING)
 
 
 async def unfinished_erasures(db: Database, name: str) -> list[ErasureRow]:
-    """What a federator that starts has to go on with: keys to destroy, devices to tell."""
-    not_told = erasures.c.told.is_(False) & erasures.c.client_id.is_not(None)
+    """List what a federator that starts has to go on with: keys to destroy, devices to tell."""
+    untold = erasures.c.told.is_(False) & erasures.c.client_id.is_not(None)
     async with db.reading() as connection:
-        return await select_erasures(connection, name, (erasures.c.state == ErasureState.ERASED) | not_told)
+        return await select_erasures(connection, name, (erasures.c.state == ErasureState.ERASED) | untold)
 
 
 async def forgotten_pseudonyms(db: Database, name: str) -> set[str]:
-    """The pseudonyms of all names that must not be used again."""
+    """List the pseudonyms of all names that must not be used again."""
     async with db.reading() as connection:
         return set(await connection.scalars(select(erasures.c.pseudonym).where(erasures.c.federation == name)))
 
@@ -153,7 +153,7 @@ async def forgotten_pseudonyms(db: Database, name: str) -> set[str]:
 async def note_key_destroyed(
     db: Database, name: str, epoch: int, pseudonym: str, *, destroyed: bool = True
 ) -> ErasureRow:
-    """No data key of the client exists any more. Where there is something to unlearn, it waits for a job from now on.
+    """Note that no data key of the client exists any more. Who is in a model waits for a job from now on.
 
     Args:
         destroyed: False where the database has no keys: the erasure goes on, and its receipt says so.
@@ -169,7 +169,7 @@ async def note_key_destroyed(
 
 
 async def note_told(db: Database, name: str, epoch: int, pseudonym: str) -> None:
-    """Its device knows: the name, which was kept to tell it, goes."""
+    """Note that its device knows: the name, which was kept to tell it, goes."""
     async with fenced_transaction(db, name, epoch) as connection:
         row = await _require(connection, name, pseudonym)
         await _change(connection, row, told=True, client_id=row.client_id if row.state is ErasureState.ERASED else None)
@@ -192,7 +192,7 @@ async def drop_untold_names(db: Database, name: str, epoch: int, erased_before: 
 async def complete_erasure(
     db: Database, name: str, epoch: int, pseudonym: str, completed_at: datetime, sign: Sign
 ) -> ErasureRow:
-    """The erasure of a client that is in no model is done. Done again, it returns what is there.
+    """Complete the erasure of a client that is in no model. Done again, it returns what is there.
 
     Raises:
         ProtocolViolationError: there is something to unlearn: a job completes it.
@@ -209,7 +209,7 @@ async def complete_erasure(
 async def finish_erasure(
     connection: AsyncConnection, known: ErasureRow, outcome: ErasureOutcome, sign: Sign
 ) -> ErasureRow:
-    """The part of a transaction that completes an erasure: an entry of the audit log, and the receipt that names it."""
+    """Complete an erasure within a transaction: with an entry of the audit log, and the receipt that names it."""
     body = {
         "pseudonym": known.pseudonym,
         "strategy": outcome.strategy,
@@ -264,7 +264,7 @@ async def move_erasures(
 
 
 async def select_erasures(connection: AsyncConnection, name: str, condition: ColumnElement[bool]) -> list[ErasureRow]:
-    """The erasures for which a condition on their table holds, the first one first."""
+    """Find the erasures for which a condition on their table holds, the first one first."""
     return await fetch_all(
         connection,
         ErasureRow,
@@ -275,7 +275,7 @@ async def select_erasures(connection: AsyncConnection, name: str, condition: Col
 
 
 async def unreadable_clients(db: Database, name: str) -> list[str]:
-    """The clients with sealed updates and without a data key, by identity; none where the database has no keys.
+    """List the clients with sealed updates and without a data key, by identity; none where the database has no keys.
 
     After the database was restored from a backup these were erased since: erase them again. Where it is everybody, the
     folder is not that of this database's keys.
@@ -304,28 +304,28 @@ async def unreadable_clients(db: Database, name: str) -> list[str]:
 
 
 async def count_deletion(connection: AsyncConnection, name: str) -> None:
-    """The part of a transaction that deletes something of a forgotten client: the database is to be purged."""
+    """Note within a transaction that it deletes something of a forgotten client: the database is to be vacuumed."""
     await connection.execute(
         update(federations).where(federations.c.name == name).values(n_deletions=federations.c.n_deletions + 1)
     )
 
 
-async def deletions_to_purge(db: Database, name: str) -> int | None:
-    """How many deletions a purge that begins now is for, from the first one on; None where none needs it."""
+async def deletions_to_vacuum(db: Database, name: str) -> int | None:
+    """Count the deletions that a vacuum which begins now is for, from the first one on; None where none needs it."""
     async with db.reading() as connection:
-        found = await connection.execute(
+        answer = await connection.execute(
             select(federations.c.n_deletions).where(
                 federations.c.name == name, federations.c.n_purged < federations.c.n_deletions
             )
         )
-        return found.scalar_one_or_none()
+        return answer.scalar_one_or_none()
 
 
-async def note_purged(db: Database, name: str, epoch: int, n_deletions: int) -> None:
-    """A purge is done that began after so many deletions; those since then are to be purged still.
+async def note_vacuum(db: Database, name: str, epoch: int, n_deletions: int) -> None:
+    """Note a vacuum that began after so many deletions; those since then are to be vacuumed still.
 
     Raises:
-        WriterFencedError: another federator has taken over: it purges once more.
+        WriterFencedError: another federator has taken over: it vacuums once more.
     """
     async with fenced_transaction(db, name, epoch) as connection:
         await connection.execute(update(federations).where(federations.c.name == name).values(n_purged=n_deletions))

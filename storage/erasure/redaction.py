@@ -1,6 +1,6 @@
 """Where words that are stored name a client, so that its name can be taken out of them, and nothing else changes.
 
-A name is found by the words around it, not by itself: of a client ``1`` or ``a`` no number and no article is a mention.
+A name is found by the words around it, not by itself: of a client ``1`` or ``a`` no number and no article names it.
 Only a name that no sentence holds by chance, such as ``device-7``, is taken out wherever it is.
 """
 
@@ -25,12 +25,12 @@ Rewrite = Callable[[str], str]
 
 
 def is_unmistakable(client_id: str) -> bool:
-    """Whether no sentence of the federator holds it but to name the client: letters with a number after - or _."""
+    """Tell whether no sentence of the federator holds it but to name the client: letters with a number after - or _."""
     return re.fullmatch(r"[A-Za-z][A-Za-z0-9._-]*[A-Za-z][-_][0-9]+", client_id) is not None
 
 
 def in_the_federators_words(client_id: str, instead: str) -> Rewrite:
-    """Replaces a client's name in what the federator says: exactly where it names a client.
+    """Make what replaces a client's name in what the federator says: exactly where it names a client.
 
     An unmistakable one wherever it is: a place that is not among `PLACES` must not keep it.
     """
@@ -42,7 +42,9 @@ def in_the_federators_words(client_id: str, instead: str) -> Rewrite:
 
 
 def in_the_operators_words(client_id: str, instead: str) -> Rewrite:
-    """Replaces a client's name in what the operator says, as a whole word: ``device-1`` is not in ``device-12``.
+    """Make what replaces a client's name in what the operator says, as a whole word.
+
+    So ``device-1`` is not in ``device-12``.
 
     People write as they like, so a name that is a word of theirs, too, is taken out with it: better one word too many
     than a name that is left. Of names that most texts would hold by chance, ``a`` or ``12``, only those are replaced
@@ -58,5 +60,5 @@ def _whole(client_id: str) -> str:
 
 
 def _replacing(pattern: str, instead: str) -> Rewrite:
-    found = re.compile(pattern)
-    return lambda told: found.sub(instead, told)
+    name = re.compile(pattern)
+    return lambda words: name.sub(instead, words)

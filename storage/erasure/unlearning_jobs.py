@@ -84,7 +84,7 @@ async def create_job(db: Database, name: str, epoch: int, new: NewJob) -> Unlear
 
 
 async def load_job(db: Database, name: str, number: int | None = None) -> UnlearningJobRow | None:
-    """A job; without a number the open one. None if there is none."""
+    """Find a job; without a number the open one. None if there is none."""
     which = unlearning_jobs.c.state.in_(OPEN_JOB) if number is None else unlearning_jobs.c.number == number
     async with db.reading() as connection:
         return await fetch_one(
@@ -93,7 +93,7 @@ async def load_job(db: Database, name: str, number: int | None = None) -> Unlear
 
 
 async def list_jobs(db: Database, name: str, limit: int = 100) -> list[UnlearningJobRow]:
-    """The newest jobs, newest last."""
+    """List the newest jobs, newest last."""
     async with db.reading() as connection:
         newest_first = (
             select(unlearning_jobs)
@@ -105,7 +105,7 @@ async def list_jobs(db: Database, name: str, limit: int = 100) -> list[Unlearnin
 
 
 async def job_erasures(db: Database, name: str, number: int) -> list[ErasureRow]:
-    """The erasures that are or were last in a job, the first one first."""
+    """List the erasures that are or were last in a job, the first one first."""
     async with db.reading() as connection:
         return await select_erasures(connection, name, erasures.c.job == number)
 
@@ -177,7 +177,7 @@ async def fail_job(
 async def complete_job(
     db: Database, name: str, epoch: int, number: int, completion: JobCompletion, sign: Sign
 ) -> list[ErasureRow]:
-    """The swap: the job's model becomes the newest, tainted ones lose their weights, erasures are done with receipts.
+    """Swap: the job's model becomes the newest, tainted ones lose their weights, erasures are done with receipts.
 
     The round that is open is abandoned, as it trains from a model that goes, and the next one opened. While erasures
     wait that were not in this job, the new model is tainted from the beginning: they may be in its steps. Done again,
@@ -240,7 +240,7 @@ async def complete_job(
 
 
 async def last_clean_model(db: Database, name: str, before_round: int) -> ModelRow | None:
-    """The newest untainted model made before a round: where a rollback of a client that came then starts."""
+    """Find the newest untainted model made before a round: where a rollback of a client that came then starts."""
     made_since = select(func.min(rounds.c.model_version)).where(
         rounds.c.federation == name, rounds.c.number >= before_round
     )
@@ -253,7 +253,7 @@ async def last_clean_model(db: Database, name: str, before_round: int) -> ModelR
 
 
 async def stored_rounds(db: Database, name: str, first: int, last: int | None = None) -> list[int]:
-    """The completed rounds from ``first`` to ``last`` whose updates are stored, all of those that were not erased."""
+    """List the completed rounds from ``first`` to ``last`` whose updates are stored, all that were not erased."""
     of_round = (updates.c.federation == rounds.c.federation) & (updates.c.round == rounds.c.number)
     statement = select(rounds.c.number).where(
         rounds.c.federation == name,

@@ -508,7 +508,7 @@ async def test_no_bytes_of_it_are_left(joined, tmp_path: Path):
     await served.turn()
     await served.turn()
     await served.actor.close()
-    assert await served.db.purge()
+    assert await served.db.vacuum()
     for content in contents(tmp_path):
         assert b"carol" not in content
         assert pack_vector(ROWS[2]) not in content

@@ -84,7 +84,7 @@ async def test_without_a_horizon_all_stays(thinning):
     await play(served, devices, 1, 9)
     await settle(served)
     assert await whole_rounds(served) == list(range(1, 10))
-    assert served.actor.thinner.wake_at() == float("inf")
+    assert served.actor.retention.wake_at() == float("inf")
 
 
 async def test_a_federator_that_is_given_a_horizon_begins_with_the_first_round(thinning, serve):
@@ -99,7 +99,7 @@ async def test_a_federator_that_is_given_a_horizon_begins_with_the_first_round(t
     third = await serve(TWO, history_rounds=3, unlearning=EVERY_FOURTH)
     await settle(third)
     assert await whole_rounds(third) == [1, 5, 7, 8, 9]
-    assert third.actor.thinner.wake_at() == float("inf")
+    assert third.actor.retention.wake_at() == float("inf")
 
 
 async def test_it_wakes_by_itself(thinning, serve):
@@ -127,7 +127,7 @@ async def test_while_a_job_runs_nothing_goes(thinning, serve):
     again = await serve(TWO, history_rounds=3, unlearning=EVERY_FOURTH)
     await settle(again)
     assert await whole_rounds(again, n_updates=1) == list(range(1, 10))
-    assert again.actor.thinner.wake_at() == 0.0
+    assert again.actor.retention.wake_at() == 0.0
     while (step := again.retained.topics["foltr/v1/mail/unlearning/round"]) is not None:
         answer = UnlearningUpdate(
             federation="mail",

@@ -73,7 +73,7 @@ def _bytes_are_left_at_a_restart() -> Any:
 
     async def careless(self: Eraser, epoch: int) -> None:
         await start(self, epoch)
-        self._purge_due = False
+        self._vacuum_due = False
 
     return mock.patch.object(Eraser, "start", careless)
 

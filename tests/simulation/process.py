@@ -31,7 +31,7 @@ from storage.errors import WriterFencedError
 
 _LONGEST_TRANSACTION_S = 0.3
 _ANNOUNCING_S = 0.01
-_PURGING_S = 0.1
+_VACUUM_S = 0.1
 
 Receipt = UpdateReceipt | MembershipReceipt | ErasureNotice
 
@@ -239,10 +239,10 @@ class FederatorProcess:
             self.n_database_failures -= 1
             raise OSError("the database is away")
 
-    async def purge(self) -> bool:
+    async def vacuum(self) -> bool:
         if self.n_database_failures:
             return False
-        await pause(_PURGING_S)
+        await pause(_VACUUM_S)
         self.store.unpurged = False
         return True
 

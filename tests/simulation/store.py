@@ -286,22 +286,22 @@ def _store_membership(tables: Tables, change: MembershipChange) -> None:
     known = tables.clients.get(change.client_id)
     if change.kind == "joined":
         tables.clients[change.client_id] = ClientRow(
-            "sim",
-            change.client_id,
-            "joined",
-            True,
-            change.at if known is None or known.membership == "left" else known.joined_at,
-            None,
-            change.at,
-            change.n_features,
-            change.sdk_version,
-            change.public_key,
-            change.enrolment_serial,
-            None,
-            change.nonce,
-            0 if known is None else known.status_nonce,
-            None if known is None else known.quarantined_at,
-            None if known is None else known.quarantine_reason,
+            federation="sim",
+            client_id=change.client_id,
+            membership="joined",
+            online=change.online,
+            joined_at=change.at if known is None or known.membership == "left" else known.joined_at,
+            left_at=None,
+            last_seen_at=change.at,
+            n_features=change.n_features,
+            sdk_version=change.sdk_version,
+            public_key=change.public_key,
+            enrolment_serial=change.enrolment_serial,
+            revoked_at=None,
+            membership_nonce=change.nonce,
+            status_nonce=change.status_nonce,
+            quarantined_at=None if known is None else known.quarantined_at,
+            quarantine_reason=None if known is None else known.quarantine_reason,
         )
         return
     if known is None:

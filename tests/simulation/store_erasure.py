@@ -208,12 +208,12 @@ def count_deletion(tables: Tables) -> None:
     tables.federation = replace(federation, n_deletions=federation.n_deletions + 1)
 
 
-async def deletions_to_purge(db: Session, _name: str) -> int | None:
+async def deletions_to_vacuum(db: Session, _name: str) -> int | None:
     federation = federation_of(await look(db))
     return federation.n_deletions if federation.n_purged < federation.n_deletions else None
 
 
-async def note_purged(db: Session, _name: str, epoch: int, n_deletions: int) -> None:
+async def note_vacuum(db: Session, _name: str, epoch: int, n_deletions: int) -> None:
     def change(tables: Tables) -> None:
         require(0 <= n_deletions <= tables.n_deletions, "ck_federations_n_purged")
         tables.federation = replace(federation_of(tables), n_purged=n_deletions)
@@ -265,7 +265,7 @@ ERASURE_FUNCTIONS: dict[str, Callable[..., Any]] = {
         note_told,
         drop_untold_names,
         complete_erasure,
-        deletions_to_purge,
-        note_purged,
+        deletions_to_vacuum,
+        note_vacuum,
     )
 }

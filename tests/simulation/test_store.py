@@ -40,7 +40,7 @@ _ASKED = (
     "latest_model",
     "newest_unlearned",
     "forgotten_pseudonyms",
-    "deletions_to_purge",
+    "deletions_to_vacuum",
     "unfinished_erasures",
     "waiting_erasures",
     "load_job",

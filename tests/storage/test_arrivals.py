@@ -157,5 +157,5 @@ async def test_find_updates_looks_and_does_not_scan(stored) -> None:
         statement = text(f"EXPLAIN QUERY PLAN {_FIND_UPDATES['sqlite']}")
         plan = await connection.execute(statement, {"name": "web", "identities": "[]"})
         steps = [row.detail for row in plan]
-    assert steps[0].startswith("SCAN asked")
+    assert steps[0].startswith("SCAN wanted")
     assert "client_id=? AND update_id=?" in steps[1]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sqlalchemy import select, text
 
 from foltr.errors import DataError
-from storage.cipher import associated_data, seal, unseal
+from storage.cipher import associated_data, decrypt, encrypt
 from storage.keys import KeyStore
 from storage.queries import list_contributions
 from storage.records import Batch
@@ -22,31 +22,31 @@ KEY = bytes(range(32))
 @given(body=st.binary(max_size=200), associated=st.binary(max_size=50))
 def test_what_was_sealed_opens(body: bytes, associated: bytes) -> None:
     """28 bytes longer, never twice the same."""
-    sealed = seal(KEY, body, associated)
-    assert unseal(KEY, sealed, associated) == body
+    sealed = encrypt(KEY, body, associated)
+    assert decrypt(KEY, sealed, associated) == body
     assert len(sealed) == len(body) + 28
-    assert seal(KEY, body, associated) != sealed
+    assert encrypt(KEY, body, associated) != sealed
 
 
 @given(body=st.binary(max_size=50), position=st.integers(0, 10_000), bit=st.integers(0, 7))
 def test_a_changed_bit_does_not_open(body: bytes, position: int, bit: int) -> None:
     """Neither do another key, another row, or a part of it."""
-    sealed = bytearray(seal(KEY, body, b"row"))
+    sealed = bytearray(encrypt(KEY, body, b"row"))
     for key, stored, row in ((bytes(32), sealed, b"row"), (KEY, sealed, b"row 2"), (KEY, sealed[:-1], b"row")):
         with pytest.raises(DataError, match="cannot be opened"):
-            unseal(key, bytes(stored), row)
+            decrypt(key, bytes(stored), row)
     sealed[position % len(sealed)] ^= 1 << bit
     with pytest.raises(DataError, match="cannot be opened"):
-        unseal(KEY, bytes(sealed), b"row")
+        decrypt(KEY, bytes(sealed), b"row")
     with pytest.raises(DataError, match="cannot be opened"):
-        unseal(KEY, b"", b"row")
+        decrypt(KEY, b"", b"row")
 
 
 def test_what_an_older_foltr_sealed_opens() -> None:
     """Nonce, text, tag; bound to federation, round, client and update, each on a line: backups outlive programs."""
     sealed = bytes(12) + bytes.fromhex("0fbeb6daa9469155bc28dbe9d192c6f150fa834b")
     assert associated_data("web", 3, "device-7", "u1") == b"foltr update 1\nweb\n3\ndevice-7\nu1"
-    assert unseal(KEY, sealed, associated_data("web", 3, "device-7", "u1")) == bytes([1, 2, 3, 4])
+    assert decrypt(KEY, sealed, associated_data("web", 3, "device-7", "u1")) == bytes([1, 2, 3, 4])
 
 
 @pytest.mark.undisturbed
@@ -62,7 +62,7 @@ def test_sealing_costs_less_than_ten_microseconds() -> None:
 def _time_of(n: int, body: bytes, associated: bytes) -> float:
     began = time.perf_counter()
     for _ in range(n):
-        seal(KEY, body, associated)
+        encrypt(KEY, body, associated)
     return time.perf_counter() - began
 
 

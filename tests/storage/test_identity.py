@@ -39,31 +39,24 @@ async def test_a_join_stores_who_it_is(stored) -> None:
 
 
 async def test_nonces_of_membership_and_status_are_kept_apart(stored) -> None:
-    """Each kind raises its own; a later join of the same enrolment leaves the status where it was."""
+    """Each kind raises its own; a join says where the status is."""
     at = moment(stored)
     row = await tell(stored, ("joined", {"at": at, "nonce": 5}), ("online", {"at": at, "nonce": 6}))
     assert (row.membership_nonce, row.status_nonce) == (5, 6)
     row = await tell(stored, ("offline", {"at": at, "nonce": 9}), ("left", {"at": at, "nonce": 8}))
     assert (row.membership_nonce, row.status_nonce, row.membership) == (8, 9, "left")
-    row = await tell(stored, ("joined", {"at": at, "nonce": 10}))
+    row = await tell(stored, ("joined", {"at": at, "nonce": 10, "status_nonce": 9}))
     assert (row.membership_nonce, row.status_nonce, row.online) == (10, 9, True)
 
 
-async def test_a_repeated_join_does_not_bring_back_who_went_offline(stored) -> None:
-    """The row says what the federator's memory says."""
-    at = moment(stored)
-    row = await tell(stored, ("joined", {"at": at, "nonce": 5}), ("offline", {"at": at, "nonce": 6}))
-    assert not row.online
-    assert not (await tell(stored, ("joined", {"at": at, "nonce": 5}))).online
-    assert (await tell(stored, ("joined", {"at": at, "nonce": 7}))).online
-
-
-async def test_another_enrolment_counts_its_nonces_anew(stored) -> None:
-    """A renewed device may start lower, in its joins and in its statuses."""
+async def test_a_join_is_stored_as_it_was_decided(stored) -> None:
+    """Whether it is online, and where its nonces begin, the federator decides (`federator.deciding.members`)."""
     at = moment(stored)
     first = {"at": at, "nonce": 100, "public_key": KEY, "enrolment_serial": 1}
     await tell(stored, ("joined", first), ("offline", {"at": at, "nonce": 200}))
-    renewed = {"at": at, "nonce": 3, "public_key": OTHER_KEY, "enrolment_serial": 2}
+    row = await tell(stored, ("joined", {**first, "online": False, "status_nonce": 200}))
+    assert (row.online, row.membership_nonce, row.status_nonce) == (False, 100, 200)
+    renewed = {"at": at, "nonce": 3, "public_key": OTHER_KEY, "enrolment_serial": 2, "status_nonce": 0}
     row = await tell(stored, ("joined", renewed))
     assert (row.public_key, row.enrolment_serial, row.online) == (OTHER_KEY, 2, True)
     assert (row.membership_nonce, row.status_nonce) == (3, 0)

@@ -8,7 +8,7 @@ from storage.errors import WriterFencedError
 from storage.federations import claim_federation
 from storage.queries import get_aggregation, get_round, list_contributions
 from storage.records import Batch
-from storage.retention import thin_updates
+from storage.retention import delete_old_bodies
 from storage.rounds import abandon_round, stream_updates
 
 
@@ -16,7 +16,7 @@ async def thin_all(stored, before_round: int, interval: int, **options: int) -> 
     """As the federator does it, call after call; how many bodies went."""
     n_deleted, first = 0, 1
     while first < before_round:
-        thinned = await thin_updates(
+        thinned = await delete_old_bodies(
             stored.db, "web", stored.epoch, before_round, interval, first_round=first, **options
         )
         assert thinned.n_deleted or thinned.next_round > first
@@ -65,7 +65,7 @@ async def test_what_was_thinned_is_not_thinned_again(learned) -> None:
 @pytest.mark.parametrize("limit", [1, 2, 3, 4])
 async def test_each_call_takes_a_few(learned, limit) -> None:
     """Never more than it may, in the middle of a round if it must; together they take what one call would."""
-    whole = await thin_updates(learned.db, "web", learned.epoch, 6, 3, limit=limit)
+    whole = await delete_old_bodies(learned.db, "web", learned.epoch, 6, 3, limit=limit)
     assert whole.n_deleted <= limit
     assert whole.n_deleted + await thin_all(learned, 6, 3, limit=limit) == 4
     assert {number for (number, _), body in (await bodies(learned)).items() if body == "deleted"} == {2, 3}
@@ -81,7 +81,7 @@ async def test_many_rounds_are_looked_at_in_several_calls(stored, monkeypatch, b
         await stored.commit(Batch(updates=[stored.update("a", f"u{number}", number)]))
         at = stored.opening(1).closes_at
         await abandon_round(stored.db, "web", stored.epoch, number, "x", at, stored.opening(number + 1))
-    first = await thin_updates(stored.db, "web", stored.epoch, before_round=9, interval=1)
+    first = await delete_old_bodies(stored.db, "web", stored.epoch, before_round=9, interval=1)
     assert (first.n_deleted, first.next_round) == (3, 4)
     assert await thin_all(stored, before_round=9, interval=1) == 5
 
@@ -89,8 +89,8 @@ async def test_many_rounds_are_looked_at_in_several_calls(stored, monkeypatch, b
 async def test_only_the_writer_thins(learned) -> None:
     """A fenced federator deletes nothing; nobody keeps every zeroth round."""
     with pytest.raises(ValueError, match="interval 0, limit 500"):
-        await thin_updates(learned.db, "web", learned.epoch, before_round=5, interval=0)
+        await delete_old_bodies(learned.db, "web", learned.epoch, before_round=5, interval=0)
     await claim_federation(learned.db, "web")
     with pytest.raises(WriterFencedError):
-        await thin_updates(learned.db, "web", learned.epoch, before_round=5, interval=10)
+        await delete_old_bodies(learned.db, "web", learned.epoch, before_round=5, interval=10)
     assert "deleted" not in (await bodies(learned)).values()

@@ -8,7 +8,7 @@ from foltr.errors import ProtocolViolationError
 from storage.models import get_model
 from storage.queries import get_round
 from storage.records import Batch, NewModel
-from storage.retention import thin_updates
+from storage.retention import delete_old_bodies
 from storage.rounds import (
     abandon_round,
     begin_aggregation,
@@ -195,6 +195,6 @@ async def test_the_updates_of_a_round_are_counted_with_and_without_bodies(learne
     assert await count_updates(learned.db, "web", 2) == (3, 3)
     await learned.erase_with_key("c")
     assert await count_updates(learned.db, "web", 2) == (2, 2)
-    await thin_updates(learned.db, "web", learned.epoch, before_round=3, interval=10)
+    await delete_old_bodies(learned.db, "web", learned.epoch, before_round=3, interval=10)
     assert await count_updates(learned.db, "web", 2) == (2, 0)
     assert await count_updates(learned.db, "web", 99) == (0, 0)

@@ -171,7 +171,7 @@ class ForgetDemo(Demo):
                     await _shown(self._let_go(database), _saying("letting go of its name"))
                 service.stop()
                 await serving
-            await _shown(_until(database.purge, _SETTLE_S), _saying("writing the database anew"))
+            await _shown(_until(database.vacuum, _SETTLE_S), _saying("writing the database anew"))
             after = await _shown(self._found(database, address, store, traces), _saying("searching once more"))
         receipt = _verified(result, federator_key.public, plan.federation)
         version = None if receipt is None else receipt.model_after

@@ -75,7 +75,7 @@ async def test_a_database_is_searched_for_texts_and_bytes(migrated_url, rng, key
         for _ in range(2):
             assert await in_database(db, (NAME.encode(),)) >= len(NAME)
             assert await in_database(db, traces_of("nobody", key, (), [weights])) >= 400
-            await db.purge()
+            await db.vacuum()
 
 
 async def test_stored_updates_are_those_of_one_client(migrated_url):

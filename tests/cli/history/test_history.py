@@ -65,7 +65,7 @@ def test_show_and_list_commands_print_json_and_tables(demo):
     client = json.loads(foltr("clients", "show", "device-002", *options, "--json").stdout)
     assert [row["round"] for row in client["contributions"]] == list(range(1, 7))
     models = json.loads(foltr("models", "list", *options, "--json").stdout)
-    assert [model["version"] for model in models] == list(range(6, -1, -1))
+    assert [model["version"] for model in models] == list(range(7))
     for command in (
         ("rounds", "show", "3"),
         ("clients", "list"),

@@ -25,7 +25,7 @@ from storage.federations import get_federation
 from storage.keys import KeyStore
 from storage.models import get_model, latest_model
 from storage.queries import list_rounds
-from storage.retention import thin_updates
+from storage.retention import delete_old_bodies
 from storage.tables import models, rounds
 
 N_FEATURES = 6
@@ -182,7 +182,7 @@ async def test_a_thinned_round_says_so(joined, rng):
     """And the adaptive rule cannot judge a later one without it; a mean of a later one can be had."""
     served, devices = await joined(ADAPTIVE)
     await play(served, devices, 4, rng)
-    await thin_updates(served.db, "mail", served.actor.epoch, before_round=3, interval=10)
+    await delete_old_bodies(served.db, "mail", served.actor.epoch, before_round=3, interval=10)
     recipe = await recipe_of(served)
     with pytest.raises(
         DataError, match="round 2 cannot be replayed: no longer there, as the round was thinned: 7 of its 7 updates"
@@ -347,7 +347,7 @@ async def test_a_counterfactual_with_gaps_is_refused(joined, rng):
     await play(served, devices, 4, rng)
     with pytest.raises(DataError, match="no round from 5 on has made a model"):
         await counterfactual(served.db, recipe, "alice", 5)
-    await thin_updates(served.db, "mail", served.actor.epoch, before_round=3, interval=10)
+    await delete_old_bodies(served.db, "mail", served.actor.epoch, before_round=3, interval=10)
     with pytest.raises(
         DataError, match="round 2 cannot be aggregated: no longer there, as the round was thinned: 7 of its 7"
     ):

@@ -102,7 +102,8 @@ def test_a_device_that_was_enrolled_anew_may_start_lower(operator, members, alic
     """Its store and its clock may be new too; the old key's messages are no danger any more."""
     members.apply(alice.status(True, 11))
     renewed = operator.enrol("alice")
-    members.apply(renewed.joins(3))
+    joined = Change("joined", news=False, public_key=renewed.key.public, serial=2, online=True, status_nonce=0)
+    assert members.apply(renewed.joins(3)) == joined
     assert members.newest_nonce("alice") == 3
     assert list(members.online()) == ["alice"]
     assert members.apply(renewed.status(False, 4)) == Change("offline", news=True)
@@ -182,9 +183,10 @@ def test_a_repeated_join_does_not_bring_back_who_went_offline(members, alice):
     recorded = alice.joins(12)
     members.apply(recorded)
     members.apply(alice.status(False, 13))
-    assert members.apply(recorded) == Change("joined", news=False, public_key=alice.key.public, serial=1)
+    joined = Change("joined", news=False, public_key=alice.key.public, serial=1, online=False, status_nonce=13)
+    assert members.apply(recorded) == joined
     assert list(members.online()) == []
-    members.apply(alice.joins(14))
+    assert members.apply(alice.joins(14)) == replace(joined, news=True, online=True)
     assert list(members.online()) == ["alice"]
 
 

@@ -29,7 +29,7 @@ from storage.erasure.unlearning_jobs import (
 from storage.models import get_model, latest_model, list_models
 from storage.queries import list_events
 from storage.records import Batch, NewEvent, NewModel
-from storage.retention import thin_updates
+from storage.retention import delete_old_bodies
 from storage.rounds import begin_aggregation, complete_round, latest_round, load_open_round
 
 WEIGHTS = b"\0\0\x80?" * 3
@@ -298,7 +298,7 @@ async def test_a_schedule_uses_rounds_that_are_stored(waiting) -> None:
     """Completed ones with updates of clients that are left, none of them thinned away."""
     assert await stored_rounds(waiting.db, "web", 1) == [1, 2, 4]
     assert await stored_rounds(waiting.db, "web", 2, 3) == [2]
-    await thin_updates(waiting.db, "web", waiting.epoch, before_round=5, interval=3)
+    await delete_old_bodies(waiting.db, "web", waiting.epoch, before_round=5, interval=3)
     assert await stored_rounds(waiting.db, "web", 1) == [1, 4]
     await waiting.erase_with_key("a")
     await waiting.erase_with_key("b")

@@ -56,7 +56,7 @@ async def crowded(stored, seed: int):
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_no_byte_is_left_after_a_purge(crowded) -> None:
+async def test_no_byte_is_left_after_a_vacuum(crowded) -> None:
     """Of its name and of its updates, which are stored plain here; they were there before, and in the log."""
     sought = LEAVER.encode(), MARK
     assert len(found_in(crowded.db, *sought)) == 2
@@ -65,7 +65,7 @@ async def test_no_byte_is_left_after_a_purge(crowded) -> None:
         # As when its device was told.
         await connection.exec_driver_sql("UPDATE erasures SET client_id = NULL")
     assert (row.n_updates, row.n_rounds) == (12, 12)
-    assert await crowded.db.purge()
+    assert await crowded.db.vacuum()
     assert found_in(crowded.db, *sought) == []
     assert found_in(crowded.db, b"device-", b"other") == ["foltr.sqlite"]
 
@@ -90,12 +90,12 @@ async def test_copies_on_pages_that_were_split_go_too(stored) -> None:
             await connection.exec_driver_sql("UPDATE t SET body = NULL WHERE r = ?", (number // 2,))
     async with stored.db.transaction() as connection:
         await connection.exec_driver_sql("DELETE FROM t WHERE who = ?", (LEAVER,))
-    assert await stored.db.purge()
+    assert await stored.db.vacuum()
     assert found_in(stored.db, LEAVER.encode()) == []
 
 
 async def test_a_reader_holds_the_log_up(stored) -> None:
-    """Whoever reads an old state still sees it: the purge says that it is not done, and the next one is."""
+    """Whoever reads an old state still sees it: the vacuum says that it is not done, and the next one is."""
     if stored.db.dialect != "sqlite":
         pytest.skip("PostgreSQL has no such log")
     await stored.join("a")
@@ -104,8 +104,8 @@ async def test_a_reader_holds_the_log_up(stored) -> None:
         reader.execute("SELECT * FROM clients").fetchall()
         async with stored.db.engine.connect() as connection:
             await (await connection.get_raw_connection()).driver_connection.execute("PRAGMA busy_timeout = 10")
-        assert await stored.db.purge() is False
-    assert await stored.db.purge() is True
+        assert await stored.db.vacuum() is False
+    assert await stored.db.vacuum() is True
 
 
 async def test_a_writer_holds_it_up(stored) -> None:
@@ -118,8 +118,8 @@ async def test_a_writer_holds_it_up(stored) -> None:
         await connection.exec_driver_sql("UPDATE federations SET roster_version = 0")
         async with stored.db.engine.connect() as other:
             await (await other.get_raw_connection()).driver_connection.execute("PRAGMA busy_timeout = 10")
-        assert await stored.db.purge() is False
-    assert await stored.db.purge() is True
+        assert await stored.db.vacuum() is False
+    assert await stored.db.vacuum() is True
 
 
 async def test_postgresql_is_vacuumed(stored) -> None:
@@ -128,7 +128,7 @@ async def test_postgresql_is_vacuumed(stored) -> None:
         pytest.skip("SQLite overwrites what is deleted")
     await stored.join("a")
     await stored.erase("a")
-    assert await stored.db.purge() is True
+    assert await stored.db.vacuum() is True
     async with stored.db.reading() as connection:
         dead = await connection.exec_driver_sql("SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'clients'")
         assert dead.scalar_one() == 0
