@@ -25,7 +25,7 @@ import storage.federations
 import storage.models
 import storage.rounds
 from storage import tables
-from storage.database import Database
+from storage.database import Database, fetch_all
 from storage.erasure import tables as erasure_tables
 from storage.erasure.audit_log import stream_audit
 from storage.erasure.records import ErasureRow, UnlearningJobRow
@@ -133,7 +133,7 @@ async def test_the_simulated_database_is_like_the_real_one(seed: int, tmp_path: 
         assert await _rows(db, tables.federations, FederationRow) == [simulated.federation]
         for table, row, stored in (
             (tables.clients, ClientRow, simulated.clients),
-            (tables.models, lambda *values: model_row(values), simulated.models),
+            (tables.models, model_row, simulated.models),
             (tables.rounds, RoundRow, simulated.rounds),
             (tables.updates, UpdateRow, simulated.updates),
             (erasure_tables.erasures, ErasureRow, simulated.erasures),
@@ -174,8 +174,7 @@ class _Quiet:
 
 async def _rows(db: Database, table: Any, row: Callable[..., Any]) -> list[Any]:
     async with db.reading() as connection:
-        found = await connection.execute(select(table).order_by(*table.primary_key))
-        return [row(*values) for values in found]
+        return await fetch_all(connection, row, select(table).order_by(*table.primary_key))
 
 
 async def _events(db: Database) -> list[dict[str, Any]]:

@@ -7,13 +7,14 @@ import pytest
 
 from foltr.cli.history.why import Standing, explain
 from foltr.protocol.client_selection import cutoff, is_selected, round_seed
+from foltr.protocol.states import Pacing, RoundState
 from storage.records import RoundRow
 
 OPENED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ROUND = RoundRow(
     federation="mail",
     number=12,
-    state="collecting",
+    state=RoundState.COLLECTING,
     base_version=7,
     min_clients=5,
     max_clients=20,
@@ -26,7 +27,7 @@ ROUND = RoundRow(
     n_updates=None,
     n_interactions=None,
     model_version=None,
-    pacing="deadline",
+    pacing=Pacing.DEADLINE,
     staleness_limit=0,
     staleness_exponent=0.5,
     selection_seed=None,
@@ -134,7 +135,7 @@ def test_a_round_that_is_due_just_now_is_about_to_end():
 
 def test_a_round_that_is_aggregating():
     """It takes no more; where that lasts, nobody is doing it."""
-    row = replace(ROUND, state="aggregating")
+    row = replace(ROUND, state=RoundState.AGGREGATING)
     assert "being aggregated" in words(standing(40, row, contributed=devices(1, 2)))
     late = standing(400, row, last=40, contributed=devices(1, 2))
     assert late.federator == "stopped"
@@ -143,7 +144,7 @@ def test_a_round_that_is_aggregating():
 
 def test_a_buffer_says_which_models_count():
     """One model from every max_clients updates, of bases not too old."""
-    row = replace(ROUND, pacing="buffered", staleness_limit=10)
+    row = replace(ROUND, pacing=Pacing.BUFFERED, staleness_limit=10)
     said = words(standing(40, row, contributed=devices(1)))
     assert "The buffer of round 12 has 1 update of at least 5" in said
     assert "one of the last 11 models" in said
@@ -152,11 +153,13 @@ def test_a_buffer_says_which_models_count():
 def test_no_open_round():
     """There never was one, or the last one has ended and no other was to follow."""
     assert "foltr federator run" in words(Standing(at(0), "mail", None))
-    done = replace(ROUND, state="completed", model_version=8, closed_at=at(300), n_updates=5, n_interactions=25)
+    done = replace(
+        ROUND, state=RoundState.COMPLETED, model_version=8, closed_at=at(300), n_updates=5, n_interactions=25
+    )
     said = words(standing(400, done))
     assert "No round is open: round 12, the newest, was completed with model 8 on 2026-01-02 03:09:05." in said
     assert "without --rounds" in said
-    lost = replace(done, state="abandoned", reason="no_updates", model_version=None)
+    lost = replace(done, state=RoundState.ABANDONED, reason="no_updates", model_version=None)
     assert "abandoned (no_updates)" in words(standing(400, lost))
 
 
