@@ -7,7 +7,7 @@ import pytest
 from cli.commands import PROJECT, foltr_process
 from cli.test_readme import blocks
 
-from foltr.aggregation import adaptive, evidence
+from foltr.aggregation import evidence, suspicion
 from foltr.aggregation.rule_spec import PRE_STEPS, RULES
 
 DOCUMENT = "docs/robustness.md"
@@ -26,10 +26,10 @@ def test_the_commands_of_the_document_run(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "fades", "bounds"),
     [
-        ("alignment", evidence._ALIGNMENT_FADES, (adaptive._BEHIND, adaptive._NO_MORE_BEHIND)),
-        ("drift", evidence._DRIFT_FADES, (adaptive._DRIFT, adaptive._NO_MORE_DRIFT)),
-        ("copies", evidence._COPIES_FADE, (adaptive._COPIES, adaptive._NO_MORE_COPIES)),
-        ("length", evidence._LENGTH_FADES, (adaptive._LOG_LENGTH_ALONE, adaptive._NO_MORE_LOG_LENGTH)),
+        ("alignment", evidence._ALIGNMENT_FADES, (suspicion._BEHIND, suspicion._NO_MORE_BEHIND)),
+        ("drift", evidence._DRIFT_FADES, (suspicion._DRIFT, suspicion._NO_MORE_DRIFT)),
+        ("copies", evidence._COPIES_FADE, (suspicion._COPIES, suspicion._NO_MORE_COPIES)),
+        ("length", evidence._LENGTH_FADES, (suspicion._LOG_LENGTH_ALONE, suspicion._NO_MORE_LOG_LENGTH)),
     ],
 )
 def test_bounds_of_the_adaptive_defence(kind, fades, bounds):
