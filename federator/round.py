@@ -128,7 +128,7 @@ class Abandon:
 
 
 @dataclass(frozen=True)
-class AskedClients:
+class SelectedClients:
     """A random selection (`foltr.protocol.client_selection`): clients whose ticket is at most ``cutoff``."""
 
     seed: bytes
@@ -149,15 +149,15 @@ class Round:
     policy: RoundPolicy
     opened_at: float
     closes_at: float
-    asked: AskedClients | None = None
+    selection: SelectedClients | None = None
     state: RoundState = RoundState.COLLECTING
     contributions: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def open(
-        cls, number: int, base_version: int, policy: RoundPolicy, now: float, asked: AskedClients | None = None
+        cls, number: int, base_version: int, policy: RoundPolicy, now: float, selection: SelectedClients | None = None
     ) -> "Round":
-        return cls(number, base_version, policy, opened_at=now, closes_at=now + policy.max_time_s, asked=asked)
+        return cls(number, base_version, policy, opened_at=now, closes_at=now + policy.max_time_s, selection=selection)
 
     @classmethod
     def resume(
@@ -170,7 +170,7 @@ class Round:
         closes_at: float,
         state: RoundState,
         contributions: Mapping[str, str],
-        asked: AskedClients | None = None,
+        selection: SelectedClients | None = None,
         now: float,
         grace_s: float,
     ) -> "Round":
@@ -186,7 +186,7 @@ class Round:
             policy,
             opened_at=min(opened_at, now),
             closes_at=min(max(closes_at, now + grace_s), now + max(policy.max_time_s, grace_s)),
-            asked=asked,
+            selection=selection,
             state=state,
             contributions=dict(contributions),
         )
@@ -208,7 +208,7 @@ class Round:
             return Reject(ReceiptCode.LATE, f"round {offer.round} is over; round {self.number} is the newest")
         if recorded is not None:
             return Reject(ReceiptCode.ALREADY_CONTRIBUTED, f"round {self.number} has update {recorded} of this client")
-        if self.asked is not None and not self.asked.includes(offer.client_id):
+        if self.selection is not None and not self.selection.includes(offer.client_id):
             return Reject(ReceiptCode.NOT_SELECTED, f"round {self.number} asked others")
         if self.state is not RoundState.COLLECTING or now >= self.closes_at or self.full:
             return Reject(ReceiptCode.LATE, f"round {self.number} no longer takes updates")

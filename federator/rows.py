@@ -6,7 +6,7 @@ from datetime import datetime
 from federator.closing.stored_rules import stored_rule
 from federator.deciding.decisions import Decisions
 from federator.job_driver import figures_of_swap
-from federator.round import AskedClients, Round, RoundPolicy
+from federator.round import Round, RoundPolicy, SelectedClients
 from foltr.protocol.fields import unpack_vector
 from storage.erasure.records import JobCompletion, UnlearningJobRow
 from storage.records import Batch, ModelRow, NewEvent, RoundOpening, RoundRow
@@ -22,9 +22,9 @@ def resumed_round(row: RoundRow, contributions: Mapping[str, str], now: float, g
     Raises:
         SettingsError: this foltr does not know its rule.
     """
-    asked = None
+    selection = None
     if row.selection_seed is not None and row.selection_cutoff is not None:
-        asked = AskedClients(row.selection_seed, row.selection_cutoff, row.n_selected or 0, row.n_eligible or 0)
+        selection = SelectedClients(row.selection_seed, row.selection_cutoff, row.n_selected or 0, row.n_eligible or 0)
     return Round.resume(
         row.number,
         row.base_version,
@@ -42,7 +42,7 @@ def resumed_round(row: RoundRow, contributions: Mapping[str, str], now: float, g
         closes_at=row.closes_at.timestamp(),
         state=row.state,
         contributions=contributions,
-        asked=asked,
+        selection=selection,
         now=now,
         grace_s=grace_s,
     )

@@ -4,7 +4,7 @@ from federator.clock import to_datetime
 from federator.closing.stored_rules import stored_parameters
 from federator.deciding.members import Members
 from federator.plan import FederationPlan
-from federator.round import Aggregate, AskedClients, Round
+from federator.round import Aggregate, Round, SelectedClients
 from foltr.protocol.client_selection import cutoff, round_seed
 from foltr.protocol.states import Pacing
 from storage.records import RoundOpening
@@ -95,13 +95,13 @@ class FederationState:
     def is_last(self, number: int) -> bool:
         return self.plan.stop_after_round is not None and number >= self.plan.stop_after_round
 
-    def _select(self, number: int) -> AskedClients | None:
+    def _select(self, number: int) -> SelectedClients | None:
         policy = self.plan.policy
         if policy.n_wanted is None or policy.pacing is not Pacing.DEADLINE:
             return None
         online = list(self.members.online())
         seed = round_seed(self.selection_seed, number)
-        return AskedClients(seed, cutoff(seed, online, policy.n_wanted), policy.n_wanted, len(online))
+        return SelectedClients(seed, cutoff(seed, online, policy.n_wanted), policy.n_wanted, len(online))
 
     # --- erasures -----------------------------------------------------------------------------------------
 

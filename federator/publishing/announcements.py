@@ -50,7 +50,7 @@ def round_announcement(plan: FederationPlan, shown: Round, first_seed: bytes, *,
         first_seed: the federation's ``selection_seed``, from which a client works out whether it is asked.
         is_open: whether its updates are taken; a closed one is the federation's last.
     """
-    asked = shown.asked
+    selection = shown.selection
     return RoundAnnouncement(
         federation=plan.federation,
         round=shown.number,
@@ -60,12 +60,12 @@ def round_announcement(plan: FederationPlan, shown: Round, first_seed: bytes, *,
         closes_at=shown.closes_at,
         training=plan.training,
         selection=None
-        if asked is None
+        if selection is None
         else Selection(
             first_seed=first_seed,
-            cutoff=asked.cutoff,
-            n_selected=asked.n_selected,
-            n_eligible=asked.n_eligible,
+            cutoff=selection.cutoff,
+            n_selected=selection.n_selected,
+            n_eligible=selection.n_eligible,
         ),
     )
 

@@ -107,10 +107,10 @@ async def test_members_and_the_selection_outlive_a_restart(serve, operator):
     await first.join(devices)
     first.update(devices[0])
     await first.turn()
-    asked = first.actor.state.round.asked
-    assert (asked.n_selected, asked.n_eligible) == (1, 5)
+    selection = first.actor.state.round.selection
+    assert (selection.n_selected, selection.n_eligible) == (1, 5)
     second = await serve(policy, **plan)
-    assert second.actor.state.round.asked == asked
+    assert second.actor.state.round.selection == selection
     assert second.actor.state.selection_seed == first.actor.state.selection_seed
     for device in devices:
         second.update(device, 2, 1)

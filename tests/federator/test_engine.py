@@ -333,16 +333,16 @@ def test_a_round_asks_so_many_of_those_online(operator):
     decide(state, *(device.status(False, 2) for device in devices[:5]), devices[5].leaves(2))
     online = [device.client_id for device in devices[6:]]
     opened, row = state.open_round(2, 0, OPENED)
-    asked = [name for name in online if opened.asked.includes(name)]
-    assert asked == sorted(sorted(online, key=lambda name: ticket(opened.asked.seed, name))[:6])
+    asked = [name for name in online if opened.selection.includes(name)]
+    assert asked == sorted(sorted(online, key=lambda name: ticket(opened.selection.seed, name))[:6])
     assert (row.n_selected, row.n_eligible) == (6, 14)
-    assert (row.selection_seed, row.selection_cutoff) == (opened.asked.seed, opened.asked.cutoff)
+    assert (row.selection_seed, row.selection_cutoff) == (opened.selection.seed, opened.selection.cutoff)
 
 
 def test_without_enough_online_all_are_asked(operator):
     """Also those who join later."""
     state = state_of(operator, RoundPolicy(2, 4, 0.0, 60.0, over_selection=0.5))
-    assert state.round.asked.n_eligible == 0
+    assert state.round.selection.n_eligible == 0
     devices = members(state, operator, *(f"client-{i}" for i in range(4)))
     decisions, _ = decide(state, *(device.updates() for device in devices))
     assert codes(decisions) == ["accepted"] * 4
@@ -352,7 +352,7 @@ def test_without_enough_online_all_are_asked(operator):
 def test_without_a_selection_nothing_of_it_is_stored(operator, policy):
     """Whoever comes, counts."""
     opened, row = state_of(operator, policy).open_round(2, 1, OPENED)
-    assert opened.asked is None
+    assert opened.selection is None
     assert (row.selection_seed, row.selection_cutoff, row.n_selected, row.n_eligible) == (None,) * 4
     assert (row.pacing, row.number, row.base_version) == (policy.pacing, 2, 1)
     assert opened.state is RoundState.COLLECTING

@@ -140,7 +140,7 @@ def test_nobody_in_quarantine_is_asked(operator):
     state.round, _ = state.open_round(1, 0, OPENED)
     members(state, operator, "a", "b", "c")
     decide(state, operator.quarantines("b", nonce=1))
-    asked = state.open_round(2, 0, OPENED)[0].asked
-    assert asked is not None
-    assert (asked.n_eligible, asked.n_selected) == (2, 2)
+    selection = state.open_round(2, 0, OPENED)[0].selection
+    assert selection is not None
+    assert (selection.n_eligible, selection.n_selected) == (2, 2)
     assert list(state.members.online()) == ["a", "c"]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from federator.round import Abandon, Aggregate, AskedClients, Offer, Record, Reject, Round, RoundPolicy
+from federator.round import Abandon, Aggregate, Offer, Record, Reject, Round, RoundPolicy, SelectedClients
 from foltr.errors import ProtocolViolationError
 from foltr.protocol.client_selection import cutoff, round_seed
 from foltr.protocol.states import AbandonReason, Pacing, RoundState
@@ -16,8 +16,8 @@ NAMES = [f"client-{i}" for i in range(10)]
 SEED = round_seed(b"s" * 32, 5)
 
 
-def opened(policy=POLICY, asked=None, base_version=4):
-    return Round.open(5, base_version, policy, OPENED, asked)
+def opened(policy=POLICY, selection=None, base_version=4):
+    return Round.open(5, base_version, policy, OPENED, selection)
 
 
 def offer(client="a", number=5, base=4, update=None):
@@ -38,8 +38,8 @@ def filled(n, policy=POLICY):
 # --- deadline with a random selection -------------------------------------------------------------------------
 
 
-def asked(n):
-    return AskedClients(SEED, cutoff(SEED, NAMES, n), n, len(NAMES))
+def selection(n):
+    return SelectedClients(SEED, cutoff(SEED, NAMES, n), n, len(NAMES))
 
 
 @pytest.mark.parametrize(
@@ -53,16 +53,16 @@ def test_over_selection_asks_more_than_are_needed(over_selection, max_clients, n
 
 def test_a_round_takes_updates_of_those_it_asked():
     """Exactly so many of the eligible, and the others are told that the round asked others."""
-    round_ = opened(replace(POLICY, max_clients=10), asked(4))
+    round_ = opened(replace(POLICY, max_clients=10), selection(4))
     decisions = {client: code(round_.decide(offer(client), OPENED)) for client in NAMES}
     assert sorted(decisions.values()) == ["not_selected"] * 6 + ["recorded"] * 4
-    assert set(round_.contributions) == {client for client in NAMES if round_.asked.includes(client)}
+    assert set(round_.contributions) == {client for client in NAMES if round_.selection.includes(client)}
 
 
 def test_why_an_update_of_the_others_does_not_count():
     """That this very update counted, or its round is another one, matters more than who was asked."""
-    round_ = opened(asked=asked(4))
-    other = next(client for client in NAMES if not round_.asked.includes(client))
+    round_ = opened(selection=selection(4))
+    other = next(client for client in NAMES if not round_.selection.includes(client))
     assert code(round_.decide(offer(other), OPENED, stored_in_round=3)) == "duplicate"
     assert code(round_.decide(offer(other, number=4), OPENED)) == "late"
     assert code(round_.decide(offer(other, number=6), OPENED)) == "unknown_round"
@@ -234,18 +234,18 @@ def test_a_decided_round_gets_no_other_deadline(state):
 # --- after a restart ------------------------------------------------------------------------------------------
 
 
-def resumed(policy, *, asked=None, contributions=None):
+def resumed(policy, *, selection=None, contributions=None):
     times = {"opened_at": OPENED, "closes_at": OPENED + policy.max_time_s, "now": OPENED + 1, "grace_s": 0.0}
     return Round.resume(
-        5, 4, policy, state=RoundState.COLLECTING, contributions=contributions or {}, asked=asked, **times
+        5, 4, policy, state=RoundState.COLLECTING, contributions=contributions or {}, selection=selection, **times
     )
 
 
 def test_a_resumed_round_asks_the_same_clients():
     """The draw was made once; a restart is no second chance for anyone."""
-    round_ = resumed(replace(POLICY, max_clients=10), asked=asked(4))
+    round_ = resumed(replace(POLICY, max_clients=10), selection=selection(4))
     decisions = {client: code(round_.decide(offer(client), OPENED + 1)) for client in NAMES}
-    again = opened(replace(POLICY, max_clients=10), asked(4))
+    again = opened(replace(POLICY, max_clients=10), selection(4))
     assert decisions == {client: code(again.decide(offer(client), OPENED + 1)) for client in NAMES}
     assert sorted(decisions.values()) == ["not_selected"] * 6 + ["recorded"] * 4
 

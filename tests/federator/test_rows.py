@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from federator.deciding.decisions import Decisions
-from federator.round import AskedClients
+from federator.round import SelectedClients
 from federator.rows import batch_of, resumed_round, swap_of
 from foltr.errors import SettingsError
 from foltr.protocol.fields import pack_vector
@@ -78,7 +78,7 @@ def test_a_stored_round_goes_on_as_it_was():
     assert (policy.pacing, policy.staleness_limit, policy.staleness_exponent) == (Pacing.BUFFERED, 5, 0.5)
     assert (policy.rule.rule, policy.rule.byzantine) == ("trimmed-mean", 2.0)
     assert found.contributions == {"a": "0" * 32}
-    assert found.asked == AskedClients(b"s" * 32, b"c" * 8, 3, 7)
+    assert found.selection == SelectedClients(b"s" * 32, b"c" * 8, 3, 7)
     assert found.opened_at == AT.timestamp()
     assert found.closes_at == AT.timestamp() + 64.0
 
@@ -86,7 +86,7 @@ def test_a_stored_round_goes_on_as_it_was():
 def test_a_stored_round_that_asks_everybody_does_so_again():
     """There is no seed without a selection."""
     row = replace(ROW, selection_seed=None, selection_cutoff=None, n_selected=None, n_eligible=None)
-    assert resumed_round(row, {}, AT.timestamp(), 5.0).asked is None
+    assert resumed_round(row, {}, AT.timestamp(), 5.0).selection is None
 
 
 def test_a_rule_of_another_program_is_refused():

@@ -195,7 +195,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "an update counts by when it is looked at": _counts_by_when_it_is_looked_at,
     "withdrawals are not stored": _withdrawals_are_not_stored,
     "what a batch holds is not withdrawn": _what_a_batch_holds_is_not_withdrawn,
-    "the selection is forgotten at a restart": _stored_round_without(asked=None),
+    "the selection is forgotten at a restart": _stored_round_without(selection=None),
     "who contributed is forgotten at a restart": _stored_round_without(contributions={}),
     "revocations are forgotten at a restart": _revocations_are_forgotten_at_a_restart,
     "nobody is fenced": _nobody_is_fenced,

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from federator.round import Abandon, Aggregate, AskedClients, Offer, Record, Reject, Round, RoundPolicy
+from federator.round import Abandon, Aggregate, Offer, Record, Reject, Round, RoundPolicy, SelectedClients
 from foltr.errors import ProtocolViolationError
 from foltr.protocol.client_selection import ticket
 from foltr.protocol.states import AbandonReason, Pacing, RoundState
@@ -88,12 +88,12 @@ class RoundAgainstAccount(RuleBasedStateMachine):
     @initialize(policy=policies(), n_asked=st.none() | st.integers(1, len(CLIENTS)))
     def open(self, policy: RoundPolicy, n_asked: int | None) -> None:
         self.now = 1_000.0
-        asked = chosen = None
+        selection = chosen = None
         if n_asked is not None and policy.pacing is Pacing.DEADLINE:
             by_ticket = sorted(CLIENTS, key=lambda client_id: ticket(SEED, client_id))
             chosen = frozenset(by_ticket[:n_asked])
-            asked = AskedClients(SEED, ticket(SEED, by_ticket[n_asked - 1]), n_asked, len(CLIENTS))
-        self.round = Round.open(NUMBER, BASE, policy, self.now, asked)
+            selection = SelectedClients(SEED, ticket(SEED, by_ticket[n_asked - 1]), n_asked, len(CLIENTS))
+        self.round = Round.open(NUMBER, BASE, policy, self.now, selection)
         self.account = Account(
             policy, self.now, self.now + policy.max_time_s, policy.min_time_s, policy.max_time_s, chosen
         )
@@ -191,7 +191,7 @@ class RoundAgainstAccount(RuleBasedStateMachine):
             closes_at=old.closes_at,
             state=old.state,
             contributions=dict(account.held),
-            asked=old.asked,
+            selection=old.selection,
             now=self.now,
             grace_s=GRACE_S,
         )

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from federator.plan import FederationPlan
 from federator.publishing.announcements import model_announcement, round_announcement
-from federator.round import AskedClients, Round, RoundPolicy
+from federator.round import Round, RoundPolicy, SelectedClients
 from foltr.protocol.announcements import Selection
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.trainings import LinearRankerSpec
@@ -25,8 +25,8 @@ def test_a_model_is_announced_as_it_is_stored():
 def test_a_round_is_announced_with_whom_it_asks():
     """The seed is the federation's first, from which a client works out the round's; nobody is named."""
     policy = RoundPolicy(1, 9, 0.0, 60.0)
-    asked = AskedClients(b"r" * 32, b"c" * 8, 3, 7)
-    told = round_announcement(PLAN, Round.open(4, 3, policy, 100.0, asked), b"f" * 32, is_open=True)
+    selection = SelectedClients(b"r" * 32, b"c" * 8, 3, 7)
+    told = round_announcement(PLAN, Round.open(4, 3, policy, 100.0, selection), b"f" * 32, is_open=True)
     assert (told.federation, told.round, told.base_version, told.open) == ("mail", 4, 3, True)
     assert (told.opened_at, told.closes_at, told.training) == (100.0, 160.0, PLAN.training)
     assert told.selection == Selection(first_seed=b"f" * 32, cutoff=b"c" * 8, n_selected=3, n_eligible=7)
