@@ -153,15 +153,15 @@ class BoundedIntake:
         With ``before`` only what arrived by then; a sender with nothing so old keeps its turn for later.
         """
         until = math.inf if before is None else before
-        taken: list[Arrival] = []
+        arrivals: list[Arrival] = []
         passed_over: list[_Sender] = []
-        while len(taken) < limit and (oldest := self.oldest()) is not None and oldest <= until:
+        while len(arrivals) < limit and (oldest := self.oldest()) is not None and oldest <= until:
             # The oldest message of all is the first of its sender, so some sender here has one to give.
             name, sender = self._rotation.popitem(last=False)
             if self._waiting[sender.numbers[0]].at > until:
                 passed_over.append(sender)
                 continue
-            taken.append(self._pop_first(sender))
+            arrivals.append(self._pop_first(sender))
             if sender.numbers:
                 self._rotation[name] = sender
             else:
@@ -171,7 +171,7 @@ class BoundedIntake:
             self._rotation.move_to_end(sender.name, last=False)
         if not self._waiting:
             self.arrived.clear()
-        return taken
+        return arrivals
 
     def oldest(self) -> float | None:
         """Return when the message that waits longest arrived."""

@@ -1,1 +1,1 @@
-"""The device side: rank, record clicks, train, send."""
+"""A device ranks, records clicks, trains and sends."""

@@ -1,4 +1,4 @@
-"""The device SDK: rank, record clicks; training and sending happen behind it.
+"""A device ranks and records clicks; training and sending happen behind it.
 
     async with EdgeClient(credentials="device-7.json") as client:
         serp = client.rank(features)
@@ -29,6 +29,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from broker.address import BrokerAddress
 from broker.link import InboundMessage, LastWill, MqttLink
 from edge_client.contribution import Alteration, Contributor
 from edge_client.forgetting import ENROL_AGAIN, ForgetResult, Forgetting
@@ -122,44 +123,27 @@ class EdgeClient:
         if isinstance(credentials, str | Path):
             credentials = read_credentials(Path(credentials), "device")
         named = (None, None) if credentials is None else (credentials.federation, credentials.name)
-        self.federation = federation = agreed_name("federation", federation, named[0])
-        self.client_id = client_id = agreed_name("client_id", client_id, named[1])
+        self.federation = agreed_name("federation", federation, named[0])
+        self.client_id = agreed_name("client_id", client_id, named[1])
         self._explore = explore
         self._rng = np.random.default_rng(checked_seed(seed))
         propensities = checked_propensities(propensities)
         keep_interactions = checked_keep_interactions(keep_interactions)
         guard = checked_guard(guard, explore=explore)
-        self._wake = asyncio.Event()
-        self._news = asyncio.Condition()
+        self._wake, self._news = asyncio.Event(), asyncio.Condition()
         self._agent: asyncio.Task[None] | None = None
-        topics = Topics(federation)
         # Before the store is opened: an address or a certificate that cannot be used leaves nothing locked behind.
-        self._link = MqttLink(
-            broker_address(broker, credentials),
-            client_id=f"foltr:{federation}:{client_id}",  # no name holds a colon, so no two share an id
-            subscriptions=(
-                *(topics.model, topics.round, topics.unlearning_round),
-                topics.client(client_id, ClientTopic.INBOX),
-            ),
-            on_message=self._received,
-            on_connected=self._connected,
-            last_will=self._begin_session,
-            # The retained topics hold all a returning device needs, and what it missed it asks for by
-            # resending; a broker should not queue every round for every device that is switched off.
-            persistent=False,
-            give_up_after_s=give_up_after_s,
-            on_failed=self._wake.set,
-        )
+        self._link = self._make_link(broker_address(broker, credentials), give_up_after_s)
         self._store = DeviceStore(
-            store if store is not None else f"{federation}-{client_id}.sqlite",
-            client_id=client_id,
-            federation=federation,
+            store if store is not None else f"{self.federation}-{self.client_id}.sqlite",
+            client_id=self.client_id,
+            federation=self.federation,
             max_interactions=max_interactions,
             max_kept=keep_interactions,
         )
-        self._session = session = Session(federation, client_id, credentials, self._store)
-        self._participation = Participation(client_id, session.signed_pending_update(), random.Random(seed))  # noqa: S311
-        self._model_in_parts = ModelInParts()
+        self._session = Session(self.federation, self.client_id, credentials, self._store)
+        pending = self._session.signed_pending_update()
+        self._participation = Participation(self.client_id, pending, random.Random(seed))  # noqa: S311
         device_seed = self._store.device_seed() if seed is None else seed
         self._trainer = Trainer(
             self._store,
@@ -169,41 +153,59 @@ class EdgeClient:
             device_seed=device_seed,
             propensities=propensities,
         )
-        self._relearning = Relearning(session, self._store, self._trainer, device_seed)
-        self._contributor = Contributor(
-            session, self._store, self._participation, self._trainer, alter_update, self._wake.set
+        self._relearning = Relearning(self._session, self._store, self._trainer, device_seed)
+        self._connect_parts(
+            alter_update,
+            None if guard is None else Guard(guard, self._store, self.client_id, seed),
+            None if credentials is None else credentials.enrolment_bytes,
         )
-        self._models = Models(
-            session,
-            self._store,
-            self._participation,
-            self._model_in_parts,
-            self._trainer,
-            self._contributor,
-            None if guard is None else Guard(guard, self._store, client_id, seed),
+        if self.forgotten:
+            self._drop_everything()
+            log.warning("forgotten", client_id=self.client_id, federation=self.federation, hint=ENROL_AGAIN)
+        else:
+            self._models.restore()
+
+    def _make_link(self, address: BrokerAddress, give_up_after_s: float | None) -> MqttLink:
+        topics = Topics(self.federation)
+        return MqttLink(
+            address,
+            client_id=f"foltr:{self.federation}:{self.client_id}",  # no name holds a colon, so no two share an id
+            subscriptions=(
+                *(topics.model, topics.round, topics.unlearning_round),
+                topics.client(self.client_id, ClientTopic.INBOX),
+            ),
+            on_message=self._receive,
+            on_connected=self._begin_connection,
+            last_will=self._begin_session,
+            # The retained topics hold all a returning device needs, and what it missed it asks for by
+            # resending; a broker should not queue every round for every device that is switched off.
+            persistent=False,
+            give_up_after_s=give_up_after_s,
+            on_failed=self._wake.set,
         )
-        self._recorder = Recorder(self._store, self._models, self._trainer, self._contributor, self._wake.set)
-        enrolment = None if credentials is None else credentials.enrolment_bytes
-        self._outbox = Outbox(self._link, session, self._participation, self._model_in_parts, enrolment)
-        self._forgetting = Forgetting(self._outbox, session, self._participation, self._store)
-        self._membership = Membership(self._outbox, session, self._participation)
+
+    def _connect_parts(self, alteration: Alteration | None, guard: Guard | None, enrolment: bytes | None) -> None:
+        """Make the parts that contribute, record, send and receive, each with those it needs."""
+        session, store, participation, trainer = self._session, self._store, self._participation, self._trainer
+        in_parts = ModelInParts()
+        self._contributor = Contributor(session, store, participation, trainer, alteration, self._wake.set)
+        self._models = Models(session, store, participation, in_parts, trainer, self._contributor, guard)
+        self._recorder = Recorder(store, self._models, trainer, self._contributor, self._wake.set)
+        self._outbox = Outbox(self._link, session, participation, in_parts, enrolment)
+        self._forgetting = Forgetting(self._outbox, session, participation, store)
+        self._membership = Membership(self._outbox, session, participation)
         self._inbox = Inbox(
             session,
             self._outbox,
-            self._participation,
+            participation,
             self._membership,
             self._forgetting,
             self._models,
-            self._trainer,
+            trainer,
             self._contributor,
             self._relearning,
             on_erased=self._be_forgotten,
         )
-        if self.forgotten:
-            self._drop_everything()
-            log.warning("forgotten", client_id=client_id, federation=federation, hint=ENROL_AGAIN)
-        else:
-            self._models.restore()
 
     # --- what an application calls --------------------------------------------------------------------------
 
@@ -236,7 +238,7 @@ class EdgeClient:
 
     @property
     def serp_length(self) -> int:
-        """How many documents the federation asks to show; 10 before it does."""
+        """The number of documents the federation asks to show; 10 before it does."""
         round_ = self._participation.round
         return PdgdTraining().serp_length if round_ is None else round_.training.serp_length
 
@@ -315,7 +317,7 @@ class EdgeClient:
         await self._link.wait_connected(timeout_s)
 
     async def next_round(self, after: int = 0, timeout_s: float = 60.0) -> RoundAnnouncement:
-        """The newest open round above ``after``, with its model at hand, or the news that there is no more.
+        """Wait for the newest open round above ``after``, with its model at hand, or the news that there is no more.
 
         Returns:
             a round with ``open=False`` where ``after`` was the federation's last one and is closed.
@@ -352,7 +354,7 @@ class EdgeClient:
         return round_
 
     async def wait_settled(self, timeout_s: float = 60.0) -> bool:
-        """Whether, within ``timeout_s``, the pending update (if any) got its receipt."""
+        """Wait up to ``timeout_s``; return whether the pending update (if any) got its receipt."""
         try:
             async with asyncio.timeout(timeout_s), self._news:
                 await self._news.wait_for(
@@ -399,17 +401,17 @@ class EdgeClient:
 
     # --- what the network brings ----------------------------------------------------------------------------
 
-    async def _connected(self) -> None:
-        self._outbox.connected()
+    async def _begin_connection(self) -> None:
+        self._outbox.begin_connection()
         if not self._participation.left:
-            self._participation.connected(time.monotonic())
+            self._participation.begin_connection(time.monotonic())
             await self._outbox.publish(ClientTopic.STATUS, self._session.status(online=True), retain=True)
         self._wake.set()
 
     def _begin_session(self) -> LastWill:
         return self._session.begin()
 
-    def _received(self, message: InboundMessage) -> None:
+    def _receive(self, message: InboundMessage) -> None:
         try:
             self._inbox.take(message)
         except MessageError as error:
@@ -418,10 +420,10 @@ class EdgeClient:
             self._wake.set()
 
     def _be_forgotten(self) -> None:
-        """The federation has erased this client: so does the device."""
+        """Erase on the device what the federation has erased of this client."""
         if not self.forgotten:
             log.warning("forgotten", client_id=self.client_id, federation=self.federation, hint=ENROL_AGAIN)
-        self._forgetting.erased()
+        self._forgetting.forget()
         self._drop_everything()
 
     def _drop_everything(self) -> None:

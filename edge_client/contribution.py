@@ -1,4 +1,4 @@
-"""A device's update for a round: from what was learned to bytes in the store, and to what its receipt says of it."""
+"""A device contributes: what it learned becomes an update in the store, which its receipt settles."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ from foltr.protocol.updates import ModelUpdate, UpdateBody
 log = get_logger(__name__)
 
 Alteration = Callable[[ModelUpdate, RoundAnnouncement], Awaitable[UpdateBody]]
-"""From an honest update and its round to the body that is sent in its place, unchecked.
+"""An alteration makes, of an honest update and its round, the body that is sent in its place, unchecked.
 
 It is there for experiments, whose attackers are real devices with a changed body (`foltr client run --attack`). It may
 take its time: an update whose round or model is gone by then is dropped, and its interactions wait as before."""
@@ -85,10 +85,10 @@ class Contributor:
             altered = self._put_altered(self._alter(update, round_), update, ids, local_state)
             self._altering = asyncio.create_task(altered, name=f"alter-{update.client_id}")
 
-    def receipted(self, receipt: UpdateReceipt) -> None:
+    def take_receipt(self, receipt: UpdateReceipt) -> None:
         """Take a receipt. If it settles the pending update, there may be a next one."""
         pending = self._participation.pending
-        reaction = self._participation.update_receipt(receipt, time.monotonic())
+        reaction = self._participation.take_update_receipt(receipt, time.monotonic())
         if pending is None or self._participation.pending is not None:
             return
         self._take_note_of_quarantine(receipt)
@@ -101,14 +101,14 @@ class Contributor:
         except DataError as error:
             # Pending on disk, so pending here too: sent again, it is answered again.
             log.error("receipt_not_stored", cause=str(error))  # noqa: TRY400
-            self._participation.still_pending(pending, time.monotonic())
+            self._participation.keep_pending(pending, time.monotonic())
             return
         if reaction is DeviceReaction.FORGET_UPDATE:
             self.n_counted += 1
         elif reaction is DeviceReaction.DISCARD:
             log.error("update_refused", client_id=self._session.client_id, code=receipt.code, detail=receipt.detail)
         if reaction is not DeviceReaction.FORGET_UPDATE:
-            self._trainer.given_back()
+            self._trainer.take_back()
         self._trainer.catch_up()
         self.contribute()
 

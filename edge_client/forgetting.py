@@ -1,6 +1,6 @@
-"""A device that is to be forgotten: it asks for that, hears how far it is, and deletes what it keeps itself.
+"""A device that is to be forgotten asks for that, hears how far it is, and deletes what it keeps itself.
 
-Who asks sends `Forget` again until it is answered; the broker retains it meanwhile, so that it also reaches a
+A device sends `Forget` again until it is answered; the broker retains it meanwhile, so that it also reaches a
 federator that comes back when the device is gone. Once the erasure is stored the broker needs nothing of this client
 any more, and the device clears what is retained there. The federator does the same; but it cannot know of a request
 that was on its way when it answered.
@@ -38,7 +38,7 @@ _NEXT_STEPS = {
 
 @dataclass(frozen=True)
 class ForgetResult:
-    """What became of a request to be forgotten.
+    """A result says what became of a request to be forgotten.
 
     Attributes:
         state: ``sent``: the federator has not answered yet; ``forgetting``: all of the client is erased but what is in
@@ -74,14 +74,14 @@ class Forgetting:
 
     # --- what arrives ---------------------------------------------------------------------------------------
 
-    def erased(self) -> None:
-        """The federation has erased this client: delete what the device keeps. If that fails, `finish` tries again."""
+    def forget(self) -> None:
+        """Delete what the device keeps: the federation has erased this client. If that fails, `finish` tries again."""
         if not self.forgotten:
             self._retained = {ClientTopic.FORGET, ClientTopic.STATUS}
         self.forgotten, self.waiting = True, False
         self._delete()
 
-    def answered(self, notice: ErasureNotice) -> None:
+    def take_notice(self, notice: ErasureNotice) -> None:
         """Take an answer to a request, or the news of one that the operator made.
 
         Raises:
@@ -99,7 +99,7 @@ class Forgetting:
     # --- what to do -----------------------------------------------------------------------------------------
 
     async def ask(self, timeout_s: float) -> ForgetResult:
-        """As `EdgeClient.forget_me`."""
+        """Ask as `EdgeClient.forget_me` says."""
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + timeout_s
         if not self.waiting:
@@ -159,7 +159,7 @@ class Forgetting:
         return refusal
 
     async def _take_back(self) -> None:
-        """The client goes on; the broker must not show its request to the next federator, which might obey it."""
+        """Go on as a client; the broker must not show the request to the next federator, which might obey it."""
         self.waiting, self._participation.left = False, self._had_left
         self._retained = {ClientTopic.FORGET}
         await self.finish(connected=True)

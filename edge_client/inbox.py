@@ -84,21 +84,21 @@ class Inbox:
 
     def _take_model(self, envelope: Envelope, payload: bytes) -> None:
         if envelope.kind == Manifest.kind_name:
-            self._models.announced_in_parts(envelope.read(Manifest))
+            self._models.take_manifest(envelope.read(Manifest))
         else:
-            self._models.announced(envelope.read(ModelAnnouncement), payload)
+            self._models.take_model(envelope.read(ModelAnnouncement), payload)
 
     def _take_round(self, round_: RoundAnnouncement) -> None:
         if round_.federation == self._session.federation:
-            self._participation.announced_round(round_, time.monotonic())
+            self._participation.take_round(round_, time.monotonic())
             if self._models.guard is not None:
-                self._models.guard.announced(round_.training)
+                self._models.guard.take_training(round_.training)
             self._trainer.catch_up()
             self._contributor.contribute()
 
     def _take_unlearning_round(self, round_: UnlearningRound) -> None:
         if round_.federation == self._session.federation and not self._participation.left:
-            self._relearning.announced(round_)
+            self._relearning.take_step(round_)
 
     def _take_receipt(self, envelope: Envelope) -> None:
         if envelope.kind == UpdateReceipt.kind_name:
@@ -114,7 +114,7 @@ class Inbox:
         if receipt.code in ERASED:
             self._on_erased()
         else:
-            self._contributor.receipted(receipt)
+            self._contributor.take_receipt(receipt)
 
     def _take_membership_receipt(self, receipt: MembershipReceipt) -> None:
         if not self._session.is_for_us(receipt) or not self._session.is_of_this_session(receipt):
@@ -122,11 +122,11 @@ class Inbox:
         if receipt.code in ERASED:
             self._on_erased()
         else:
-            self._membership.receipted(receipt)
+            self._membership.take_receipt(receipt)
 
     def _take_erasure_notice(self, notice: ErasureNotice) -> None:
         if not self._session.is_for_us(notice):
             return
-        self._forgetting.answered(notice)
+        self._forgetting.take_notice(notice)
         if notice.code in ERASED:
             self._on_erased()

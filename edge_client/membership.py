@@ -1,4 +1,4 @@
-"""What the federation says of a device's membership, and how the device ends it."""
+"""A device's membership is what the federation says of it, until the device ends it."""
 
 import asyncio
 import time
@@ -32,7 +32,7 @@ class Membership:
         self.left = asyncio.Event()
 
     async def leave(self, timeout_s: float) -> bool:
-        """As `EdgeClient.leave`."""
+        """Leave as `EdgeClient.leave` says."""
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + timeout_s
         leave = Leave(federation=self._session.federation, client_id=self._session.client_id)
@@ -53,7 +53,7 @@ class Membership:
             log.warning("leave_not_finished", client_id=self._session.client_id, cause=str(error))
         return self.left.is_set()
 
-    def receipted(self, receipt: MembershipReceipt) -> None:
+    def take_receipt(self, receipt: MembershipReceipt) -> None:
         """Take the receipt of a join or a leave of this session."""
         if receipt.code is ReceiptCode.LEFT:
             self.left.set()
@@ -61,4 +61,4 @@ class Membership:
             log.error("join_refused", client_id=self._session.client_id, code=receipt.code, detail=receipt.detail)
         if receipt.code is ReceiptCode.REPLAYED and receipt.newest_nonce is not None:
             self._session.begin_above(receipt.newest_nonce)
-        self._participation.membership_receipt(receipt, time.monotonic())
+        self._participation.take_membership_receipt(receipt, time.monotonic())

@@ -1,4 +1,4 @@
-"""Which global model a device uses: the newest that was announced, unless its guard refuses it."""
+"""A device uses the newest global model that was announced, unless its guard refuses it."""
 
 import time
 
@@ -45,7 +45,7 @@ class Models:
         self.guard = guard
 
     def at_hand(self) -> set[int]:
-        """The versions whose rounds this device can search in; none before the first model."""
+        """Return the versions whose rounds this device can search in; none before the first model."""
         # A refused one is as good as at hand: users search on, and what they click waits.
         refused = None if self.guard is None else self.guard.refused
         return {one.version for one in (self._participation.model, refused) if one is not None}
@@ -60,25 +60,25 @@ class Models:
         except MessageError as error:
             log.warning("stored_model_not_understood", client_id=self._session.client_id, cause=str(error))
             return
-        self._in_parts.has(stored)
-        self._participation.announced_model(model)
+        self._in_parts.know(stored)
+        self._participation.take_model(model)
         self._trainer.catch_up()
 
-    def announced(self, model: ModelAnnouncement, payload: bytes) -> None:
-        """Take a model, announced by ``payload``; not another federation's."""
+    def take_model(self, model: ModelAnnouncement, payload: bytes) -> None:
+        """Take a model that ``payload`` announced; another federation's is passed over."""
         if model.federation != self._session.federation:
             return
-        self._in_parts.has(payload)
+        self._in_parts.know(payload)
         if self.guard is not None and not self.guard.admits(
             model, payload, self._participation.model, self._trainer.weights_under
         ):
             return
         self._use(model, payload)
 
-    def announced_in_parts(self, manifest: Manifest) -> None:
-        """Begin to collect the parts of a model; not of another federation's."""
+    def take_manifest(self, manifest: Manifest) -> None:
+        """Begin to collect the parts of a model; another federation's is passed over."""
         if manifest.federation == self._session.federation:
-            self._in_parts.announced(manifest, time.monotonic())
+            self._in_parts.take_manifest(manifest, time.monotonic())
 
     def take_chunk(self, chunk: Chunk) -> None:
         """Take a part of a model, and the model if it is whole by that.
@@ -88,22 +88,22 @@ class Models:
         """
         payload = self._in_parts.take(chunk, time.monotonic())
         if payload is not None:
-            self.announced(self._session.open_model(payload).read(ModelAnnouncement), payload)
+            self.take_model(self._session.open_model(payload).read(ModelAnnouncement), payload)
 
     def judge_again(self) -> bool:
-        """There is one more list to judge a refused model by; whether there is such a model."""
+        """Judge a refused model again, by one more list; return whether there is such a model."""
         if self.guard is None or self.guard.refused is None:
             return False
-        self.announced(self.guard.refused, self.guard.refused_payload)
+        self.take_model(self.guard.refused, self.guard.refused_payload)
         return True
 
     def forget(self) -> None:
-        """Nothing that was announced stays, nor what it is judged by."""
+        """Keep nothing that was announced, nor what it is judged by."""
         self._in_parts.forget()
         self.guard = None
 
     def _use(self, model: ModelAnnouncement, payload: bytes) -> None:
-        if self._participation.announced_model(model):
+        if self._participation.take_model(model):
             try:
                 self._store.put_model(payload)
             except DataError as error:

@@ -1,4 +1,4 @@
-"""What an application gives an `EdgeClient`, checked before anything is opened."""
+"""An application's options for an `EdgeClient` are checked before anything is opened."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,18 +10,18 @@ from foltr.operator.credentials import Credentials
 from foltr.protocol.topics import check_name
 
 
-def agreed_name(option: str, given: str | None, of_credentials: str | None) -> str:
-    """What was given, or what the credentials say; SettingsError where neither, or the two differ."""
-    if given is not None and of_credentials is not None and given != of_credentials:
-        raise SettingsError(f"{option}: {given!r} was given, but the credentials are for {of_credentials!r}")
-    chosen = given if given is not None else of_credentials
+def agreed_name(option: str, value: str | None, of_credentials: str | None) -> str:
+    """Return the name that was given, or the credentials'; SettingsError where neither, or the two differ."""
+    if value is not None and of_credentials is not None and value != of_credentials:
+        raise SettingsError(f"{option}: {value!r} was given, but the credentials are for {of_credentials!r}")
+    chosen = value if value is not None else of_credentials
     if chosen is None:
         raise SettingsError(f"{option}: name it, or give credentials, which do")
     return check_name(option, chosen)
 
 
 def broker_address(broker: str | None, credentials: Credentials | None) -> BrokerAddress:
-    """The address that was given, or the credentials'; SettingsError where neither, or it is none."""
+    """Return the address that was given, or the credentials'; SettingsError where neither, or it is none."""
     if credentials is not None:
         access = credentials.broker
         return BrokerAddress.of(access if broker is None else access.model_copy(update={"broker_url": broker}))
@@ -31,14 +31,14 @@ def broker_address(broker: str | None, credentials: Credentials | None) -> Broke
 
 
 def checked_seed(seed: int | None) -> int | None:
-    """The seed; SettingsError where it is not one of 63 bits."""
+    """Return the seed; SettingsError where it is not one of 63 bits."""
     if seed is not None and not 0 <= seed < 2**63:
         raise SettingsError(f"seed: {seed} is not between 0 and 2**63 - 1")
     return seed
 
 
 def checked_guard(guard: float | None, *, explore: bool) -> float | None:
-    """The share; SettingsError where it is none, or the lists are such that they say nothing of another order."""
+    """Return the share; SettingsError where it is none, or the lists say nothing of another order."""
     if guard is None:
         return None
     if not explore:
@@ -47,7 +47,7 @@ def checked_guard(guard: float | None, *, explore: bool) -> float | None:
 
 
 def checked_keep_interactions(keep_interactions: int) -> int:
-    """The number; SettingsError where it is negative."""
+    """Return the number; SettingsError where it is negative."""
     if keep_interactions < 0:
         raise SettingsError(
             f"keep_interactions: {keep_interactions} is below 0; give how many of the interactions in updates to keep, "
@@ -57,7 +57,7 @@ def checked_keep_interactions(keep_interactions: int) -> int:
 
 
 def checked_propensities(propensities: npt.ArrayLike | None) -> npt.NDArray[np.float64] | None:
-    """(k,) float64; DataError where they are not probabilities above 0."""
+    """Return them as (k,) float64; DataError where they are not probabilities above 0."""
     if propensities is None:
         return None
     try:

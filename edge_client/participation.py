@@ -32,13 +32,13 @@ class Outgoing(StrEnum):
 
 @dataclass
 class _Resend:
-    """When to send something, and again, until it is answered."""
+    """A timer of what is sent, and sent again, until it is answered."""
 
     due_at: float = 0.0
     n_sent: int = 0
     not_before: float = float("-inf")
 
-    def sent(self, now: float, rng: random.Random) -> None:
+    def mark_sent(self, now: float, rng: random.Random) -> None:
         pause = min(RESEND_LIMIT_S, FIRST_RESEND_S * 2 ** min(self.n_sent, 16))
         self.due_at = now + pause * rng.uniform(0.75, 1.25)  # a fleet must not resend in step
         self.n_sent += 1
@@ -69,32 +69,32 @@ class Participation:
 
     # --- what arrives ---------------------------------------------------------------------------------------
 
-    def connected(self, now: float) -> None:
-        """A new connection: say hello again, and do not wait to resend what is unanswered."""
+    def begin_connection(self, now: float) -> None:
+        """Begin a connection: join again, and do not wait to resend what is unanswered."""
         self._join_again(now)
         self._send_update_at(now)
 
-    def announced_model(self, model: ModelAnnouncement) -> bool:
+    def take_model(self, model: ModelAnnouncement) -> bool:
         """Take a model; False if it is the one we have."""
         if self.model == model:
             return False
         self.model = model
         return True
 
-    def announced_round(self, round_: RoundAnnouncement, now: float) -> None:
+    def take_round(self, round_: RoundAnnouncement, now: float) -> None:
         """Take a round. It also says that a federator is there, so what is unanswered may be sent again."""
         self.round = round_
         if not self.joined:
             self._join.bring_forward(now)
         self._update.bring_forward(now)
 
-    def membership_receipt(self, receipt: MembershipReceipt, now: float) -> None:
+    def take_membership_receipt(self, receipt: MembershipReceipt, now: float) -> None:
         if receipt.code is ReceiptCode.JOINED:
             self.joined = True
             if self.pending is not None:
                 self._send_update_at(now)
 
-    def update_receipt(self, receipt: UpdateReceipt, now: float) -> DeviceReaction | None:
+    def take_update_receipt(self, receipt: UpdateReceipt, now: float) -> DeviceReaction | None:
         """Do with the pending update what its receipt asks for; return that, or None for nothing.
 
         A receipt that is not about the pending update asks for nothing.
@@ -132,7 +132,7 @@ class Participation:
         self._join = _Resend(due_at=now)
 
     def forget(self) -> None:
-        """The client was forgotten: it has no part in anything, and keeps nothing."""
+        """Take part in nothing and keep nothing: the client was forgotten."""
         self.left, self.joined = True, False
         self.model = self.round = self.pending = None
         self.missing = []
@@ -163,22 +163,22 @@ class Participation:
         self.pending = update
         self._send_update_at(now)
 
-    def still_pending(self, update: PendingUpdate, now: float) -> None:
-        """Its receipt came and could not be stored: ask for it again after a pause."""
+    def keep_pending(self, update: PendingUpdate, now: float) -> None:
+        """Keep an update whose receipt came and could not be stored: ask for it again after a pause."""
         self.pending = update
         self._send_update_at(now + FIRST_RESEND_S)
 
     def due(self, now: float) -> list[Outgoing]:
-        """What to send now; each thing named counts as sent."""
+        """Return what to send now; each thing named counts as sent."""
         if self.left:
             return []
         outgoing = []
         if not self.joined and self._join.due_at <= now:
-            self._join.sent(now, self._rng)
+            self._join.mark_sent(now, self._rng)
             outgoing.append(Outgoing.JOIN)
         # Before the join is answered an update would only be refused.
         if self.joined and self.pending is not None and self._update.due_at <= now:
-            self._update.sent(now, self._rng)
+            self._update.mark_sent(now, self._rng)
             if self.missing:
                 outgoing.append(Outgoing.CHUNKS)
             else:
@@ -192,7 +192,7 @@ class Participation:
         return missing
 
     def next_due_at(self) -> float:
-        """When `due` will next have something, if nothing arrives before."""
+        """Return when `due` will next have something, if nothing arrives before."""
         if self.left:
             return float("inf")
         if not self.joined:

@@ -1,4 +1,4 @@
-"""Result lists: from features to a ranking, and from clicks to what is recorded. No I/O."""
+"""A result list is made of features, and clicks on it are checked. No I/O."""
 
 import uuid
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def make_serp(
     working_model: WorkingModel | None,
     rng: np.random.Generator | None,
 ) -> Serp:
-    """A list of ``k`` of the candidates, or of all if they are fewer.
+    """Make a list of ``k`` of the candidates, or of all if they are fewer.
 
     Args:
         features: (documents, features), finite.
@@ -66,7 +66,7 @@ def make_serp(
 
 
 def clicks_on(serp: Serp, clicked: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """(shown,) bool from the clicked positions; DataError for a position outside the list."""
+    """Return (shown,) bool from the clicked positions; DataError for a position outside the list."""
     clicks = np.zeros(len(serp.ranking), np.bool_)
     for position in clicked:
         if not 0 <= position < len(clicks):
@@ -76,7 +76,7 @@ def clicks_on(serp: Serp, clicked: Sequence[int]) -> npt.NDArray[np.bool_]:
 
 
 def _as_features(features: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """A float32 copy (the application may reuse its buffer before the clicks come), or DataError."""
+    """Return a float32 copy (the application may reuse its buffer before the clicks come), or DataError."""
     try:
         exact = np.asarray(features)
         if exact.dtype != np.float32:

@@ -1,1 +1,1 @@
-"""A device's guard: what it holds back, how it judges a new model, and what it refuses."""
+"""A device's guard holds lists back, judges a new model by them, and may refuse it."""

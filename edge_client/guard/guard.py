@@ -1,4 +1,4 @@
-"""A device's guard: it holds some of its user's clicks back, and refuses a model that explains them far worse.
+"""A device's guard holds some of its user's clicks back, and refuses a model that explains them far worse.
 
 What is held back is not learned from: the given share of the lists with a preference in their clicks. The newest
 `MOST_LISTS` of them stay in the device's store; they are never sent. So the guard costs that share of the clicks.
@@ -64,7 +64,7 @@ class Guard:
         self.refused: ModelAnnouncement | None = None
         self.refused_payload = b""
 
-    def announced(self, training: Training) -> None:
+    def take_training(self, training: Training) -> None:
         """Say once where the announced method cannot be guarded."""
         method = spec_of(training)
         idle = method.lists is not Lists.DRAWN
@@ -73,7 +73,7 @@ class Guard:
         self._idle = idle
 
     def hold_back(self, serp: Serp, clicks: NDArray[np.bool_]) -> bool:
-        """Whether this list is held back. It is on disk then, and is not to be learned from.
+        """Hold this list back, or not: by chance. Where it is, it is on disk and must not be learned from.
 
         None are before a method is known: it may be one whose lists say nothing to a guard.
 
@@ -112,7 +112,7 @@ class Guard:
             self._took(model, judgement)
             return True
         if model != self.refused:
-            log.warning("model_refused", **self._told(model, judgement), kept_version=kept.version)
+            log.warning("model_refused", **self._log_fields(model, judgement), kept_version=kept.version)
         self.refused, self.refused_payload = model, payload
         self._remember(RefusedModel(model.version, kept.version, judgement))
         return False
@@ -129,7 +129,7 @@ class Guard:
     def _took(self, model: ModelAnnouncement, judgement: Judgement) -> None:
         self.refused = None
         if any(refused.version == model.version for refused in self.refused_models):
-            log.info("model_taken_after_all", **self._told(model, judgement))
+            log.info("model_taken_after_all", **self._log_fields(model, judgement))
             try:
                 self._held_back.remove_refused(model.version)
             except DataError as error:
@@ -144,7 +144,7 @@ class Guard:
         others = (one for one in self.refused_models if one.version != refused.version)
         self.refused_models = tuple(sorted((*others, refused), key=lambda one: one.version))
 
-    def _told(self, model: ModelAnnouncement, judgement: Judgement) -> dict[str, object]:
+    def _log_fields(self, model: ModelAnnouncement, judgement: Judgement) -> dict[str, object]:
         return {
             "client_id": self._client_id,
             "version": model.version,

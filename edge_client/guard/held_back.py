@@ -1,4 +1,4 @@
-"""What a guard keeps in the device's store: lists that were not learned from, and which models it refused.
+"""A guard keeps, in the device's store, lists that were not learned from, and which models it refused.
 
 Of a list it keeps what judging takes: the features of the documents that were shown, and the preferences in the
 clicks on them. Nothing of it is ever sent.
@@ -72,7 +72,7 @@ class HeldBackStore:
             )
 
     def lists(self) -> list[HeldBackList]:
-        """All that are kept, the oldest first."""
+        """Return the lists that are kept, the oldest first."""
         rows = self._store.rows("SELECT n_shown, features, pairs, weights FROM held_back ORDER BY id")
         return [_held_back(*row) for row in rows]
 
@@ -96,12 +96,12 @@ class HeldBackStore:
             )
 
     def remove_refused(self, version: int) -> None:
-        """It is used after all."""
+        """Forget a refusal: the model is used after all."""
         with self._store.transaction() as cursor:
             cursor.execute("DELETE FROM refused_models WHERE version = ?", (version,))
 
     def refused(self) -> tuple[RefusedModel, ...]:
-        """Those that are remembered, the lowest version first."""
+        """Return the refusals that are remembered, the lowest version first."""
         rows = self._store.rows(
             "SELECT version, kept_version, n_lists, agreement_kept, agreement_new, loss, standard_error "
             "FROM refused_models ORDER BY version"

@@ -35,7 +35,7 @@ any model was refused where clicks are noisy, and no fewer honest ones."""
 
 @dataclass(frozen=True, eq=False)
 class Preferences:
-    """What the clicks on one list say, pair by pair.
+    """The clicks on one list prefer documents to others, pair by pair.
 
     Attributes:
         preferred: (pairs,) int64 0-based positions in the list, clicked.
@@ -55,7 +55,7 @@ class Preferences:
 
 @dataclass(frozen=True)
 class Judgement:
-    """How two models explain the same lists.
+    """A judgement says how two models explain the same lists.
 
     Attributes:
         refused: the new one explains them far worse.
@@ -74,7 +74,7 @@ class Judgement:
 
 
 def preferences(scores: NDArray[np.floating], ranking: NDArray[np.int64], clicks: NDArray[np.bool_]) -> Preferences:
-    """The preferences in the clicks on a list drawn from the Plackett-Luce model of the scores.
+    """Return the preferences in the clicks on a list drawn from the Plackett-Luce model of the scores.
 
     Args:
         scores: (docs,) finite, of all candidates by the ranker that showed the list.
@@ -89,7 +89,7 @@ def preferences(scores: NDArray[np.floating], ranking: NDArray[np.int64], clicks
 
 
 def agreement(scores: NDArray[np.floating], preferred_by_user: Preferences) -> float:
-    """The share of a list's preferences that a model agrees with, in [0, 1]; 0 of a list without any.
+    """Return the share of a list's preferences that a model agrees with, in [0, 1]; 0 of a list without any.
 
     Args:
         scores: (k,) of the documents shown, in the order shown, by the model that is judged. Equal ones agree half;

@@ -1,1 +1,1 @@
-"""What a device writes and believes: sessions and signatures, sending until there is a receipt, large messages."""
+"""A device sends and believes messages: sessions and signatures, receipts, large messages in parts."""

@@ -45,12 +45,12 @@ class Outbox:
         self._update: UpdateInParts | None = None
         self._subscribed: list[int] = []
 
-    def connected(self) -> None:
-        """A new connection: it has the link's own subscriptions and no other."""
+    def begin_connection(self) -> None:
+        """Begin a connection, which has the link's own subscriptions and no other."""
         self._subscribed = []
 
     def as_about_update(self, receipt: UpdateReceipt) -> UpdateReceipt:
-        """A receipt that names the bytes of an offer, in terms of the update that was offered."""
+        """Return a receipt that names the bytes of an offer in terms of the update that was offered."""
         return receipt if self._update is None else self._update.as_about_update(receipt)
 
     async def publish(self, topic: ClientTopic, message: Message, *, retain: bool = False) -> None:
@@ -85,10 +85,10 @@ class Outbox:
         except UnavailableError as error:
             log.debug("will_send_again", what=answer.kind_name, cause=str(error))
         else:
-            relearning.sent(answer)
+            relearning.mark_sent(answer)
 
     def next_due_at(self) -> float:
-        """When `send_due` will next have something to do, if nothing arrives before."""
+        """Return when `send_due` will next have something to do, if nothing arrives before."""
         return min(self._participation.next_due_at(), self._model.gives_up_at())
 
     async def _send(self, outgoing: Outgoing) -> None:
@@ -111,7 +111,7 @@ class Outbox:
             await self._send_chunks(self._in_parts(pending), self._participation.take_missing())
 
     async def _send_chunks(self, update: UpdateInParts, missing: Sequence[int]) -> None:
-        """Some of the missing chunks, and if they are not all, the question what is missing now."""
+        """Send some of the missing chunks, and if they are not all, ask what is missing now."""
         missing, topic = update.existing(missing), self._session.topic(ClientTopic.CHUNKS)
         sending = (self._link.publish(topic, update.chunk(index)) for index in missing[:WINDOW])
         failures = [done for done in await asyncio.gather(*sending, return_exceptions=True) if done is not None]
@@ -146,7 +146,7 @@ class Outbox:
 
 
 async def is_set_within(event: asyncio.Event, timeout_s: float) -> bool:
-    """Whether the event is set before ``timeout_s`` have passed; of no time, or less, whether it is set now."""
+    """Wait up to ``timeout_s`` for an event, or not at all if that is 0 or less; return whether it is set."""
     try:
         async with asyncio.timeout(max(0.0, timeout_s)):
             await event.wait()

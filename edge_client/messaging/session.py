@@ -47,7 +47,7 @@ class Session:
         return self.topics.client(self.client_id, topic)
 
     def sign(self, message: Message, topic: ClientTopic) -> bytes:
-        """``message`` as bytes for this device's ``topic``, signed if there is a key."""
+        """Return ``message`` as bytes for this device's ``topic``, signed if there is a key."""
         return self._signer.sign(message, self.topic(topic))
 
     def status(self, *, online: bool) -> Status:
@@ -74,7 +74,7 @@ class Session:
         self._store_session(self._sequence.begin_session())
 
     def signed_pending_update(self) -> PendingUpdate | None:
-        """The update that waits in the store, signed with the key of today: the device may be enrolled anew."""
+        """Return the update that waits in the store, signed with the key of today: the device may be enrolled anew."""
         pending = self._store.pending_update()
         if pending is None:
             return None
@@ -102,7 +102,7 @@ class Session:
     # --- what arrives ---------------------------------------------------------------------------------------
 
     def open(self, message: InboundMessage) -> Envelope:
-        """The envelope, if the federator sent it and it is not older than one of this connection.
+        """Open an envelope that the federator sent and that is not older than one of this connection.
 
         Raises:
             MessageError: ``bad_signature``, ``replayed``, or it cannot be read.
@@ -117,7 +117,7 @@ class Session:
         return envelope
 
     def open_model(self, payload: bytes) -> Envelope:
-        """A model that came in chunks, as if it had come on its topic; its manifest has told that it is the newest.
+        """Open a model that came in chunks, as if on its topic; its manifest has told that it is the newest.
 
         Raises:
             MessageError: ``bad_signature``, or it cannot be read.
@@ -135,5 +135,5 @@ class Session:
         return (receipt.federation, receipt.client_id) == (self.federation, self.client_id)
 
     def is_of_this_session(self, receipt: MembershipReceipt) -> bool:
-        """Whether it answers a message of this session; if not, perhaps it answers one of somebody else."""
+        """Whether a receipt answers a message of this session; if not, perhaps it answers one of somebody else."""
         return receipt.nonce is None or receipt.nonce // SESSION_STEPS == self._sequence.session

@@ -1,6 +1,6 @@
-"""What is too large for one message, on the device: its update out, the newest model in. No I/O.
+"""A device sends an update in parts and collects a model in parts, where one message is too small. No I/O.
 
-Both can be taken up where they ended. An update's chunks are sent as the federator asks for them, a few at a time; what
+Both go on where they ended. An update's chunks are sent as the federator asks for them, a few at a time; what
 it has it keeps over a lost connection, and the device keeps the update, so only what is missing is sent. A model's
 chunks are retained at the broker; the device subscribes to those that it lacks, and only once a manifest names a model
 that it does not have, because they are delivered to whoever subscribes, at every connection.
@@ -44,11 +44,11 @@ class UpdateInParts:
         return self._sign(chunk_of(self._manifest, self._payload, index))
 
     def existing(self, indices: Sequence[int]) -> list[int]:
-        """Those of ``indices`` that are chunks of this update: what a receipt asks for may be anything."""
+        """Return which of ``indices`` are chunks of this update: a receipt may ask for anything."""
         return [index for index in indices if index < self._manifest.n_chunks]
 
     def as_about_update(self, receipt: UpdateReceipt) -> UpdateReceipt:
-        """A refusal of the offer is one of the update: it names the bytes of the offer if nobody could read it."""
+        """Return a refusal of the offer as one of the update: it names the offer if nobody could read it."""
         if receipt.update_id is None and receipt.payload_digest == payload_digest(self.offer):
             return receipt.model_copy(update={"payload_digest": self._manifest.digest[:16]})
         return receipt
@@ -72,17 +72,17 @@ class ModelInParts:
     def collecting(self) -> bool:
         return self._collecting
 
-    def has(self, payload: bytes) -> None:
-        """The device has this model: it need not come again."""
+    def know(self, payload: bytes) -> None:
+        """Know that the device has this model: it need not come again."""
         self._known = hashlib.sha256(payload).digest()
         self._stop()
 
     def forget(self) -> None:
-        """Neither the model it has nor what has come of another is remembered."""
+        """Remember neither the model it has nor what has come of another."""
         self._known = b""
         self._stop()
 
-    def announced(self, manifest: Manifest, now: float) -> None:
+    def take_manifest(self, manifest: Manifest, now: float) -> None:
         """Begin to collect the model, or go on with it; nothing to do if the device has it."""
         if manifest.digest == self._known:
             self._stop()

@@ -1,1 +1,1 @@
-"""A device's memory across restarts: one SQLite file, and what may be asked of it."""
+"""A device remembers across restarts in one SQLite file."""

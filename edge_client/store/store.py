@@ -1,4 +1,4 @@
-"""What a device remembers across restarts: its clicks, its unsent update, the newest model.
+"""A device remembers across restarts its clicks, its unsent update and the newest model.
 
 One SQLite file, by the standard library alone. Every change is one transaction and, by default, on disk when
 the call returns, so that a device that loses power loses nothing it was told is recorded. What must never
@@ -110,7 +110,7 @@ class DeviceStore(StoreFile):
             return Interaction(row_id, features, ranking, clicks, variant, base_version, scores)
 
     def waiting_interactions(self, limit: int) -> list[Interaction]:
-        """The oldest interactions that no update holds."""
+        """Return the oldest interactions that no update holds."""
         rows = self._db.execute(
             "SELECT id, n_documents, features, ranking, clicks, scores, variant, base_version FROM interactions "
             "WHERE update_id IS NULL ORDER BY id LIMIT ?",
@@ -124,7 +124,7 @@ class DeviceStore(StoreFile):
             cursor.executemany("DELETE FROM interactions WHERE id = ?", [(i,) for i in ids])
 
     def n_waiting(self) -> int:
-        """How many interactions no update holds."""
+        """Count the interactions that no update holds."""
         return int(self._db.execute("SELECT count(*) FROM interactions WHERE update_id IS NULL").fetchone()[0])
 
     # --- the unsent update ----------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class DeviceStore(StoreFile):
         return None if row is None else PendingUpdate(*row)
 
     def remove_update(self, update_id: str, *, keep_interactions: bool, counted: bool = True) -> None:
-        """The update has its receipt: spend its interactions, or give them back to be trained on again.
+        """Remove an update that has its receipt: spend its interactions, or give them back to be trained on again.
 
         Where they are spent and the update ``counted``, what was learned from them stays: its local state is the
         device's from now on, and the newest of them are kept. What the federation refused for good is forgotten here
@@ -184,12 +184,12 @@ class DeviceStore(StoreFile):
             cursor.execute("DELETE FROM interactions WHERE update_id = ?", (update_id,))
 
     def replace_payload(self, update_id: str, payload: bytes) -> None:
-        """The same update in other bytes, e.g. signed with another key."""
+        """Keep an update in other bytes, e.g. signed with another key."""
         with self.transaction() as cursor:
             cursor.execute("UPDATE pending_update SET payload = ? WHERE update_id = ?", (payload, update_id))
 
     def local_state(self) -> bytes | None:
-        """What the newest update left on the device: of the pending one, or else of the last that was settled."""
+        """Return the state that the newest update left: the pending one, or else the last that was settled."""
         row = self._db.execute(
             "SELECT coalesce((SELECT local_state FROM pending_update), "
             "(SELECT value FROM meta WHERE key = 'local_state'))"
@@ -199,11 +199,11 @@ class DeviceStore(StoreFile):
     # --- what is kept of spent interactions ---------------------------------------------------------------------
 
     def kept_ids(self) -> list[int]:
-        """The interactions that are kept, the oldest first."""
+        """Return the ids of the interactions that are kept, the oldest first."""
         return [row[0] for row in self._db.execute("SELECT id FROM kept_interactions ORDER BY id")]
 
     def kept_interaction(self, kept_id: int) -> Interaction:
-        """One of those that `kept_ids` names."""
+        """Return an interaction that `kept_ids` names."""
         row = self._db.execute(
             "SELECT id, n_documents, features, ranking, clicks, scores FROM kept_interactions WHERE id = ?", (kept_id,)
         ).fetchone()
@@ -212,13 +212,13 @@ class DeviceStore(StoreFile):
     # --- what is the device's own -------------------------------------------------------------------------------
 
     def device_seed(self) -> int:
-        """63 bits, drawn when the store was made: what a method draws by them is the same after a restart."""
+        """Return 63 bits, drawn when the store was made: what a method draws by them is the same after a restart."""
         return int.from_bytes(self._meta("device_seed") or b"", "big")
 
     # --- sessions -------------------------------------------------------------------------------------------
 
     def newest_session(self) -> int:
-        """The highest session that was begun on this device; 0 before the first."""
+        """Return the highest session that was begun on this device; 0 before the first."""
         return int.from_bytes(self._meta("session") or b"", "big")
 
     def put_session(self, session: int) -> None:

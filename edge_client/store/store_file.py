@@ -1,4 +1,4 @@
-"""The file of a device's store: its tables, whose it is, its transactions, and how all of it is forgotten.
+"""A device's store is a file: its tables, its owner, its transactions, and how all of it is forgotten.
 
 What is deleted is overwritten in the file (SQLite's ``secure_delete``). What a flash memory or a backup has copied
 meanwhile, no program can reach.
@@ -118,7 +118,7 @@ class StoreFile:
     # --- rows ----------------------------------------------------------------------------------------------
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """What a query without parameters finds."""
+        """Return the rows of a query without parameters."""
         return self._db.execute(query).fetchall()
 
     def _meta(self, key: str) -> bytes | None:
@@ -164,7 +164,7 @@ class StoreFile:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Cursor]:
-        """BEGIN IMMEDIATE ... COMMIT, or nothing happened and DataError says why (say, a full disk)."""
+        """Begin and commit a transaction, or nothing happened and DataError says why (say, a full disk)."""
         try:
             with closing(self._db.cursor()) as cursor:
                 cursor.execute("BEGIN IMMEDIATE")
@@ -215,7 +215,7 @@ class StoreFile:
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _mark(self, salt: bytes) -> bytes:
-        """Salted, so that the mark of a store that is found names nobody unless one guesses whom."""
+        """Return a salted mark: that of a store that is found names nobody unless one guesses whom."""
         return salt + hashlib.sha256(salt + self._owner.encode()).digest()
 
 

@@ -1,4 +1,4 @@
-"""A device's part in the unlearning of other clients: it learns again from interactions that it kept.
+"""A device helps to unlearn other clients: it learns again from interactions that it kept.
 
 In each step of an unlearning job the federator announces weights, and every device answers with what it learns from
 them (thesis, Section 6.1; `federator.job`). So that a step costs little, a device learns from a few interactions
@@ -26,7 +26,7 @@ log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class _Answered:
+class _AnsweredStep:
     """A step, its deadline aside, and what this device has to say to it."""
 
     step: UnlearningRound
@@ -48,29 +48,29 @@ class Relearning:
         self._store = store
         self._trainer = trainer
         self._device_seed = device_seed
-        self._newest: _Answered | None = None
+        self._newest: _AnsweredStep | None = None
         self.due: UnlearningUpdate | None = None
 
-    def announced(self, round_: UnlearningRound) -> None:
+    def take_step(self, round_: UnlearningRound) -> None:
         """Take a step. One that was announced before is answered as before: the answer may have been lost."""
         if not round_.open:
             self.forget()
             return
         step = round_.model_copy(update={"closes_at": 0.0})
         if self._newest is None or self._newest.step != step:
-            self._newest = _Answered(step, self._learned(round_))
+            self._newest = _AnsweredStep(step, self._answer(round_))
         self.due = self._newest.answer
 
-    def sent(self, answer: UnlearningUpdate) -> None:
+    def mark_sent(self, answer: UnlearningUpdate) -> None:
         if self.due is answer:
             self.due = None
 
     def forget(self) -> None:
-        """There is no step to answer, nor an answer to remember."""
+        """Remember neither a step to answer nor an answer."""
         self._newest = self.due = None
 
-    def _learned(self, round_: UnlearningRound) -> UnlearningUpdate | None:
-        """What this device learns in a step; None where that is nothing, or cannot be sent."""
+    def _answer(self, round_: UnlearningRound) -> UnlearningUpdate | None:
+        """Learn in a step; return what is to be sent, or None where that is nothing, or too large."""
         client_id = self._session.client_id
         if not learns_from_kept_lists(round_.training, round_.ranker):
             return None
@@ -97,7 +97,7 @@ class Relearning:
         return answer
 
     def _model_of_step(self, round_: UnlearningRound, rng: np.random.Generator) -> WorkingModel | None:
-        """The step's model with up to ``n_local`` interactions learned into it; None if there is none to learn.
+        """Make the step's model, with the local interactions it asks for learned into it; None if there are none.
 
         What cannot be learned, say because it has another number of features, is passed over for others.
         """

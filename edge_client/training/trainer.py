@@ -18,8 +18,8 @@ from edge_client.training.working_model import (
     LearnerDevice,
     WorkingModel,
     device_for,
-    marked,
-    unmarked,
+    mark_state,
+    unmark_state,
 )
 from foltr.errors import DataError, SettingsError
 from foltr.learning.interaction import Interaction
@@ -63,7 +63,7 @@ class Trainer:
         self._learner = learner
         self._device_seed = device_seed
         self._propensities = propensities
-        self._told = ""
+        self._logged_cause = ""
         self.working_model: WorkingModel | None = None
 
     def catch_up(self) -> None:
@@ -102,14 +102,14 @@ class Trainer:
         elif len(working_model.interaction_ids) < working_model.training.max_interactions:
             self._learn(working_model, [interaction])
 
-    def given_back(self) -> None:
-        """The pending update does not count: nothing that was learned with it stays."""
+    def take_back(self) -> None:
+        """Unlearn what was learned with the pending update, which does not count."""
         working_model = self.working_model
         if working_model is not None and working_model.began_while_pending:
             self._begin(working_model.announcement, working_model.training)
 
     def body(self) -> UpdateBody | None:
-        """What was learned, as it is sent; None if that is too little yet."""
+        """Return what was learned, as it is sent; None if that is too little yet."""
         working_model = self.working_model
         if working_model is None or working_model.training is None or working_model.device is None:
             return None
@@ -122,7 +122,7 @@ class Trainer:
             return None
 
     def weights_under(self, model: ModelAnnouncement) -> NDArray[np.float64]:
-        """(n_weights,) of the ranker this device would begin with, were ``model`` the newest."""
+        """Return (n_weights,) of the ranker this device would begin with, were ``model`` the newest."""
         round_ = self._participation.round
         device = None if round_ is None else self.device_under(model, round_.training)
         bare = BareModel(model.ranker, unpack_vector(model.weights))
@@ -133,10 +133,10 @@ class Trainer:
         working_model = self.working_model
         if working_model is None or working_model.training is None or working_model.device is None:
             return None
-        return marked(working_model.device.local_state(), working_model.training)
+        return mark_state(working_model.device.local_state(), working_model.training)
 
     def forget(self) -> None:
-        """Nothing that was learned stays."""
+        """Keep nothing that was learned."""
         self.working_model = None
 
     def _begin(self, model: ModelAnnouncement, training: Training | None) -> WorkingModel:
@@ -145,22 +145,22 @@ class Trainer:
         return self.working_model
 
     def device_under(self, model: ModelAnnouncement, training: Training) -> Device | None:
-        """A device part that has learned nothing yet; None, said in the log, where the method cannot be used."""
+        """Make a device part that has learned nothing yet; None, said in the log, where the method cannot be used."""
         if self._learner is not None:
             return LearnerDevice(self._learner, model.ranker, unpack_vector(model.weights), training)
-        kept = unmarked(self._store.local_state(), training)
+        kept = unmark_state(self._store.local_state(), training)
         try:
             device = device_for(model, training, DeviceContext(self._device_seed, kept, self._propensities))
         except SettingsError as error:
-            if str(error) != self._told:  # once, not with every model
-                self._told = str(error)
+            if str(error) != self._logged_cause:  # once, not with every model
+                self._logged_cause = str(error)
                 log.error("method_not_usable", cause=str(error))  # noqa: TRY400
             return None
-        self._told = ""
+        self._logged_cause = ""
         return device
 
     def _learn(self, working_model: WorkingModel, interactions: list[Interaction]) -> bool:
-        """Learn these, and discard what cannot be: one such list must not keep the others from it.
+        """Learn these, and discard what cannot be learned: one such list must not keep the others from it.
 
         Returns:
             whether nothing was discarded.

@@ -24,7 +24,7 @@ from foltr.protocol.updates import UpdateBody
 
 
 class Ranks(Protocol):
-    """What a `Device` and the bare model have in common."""
+    """A `Device` and the bare model both rank."""
 
     @property
     def weights(self) -> NDArray[np.float64]: ...
@@ -35,12 +35,12 @@ class Ranks(Protocol):
 
 
 class Learner(Protocol):
-    """One step of learning from one interaction, in place of a method's, e.g. in a test that counts."""
+    """A learner takes a step from one interaction, in place of a method's, e.g. in a test that counts."""
 
     def __call__(
         self, weights: NDArray[np.float64], interaction: Interaction, training: Training
     ) -> NDArray[np.float64]:
-        """The weights (d,) after the step; ``weights`` itself stays as it is."""
+        """Return the weights (d,) after the step; ``weights`` itself stays as it is."""
 
 
 @dataclass
@@ -82,7 +82,7 @@ class WorkingModel:
         return self.announcement.ranker.n_features
 
     def scores_drawn_by(self, features: NDArray[np.float32]) -> NDArray[np.float32] | None:
-        """(documents,) by which lists are drawn; None where the method draws none by scores."""
+        """Return the scores (documents,) that lists are drawn by; None where the method draws none by scores."""
         if self.training is not None and spec_of(self.training).lists is not Lists.DRAWN:
             return None
         return checked_scores(self.announcement.ranker, self.weights, features)
@@ -111,7 +111,7 @@ class BareModel:
     def rank(
         self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
     ) -> tuple[NDArray[np.int64], int]:
-        """As `Device.rank`: a Plackett-Luce sample of the scores, or without ``rng`` the best-scored."""
+        """Rank as `Device.rank` says: a Plackett-Luce sample of the scores, or without ``rng`` the best-scored."""
         return _plackett_luce(self._ranker, self._weights, features, k, rng), 0
 
 
@@ -135,7 +135,7 @@ class LearnerDevice:
         return _plackett_luce(self._ranker, self.weights, features, k, rng), 0
 
     def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:  # noqa: ARG002 (nothing is drawn)
-        with np.errstate(over="ignore", invalid="ignore"):  # told as an error instead
+        with np.errstate(over="ignore", invalid="ignore"):  # an error says it instead
             stepped = self._learner(self._learned, interaction, self._training)
         self._learned = checked_weights(stepped)
 
@@ -147,7 +147,7 @@ class LearnerDevice:
 
 
 def device_for(model: ModelAnnouncement, training: Training, context: DeviceContext) -> Device:
-    """The announced method's device part; SettingsError where the announcements do not go together."""
+    """Make the announced method's device part; SettingsError where the announcements do not go together."""
     expected = n_auxiliary(training, model.ranker)
     if model.n_auxiliary != expected:
         raise SettingsError(
@@ -156,13 +156,13 @@ def device_for(model: ModelAnnouncement, training: Training, context: DeviceCont
     return make_device(training, model.ranker, unpack_vector(model.weights), model.version, context)
 
 
-def marked(state: bytes | None, training: Training) -> bytes | None:
-    """A method's local state as it is kept: with the method in front, since another one would misread it."""
+def mark_state(state: bytes | None, training: Training) -> bytes | None:
+    """Put the method in front of its local state, which is kept so, since another one would misread it."""
     return None if state is None else _mark(training) + state
 
 
-def unmarked(kept: bytes | None, training: Training) -> bytes | None:
-    """What `marked` was given; None where that was a state of another method."""
+def unmark_state(kept: bytes | None, training: Training) -> bytes | None:
+    """Return what `mark_state` was given; None where that was a state of another method."""
     mark = _mark(training)
     return kept.removeprefix(mark) if kept is not None and kept.startswith(mark) else None
 

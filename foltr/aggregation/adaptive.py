@@ -121,7 +121,7 @@ def assess(
     """
     names = tuple(client_ids)
     records, findings = _recall(memory, rows.shape[1])
-    own = records.of(names)
+    own = records.for_clients(names)
     before = own["n_suspected"] > 0
 
     measured = measure(rows, records.progress)

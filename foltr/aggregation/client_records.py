@@ -85,16 +85,16 @@ class Records:
         if stored is None:
             return cls.empty(dim)
         try:
-            found = msgpack.unpackb(stored)
-            if found["format"] != _FORMAT:
-                raise ValueError(f"format {found['format']}")
-            clients = np.frombuffer(found["clients"], record_type(min(dim, SKETCH_LENGTH)))
+            fields = msgpack.unpackb(stored)
+            if fields["format"] != _FORMAT:
+                raise ValueError(f"format {fields['format']}")
+            clients = np.frombuffer(fields["clients"], record_type(min(dim, SKETCH_LENGTH)))
             records = cls(
-                found["n_rounds"],
-                np.frombuffer(found["progress"], "<f4"),
-                tuple(found["client_ids"]),
+                fields["n_rounds"],
+                np.frombuffer(fields["progress"], "<f4"),
+                tuple(fields["client_ids"]),
                 clients,
-                found["undecided"],
+                fields["undecided"],
             )
             if len(records.progress) != dim or len(records.client_ids) != len(clients):
                 raise ValueError(f"{len(records.progress)} values and {len(clients)} clients")
@@ -105,7 +105,7 @@ class Records:
             ) from error
         return records
 
-    def of(self, client_ids: tuple[str, ...]) -> NDArray[np.void]:
+    def for_clients(self, client_ids: tuple[str, ...]) -> NDArray[np.void]:
         """(n,) copies of the records of these clients, new ones for those it does not know."""
         places = self._places()
         own = np.zeros(len(client_ids), self.clients.dtype)

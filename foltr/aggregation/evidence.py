@@ -197,7 +197,7 @@ def _drifts(
     """(n,) median over the others in the sample of |D_i - D_j|^2 / (E_i + E_j); 1 where there is no other."""
     theirs, energy = crowd["drift"][sample].astype(np.float64), crowd["drift_energy"][sample]
     squares = np.einsum("ij,ij->i", theirs, theirs)
-    found = np.ones(len(own))
+    drifts = np.ones(len(own))
     for start in range(0, len(own), _PAIRS_AT_A_TIME):
         rows = slice(start, start + _PAIRS_AT_A_TIME)
         drift = own["drift"][rows].astype(np.float64)
@@ -205,8 +205,8 @@ def _drifts(
         ratio = np.maximum(apart, 0.0) / np.maximum(own["drift_energy"][rows, None] + energy, 1e-12)
         ratio[place[rows, None] == sample] = np.nan
         known = ~np.isnan(ratio).all(axis=1)
-        found[np.arange(len(own))[rows][known]] = np.nanmedian(ratio[known], axis=1)
-    return found
+        drifts[np.arange(len(own))[rows][known]] = np.nanmedian(ratio[known], axis=1)
+    return drifts
 
 
 def _copied(steps: NDArray[np.float64], live: NDArray[np.bool_], n_updates: NDArray[np.integer]) -> NDArray[np.bool_]:

@@ -45,12 +45,12 @@ def nnm(rows: NDArray[np.floating], weights: NDArray[np.float64], m: int) -> Mix
     n = len(rows)
     n_near = max(1, n - m)
     plain = plain_distances(rows)
-    found = _mixed(plain, n_near) if plain is not None else None
-    if found is None or found[2]:
-        found = None  # frees the rows that are no good
+    mixture = _mixed(plain, n_near) if plain is not None else None
+    if mixture is None or mixture[2]:
+        mixture = None  # frees the rows that are no good
         with np.errstate(over="ignore", invalid="ignore"):  # beyond float64 is as far as can be
-            found = _mixed(careful_distances(rows), n_near)
-    mixed, neighbours, _ = found
+            mixture = _mixed(careful_distances(rows), n_near)
+    mixed, neighbours, _ = mixture
 
     def shares_of_updates(shares: NDArray[np.float64]) -> NDArray[np.float64]:
         totals = np.zeros(n)

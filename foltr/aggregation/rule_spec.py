@@ -209,14 +209,14 @@ def _requirements(spec: RuleSpec, n: int) -> list[tuple[str, int, int, str]]:
     """Return (name, how many it sees, how many it needs, as a formula) for the pre-step and the rule."""
     needs = _COMPUTED if spec.beyond_bounds else _NEEDS
     seen = math.ceil(n / spec.parameter("bucket_size")) if spec.pre_step == "bucketing" else n
-    found = []
+    requirements = []
     for name in (spec.pre_step, spec.rule):
         if name is not None and name in needs:
             slope, offset, formula = needs[name]
             # A bucket with one hostile update in it is hostile: m does not shrink with their number.
             tolerated = n_trimmed(spec, n) if name == "trimmed-mean" else n_byzantine(spec, n)
-            found.append((name, seen, slope * tolerated + offset, formula))
-    return found
+            requirements.append((name, seen, slope * tolerated + offset, formula))
+    return requirements
 
 
 def _split(text: str, setting: str) -> tuple[str | None, str]:

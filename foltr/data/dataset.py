@@ -44,9 +44,9 @@ class RankingDataset:
             ("offsets", np.int64),
             ("query_ids", np.int64),
         ):
-            found = getattr(self, field).dtype
-            if found != dtype:
-                raise DataError(f"{self.name}: {field} must be {np.dtype(dtype)}, not {found}")
+            actual = getattr(self, field).dtype
+            if actual != dtype:
+                raise DataError(f"{self.name}: {field} must be {np.dtype(dtype)}, not {actual}")
         if self.features.ndim != 2 or not self.features.flags.c_contiguous:
             raise DataError(f"{self.name}: features must be a C-ordered array of documents by features")
         if self.relevance.shape != (n_docs,):

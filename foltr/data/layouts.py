@@ -92,10 +92,10 @@ def _folds(folder: Path) -> dict[int, dict[str, list[Path]]]:
 
 def _files(folder: Path, train: str, test: str, vali: str) -> dict[str, list[Path]]:
     """The files of one fold by role; nothing unless there are a training and a test set."""
-    found = {role: [folder / name] for role, name in (("train", train), ("test", test), ("vali", vali))}
-    if not (found["train"][0].is_file() and found["test"][0].is_file()):
+    candidates = {role: [folder / name] for role, name in (("train", train), ("test", test), ("vali", vali))}
+    if not (candidates["train"][0].is_file() and candidates["test"][0].is_file()):
         return {}
-    return {role: paths for role, paths in found.items() if paths[0].is_file()}
+    return {role: paths for role, paths in candidates.items() if paths[0].is_file()}
 
 
 def _load(paths: list[Path], normalise: bool, cache_dir: Path | None) -> RankingDataset:

@@ -77,12 +77,12 @@ def verify(public_key: bytes, data: bytes, signature: bytes) -> bool:
 def verify_repeated(public_key: bytes, data: bytes, signature: bytes) -> bool:
     """`verify`, remembered: for what many clients of one process receive alike."""
     # By digest: a model may be large, and the last few of them should not be kept for this.
-    asked = (public_key, hashlib.sha256(data).digest(), signature)
-    if asked not in _remembered:
+    question = (public_key, hashlib.sha256(data).digest(), signature)
+    if question not in _remembered:
         if len(_remembered) >= _N_REMEMBERED:
             _remembered.pop(next(iter(_remembered)))
-        _remembered[asked] = verify(public_key, data, signature)
-    return _remembered[asked]
+        _remembered[question] = verify(public_key, data, signature)
+    return _remembered[question]
 
 
 def signed_bytes(topic: str, kind: str, nonce: int, body: bytes) -> bytes:

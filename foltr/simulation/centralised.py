@@ -43,7 +43,7 @@ class _Attendance:
         self._seed = seed
         self._participants = participants
 
-    def of(self, number: int) -> NDArray[np.int64]:
+    def clients(self, number: int) -> NDArray[np.int64]:
         chosen = participants_of(self._seed, number, self._n_clients, self._participants)
         return np.arange(self._n_clients) if chosen is None else chosen
 
@@ -87,7 +87,7 @@ class CentralPdgd:
         return self._weights.astype(np.float32)
 
     def round(self, number: int) -> Experience:
-        clients = self._attendance.of(number)
+        clients = self._attendance.clients(number)
         start, total = self._weights, np.zeros_like(self._weights)
         ndcg, reciprocal_ranks = [], []
         n_interactions = 0
@@ -203,7 +203,7 @@ class LocalPdgd(BlockRunner):
         return self._first
 
     def round(self, number: int) -> Experience:
-        return self.run(self._first, number - 1, self._attendance.of(number), DeltaAggregation(len(self._first)))
+        return self.run(self._first, number - 1, self._attendance.clients(number), DeltaAggregation(len(self._first)))
 
     def ranker_of(self, client: int, base: NDArray[np.float32] | None = None) -> NDArray[np.floating]:  # noqa: ARG002
         own: NDArray[np.float64] = self._own[client]
@@ -230,7 +230,7 @@ class LocalPdgd(BlockRunner):
                 pool,
                 self._own[members[rows]],
                 intentions.picks[rows],
-                self._users(intentions.of(rows)),
+                self._users(intentions.for_clients(rows)),
                 self._device_rngs(members[rows]),
                 self._learning_rate,
             )

@@ -113,17 +113,17 @@ def load(path: Path, config: SimulationConfig, digest: str) -> Snapshot:
                 group, _, key = name.partition(".")
                 if group in groups:
                     groups[group][key] = arrays[name]
-        found = SimulationConfig.read(header["config"])
+        stored_config = SimulationConfig.read(header["config"])
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, SettingsError) as error:
         raise DataError(
             f"{path}: the checkpoint cannot be read ({error}); run without --resume to begin anew"
         ) from error
-    different = differences(found, config)
+    different = differences(stored_config, config)
     if different:
         raise SettingsError(f"{path}: the checkpoint is of another configuration: {'; '.join(different)}")
     if header["digest"] != digest:
         raise DataError(f"{path}: the checkpoint is of other data or other settings of the method than these")
-    return Snapshot(found, header["digest"], header["progress"], **groups)
+    return Snapshot(stored_config, header["digest"], header["progress"], **groups)
 
 
 def digest_of(population: Population, training: Training) -> str:

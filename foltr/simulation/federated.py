@@ -124,8 +124,8 @@ def _run(
     check_config(config)
     _check_population(config, population)
     policy = _logging_policy(config, population, logging_data)
-    found, ranker = resolve(config, population.datasets[0].n_features, policy)
-    training = found if training is None else training
+    configured, ranker = resolve(config, population.datasets[0].n_features, policy)
+    training = configured if training is None else training
     everybody = population
     if config.attack == CLICKS:
         population = with_poisoned_clicks(everybody, config.attackers)
@@ -238,10 +238,10 @@ def _check_population(config: SimulationConfig, population: Population) -> None:
 
 
 def _check_runner(checkpoint: CheckpointPlan, snapshot: Snapshot, kind: str) -> None:
-    found = snapshot.progress.get("runner")
-    if found != kind:
+    stored_kind = snapshot.progress.get("runner")
+    if stored_kind != kind:
         raise SettingsError(
-            f"{checkpoint.path}: the checkpoint is of runner {found}, this run's is {kind}; "
+            f"{checkpoint.path}: the checkpoint is of runner {stored_kind}, this run's is {kind}; "
             "choose the same one, or begin anew without resuming"
         )
 

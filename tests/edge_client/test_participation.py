@@ -69,9 +69,9 @@ def membership_receipt(code):
 
 def joined(pending=None):
     device = participation(pending)
-    device.connected(NOW)
+    device.begin_connection(NOW)
     assert device.due(NOW) == [Outgoing.JOIN]
-    device.membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW)
+    device.take_membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW)
     return device
 
 
@@ -90,7 +90,7 @@ def sending_times(device, n):
 def test_a_join_is_sent_at_once_and_again_with_growing_pauses():
     """Until it is answered; the pauses double up to a limit, so a federation without federator stays quiet."""
     device = participation()
-    device.connected(NOW)
+    device.begin_connection(NOW)
     times = sending_times(device, 12)
     assert times[0] == NOW
     for i, (before, after) in enumerate(pairwise(times)):
@@ -120,7 +120,7 @@ def test_a_fleet_does_not_resend_in_step():
     times = []
     for seed in range(20):
         device = Participation(CLIENT, None, random.Random(seed))  # noqa: S311 (repeatable, no secret)
-        device.connected(NOW)
+        device.begin_connection(NOW)
         times.append(sending_times(device, 3)[-1])
     assert len(set(times)) == 20
 
@@ -135,10 +135,10 @@ def test_an_answered_join_is_not_sent_again():
 def test_an_update_waits_for_the_join():
     """Before the join is answered an update would only be refused as that of an unknown client."""
     device = participation(PENDING)
-    device.connected(NOW)
+    device.begin_connection(NOW)
     assert device.due(NOW) == [Outgoing.JOIN]
     assert Outgoing.UPDATE not in device.due(NOW + 1e6)
-    device.membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 1)
+    device.take_membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 1)
     assert device.next_due_at() <= NOW + 1
     assert device.due(NOW + 1) == [Outgoing.UPDATE]
 
@@ -147,10 +147,10 @@ def test_an_update_waits_for_the_join():
 def test_a_refused_join_is_tried_again_later(code):
     """The reason may go away, e.g. with newer software; the pauses keep growing meanwhile."""
     device = participation()
-    device.connected(NOW)
+    device.begin_connection(NOW)
     device.due(NOW)
     due_at = device.next_due_at()
-    device.membership_receipt(membership_receipt(code), NOW)
+    device.take_membership_receipt(membership_receipt(code), NOW)
     assert not device.joined
     assert device.next_due_at() == due_at > NOW
 
@@ -160,9 +160,9 @@ def test_a_new_connection_resends_at_once():
     device = joined(PENDING)
     for _ in range(6):
         device.due(device.next_due_at())
-    device.connected(NOW + 50)
+    device.begin_connection(NOW + 50)
     assert device.due(NOW + 50) == [Outgoing.JOIN]
-    device.membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 50)
+    device.take_membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 50)
     assert device.due(NOW + 50) == [Outgoing.UPDATE]
     assert device.pending == PENDING
 
@@ -171,7 +171,7 @@ def test_a_round_announcement_brings_a_resend_forward():
     """A federator is there: what is unanswered need not wait for its long pause, but an answer gets its time."""
     device = joined(PENDING)
     sent_at = sending_times(device, 8)[-1]
-    device.announced_round(round_announced(), sent_at + 0.5)
+    device.take_round(round_announced(), sent_at + 0.5)
     assert device.due(sent_at + 0.5) == []
     assert device.next_due_at() == sent_at + ANSWER_TIME_S
     assert device.due(sent_at + ANSWER_TIME_S) == [Outgoing.UPDATE]
@@ -180,9 +180,9 @@ def test_a_round_announcement_brings_a_resend_forward():
 def test_a_round_announcement_brings_a_join_forward():
     """A federator that comes after the device hears of it within seconds."""
     device = participation()
-    device.connected(NOW)
+    device.begin_connection(NOW)
     sent_at = sending_times(device, 8)[-1]
-    device.announced_round(round_announced(), sent_at + 10)
+    device.take_round(round_announced(), sent_at + 10)
     assert device.due(sent_at + 10) == [Outgoing.JOIN]
 
 
@@ -194,7 +194,7 @@ def test_a_receipt_leads_to_its_reaction(code):
     """Settled updates are no longer pending; the others are the same update still."""
     device = joined(PENDING)
     device.due(NOW)
-    reaction = device.update_receipt(update_receipt(code), NOW + 1)
+    reaction = device.take_update_receipt(update_receipt(code), NOW + 1)
     assert reaction is code.reaction
     settled = reaction not in (DeviceReaction.SEND_AGAIN, DeviceReaction.SEND_CHUNKS, DeviceReaction.JOIN_AGAIN)
     assert device.pending == (None if settled else PENDING)
@@ -207,7 +207,7 @@ def test_a_receipt_for_another_update_is_ignored(code):
     device = joined(PENDING)
     device.due(NOW)
     due_at = device.next_due_at()
-    assert device.update_receipt(update_receipt(code, OTHER_ID), NOW + 1) is None
+    assert device.take_update_receipt(update_receipt(code, OTHER_ID), NOW + 1) is None
     assert (device.pending, device.joined, device.next_due_at()) == (PENDING, True, due_at)
 
 
@@ -215,7 +215,7 @@ def test_a_receipt_for_another_update_is_ignored(code):
 def test_a_receipt_without_an_update_is_ignored(code):
     """Twice the same receipt, or one after a restart: there is nothing to settle."""
     device = joined()
-    assert device.update_receipt(update_receipt(code), NOW) is None
+    assert device.take_update_receipt(update_receipt(code), NOW) is None
     assert device.joined
 
 
@@ -223,7 +223,7 @@ def test_a_receipt_without_an_update_is_ignored(code):
 def test_a_membership_code_settles_no_update(code):
     """Such a receipt breaks the protocol; the update goes on waiting for its own."""
     device = joined(PENDING)
-    assert device.update_receipt(update_receipt(code), NOW) is None
+    assert device.take_update_receipt(update_receipt(code), NOW) is None
     assert device.pending == PENDING
 
 
@@ -233,7 +233,7 @@ def test_a_membership_code_settles_no_update(code):
 def test_no_update_is_settled_without_being_named(code):
     """That an update counted, or came too late, is only believed of the update that is named."""
     device = joined(PENDING)
-    assert device.update_receipt(update_receipt(code, None), NOW) is None
+    assert device.take_update_receipt(update_receipt(code, None), NOW) is None
     assert device.pending == PENDING
 
 
@@ -244,7 +244,7 @@ def test_newer_software_is_not_stuck_with_an_older_update():
     """
     device = joined(PENDING)
     refusal = update_receipt(ReceiptCode.UNSUPPORTED_VERSION, None, payload=PENDING.payload)
-    assert device.update_receipt(refusal, NOW) is DeviceReaction.RETRAIN
+    assert device.take_update_receipt(refusal, NOW) is DeviceReaction.RETRAIN
     assert device.pending is None
 
 
@@ -253,7 +253,7 @@ def test_newer_software_is_not_stuck_with_an_older_update():
 def test_the_refusal_of_anothers_junk_does_not_touch_the_update(code, payload):
     """Whoever reaches the topic can send bytes that nobody can read; the update they are not stays pending."""
     device = joined(PENDING)
-    assert device.update_receipt(update_receipt(code, None, payload=payload), NOW) is None
+    assert device.take_update_receipt(update_receipt(code, None, payload=payload), NOW) is None
     assert device.pending == PENDING
 
 
@@ -262,7 +262,7 @@ def test_busy_says_when_to_come_back(update_id):
     """The same update, not before the pause the federator asked for, and not in step with the others."""
     device = joined(PENDING)
     device.due(NOW)
-    device.update_receipt(update_receipt(ReceiptCode.BUSY, update_id, retry_after_s=10.0), NOW)
+    device.take_update_receipt(update_receipt(ReceiptCode.BUSY, update_id, retry_after_s=10.0), NOW)
     assert device.pending == PENDING
     assert NOW + 10 <= device.next_due_at() <= NOW + 15
     assert device.due(NOW + 9.9) == []
@@ -273,7 +273,7 @@ def test_busy_without_a_time_waits_as_for_an_answer():
     """An older federator names no pause."""
     device = joined(PENDING)
     device.due(NOW)
-    device.update_receipt(update_receipt(ReceiptCode.BUSY), NOW)
+    device.take_update_receipt(update_receipt(ReceiptCode.BUSY), NOW)
     assert device.next_due_at() >= NOW + FIRST_RESEND_S
 
 
@@ -281,8 +281,8 @@ def test_busy_is_not_overruled_by_an_announcement():
     """A round is announced to all devices at once: all of them coming back early is what busy asked not to do."""
     device = joined(PENDING)
     device.due(NOW)
-    device.update_receipt(update_receipt(ReceiptCode.BUSY, retry_after_s=60.0), NOW)
-    device.announced_round(round_announced(), NOW + 5)
+    device.take_update_receipt(update_receipt(ReceiptCode.BUSY, retry_after_s=60.0), NOW)
+    device.take_round(round_announced(), NOW + 5)
     assert device.next_due_at() >= NOW + 60
 
 
@@ -290,9 +290,9 @@ def test_an_unknown_client_joins_and_sends_the_same_update():
     """The federator forgot us, or we left: the update itself is still good."""
     device = joined(PENDING)
     device.due(NOW)
-    device.update_receipt(update_receipt(ReceiptCode.UNKNOWN_CLIENT), NOW + 1)
+    device.take_update_receipt(update_receipt(ReceiptCode.UNKNOWN_CLIENT), NOW + 1)
     assert device.due(NOW + 1) == [Outgoing.JOIN]
-    device.membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 2)
+    device.take_membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 2)
     assert device.due(NOW + 2) == [Outgoing.UPDATE]
     assert device.pending == PENDING
 
@@ -308,11 +308,11 @@ def test_may_contribute(has_model, has_round, is_open, right_base, has_pending, 
     """Only with an open round, its base model, nothing pending, and no update for this round settled already."""
     device = participation(PENDING if is_settled or has_pending else None)
     if has_model:
-        device.announced_model(model(3 if right_base else 2))
+        device.take_model(model(3 if right_base else 2))
     if has_round:
-        device.announced_round(round_announced(is_open=is_open), NOW)
+        device.take_round(round_announced(is_open=is_open), NOW)
     if is_settled:
-        device.update_receipt(update_receipt(ReceiptCode.ACCEPTED), NOW)
+        device.take_update_receipt(update_receipt(ReceiptCode.ACCEPTED), NOW)
         if has_pending:
             device.contribute(PendingUpdate(OTHER_ID, 4, b""), NOW)
     expected = has_model and has_round and is_open and right_base and not has_pending and not is_settled
@@ -325,11 +325,11 @@ def test_may_contribute(has_model, has_round, is_open, right_base, has_pending, 
 def test_a_settled_round_gets_no_second_update_but_the_next_one_does(code):
     """Counted or not, the round is over for this device; the next round is not."""
     device = joined(PENDING)
-    device.announced_model(model())
-    device.announced_round(round_announced(4), NOW)
-    device.update_receipt(update_receipt(code), NOW)
+    device.take_model(model())
+    device.take_round(round_announced(4), NOW)
+    device.take_update_receipt(update_receipt(code), NOW)
     assert not device.may_contribute()
-    device.announced_round(round_announced(5), NOW)
+    device.take_round(round_announced(5), NOW)
     assert device.may_contribute()
 
 
@@ -342,25 +342,25 @@ def test_a_device_that_was_not_asked_makes_no_update():
     mine = ticket(round_seed(b"s" * 32, 4), CLIENT)
     below = (int.from_bytes(mine, "big") - 1).to_bytes(8, "big")
     device = joined()
-    device.announced_model(model())
+    device.take_model(model())
     for cutoff, expected in ((mine, True), (below, False), (HIGHEST_TICKET, True), (bytes(8), False)):
-        device.announced_round(round_announced(4, selection=asked_up_to(cutoff)), NOW)
+        device.take_round(round_announced(4, selection=asked_up_to(cutoff)), NOW)
         assert device.may_contribute() == expected
 
 
 def test_an_update_that_waits_is_sent_although_others_are_asked_now():
     """It was made when this device was asked, and may count already: only its receipt can tell."""
     device = joined(PENDING)
-    device.announced_round(round_announced(5, selection=asked_up_to(bytes(8))), NOW)
+    device.take_round(round_announced(5, selection=asked_up_to(bytes(8))), NOW)
     assert device.due(NOW) == [Outgoing.UPDATE]
 
 
 def test_rounds_that_start_over_are_taken():
     """A federation whose database was restored or made anew counts from a lower number again."""
     device = joined(PendingUpdate(ID, 40, b""))
-    device.announced_model(model())
-    device.update_receipt(update_receipt(ReceiptCode.ACCEPTED), NOW)
-    device.announced_round(round_announced(2), NOW)
+    device.take_model(model())
+    device.take_update_receipt(update_receipt(ReceiptCode.ACCEPTED), NOW)
+    device.take_round(round_announced(2), NOW)
     assert device.may_contribute()
 
 
@@ -368,7 +368,7 @@ def test_a_new_update_is_sent_at_once():
     """Once joined there is nothing to wait for, whatever the pauses of the one before."""
     device = joined(PENDING)
     sending_times(device, 8)
-    device.update_receipt(update_receipt(ReceiptCode.ACCEPTED), NOW)
+    device.take_update_receipt(update_receipt(ReceiptCode.ACCEPTED), NOW)
     device.contribute(PendingUpdate(OTHER_ID, 5, b""), NOW + 7)
     assert device.next_due_at() == NOW + 7
     assert device.due(NOW + 7) == [Outgoing.UPDATE]
@@ -377,7 +377,7 @@ def test_a_new_update_is_sent_at_once():
 def test_the_same_model_again_is_no_news():
     """A retained announcement comes with every connection; training goes on."""
     device = participation()
-    assert device.announced_model(model(3))
-    assert not device.announced_model(model(3))
-    assert device.announced_model(model(4))
-    assert device.announced_model(model(4, weights=(1.0,))), "same version, other weights: a restored federation"
+    assert device.take_model(model(3))
+    assert not device.take_model(model(3))
+    assert device.take_model(model(4))
+    assert device.take_model(model(4, weights=(1.0,))), "same version, other weights: a restored federation"

@@ -19,16 +19,16 @@ def receipt(code, missing=None, retry_after_s=None):
 def offering():
     """A member whose update was offered at ``NOW``."""
     device = Participation(CLIENT, PendingUpdate(ID, 4, b"payload"), random.Random(1))  # noqa: S311
-    device.connected(NOW)
+    device.begin_connection(NOW)
     device.due(NOW)
     joined = MembershipReceipt(federation="mail", client_id=CLIENT, code=ReceiptCode.JOINED)
-    device.membership_receipt(joined, NOW)
+    device.take_membership_receipt(joined, NOW)
     assert device.due(NOW) == [Outgoing.UPDATE]
     return device
 
 
 def told_missing(device, missing, now):
-    device.update_receipt(receipt(ReceiptCode.INCOMPLETE, missing), now)
+    device.take_update_receipt(receipt(ReceiptCode.INCOMPLETE, missing), now)
 
 
 def test_the_chunks_asked_for_are_sent_at_once():
@@ -69,7 +69,7 @@ def test_after_busy_the_update_is_offered_again():
     """What is missing may have changed by then."""
     device = offering()
     told_missing(device, [0, 1], NOW + 1)
-    device.update_receipt(receipt(ReceiptCode.BUSY, retry_after_s=10.0), NOW + 1)
+    device.take_update_receipt(receipt(ReceiptCode.BUSY, retry_after_s=10.0), NOW + 1)
     assert device.due(NOW + 10) == []
     assert device.due(NOW + 16) == [Outgoing.UPDATE]
 
@@ -78,8 +78,10 @@ def test_a_new_connection_offers_again():
     """Another federator may answer it, which has none of the chunks."""
     device = offering()
     told_missing(device, [0, 1], NOW + 1)
-    device.connected(NOW + 2)
-    device.membership_receipt(MembershipReceipt(federation="mail", client_id=CLIENT, code=ReceiptCode.JOINED), NOW + 2)
+    device.begin_connection(NOW + 2)
+    device.take_membership_receipt(
+        MembershipReceipt(federation="mail", client_id=CLIENT, code=ReceiptCode.JOINED), NOW + 2
+    )
     assert Outgoing.UPDATE in device.due(NOW + 2)
     assert device.missing == []
     told_missing(device, [0, 1], NOW + 3)
@@ -90,7 +92,7 @@ def test_the_next_update_starts_from_its_offer():
     """What was missing of the one before says nothing."""
     device = offering()
     told_missing(device, [0, 1], NOW + 1)
-    device.update_receipt(receipt(ReceiptCode.LATE), NOW + 2)
+    device.take_update_receipt(receipt(ReceiptCode.LATE), NOW + 2)
     assert device.pending is None
     device.contribute(PendingUpdate("b" * 32, 5, b"other"), NOW + 3)
     assert device.due(NOW + 3) == [Outgoing.UPDATE]

@@ -202,7 +202,7 @@ async def test_a_federator_that_is_restarted_in_the_middle_asks_for_all(mosquitt
         client.record_clicks(client.rank(FEATURES), [0])
         pending = client._participation.pending
         await ended
-        n_before, model = len(wire.chunks), client._model_in_parts._known
+        n_before, model = len(wire.chunks), client._outbox._model._known
         assert 2 <= n_before < N_CHUNKS
         assert client._participation.pending == pending
         second = asyncio.create_task(service(url, database).run())

@@ -78,7 +78,7 @@ class PdgdBlockRunner(BlockRunner):
                 pool,
                 start[rows] if self._heads.size else start,
                 intentions.picks[rows],
-                self._users(intentions.of(rows)),
+                self._users(intentions.for_clients(rows)),
                 self._device_rngs(members[rows]),
                 self._steps.learning_rate,
                 self._steps.proximal,
@@ -142,7 +142,7 @@ class EvolutionBlockRunner(BlockRunner):
                 pool,
                 base.astype(np.float64),
                 intentions.picks[rows],
-                self._users(intentions.of(rows)),
+                self._users(intentions.for_clients(rows)),
                 seeds[rows].tolist(),
                 variants[rows],
                 self._device_rngs(members[rows]),
@@ -195,7 +195,7 @@ class IpsBlockRunner(BlockRunner):
         deltas = np.empty((len(members), len(base)), np.float32)
         ndcg, reciprocal_ranks = np.empty(len(members)), np.empty(len(members))
         for pool, rows in self._by_dataset(members):
-            block = ranking_block(pool, logging, intentions.picks[rows], self._users(intentions.of(rows)))
+            block = ranking_block(pool, logging, intentions.picks[rows], self._users(intentions.for_clients(rows)))
             ndcg[rows], reciprocal_ranks[rows] = means_of(block)
             for shown, row in enumerate(np.arange(len(members))[rows].tolist()):
                 picks = intentions.picks[row].tolist()

@@ -31,7 +31,7 @@ class Intentions:
     models: NDArray[np.int64]
     draws: NDArray[np.float64]
 
-    def of(self, rows: slice | NDArray[np.int64]) -> "Intentions":
+    def for_clients(self, rows: slice | NDArray[np.int64]) -> "Intentions":
         """Return the intentions of some of the clients."""
         return Intentions(self.picks[rows], self.models[rows], self.draws[rows])
 
@@ -57,10 +57,10 @@ class Crowd:
 
     def streams(self, client: int) -> ClientStreams:
         """Return the streams of one client, made when they are first needed."""
-        found = self._streams[client]
-        if found is None:
-            found = self._streams[client] = client_streams(self._seed, self._clients[client].name)
-        return found
+        streams = self._streams[client]
+        if streams is None:
+            streams = self._streams[client] = client_streams(self._seed, self._clients[client].name)
+        return streams
 
     def models_of(self, client: int) -> tuple[ClickModel, ...]:
         """The click models of one user, with what is personal about them."""
@@ -90,11 +90,11 @@ class Crowd:
 
     def state(self) -> dict[str, NDArray[np.generic]]:
         """Return where all streams stand, of the clients that have any."""
-        made = [(i, streams) for i, streams in enumerate(self._streams) if streams is not None]
+        existing = [(i, streams) for i, streams in enumerate(self._streams) if streams is not None]
         return {
-            "clients": np.array([i for i, _ in made], np.int64),
-            "users": pack_generators([streams.user for _, streams in made]),
-            "devices": pack_generators([streams.device for _, streams in made]),
+            "clients": np.array([i for i, _ in existing], np.int64),
+            "users": pack_generators([streams.user for _, streams in existing]),
+            "devices": pack_generators([streams.device for _, streams in existing]),
         }
 
     def restore(self, state: dict[str, NDArray[np.generic]]) -> None:

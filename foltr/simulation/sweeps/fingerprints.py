@@ -44,8 +44,8 @@ def data_fingerprint(data: str) -> str:
     # No published layout is deeper than Fold1/train.txt.
     for path in sorted((*folder.glob("*.txt"), *folder.glob("*/*.txt"))):
         try:
-            found = path.stat()
+            status = path.stat()
         except OSError:
             continue
-        digest.update(f"{path.relative_to(folder).as_posix()} {found.st_size} {found.st_mtime_ns}\n".encode())
+        digest.update(f"{path.relative_to(folder).as_posix()} {status.st_size} {status.st_mtime_ns}\n".encode())
     return digest.hexdigest()[:32]

@@ -200,19 +200,9 @@ class UnlearningSimulation:
             raise SettingsError(
                 f"local_interactions: {local_interactions}; at least 1 interaction is needed to learn from"
             )
-        if interactions == "kept" and not learns_from_kept_lists(self._training, self._ranker):
-            raise SettingsError(
-                f"interactions: what {self._config.method} learns cannot be learned again from kept ones"
-            )
-        if interactions == "kept" and not all(number in history.interactions for number in rounds):
-            raise SettingsError(f"interactions: those of every {interval}-th round were not recorded")
-        population = replace(
-            self._population,
-            clients=tuple(
-                replace(client, n_interactions=min(local_interactions, client.n_interactions))
-                for client in self._population.clients
-            ),
-        )
+        if interactions == "kept":
+            self._check_kept(history, rounds, interval)
+        population = self._learning_from(local_interactions)
         crowd = Crowd(population, self._config.seed, self._training.serp_length)
         crowd.restore(history.crowd)
         chosen = self._runner(population, crowd, runner)
@@ -227,6 +217,22 @@ class UnlearningSimulation:
                 players = Replay(log, local_interactions, population, crowd, self._training, self._ranker)
             progress.learn(len(clients), partial(self._round, players, number, clients, sent))
         return progress.trained(self._ranker)
+
+    def _check_kept(self, history: History, rounds: Sequence[int], interval: int) -> None:
+        if not learns_from_kept_lists(self._training, self._ranker):
+            raise SettingsError(
+                f"interactions: what {self._config.method} learns cannot be learned again from kept ones"
+            )
+        if not all(number in history.interactions for number in rounds):
+            raise SettingsError(f"interactions: those of every {interval}-th round were not recorded")
+
+    def _learning_from(self, local_interactions: int) -> Population:
+        """Return the population, each client of which learns from at most so many interactions in a round."""
+        clients = tuple(
+            replace(client, n_interactions=min(local_interactions, client.n_interactions))
+            for client in self._population.clients
+        )
+        return replace(self._population, clients=clients)
 
     def _participants(self, number: int, *, with_leaver: bool) -> NDArray[np.int64]:
         chosen = participants_of(self._config.seed, number, len(self._in_order), self._config.participants)
@@ -277,10 +283,10 @@ class UnlearningSimulation:
         return np.stack([calibrated(length, row) for length, row in zip(stored, rows, strict=True)]).astype(np.float32)
 
     def _runner(self, population: Population, crowd: Crowd, kind: RunnerKind = "auto") -> Runner:
-        found = None
+        blocks = None
         if kind != "reference":
-            found = block_runner(population, crowd, self._training, self._ranker)
-        return ReferenceRunner(population, crowd, self._training, self._ranker) if found is None else found
+            blocks = block_runner(population, crowd, self._training, self._ranker)
+        return ReferenceRunner(population, crowd, self._training, self._ranker) if blocks is None else blocks
 
     def _ndcg(self, weights: NDArray[np.floating]) -> float:
         return self._mean_ndcg(weights, self._population.tests)

@@ -40,7 +40,7 @@ def store(path):
 
 def guard_of(store, share=0.5, seed=3, training=None):
     guard = Guard(share, store, "device-7", seed)
-    guard.announced(training or PdgdTraining())
+    guard.take_training(training or PdgdTraining())
     return guard
 
 
@@ -148,7 +148,7 @@ def test_nothing_is_held_back_before_a_method_is_known(store):
     """Lists are drawn by scores then, too, but the method to come may need the clicks for itself."""
     guard = Guard(0.5, store, "device-7", 3)
     assert not any(guard.hold_back(serp, clicks) for serp, clicks in lists(20))
-    guard.announced(PdgdTraining())
+    guard.take_training(PdgdTraining())
     assert any(guard.hold_back(serp, clicks) for serp, clicks in lists(20))
 
 
@@ -157,7 +157,7 @@ def test_an_idle_guard_stands_in_nobodys_way(store):
     guard, kept = guard_of(store), announced(4, GOOD)
     fill(guard, FEWEST_LISTS)
     assert not admits(guard, announced(5, -GOOD), kept)
-    guard.announced(FedIpsTraining())
+    guard.take_training(FedIpsTraining())
     assert admits(guard, announced(5, -GOOD), kept)
     assert guard.refused is None
     assert not any(guard.hold_back(serp, clicks) for serp, clicks in lists(20))
@@ -250,7 +250,7 @@ def test_a_method_that_cannot_be_guarded_is_told_once(store):
     told = []
     for training in (idle, idle, guarded, idle):
         with capture_logs() as logs:
-            guard.announced(training)
+            guard.take_training(training)
         told.append([line["event"] for line in logs])
     assert told == [["guard_idle"], [], [], ["guard_idle"]]
 

@@ -79,7 +79,7 @@ class Machine:
         self.store.remove_update(serp_id, keep_interactions=False)
 
     def answer(self, **about):
-        self.relearning.announced(announced(**about))
+        self.relearning.take_step(announced(**about))
         return self.relearning.due
 
 
@@ -178,10 +178,10 @@ def test_nothing_else_is_touched():
     training = PersonalTraining(**BOUNDS, learning_rate=1.0)
     machine = Machine(np.random.default_rng(1).random((4, 4, N_FEATURES)).astype(np.float32), learner=None)
     ranker = LinearRankerSpec(n_features=N_FEATURES)
-    machine.participation.announced_model(
+    machine.participation.take_model(
         ModelAnnouncement(federation="mail", version=4, ranker=ranker, weights=pack_vector([1.0, 2.0, 3.0]))
     )
-    machine.participation.announced_round(
+    machine.participation.take_round(
         RoundAnnouncement(
             federation="mail", round=5, open=True, base_version=4, opened_at=0.0, closes_at=1.0, training=training
         ),
@@ -215,7 +215,7 @@ def test_a_step_announced_again_is_answered_as_before():
     """Also once the answer was sent, with a later deadline, and after more was kept: it may have been lost."""
     machine = Machine(range(20))
     first = machine.answer()
-    machine.relearning.sent(first)
+    machine.relearning.mark_sent(first)
     assert machine.relearning.due is None
     machine.keep("new", 50)
     assert machine.answer(closes_at=99.0) is first
@@ -227,7 +227,7 @@ def test_a_step_that_begins_anew_is_learned_anew():
     first = machine.answer()
     again = machine.answer(weights=np.ones(N))
     assert again is not first
-    machine.relearning.sent(first)
+    machine.relearning.mark_sent(first)
     assert machine.relearning.due is again
 
 

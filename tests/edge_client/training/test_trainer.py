@@ -11,7 +11,7 @@ import edge_client.training.trainer
 from edge_client.participation import Participation
 from edge_client.store.store import DeviceStore, PendingUpdate
 from edge_client.training.trainer import Trainer
-from edge_client.training.working_model import unmarked
+from edge_client.training.working_model import unmark_state
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.receipts import ReceiptCode, UpdateReceipt
@@ -96,17 +96,17 @@ class Device:
         self.store.close()
         self.start()
         # What is retained at the broker comes again.
-        self.participation.announced_model(newest)
+        self.participation.take_model(newest)
         self.trainer.catch_up()
-        self.participation.announced_round(round_, 0.0)
+        self.participation.take_round(round_, 0.0)
         self.trainer.catch_up()
         self.contribute()
 
     def announce(self, number, base):
-        self.participation.announced_model(model(base))
+        self.participation.take_model(model(base))
         self.trainer.catch_up()
         self.contribute()
-        self.participation.announced_round(announced(number, self.training, base), 0.0)
+        self.participation.take_round(announced(number, self.training, base), 0.0)
         self.trainer.catch_up()
         self.contribute()
 
@@ -137,11 +137,11 @@ class Device:
     def receipt(self, code):
         pending = self.participation.pending
         receipt = UpdateReceipt(federation="mail", client_id="device-7", update_id=pending.update_id, code=code)
-        self.participation.update_receipt(receipt, 0.0)
+        self.participation.take_update_receipt(receipt, 0.0)
         kept = code is ReceiptCode.LATE
         self.store.remove_update(pending.update_id, keep_interactions=kept)
         if kept:
-            self.trainer.given_back()
+            self.trainer.take_back()
         self.trainer.catch_up()
         self.contribute()
 
@@ -154,7 +154,7 @@ class Device:
         return self._counts(self.store._meta("local_state"))
 
     def _counts(self, kept):
-        state = unmarked(kept, PERSONAL)
+        state = unmark_state(kept, PERSONAL)
         return [0.0] * self.n_seen if state is None else np.frombuffer(state, "<f8")[: self.n_seen].tolist()
 
 
@@ -246,7 +246,7 @@ def test_whatever_happens_each_interaction_is_learned_once(personal, seed):
             personal.see()
         elif happening == "model":
             base += 1
-            personal.participation.announced_model(model(base))
+            personal.participation.take_model(model(base))
             personal.trainer.catch_up()
             personal.contribute()
         elif happening == "round":
@@ -287,12 +287,12 @@ def test_nothing_is_learned_before_a_round_is_known(path):
     device = Device(path)
     device.store.close()
     device.start()
-    device.participation.announced_model(model(0))
+    device.participation.take_model(model(0))
     device.trainer.catch_up()
     device.see(2)
     assert device.trainer.working_model.interaction_ids == []
     assert device.trainer.body() is None
-    device.participation.announced_round(announced(1, PERSONAL, 0), 0.0)
+    device.participation.take_round(announced(1, PERSONAL, 0), 0.0)
     device.trainer.catch_up()
     assert len(device.trainer.working_model.interaction_ids) == 2
     device.store.close()

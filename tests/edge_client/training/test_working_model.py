@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from edge_client.training.working_model import BareModel, LearnerDevice, WorkingModel, device_for, marked, unmarked
+from edge_client.training.working_model import (
+    BareModel,
+    LearnerDevice,
+    WorkingModel,
+    device_for,
+    mark_state,
+    unmark_state,
+)
 from foltr.errors import DataError, SettingsError
 from foltr.learning.interaction import Interaction
 from foltr.learning.neural import neural_score
@@ -169,8 +176,8 @@ def test_a_method_that_cannot_be_used_says_so(model, training):
 
 def test_local_state_is_read_by_its_own_method_only():
     """Ten propensity counts and twenty personal weights are as many bytes; neither is taken for the other."""
-    kept = marked(b"\x01" * 160, PersonalTraining())
-    assert unmarked(kept, PersonalTraining(learning_rate=0.3)) == b"\x01" * 160
-    assert unmarked(kept, FedIpsTraining(propensities="estimated")) is None
-    assert unmarked(None, PersonalTraining()) is None
-    assert marked(None, SETTINGS) is None
+    kept = mark_state(b"\x01" * 160, PersonalTraining())
+    assert unmark_state(kept, PersonalTraining(learning_rate=0.3)) == b"\x01" * 160
+    assert unmark_state(kept, FedIpsTraining(propensities="estimated")) is None
+    assert unmark_state(None, PersonalTraining()) is None
+    assert mark_state(None, SETTINGS) is None

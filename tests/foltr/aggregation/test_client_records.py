@@ -7,7 +7,7 @@ from foltr.errors import DataError
 
 def recorded(dim: int, names: tuple[str, ...]) -> Records:
     records = Records.empty(dim)
-    own = records.of(names)
+    own = records.for_clients(names)
     own["alignment"] = np.arange(len(names), dtype=np.float64)
     own["drift"] = 1.5
     return records.after(names, own, np.arange(dim, dtype=np.float32), undecided=True)
@@ -23,7 +23,7 @@ def test_bytes_hold_all_there_is(dim: int) -> None:
     assert after.progress.tolist() == before.progress.tolist()
     assert (after.n_rounds, after.undecided) == (1, True)
     assert after.to_bytes() == before.to_bytes()
-    assert after.of(("a",))["alignment"].tolist() == [1.0]
+    assert after.for_clients(("a",))["alignment"].tolist() == [1.0]
 
 
 @pytest.mark.parametrize("stored", [b"", b"nonsense", recorded(3, ("a",)).to_bytes(), b"\x81\xa6format\x02"])
@@ -36,15 +36,15 @@ def test_what_is_not_its_own_is_refused_in_words(stored: bytes) -> None:
 def test_a_copy_of_a_record_can_be_changed_without_the_record() -> None:
     """Judging a round changes nothing that was known before it is over."""
     records = recorded(3, ("a",))
-    records.of(("a",))["alignment"] = 99.0
+    records.for_clients(("a",))["alignment"] = 99.0
     assert records.clients["alignment"].tolist() == [0.0]
 
 
 def test_what_is_put_changes_the_new_state_alone() -> None:
     """Clients in any order, each in its own place; the others and the state before stay."""
     before = recorded(3, ("a", "b", "c"))
-    after = before.after(("b",), before.of(("b",)), before.progress, undecided=False)
-    own = after.of(("c", "a"))
+    after = before.after(("b",), before.for_clients(("b",)), before.progress, undecided=False)
+    own = after.for_clients(("c", "a"))
     own["alignment"] = (7.0, 8.0)
     after.put(("c", "a"), own)
     assert after.clients["alignment"].tolist() == [8.0, 1.0, 7.0]
@@ -55,7 +55,7 @@ def test_clients_absent_for_a_thousand_rounds_are_forgotten() -> None:
     """Memory does not grow with everyone who ever came."""
     records = recorded(2, ("gone", "stays"))
     for _ in range(1000):
-        records = records.after(("stays",), records.of(("stays",)), records.progress, undecided=False)
+        records = records.after(("stays",), records.for_clients(("stays",)), records.progress, undecided=False)
     assert records.client_ids == ("stays",)
 
 
@@ -67,7 +67,7 @@ def test_an_erased_client_leaves_no_record() -> None:
     assert b"gone" not in left
     after = Records.from_bytes(left, 3)
     assert after.client_ids == ("stays",)
-    assert after.clients.tobytes() == Records.from_bytes(stored, 3).of(("stays",)).tobytes()
+    assert after.clients.tobytes() == Records.from_bytes(stored, 3).for_clients(("stays",)).tobytes()
     assert after.progress.tolist() == [0.0, 1.0, 2.0]
     assert without_client(left, "gone") == left
     assert without_client(b"gone", "gone") is None
