@@ -20,12 +20,12 @@ _FIRST_CAPACITY = 16
 
 @runtime_checkable
 class RowAggregation(Aggregation, Protocol):
-    """One that takes many differences of weights at a time."""
+    """An aggregation that takes many differences of weights at a time."""
 
     def add_rows(
         self, values: NDArray[np.float32], n_interactions: NDArray[np.int64], client_ids: Sequence[str]
     ) -> None:
-        """As `add` of the bare values, for each row of (n, n_values)."""
+        """Take many updates: `add` of the bare values, for each row of (n, n_values)."""
 
 
 class DeltaAggregation:
@@ -67,7 +67,7 @@ class DeltaAggregation:
 
     @property
     def n_values(self) -> int:
-        """How many values an update has."""
+        """Return how many values an update has."""
         return self._covered.stop - self._covered.start
 
     def add(self, body: UpdateBody, n_interactions: int, staleness_weight: float = 1.0, client_id: str = "") -> None:
@@ -90,7 +90,7 @@ class DeltaAggregation:
             self._updates.add_rows(values, weights, client_ids)
 
     def values_of(self, body: UpdateBody) -> NDArray[np.float32]:
-        """(n_values,) that an update says; DataError where it is none of this federation's."""
+        """Return (n_values,) that an update says; DataError where it is none of this federation's."""
         covers = isinstance(body, PartDelta) and body.start == self._covered.start
         if isinstance(body, DenseDelta):
             covers = self._covered == slice(0, self._dim)
@@ -142,11 +142,11 @@ class UpdateRows:
         self._client_ids.extend(client_ids)
 
     def all(self) -> tuple[NDArray[np.float32], NDArray[np.float64], list[str]]:
-        """(n, n_values) rows, which are not copied; (n,) weights; and whose they are, in the order they came."""
+        """Return (n, n_values) rows, which are not copied; (n,) weights; and whose they are, in the order they came."""
         n = len(self._weights)
         return self._rows[:n], np.array(self._weights, np.float64), list(self._client_ids)
 
 
 def is_plain_mean(rule: RuleSpec) -> bool:
-    """Whether nothing needs to be known of an update but its share of a sum."""
+    """Return whether nothing needs to be known of an update but its share of a sum."""
     return rule.rule == MEAN.rule and rule.pre_step is None

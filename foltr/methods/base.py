@@ -39,12 +39,12 @@ class Device(Protocol):
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """(n_weights,) of the ranker this device would show its user, with what it has learned."""
+        """Return (n_weights,) of the ranker this device would show its user, with what it has learned."""
 
     def rank(
         self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
     ) -> tuple[NDArray[np.int64], int]:
-        """A list to show, and its `Interaction.variant`.
+        """Return a list to show, and its `Interaction.variant`.
 
         Args:
             features: (documents, d) of all candidates.
@@ -59,10 +59,10 @@ class Device(Protocol):
         """Learn one interaction; DataError if it cannot be learned, and then nothing is changed."""
 
     def body(self, rng: np.random.Generator) -> UpdateBody:
-        """What was learned since the global model, as it is sent."""
+        """Return what was learned since the global model, as it is sent."""
 
     def local_state(self) -> bytes | None:
-        """What stays here and the device part for the next model begins with; None where there is no such thing."""
+        """Return what stays here and the next model's device part begins with; None where there is no such thing."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Aggregation(Protocol):
         """
 
     def finish(self, base: NDArray[np.float32], memory: Memory = NO_MEMORY) -> NextModel:
-        """The next model.
+        """Return the next model.
 
         Args:
             base: (n,) the global model.
@@ -126,7 +126,7 @@ class Aggregation(Protocol):
 def scores_of(
     ranker: LinearRankerSpec | NeuralRankerSpec, weights: NDArray[np.floating], features: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """(documents,) float32 scores by a ranker of either kind."""
+    """Return (documents,) float32 scores by a ranker of either kind."""
     if isinstance(ranker, LinearRankerSpec):
         return score(weights, features)
     return neural_score(weights, features, ranker.hidden)
@@ -135,7 +135,7 @@ def scores_of(
 def checked_scores(
     ranker: LinearRankerSpec | NeuralRankerSpec, weights: NDArray[np.floating], features: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """As `scores_of`; DataError where one is not finite."""
+    """Return `scores_of` these; DataError where one is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):  # told as an error instead
         scores = scores_of(ranker, weights, features)
     if not np.isfinite(scores).all():
@@ -144,7 +144,7 @@ def checked_scores(
 
 
 def checked_weights(weights: NDArray[np.float64], base: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """The weights; DataError where one is not finite, or the update from ``base`` would not be taken."""
+    """Return the weights; DataError where one is not finite, or the update from ``base`` would not be taken."""
     if not np.abs(weights).max(initial=0.0) <= _LARGEST_WEIGHT:  # written so that NaN fails it too
         raise DataError("a learning step ended in weights that are not finite or do not fit float32")
     if base is not None and np.abs(weights - base).max(initial=0.0) > MAX_ABS_DELTA:

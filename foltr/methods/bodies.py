@@ -35,7 +35,7 @@ class BodySpec:
 
 
 def check_body(body: UpdateBody, spec: BodySpec) -> None:
-    """MessageError with the receipt's code where ``body`` is not what the federation asks for."""
+    """Raise MessageError with the receipt's code where ``body`` is not what the federation asks for."""
     if body.kind != spec.kind:
         raise MessageError(ReceiptCode.WRONG_SHAPE, f"an update of kind {body.kind}; this federation's are {spec.kind}")
     if isinstance(body, EvolutionPair):
@@ -61,7 +61,7 @@ def check_body(body: UpdateBody, spec: BodySpec) -> None:
 
 
 def pack_body(body: UpdateBody) -> tuple[str, bytes]:
-    """The name of the encoding, and the bytes."""
+    """Return the name of the encoding, and the bytes."""
     match body:
         case DenseDelta():
             return DENSE, body.values
@@ -72,7 +72,7 @@ def pack_body(body: UpdateBody) -> tuple[str, bytes]:
 
 
 def unpack_body(encoding: str, data: bytes, dim: int) -> UpdateBody:
-    """What `pack_body` made, for a model of ``dim`` entries; DataError where it made no such thing."""
+    """Return what `pack_body` made, for a model of ``dim`` entries; DataError where it made no such thing."""
     try:
         if encoding == DENSE:
             return DenseDelta(dim=dim, values=data)

@@ -96,7 +96,7 @@ class FedIpsDevice:
         return None if self._counts is None else self._counts.astype("<f8").tobytes()
 
     def _propensities(self, k: int) -> NDArray[np.float64]:
-        """Of the first k positions, or of as many of them as an application knows."""
+        """Return those of the first k positions, or of as many of them as an application knows."""
         if isinstance(self._training, FedAvgTraining):
             return np.ones(k)
         if self._counts is not None:
@@ -107,7 +107,7 @@ class FedIpsDevice:
 
 
 def first_counts(training: FedIpsTraining) -> NDArray[np.float64]:
-    """(2, serp_length) pseudo-counts of a device that has seen nothing yet.
+    """Return (2, serp_length) pseudo-counts of a device that has seen nothing yet.
 
     Raises:
         SettingsError: ``position_bias`` makes no prior.
@@ -117,7 +117,7 @@ def first_counts(training: FedIpsTraining) -> NDArray[np.float64]:
 
 
 def _restored_counts(training: FedIpsTraining, local_state: bytes | None) -> NDArray[np.float64]:
-    """(2, serp_length) pseudo-counts as kept, or those of a device that has seen nothing yet."""
+    """Return (2, serp_length) pseudo-counts as kept, or those of a device that has seen nothing yet."""
     if local_state is not None and len(local_state) == 16 * training.serp_length:
         return np.frombuffer(local_state, "<f8").reshape(2, training.serp_length)
     return first_counts(training)
@@ -145,7 +145,7 @@ def _aggregation(training: FedIpsTraining | FedAvgTraining, body: BodySpec, setu
 
 
 def _n_auxiliary(training: FedIpsTraining, ranker: LinearRankerSpec) -> int:
-    """The relevance function of estimated propensities, and its bias."""
+    """Return how many weights and biases the relevance function of estimated propensities has."""
     return ranker.n_features + 1 if training.propensities == "estimated" else 0
 
 

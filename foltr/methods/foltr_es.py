@@ -99,7 +99,7 @@ class EvolutionDevice:
         return None
 
     def _next_variant(self) -> int:
-        """The sign with fewer lists: shown, for clicks come late or never; or learned, of before a restart."""
+        """Return the sign with fewer lists: shown, for clicks come late or never; or learned, of before a restart."""
         n = {sign: max(self._shown[sign], len(self._metrics[sign])) for sign in (PLUS, MINUS)}
         return MINUS if self._training.antithetic and n[MINUS] < n[PLUS] else PLUS
 

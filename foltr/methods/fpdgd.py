@@ -71,14 +71,14 @@ class FpdgdDevice:
 
 
 def dense_delta(weights: NDArray[np.float64], base: NDArray[np.float64]) -> DenseDelta:
-    """The body of an update of all weights: (weights - base) as float32."""
+    """Return the body of an update of all weights: (weights - base) as float32."""
     return DenseDelta(dim=len(base), values=pack_vector((weights - base).astype(np.float32)))
 
 
 def device_of(
     pdgd: Callable[[TrainingT, RankerT], PdgdSteps],
 ) -> Callable[[TrainingT, RankerT, NDArray[np.float32], int, DeviceContext], Device]:
-    """The device part of a method that is nothing but such steps."""
+    """Return what makes the device part of a method that is nothing but such steps."""
 
     def device(
         training: TrainingT, ranker: RankerT, weights: NDArray[np.float32], _version: int, _context: DeviceContext

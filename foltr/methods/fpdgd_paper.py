@@ -58,7 +58,7 @@ def _privacy(training: FpdgdPaperTraining, exposure: Exposure) -> dict[str, Any]
 
 
 def _without_epsilon(figures: dict[str, float | int | str | None], claimed: float) -> dict[str, Any]:
-    """The report of a sum that is weighted by unequal numbers of interactions, to which no figure applies."""
+    """Return the report of a sum that is weighted by unequal numbers of interactions, to which no figure applies."""
     kept = {name: None if name.startswith("epsilon_") else value for name, value in figures.items()}
     kept["summary"] = (
         f"claimed: epsilon {claimed:g} a round. Actual: none is given, because clients differ in their interactions: "

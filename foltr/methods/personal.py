@@ -50,21 +50,21 @@ class PersonalState:
 
     @property
     def share(self) -> float:
-        """s, from 0 to 1."""
+        """Return s, from 0 to 1."""
         length = float(self.direction @ self.direction)
         return max(0.0, 1.0 - DOUBT * self.noise / length) if length > 0.0 else 0.0
 
     def after(self, learned: NDArray[np.float64]) -> "PersonalState":
-        """With what was learned from ``base`` on."""
+        """Return the state with what was learned from ``base`` on."""
         return replace(self, pending=self.pending + learned)
 
     def to_bytes(self) -> bytes:
-        """8 * (3 d + 1) bytes."""
+        """Return the state as 8 * (3 d + 1) bytes."""
         return np.concatenate([self.base, self.pending, self.direction, [self.noise]]).astype("<f8").tobytes()
 
     @classmethod
     def from_bytes(cls, data: bytes, dim: int) -> "PersonalState | None":
-        """What `to_bytes` made for a model of ``dim`` weights; None for anything else."""
+        """Return what `to_bytes` made for a model of ``dim`` weights; None for anything else."""
         if len(data) != 8 * (3 * dim + 1):
             return None
         values = np.frombuffer(data, "<f8")
@@ -76,7 +76,7 @@ class PersonalState:
 def personal_start(
     state: PersonalState | None, base: NDArray[np.floating], training: PersonalTraining
 ) -> tuple[PersonalState, NDArray[np.float64]]:
-    """What a device keeps and ranks by once it has a global model.
+    """Return what a device keeps and ranks by once it has a global model.
 
     Args:
         state: what it kept; None of a device that has learned nothing.
@@ -93,7 +93,7 @@ def personal_start(
 
 
 def _settled(state: PersonalState, base: NDArray[np.float64], rate: float) -> PersonalState:
-    """With ``pending`` divided between the federation and the user, if ``base`` is another model than its own."""
+    """Return the state with ``pending`` divided between federation and user, if ``base`` is not its own model."""
     moved = base - state.base
     distance = float(moved @ moved)
     if distance == 0.0:

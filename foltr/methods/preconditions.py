@@ -14,19 +14,19 @@ _MOST_CLIENTS = 100_000
 
 
 def lacking(rule: RuleSpec, n: int) -> str | None:
-    """Why the rule is of no use in a federation whose rounds have up to n updates; None where it is of use."""
+    """Return why the rule is of no use in a federation whose rounds have up to n updates; None where it is of use."""
     if rule.rule == "adaptive" and n < LEAST_FOR_ADAPTIVE:
         return f"adaptive needs at least {LEAST_FOR_ADAPTIVE} updates to compare clients, and there are {n}"
     return shortfall(rule, n)
 
 
 def least_updates(rule: RuleSpec) -> int:
-    """How many updates are the fewest that the rule is of use with."""
+    """Return how many updates are the fewest that the rule is of use with."""
     return LEAST_FOR_ADAPTIVE if rule.rule == "adaptive" else least_clients(rule)
 
 
 def ways_out(rule: RuleSpec, n: int, raising: str) -> str:
-    """What would help where n updates are too few: more clients, fewer hostile ones to tolerate, or another rule.
+    """Return what would help where n updates are too few: more clients, fewer hostile ones, or another rule.
 
     Args:
         raising: how more clients come about, e.g. "raise max_clients".

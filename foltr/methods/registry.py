@@ -36,24 +36,24 @@ _OVERHEAD_BYTES = 4096
 
 
 def method_spec(method: str) -> MethodSpec[Any, Any]:
-    """The method of a name; SettingsError with the names there are, if there is no such method."""
+    """Return the method of a name; SettingsError with the names there are, if there is no such method."""
     if method not in METHODS:
         raise SettingsError(f"method: there is no {method!r}; known are {', '.join(METHODS)}")
     return METHODS[method]
 
 
 def spec_of(training: Training) -> MethodSpec[Any, Any]:
-    """The method whose settings these are."""
+    """Return the method whose settings these are."""
     return next(spec for spec in METHODS.values() if spec.training is type(training))
 
 
 def methods_with(lists: Lists) -> list[str]:
-    """The names of the methods that show such lists."""
+    """Return the names of the methods that show such lists."""
     return [spec.name for spec in METHODS.values() if spec.lists is lists]
 
 
 def parameters_of(method: str) -> dict[str, str]:
-    """The parameters of a method by name, with their defaults as text; those of every method are not among them."""
+    """Return the parameters of a method by name, with their defaults as text, but not those of every method."""
     common = {"kind", "min_interactions", "max_interactions"}
     fields = method_spec(method).training.model_fields
     return {
@@ -64,7 +64,7 @@ def parameters_of(method: str) -> dict[str, str]:
 
 
 def training_for(method: str, parameters: Mapping[str, object], interactions: int) -> Training:
-    """The settings of a method.
+    """Return the settings of a method.
 
     Args:
         parameters: those that are not to have their default; numbers may be given as text.
@@ -94,7 +94,7 @@ def training_for(method: str, parameters: Mapping[str, object], interactions: in
 
 
 def ranker_for(kind: str, n_features: int, hidden: int) -> Ranker:
-    """The ranker of a federation; SettingsError for another kind than linear and neural, or one too large."""
+    """Return the ranker of a federation; SettingsError for another kind than linear and neural, or one too large."""
     if kind == "linear":
         return LinearRankerSpec(n_features=n_features)
     if kind != "neural":
@@ -107,7 +107,7 @@ def ranker_for(kind: str, n_features: int, hidden: int) -> Ranker:
 
 
 def check_method(training: Training, ranker: Ranker) -> None:
-    """SettingsError, in words, where a method makes no sense with the ranker or with its own settings."""
+    """Raise SettingsError, in words, where a method makes no sense with the ranker or with its own settings."""
     spec = spec_of(training)
     if spec.only_ranker is not None and ranker.kind != spec.only_ranker.kind:
         raise SettingsError(f"{spec.name}: {spec.only_ranker.cause}")
@@ -115,7 +115,7 @@ def check_method(training: Training, ranker: Ranker) -> None:
 
 
 def check_rule(training: Training, rule: RuleSpec) -> None:
-    """SettingsError, in words, where an aggregation rule makes no sense with the method."""
+    """Raise SettingsError, in words, where an aggregation rule makes no sense with the method."""
     if is_plain_mean(rule):
         return
     spec = spec_of(training)
@@ -128,17 +128,17 @@ def check_rule(training: Training, rule: RuleSpec) -> None:
 
 
 def n_auxiliary(training: Training, ranker: Ranker) -> int:
-    """How many values the model has beside the ranker's."""
+    """Return how many values the model has beside the ranker's."""
     return spec_of(training).n_auxiliary(training, ranker)
 
 
 def body_spec(training: Training, ranker: Ranker) -> BodySpec:
-    """What an update of this federation looks like."""
+    """Return what an update of this federation looks like."""
     return spec_of(training).body(training, ranker, ranker.n_weights + n_auxiliary(training, ranker))
 
 
 def learns_from_kept_lists(training: Training, ranker: Ranker) -> bool:
-    """Whether clients can be unlearned by what others learn again from lists they kept, in steps of one message each.
+    """Return whether clients can be unlearned by what others learn again from kept lists, in steps of one message each.
 
     Where they cannot, the first model takes over, and learning begins again.
     """
@@ -147,7 +147,7 @@ def learns_from_kept_lists(training: Training, ranker: Ranker) -> bool:
 
 
 def initial_weights(training: Training, ranker: Ranker, rng: np.random.Generator) -> NDArray[np.float32]:
-    """(n_weights + n_auxiliary,) the first model: zeros for a linear ranker, small random weights for a neural one."""
+    """Return (n_weights + n_auxiliary,) the first model: zeros for a linear ranker, small random weights for others."""
     extra = np.zeros(n_auxiliary(training, ranker), np.float32)
     if isinstance(ranker, LinearRankerSpec):
         return np.concatenate([np.zeros(ranker.n_weights, np.float32), extra])
@@ -157,7 +157,7 @@ def initial_weights(training: Training, ranker: Ranker, rng: np.random.Generator
 def make_device(
     training: Training, ranker: Ranker, weights: NDArray[np.float32], version: int, context: DeviceContext
 ) -> Device:
-    """The device part for one global model.
+    """Return the device part for one global model.
 
     Args:
         weights: (n_weights + n_auxiliary,) of the global model.
@@ -178,7 +178,7 @@ def make_aggregation(
     n_expected: int | None = None,
     rng: np.random.Generator | None = None,
 ) -> Aggregation:
-    """The federator part for one round.
+    """Return the federator part for one round.
 
     Args:
         rule: how updates become one.

@@ -1,4 +1,4 @@
-"""What a learning method is, in one record: `MethodSpec` holds all that differs from one method to the next.
+"""`MethodSpec` says what a learning method is: it holds all that differs from one method to the next.
 
 Each method's module ends in its spec, and `foltr.methods.registry` lists them. Device, federator, simulator and command
 line ask the spec and never for a training's type, so a method is added in one module.
@@ -93,21 +93,21 @@ class Exposure:
 
 
 def accepts(*_settings: object) -> None:
-    """A check that refuses nothing."""
+    """Refuse nothing."""
 
 
 def no_values(_training: MethodTraining, _ranker: RankerSpec) -> int:
-    """A model that has no values beside the ranker's."""
+    """Return 0: the model has no values beside the ranker's."""
     return 0
 
 
 def all_weights(_training: MethodTraining, _ranker: RankerSpec, dim: int) -> BodySpec:
-    """An update that is the difference of all values of the model."""
+    """Return what an update looks like that is the difference of all values of the model."""
     return BodySpec("dense", dim, 0, dim)
 
 
 def mean_by_interactions(_training: MethodTraining, body: BodySpec, setup: RoundSetup) -> Aggregation:
-    """The next model is the old one and the mean of the updates, each weighed by its interactions (FPDGD, Eq. 10)."""
+    """Return what adds the mean of the updates to the model, each weighed by its interactions (FPDGD, Eq. 10)."""
     return DeltaAggregation(
         body.dim,
         start=body.start,

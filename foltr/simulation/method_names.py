@@ -1,4 +1,4 @@
-"""Which methods there are to simulate: those of the service, and the simulator's own."""
+"""The names of all methods that can be simulated: those of the service, and the simulator's own."""
 
 from collections.abc import Mapping
 
@@ -17,23 +17,23 @@ LAMBDARANK_LEARNING_RATE = 0.003
 
 
 def all_methods() -> tuple[str, ...]:
-    """The names of the service's methods and of the simulator's own."""
+    """Return the names of the service's methods and of the simulator's own."""
     return (*METHODS, *SIMULATOR_METHODS)
 
 
 def check_name_of_method(method: str) -> None:
-    """SettingsError with the names there are, if there is no such method."""
+    """Raise SettingsError with the names there are, if there is no such method."""
     if method not in all_methods():
         raise SettingsError(f"method: there is no {method!r}; known are {', '.join(all_methods())}")
 
 
 def has_personal_rankers(method: str) -> bool:
-    """Whether a client's ranker is not the shared one, so that it is evaluated client by client."""
+    """Return whether a client's ranker is not the shared one, so that it is evaluated client by client."""
     return METHODS[method].personal if method in METHODS else method == "local"
 
 
 def methods_by_pdgd() -> list[str]:
-    """The names of the methods that learn by PDGD, which is what learns from drawn lists."""
+    """Return the names of the methods that learn by PDGD, which is what learns from drawn lists."""
     return sorted({*methods_with(Lists.DRAWN), *SIMULATOR_METHODS} - {"lambdarank"})
 
 
