@@ -27,7 +27,7 @@ from foltr.simulation.clients.partitions import (
 )
 from foltr.simulation.clients.population import Population, iid_population
 from foltr.simulation.config import SYNTHETIC_INTENTS, SimulationConfig
-from foltr.simulation.sweeps.fingerprints import data_fingerprint
+from foltr.simulation.fingerprints import data_fingerprint
 
 _ARRANGEMENTS: dict[str, Arrangement] = {"type1-iid": "iid", "type1-iid-per-intent": "iid-per-intent"}
 

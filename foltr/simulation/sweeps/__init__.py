@@ -1,1 +1,1 @@
-"""Many simulations, their results as files, and what a kept result depends on."""
+"""Many simulations, and their results as files."""

@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from foltr.errors import DataError, FoltrError, SettingsError, UnavailableError
 from foltr.simulation.config import SimulationConfig, check_config, check_data_name
+from foltr.simulation.fingerprints import data_fingerprint, program_fingerprint
 from foltr.simulation.method_names import check_name_of_method, simulated_parameters_of
 from foltr.simulation.results import SimulationResult, config_columns, rows_of
-from foltr.simulation.sweeps.fingerprints import data_fingerprint, program_fingerprint
 from foltr.simulation.sweeps.tables import check_folder
 
 Backend = Literal["loky", "dask", "ray"]

@@ -7,7 +7,7 @@ import pytest
 
 import foltr
 from foltr.simulation.config import GENERATED_DATA
-from foltr.simulation.sweeps.fingerprints import data_fingerprint, program_fingerprint
+from foltr.simulation.fingerprints import data_fingerprint, program_fingerprint
 
 
 def test_a_folder_is_told_by_place_and_files(tmp_path, monkeypatch):
