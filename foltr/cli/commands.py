@@ -27,7 +27,7 @@ class CommandPlace(NamedTuple):
 COMMANDS: Final[Mapping[str, CommandPlace]] = {
     "demo": CommandPlace(
         "Run a federation on this machine: broker, federator and devices as real MQTT peers, on real data.",
-        "demo.learning_demo:demo",
+        "demo.demo:demo",
     ),
     "simulate": CommandPlace(
         "Run a federation in this process, without a network, and say how well it learns.",

@@ -7,68 +7,17 @@ interrupted reproduction goes on where it was, and experiments that need the sam
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from foltr.errors import DataError, FoltrError, SettingsError
 from foltr.reproductions.claims import Claim, Verdict
-from foltr.reproductions.figures import Figure, require_matplotlib
+from foltr.reproductions.experiment import SCALES, Experiment, Scale
+from foltr.reproductions.figures import require_matplotlib
 from foltr.reproductions.outcomes import DataProfile, Labels, Outcome, Results
-from foltr.reproductions.report import Section, Table, write_report
+from foltr.reproductions.report import write_report
 from foltr.simulation.clients.loading import load_experiment
 from foltr.simulation.config import SYNTHETIC_INTENTS, SimulationConfig, check_config
 from foltr.simulation.sweeps.sweep import config_digest, run_sweep
-
-Scale = Literal["quick", "full"]
-SCALES: tuple[Scale, ...] = get_args(Scale)
-CLICKS = ("perfect", "navigational", "informational")
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One setting of an experiment, run once for each seed.
-
-    Attributes:
-        labels: what tells it from the others, in the words of figures and tables.
-        config: data, fold and seed are put in by `reproduce`.
-    """
-
-    labels: Labels
-    config: SimulationConfig
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A figure or table of a paper as something that can be run.
-
-    Attributes:
-        name: as on the command line.
-        source: where the paper has it.
-        setting: the paper's setting in our words.
-        grid: its variants at a scale on the data at hand.
-        seeds: how many, by scale; spread evenly over the folds of the data if it has any.
-        published: the paper's levels, a line each.
-        differences: what differs from the paper whatever the data.
-        more: from scale, data and number of seeds: outcomes that no `SimulationConfig` can say, beside those of the
-            grid.
-        needs_intents: whether it needs labels per intent.
-        needs_grades: how many grades the data must have.
-    """
-
-    name: str
-    title: str
-    source: str
-    setting: str
-    grid: Callable[[Scale, DataProfile], list[Variant]]
-    seeds: Mapping[Scale, int]
-    figures: tuple[Figure, ...] = ()
-    tables: tuple[Table, ...] = ()
-    sections: tuple[Section, ...] = ()
-    claims: tuple[Claim, ...] = ()
-    published: tuple[str, ...] = ()
-    differences: tuple[str, ...] = ()
-    more: Callable[[Scale, DataProfile, int], Sequence[Outcome]] | None = None
-    needs_intents: bool = False
-    needs_grades: int | None = None
 
 
 @dataclass(frozen=True)

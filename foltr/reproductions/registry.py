@@ -1,6 +1,7 @@
 """The experiments there are, by name."""
 
 from foltr.errors import SettingsError
+from foltr.reproductions.experiment import Experiment
 from foltr.reproductions.experiments import (
     all_methods,
     fedips,
@@ -12,7 +13,6 @@ from foltr.reproductions.experiments import (
     thesis_unlearning,
     unlearning_measures,
 )
-from foltr.reproductions.harness import Experiment
 from foltr.reproductions.robustness import attacks_by_rule, click_poisoning, participation, update_poisoning
 
 _MODULES = (

@@ -6,59 +6,21 @@ Nothing in a report is written by hand but the claims themselves: findings and v
 import csv
 import json
 import platform
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from foltr.reproductions.claims import Claim, Status, Verdict
+from foltr.reproductions.experiment import Experiment, Table
 from foltr.reproductions.figures import draw
 from foltr.reproductions.outcomes import METRICS, Labels, Outcome, Results
-
-if TYPE_CHECKING:
-    from foltr.reproductions.harness import Experiment
 
 _VERSIONS = ("numpy", "numba", "matplotlib")
 
 
-@dataclass(frozen=True)
-class Table:
-    """Mean and standard deviation over seeds of one metric.
-
-    Attributes:
-        file: its name without an ending; it is written as CSV and as Markdown.
-        rows: the labels that name a row.
-        columns: the labels that name a column.
-        where: labels of the runs shown.
-    """
-
-    file: str
-    title: str
-    metric: str
-    rows: tuple[str, ...]
-    columns: tuple[str, ...] = ("clicks",)
-    where: Labels = field(default_factory=dict)
-    digits: int = 3
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of the report that is more than means by label.
-
-    Attributes:
-        file: its name without an ending; it is written as Markdown.
-        text: Markdown below the title, from the results.
-    """
-
-    file: str
-    title: str
-    text: Callable[[Results], str]
-
-
 def write_report(
-    experiment: "Experiment", results: Results, folder: Path, *, scale: str, n_seeds: int
+    experiment: Experiment, results: Results, folder: Path, *, scale: str, n_seeds: int
 ) -> tuple[tuple[Claim, Verdict], ...]:
     """Write figures, tables, sections, ``runs.csv``, ``curves.csv`` and ``report.md``; return the verdicts.
 
@@ -142,7 +104,7 @@ def write_curves(results: Results, path: Path) -> None:
 
 
 def _report(
-    experiment: "Experiment",
+    experiment: Experiment,
     results: Results,
     verdicts: Sequence[tuple[Claim, Verdict]],
     written: dict[str, str],

@@ -1,31 +1,28 @@
 """``foltr demo --forget``: a device harms the model, asks to be forgotten, and what is left of it is looked for."""
 
 import asyncio
-import math
 import secrets
-import shlex
 import tempfile
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.address import BrokerAddress
-from edge_client.client import EdgeClient, ForgetResult
+from edge_client.client import EdgeClient
 from federator.job import UnlearningPolicy
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from federator.service import FederatorService
-from foltr.cli.demo.learning_demo import Demo, command_name, ndcg_of
+from foltr.cli.demo.departure import FORGET_S, Departure, Place, hand_over, verified_receipt
+from foltr.cli.demo.learning_demo import Demo, ndcg_of
 from foltr.cli.demo.leaver import GIVE_UP_S, LeavingDevice, Z, expected_ndcg
+from foltr.cli.demo.progress import always, say, wait_until, watch
 from foltr.cli.erasure.residue import at_broker, in_database, in_files, sqlite_files, stored_updates, traces_of
 from foltr.cli.fleet.simulated_user import SimulatedUser
-from foltr.cli.output import console, print_rows
+from foltr.cli.output import print_rows
 from foltr.cli.settings import Settings
-from foltr.erasure.receipt import ErasureReceipt, verify_receipt
-from foltr.errors import DataError, FoltrError, SettingsError
+from foltr.errors import SettingsError
 from foltr.evaluation.click_models import click_model
 from foltr.numerics.streams import client_streams
 from foltr.operator.credentials import Credentials
@@ -45,78 +42,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _METHODS = ("fpdgd", "fedprox")
-_POLL_S = 0.2
-# Where no terminal shows how far it is, a line does, so often.
-_LINE_S = 1.5
 # A round is over once all have sent; one that waits so long for a device ends without a model.
 _ROUND_S = 60.0
-_FORGET_S = 600.0
 _SETTLE_S = 20.0
 # Of the updates so many of the newest are looked for, as they were sent and as they were stored.
 _REMEMBERED = 20
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where was looked, and how many bytes of the leaver were there."""
-
-    place: str
-    before: int
-    after: int
-
-
-@dataclass
-class _Leaving:
-    """The one that is to be forgotten, and what became of it.
-
-    Attributes:
-        federator_key: public.
-        before, after: bytes of it, by place.
-        ndcg: on held-out queries, by model.
-    """
-
-    name: str
-    federator_key: bytes
-    result: ForgetResult
-    receipt: ErasureReceipt | None
-    before: dict[str, int]
-    after: dict[str, int]
-    ndcg: dict[str, float | None]
-
-    def plain(self) -> dict[str, Any]:
-        """As the results have it."""
-        receipt = self.receipt
-        return {
-            "client": self.name,
-            "state": self.result.state,
-            "receipt_verified": receipt is not None,
-            "bytes_before": self.before,
-            "bytes_left": sum(self.after.values()),
-            "ndcg_at_10": self.ndcg,
-            "strategy": None if receipt is None else receipt.strategy,
-            "rounds_replayed": None if receipt is None else receipt.rounds_replayed,
-            "coverage": None if receipt is None else receipt.coverage,
-            "receipt": self.result.receipt,
-            "federator_key": key_to_text(self.federator_key),
-        }
-
-
-def check_promise(forget: dict[str, Any]) -> None:
-    """FoltrError, in one line, unless the client was forgotten, has a receipt, and nothing of it was found."""
-    client, failures = forget["client"], []
-    if forget["state"] != "forgotten":
-        failures.append(f"after {_FORGET_S:g} s its request is only {forget['state']}")
-    elif not forget["receipt_verified"]:
-        failures.append("its receipt is not valid")
-    if unseen := [place for place, found in forget["bytes_before"].items() if not found]:
-        failures.append(f"nothing of it was found in {', '.join(unseen)} even before, so a search there shows nothing")
-    if forget["bytes_left"]:
-        failures.append(f"{forget['bytes_left']} bytes of it are left")
-    if failures:
-        raise FoltrError(f"{client} asked to be forgotten, but {'; '.join(failures)}")
-
-
-class ForgetDemo(Demo):
+class ForgettingDemo(Demo):
     """As its base, with one device that harms the model and then leaves, and with proof that it is gone."""
 
     def __init__(self, settings: Settings, n_clients: int, n_rounds: int, broker_url: str | None) -> None:
@@ -125,7 +58,7 @@ class ForgetDemo(Demo):
         if settings.method not in _METHODS:
             raise SettingsError(f"method: --forget is shown with {' or '.join(_METHODS)}, not with {settings.method}")
         super().__init__(settings, n_clients, n_rounds, broker_url)
-        self._leaving: _Leaving | None = None
+        self._departure: Departure | None = None
 
     async def _federate(
         self,
@@ -147,37 +80,37 @@ class ForgetDemo(Demo):
             chosen_ranker=ranker,
             seed=self._settings.seed,
             enrolment_key=enrolment_key,
-            unlearning=UnlearningPolicy(interval=2, delay_s=0.5, step_s=10.0, patience_s=_FORGET_S),
+            unlearning=UnlearningPolicy(interval=2, delay_s=0.5, step_s=10.0, patience_s=FORGET_S),
         )
         service = FederatorService(plan, database, address, key=federator_key, give_up_after_s=GIVE_UP_S)
         simulating = asyncio.to_thread(expected_ndcg, self._settings, training, data, self._n_clients, self._n_rounds)
-        ndcg: dict[str, float | None] = {**await _shown(simulating, _saying("simulating what is to be expected"))}
+        ndcg: dict[str, float | None] = {**await watch(simulating, always("simulating what is to be expected"))}
         with tempfile.TemporaryDirectory(prefix="foltr-demo-") as folder:
             store = Path(folder, "leaver.sqlite")
             async with asyncio.TaskGroup() as group:
                 serving = group.create_task(service.run())
                 async with AsyncExitStack() as stack:
                     leaver, users = await self._devices(stack, credentials, store, data)
-                    _say(f"{self._n_rounds} rounds of {len(users)} devices; {name} sends -{Z:g} times its own model")
-                    await _shown(self._train(users, database), lambda: self._round_so_far(data, ranker, database))
+                    say(f"{self._n_rounds} rounds of {len(users)} devices; {name} sends -{Z:g} times its own model")
+                    await watch(self._train(users, database), lambda: self._round_so_far(data, ranker, database))
                     model = await latest_model(database, plan.federation)
                     if model is None:
                         raise RuntimeError("a federation without a model")
                     ndcg["poisoned"] = ndcg_of(model, ranker, data)
                     traces = await self._traces(leaver, credentials[name], database)
-                    before = await _shown(self._found(database, address, store, traces), _saying("searching"))
-                    _say(f"The model is poisoned: nDCG@10 {ndcg['poisoned']:.4f}. {name} asks to be forgotten by MQTT")
-                    result = await _shown(leaver.forget_me(timeout_s=_FORGET_S), lambda: self._job_so_far(database))
-                    await _shown(self._let_go(database), _saying("letting go of its name"))
+                    before = await watch(self._residue(database, address, store, traces), always("searching"))
+                    say(f"The model is poisoned: nDCG@10 {ndcg['poisoned']:.4f}. {name} asks to be forgotten by MQTT")
+                    result = await watch(leaver.forget_me(timeout_s=FORGET_S), lambda: self._job_so_far(database))
+                    await watch(self._let_go(database), always("letting go of its name"))
                 service.stop()
                 await serving
-            await _shown(_until(database.vacuum, _SETTLE_S), _saying("writing the database anew"))
-            after = await _shown(self._found(database, address, store, traces), _saying("searching once more"))
-        receipt = _verified(result, federator_key.public, plan.federation)
+            await watch(wait_until(database.vacuum, _SETTLE_S), always("writing the database anew"))
+            after = await watch(self._residue(database, address, store, traces), always("searching once more"))
+        receipt = verified_receipt(result, federator_key.public, plan.federation)
         version = None if receipt is None else receipt.model_after
         model = None if version is None else await get_model(database, plan.federation, version)
         ndcg["unlearned"] = None if model is None else ndcg_of(model, ranker, data)
-        self._leaving = _Leaving(name, federator_key.public, result, receipt, before, after, ndcg)
+        self._departure = Departure(name, federator_key.public, result, receipt, before, after, ndcg)
 
     # --- parts of it ----------------------------------------------------------------------------------------
 
@@ -214,7 +147,7 @@ class ForgetDemo(Demo):
             row = await find_round(database, self._settings.federation, self._n_rounds)
             return row is not None and row.closed_at is not None
 
-        await _until(is_over, 2 * _ROUND_S)
+        await wait_until(is_over, 2 * _ROUND_S)
 
     async def _round_so_far(self, data: "LoadedData", ranker: "Ranker", database: Database) -> str:
         model = await latest_model(database, self._settings.federation)
@@ -245,9 +178,9 @@ class ForgetDemo(Demo):
             rows = await list_erasures(database, self._settings.federation)
             return not any(row.client_id for row in rows)
 
-        await _until(is_nameless, _SETTLE_S)
+        await wait_until(is_nameless, _SETTLE_S)
 
-    async def _found(
+    async def _residue(
         self, database: Database, address: BrokerAddress, store: Path, traces: tuple[bytes, ...]
     ) -> dict[str, int]:
         """Bytes of the leaver, by place."""
@@ -266,96 +199,31 @@ class ForgetDemo(Demo):
         database: Database,
         seconds: float,
     ) -> dict[str, Any]:
-        leaving = self._leaving
-        if leaving is None:
+        departure = self._departure
+        if departure is None:
             raise RuntimeError("nobody left")
         n_others = self._n_clients - 1
         told = {
             "honest": f"had it done no harm: the model of {self._n_clients} honest devices (simulated)",
-            "poisoned": f"the harm: the model in service when {leaving.name} asked to be forgotten",
+            "poisoned": f"the harm: the model in service when {departure.name} asked to be forgotten",
             "unlearned": f"the recovery: the model in service since, made anew by the {n_others} others",
             "retrained": f"the measure: the model of the {n_others} others, had it never been there (simulated)",
         }
-        _say("How well the model ranks held-out queries (nDCG@10; 1 is perfect)")
+        say("How well the model ranks held-out queries (nDCG@10; 1 is perfect)")
         for which, words in told.items():
-            _say(f"  {'-' if (ndcg := leaving.ndcg[which]) is None else f'{ndcg:.4f}'}  {words}")
-        receipt = leaving.receipt
+            say(f"  {'-' if (ndcg := departure.ndcg[which]) is None else f'{ndcg:.4f}'}  {words}")
+        receipt = departure.receipt
         if receipt is not None:
             coverage = "-" if receipt.coverage is None else f"{receipt.coverage:.2f}"
-            _say(
-                f"Receipt: verified with the federator's key {key_to_text(leaving.federator_key)}: {receipt.n_updates} "
-                f"updates erased, {receipt.models_withdrawn} models withdrawn; {receipt.strategy}, "
+            say(
+                f"Receipt: verified with the federator's key {key_to_text(departure.federator_key)}: "
+                f"{receipt.n_updates} updates erased, {receipt.models_withdrawn} models withdrawn; {receipt.strategy}, "
                 f"{receipt.rounds_replayed} steps, coverage {coverage}"
             )
-        places = [_Place(place, leaving.before[place], found) for place, found in leaving.after.items()]
-        print_rows(places, ("place", "before", "after"), title=f"Bytes of {leaving.name}", as_json=False)
+        places = [Place(place, departure.before[place], found) for place, found in departure.after.items()]
+        print_rows(places, ("place", "before", "after"), title=f"Bytes of {departure.name}", as_json=False)
         if database.dialect != "sqlite":
-            _say("Of the database the rows were searched; the server's files hold what it deletes for some time more")
+            say("Of the database the rows were searched; the server's files hold what it deletes for some time more")
         self._look_further("audit verify", "models list", "rounds list")
-        self._hand_over(leaving)
-        return {"forget": leaving.plain(), **self._circumstances(data, seconds)}
-
-    def _hand_over(self, leaving: _Leaving) -> None:
-        """Write the receipt and the key to check it with, beside the database or, with a server, here."""
-        if leaving.result.receipt is None:
-            return
-        url = self._settings.db_url
-        beside = Path(url.removeprefix("sqlite:///") if url.startswith("sqlite:///") else "foltr-demo-forget")
-        receipt, key = (beside.with_name(f"{beside.name}.{ending}") for ending in ("receipt.jws", "federator.pub"))
-        for file, text in ((receipt, leaving.result.receipt), (key, key_to_text(leaving.federator_key))):
-            try:
-                file.write_text(f"{text}\n", encoding="ascii")
-            except OSError as error:
-                _say(f"The receipt is not beside the database: {file} cannot be written: {error.strerror or error}")
-                return
-        _say("Check the receipt yourself; it needs no database and no network:")
-        _say(f"  {command_name()} receipt verify {shlex.quote(str(receipt))} --key {shlex.quote(str(key))}")
-
-
-def _verified(result: ForgetResult, federator_key: bytes, federation: str) -> ErasureReceipt | None:
-    """The receipt, if there is one, the federator has signed it, and it is of this federation."""
-    try:
-        receipt = None if result.receipt is None else verify_receipt(result.receipt, federator_key)
-    except DataError as error:
-        _say(str(error))
-        return None
-    return receipt if receipt is not None and receipt.federation == federation else None
-
-
-async def _until(holds: Callable[[], Awaitable[bool]], timeout_s: float) -> None:
-    """Wait until it holds, at most so long: what is not as it should be is found later."""
-    for _ in range(math.ceil(timeout_s / _POLL_S)):
-        if await holds():
-            return
-        await asyncio.sleep(_POLL_S)
-
-
-async def _shown(work: Coroutine[Any, Any, T], words: Callable[[], Awaitable[str]]) -> T:
-    """The result of ``work``; meanwhile it is shown how far it is."""
-    task, text, said, said_at = asyncio.create_task(work), "", "", -math.inf
-    try:
-        with console.status("") as status:
-            while not task.done():
-                text = await words()
-                status.update(text)
-                if not console.is_terminal and time.monotonic() >= said_at + _LINE_S:
-                    said, said_at = text, time.monotonic()
-                    _say(text)
-                await asyncio.wait({task}, timeout=_POLL_S)
-        if not console.is_terminal and (text := await words()) != said:
-            _say(text)
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-    return task.result()
-
-
-def _saying(words: str) -> Callable[[], Awaitable[str]]:
-    async def say() -> str:
-        return words
-
-    return say
-
-
-def _say(text: str) -> None:
-    console.print(text, soft_wrap=True, highlight=False, markup=False)
+        hand_over(departure, self._settings.db_url)
+        return {"forget": departure.plain(), **self._circumstances(data, seconds)}

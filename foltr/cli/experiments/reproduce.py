@@ -27,15 +27,16 @@ def reproduce(
     data or the program has changed.
     """
     from foltr.reproductions import harness, registry
+    from foltr.reproductions.experiment import SCALES
     from foltr.simulation.sweeps.tables import check_folder
 
     if name == "list":
         _list()
         return
     wanted = registry.experiment(name)
-    chosen = next((known for known in harness.SCALES if known == scale), None)
+    chosen = next((known for known in SCALES if known == scale), None)
     if chosen is None:
-        raise SettingsError(f"scale: {scale!r} is neither {' nor '.join(harness.SCALES)}")
+        raise SettingsError(f"scale: {scale!r} is neither {' nor '.join(SCALES)}")
     if data is None:
         raise SettingsError("data: name a folder or a data set with --data, e.g. --data mslr-sample")
     for folder in (out / "runs", out / name):

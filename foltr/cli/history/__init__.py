@@ -1,1 +1,1 @@
-"""The commands that read the database: rounds, clients, models, and why a round waits."""
+"""The commands about rounds, clients and models: what the database remembers of them, and what may be ordered."""

@@ -7,8 +7,8 @@ import typer
 
 from foltr.aggregation.fates import Fate
 from foltr.cli import options
+from foltr.cli.history.orders import quarantine
 from foltr.cli.history.query import no_such_client, run_query
-from foltr.cli.operator.orders import quarantine
 from foltr.cli.output import console, print_json, print_record, print_rows
 from foltr.protocol.states import RoundState
 

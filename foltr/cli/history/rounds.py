@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foltr.cli import options
+from foltr.cli.history.orders import deadline
 from foltr.cli.history.query import run_query
 from foltr.cli.history.why import Standing, explain
-from foltr.cli.operator.orders import deadline
 from foltr.cli.output import console, print_json, print_record, print_rows, to_plain
 from foltr.errors import SettingsError
 from foltr.protocol.events import EventKind

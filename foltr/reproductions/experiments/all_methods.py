@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from foltr.reproductions.claims import HIGHER, Claim, both, higher, not_above
+from foltr.reproductions.experiment import CLICKS, Experiment, Scale, Table, Variant
 from foltr.reproductions.experiments.foltr_es import HIDDEN, NOISE_SCALE, eval_every
 from foltr.reproductions.figures import Figure
-from foltr.reproductions.harness import CLICKS, Experiment, Scale, Variant
 from foltr.reproductions.outcomes import DataProfile
-from foltr.reproductions.report import Table
 from foltr.simulation.config import SimulationConfig
 
 # Clients, rounds.

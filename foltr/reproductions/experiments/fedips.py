@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from foltr.reproductions.claims import HIGHER, Claim, Status, Verdict, difference, higher, increasing, not_above
+from foltr.reproductions.experiment import Experiment, Scale, Table, Variant
 from foltr.reproductions.figures import Figure
-from foltr.reproductions.harness import Experiment, Scale, Variant
 from foltr.reproductions.outcomes import DataProfile, Results
-from foltr.reproductions.report import Table
 from foltr.simulation.config import SimulationConfig
 
 BIASES = ("0.5", "1", "1.5", "2")

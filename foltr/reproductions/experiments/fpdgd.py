@@ -16,11 +16,10 @@ from foltr.reproductions.claims import (
     only_on,
     similar,
 )
+from foltr.reproductions.experiment import CLICKS, Experiment, Scale, Table, Variant
 from foltr.reproductions.experiments.foltr_es import RAW_FEATURES, eval_every, evolution
 from foltr.reproductions.figures import Figure
-from foltr.reproductions.harness import CLICKS, Experiment, Scale, Variant
 from foltr.reproductions.outcomes import DataProfile
-from foltr.reproductions.report import Table
 from foltr.simulation.config import SimulationConfig
 
 # ε of FPDGD, with the sensitivity Δ the thesis found best for it and FOLtR-ES' p that has this bound on ε.

@@ -22,10 +22,9 @@ from foltr.reproductions.claims import (
     relative_loss,
     similar,
 )
+from foltr.reproductions.experiment import CLICKS, Experiment, Scale, Table, Variant
 from foltr.reproductions.figures import Figure
-from foltr.reproductions.harness import CLICKS, Experiment, Scale, Variant
 from foltr.reproductions.outcomes import DataProfile, Results
-from foltr.reproductions.report import Table
 from foltr.simulation.config import SimulationConfig
 
 RANKERS = ("linear", "neural")

@@ -6,6 +6,7 @@ Clients have documents of one relevance grade (#R = 1) or of two (#R = 2).
 from typing import Any
 
 from foltr.reproductions.claims import HIGHER, Claim, Status, Verdict, higher, not_above, similar
+from foltr.reproductions.experiment import CLICKS, Experiment, Scale, Table, Variant
 from foltr.reproductions.experiments.noniid import (
     BY_RANKER,
     IID,
@@ -22,9 +23,7 @@ from foltr.reproductions.experiments.noniid import (
     variant,
 )
 from foltr.reproductions.figures import Figure
-from foltr.reproductions.harness import CLICKS, Experiment, Scale, Variant
 from foltr.reproductions.outcomes import DataProfile, Results
-from foltr.reproductions.report import Table
 
 UPDATE_SIZES = ("2", "5", "10")
 SHARES = ("0.1", "0.5", "1")

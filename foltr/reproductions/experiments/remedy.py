@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from foltr.reproductions.claims import HIGHER, Claim, Status, Verdict, difference, higher, not_above
+from foltr.reproductions.experiment import CLICKS, Experiment, Scale, Table, Variant
 from foltr.reproductions.experiments.remedy_late import INTERACTIONS, MOMENTS, PERSONAL, late_devices
 from foltr.reproductions.figures import Figure
-from foltr.reproductions.harness import CLICKS, Experiment, Scale, Variant
 from foltr.reproductions.outcomes import DataProfile, Outcome, Results
-from foltr.reproductions.report import Table
 from foltr.simulation.config import SimulationConfig
 
 # By name: the population, and how much intents agree. 1: their differences do not show in features.

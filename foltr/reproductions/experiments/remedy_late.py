@@ -18,7 +18,7 @@ from foltr.methods.base import scores_of
 from foltr.methods.registry import initial_weights, make_aggregation, training_for
 from foltr.numerics.streams import first_model_rng
 from foltr.protocol.trainings import LinearRankerSpec, Training
-from foltr.reproductions.harness import CLICKS
+from foltr.reproductions.experiment import CLICKS
 from foltr.reproductions.outcomes import Outcome
 from foltr.simulation.clients.crowd import Crowd
 from foltr.simulation.clients.loading import load_experiment

@@ -10,11 +10,10 @@ from typing import Any
 
 from foltr.protocol.states import Strategy
 from foltr.reproductions.claims import HIGHER, Claim, Verdict, higher, not_above, similar
+from foltr.reproductions.experiment import CLICKS, Experiment, Scale, Table, Variant
 from foltr.reproductions.experiments.foltr_es import eval_every
 from foltr.reproductions.figures import Figure
-from foltr.reproductions.harness import CLICKS, Experiment, Scale, Variant
 from foltr.reproductions.outcomes import DataProfile, Outcome, Results
-from foltr.reproductions.report import Table
 from foltr.simulation.clients.loading import load_experiment, population_for
 from foltr.simulation.config import SimulationConfig
 from foltr.simulation.unlearning.departure import Leaver, Trained, UnlearningSimulation

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from foltr.protocol.states import Strategy
 from foltr.reproductions.claims import HIGHER, Check, Claim, Difference, Status, Verdict, difference_of
+from foltr.reproductions.experiment import CLICKS, Experiment, Scale, Section, Variant
 from foltr.reproductions.experiments.thesis_unlearning import (
     CLIENTS,
     FEWER,
@@ -29,9 +30,7 @@ from foltr.reproductions.experiments.thesis_unlearning import (
     settings,
     simulation_of,
 )
-from foltr.reproductions.harness import CLICKS, Experiment, Scale, Variant
 from foltr.reproductions.outcomes import DataProfile, Labels, Outcome, Results
-from foltr.reproductions.report import Section
 from foltr.simulation.config import SimulationConfig
 from foltr.simulation.unlearning.departure import History, Interactions, Leaver, Trained, UnlearningSimulation
 from foltr.unlearning.calibration import steps_saved

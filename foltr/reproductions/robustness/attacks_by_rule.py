@@ -10,10 +10,9 @@ from typing import Any
 
 from foltr.aggregation.rule_spec import read_rule, shortfall
 from foltr.reproductions.claims import Claim
+from foltr.reproductions.experiment import CLICKS, Experiment, Scale, Section, Variant
 from foltr.reproductions.experiments.foltr_es import eval_every
-from foltr.reproductions.harness import CLICKS, Experiment, Scale, Variant
 from foltr.reproductions.outcomes import DataProfile, Labels
-from foltr.reproductions.report import Section
 from foltr.reproductions.robustness.measures import (
     ADAPTIVE,
     HONEST,

@@ -22,10 +22,9 @@ from foltr.reproductions.claims import (
     not_above,
     only_on,
 )
+from foltr.reproductions.experiment import CLICKS, Experiment, Scale, Table, Variant
 from foltr.reproductions.figures import Figure
-from foltr.reproductions.harness import CLICKS, Experiment, Scale, Variant
 from foltr.reproductions.outcomes import DataProfile, Results
-from foltr.reproductions.report import Table
 from foltr.reproductions.robustness.attacks_by_rule import (
     BEYOND_BOUNDS,
     SHARES,

@@ -5,7 +5,7 @@ can be expected to know them by then.
 """
 
 from foltr.reproductions.claims import Claim
-from foltr.reproductions.harness import CLICKS, Experiment, Scale, Variant
+from foltr.reproductions.experiment import CLICKS, Experiment, Scale, Variant
 from foltr.reproductions.outcomes import DataProfile
 from foltr.reproductions.robustness.attacks_by_rule import (
     RELATIVE,

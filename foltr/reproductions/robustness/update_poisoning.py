@@ -6,10 +6,9 @@ Figures 5.3 and 5.4, and on other data 5.8 to 5.11.
 import numpy as np
 
 from foltr.reproductions.claims import HIGHER, Check, Claim, Status, Verdict, both, difference_of, higher, not_above
+from foltr.reproductions.experiment import CLICKS, Experiment, Scale, Table, Variant
 from foltr.reproductions.figures import Figure
-from foltr.reproductions.harness import CLICKS, Experiment, Scale, Variant
 from foltr.reproductions.outcomes import DataProfile, Results
-from foltr.reproductions.report import Table
 from foltr.reproductions.robustness.attacks_by_rule import (
     BEYOND_BOUNDS,
     LIE_IS_NOTHING,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from cli.commands import foltr, foltr_process
 
-from foltr.cli.demo.forgetting_demo import check_promise
+from foltr.cli.demo.departure import check_promise
 from foltr.cli.erasure.residue import in_files, sqlite_files
 from foltr.data.sources import load_data
 from foltr.erasure.receipt import verify_receipt

@@ -5,9 +5,9 @@ from made_results import profile
 
 from foltr.errors import DataError, FoltrError, SettingsError
 from foltr.reproductions.claims import Claim, Status, higher
+from foltr.reproductions.experiment import Experiment, Table, Variant
 from foltr.reproductions.figures import Figure
-from foltr.reproductions.harness import Experiment, Variant, check_data, plan, profile_data, reproduce
-from foltr.reproductions.report import Table
+from foltr.reproductions.harness import check_data, plan, profile_data, reproduce
 from foltr.simulation.config import SimulationConfig
 
 pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra research")

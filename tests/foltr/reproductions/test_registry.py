@@ -10,8 +10,9 @@ from made_results import profile
 import foltr.reproductions
 from foltr.errors import SettingsError
 from foltr.reproductions.claims import Status
+from foltr.reproductions.experiment import SCALES
 from foltr.reproductions.experiments import all_methods, foltr_es, fpdgd
-from foltr.reproductions.harness import SCALES, plan
+from foltr.reproductions.harness import plan
 from foltr.reproductions.outcomes import METRICS, Results
 from foltr.reproductions.registry import EXPERIMENTS, experiment
 

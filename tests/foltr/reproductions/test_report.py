@@ -7,9 +7,9 @@ import pytest
 from made_results import by_method, results
 
 from foltr.reproductions.claims import Claim, Status, higher, not_testable
+from foltr.reproductions.experiment import Experiment, Table
 from foltr.reproductions.figures import Figure
-from foltr.reproductions.harness import Experiment
-from foltr.reproductions.report import Table, table_markdown, write_report, write_table_csv
+from foltr.reproductions.report import table_markdown, write_report, write_table_csv
 
 pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra research")
 

@@ -4,8 +4,9 @@ import pytest
 from made_results import profile, results
 
 from foltr.reproductions.claims import Status
+from foltr.reproductions.experiment import CLICKS
 from foltr.reproductions.experiments.noniid import CONTROL, IID, NON_IID, PENALTIES, no_better
-from foltr.reproductions.harness import CLICKS, plan
+from foltr.reproductions.harness import plan
 from foltr.reproductions.registry import EXPERIMENTS
 
 

@@ -5,10 +5,10 @@ import pytest
 from made_results import results
 
 from foltr.reproductions.claims import Status
+from foltr.reproductions.experiment import CLICKS
 from foltr.reproductions.experiments import remedy_late
 from foltr.reproductions.experiments.remedy import DIFFERENT, EVERYBODY, METHODS
 from foltr.reproductions.experiments.remedy_late import INTENTS, MOMENTS, measured
-from foltr.reproductions.harness import CLICKS
 from foltr.reproductions.registry import EXPERIMENTS
 from foltr.simulation.config import SimulationConfig
 

@@ -6,6 +6,7 @@ import pytest
 from made_results import profile, results
 
 from foltr.reproductions.claims import Status
+from foltr.reproductions.experiment import CLICKS
 from foltr.reproductions.experiments import thesis_unlearning
 from foltr.reproductions.experiments.thesis_unlearning import (
     INTERVALS,
@@ -14,7 +15,6 @@ from foltr.reproductions.experiments.thesis_unlearning import (
     TAINTED,
     UNLEARNED,
 )
-from foltr.reproductions.harness import CLICKS
 from foltr.reproductions.outcomes import Results
 from foltr.reproductions.registry import EXPERIMENTS
 

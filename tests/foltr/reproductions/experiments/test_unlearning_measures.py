@@ -5,6 +5,7 @@ from made_results import outcome as made_outcome
 from made_results import profile
 
 from foltr.reproductions.claims import Status
+from foltr.reproductions.experiment import CLICKS
 from foltr.reproductions.experiments.unlearning_measures import (
     AGAIN,
     BEFORE,
@@ -21,7 +22,6 @@ from foltr.reproductions.experiments.unlearning_measures import (
     leavers,
     outcomes_of,
 )
-from foltr.reproductions.harness import CLICKS
 from foltr.reproductions.outcomes import Outcome, Results
 from foltr.reproductions.registry import EXPERIMENTS
 from foltr.simulation.config import SimulationConfig

@@ -4,7 +4,8 @@ import pytest
 from made_results import profile
 
 from foltr.reproductions.claims import Status
-from foltr.reproductions.harness import CLICKS, plan
+from foltr.reproductions.experiment import CLICKS
+from foltr.reproductions.harness import plan
 from foltr.reproductions.outcomes import Results
 from foltr.reproductions.registry import EXPERIMENTS
 from foltr.reproductions.robustness.attacks_by_rule import ATTACKS, RULES, federation

@@ -4,7 +4,7 @@ import pytest
 from made_results import results
 
 from foltr.reproductions.claims import Status
-from foltr.reproductions.harness import CLICKS
+from foltr.reproductions.experiment import CLICKS
 from foltr.reproductions.registry import EXPERIMENTS
 from foltr.reproductions.robustness.attacks_by_rule import SHARES
 from foltr.reproductions.robustness.click_poisoning import EXTRA, HONEST, OF_THE_THESIS, losses

@@ -2,7 +2,8 @@
 
 from made_results import profile
 
-from foltr.reproductions.harness import CLICKS, plan
+from foltr.reproductions.experiment import CLICKS
+from foltr.reproductions.harness import plan
 from foltr.reproductions.registry import EXPERIMENTS
 from foltr.reproductions.robustness.participation import ATTACKS, RULES
 

@@ -1,0 +1,54 @@
+"""How the demonstration says what it is doing: beside the spinner of a terminal, else in lines."""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from foltr.cli.output import console
+
+T = TypeVar("T")
+
+_POLL_S = 0.2
+# Where no terminal shows how far it is, a line does, so often.
+_LINE_S = 1.5
+
+
+async def wait_until(holds: Callable[[], Awaitable[bool]], timeout_s: float) -> None:
+    """Wait until it holds, at most so long: what is not as it should be is found later."""
+    for _ in range(math.ceil(timeout_s / _POLL_S)):
+        if await holds():
+            return
+        await asyncio.sleep(_POLL_S)
+
+
+async def watch(work: Coroutine[Any, Any, T], words: Callable[[], Awaitable[str]]) -> T:
+    """The result of ``work``; meanwhile it is shown how far it is."""
+    task, text, said, said_at = asyncio.create_task(work), "", "", -math.inf
+    try:
+        with console.status("") as status:
+            while not task.done():
+                text = await words()
+                status.update(text)
+                if not console.is_terminal and time.monotonic() >= said_at + _LINE_S:
+                    said, said_at = text, time.monotonic()
+                    say(text)
+                await asyncio.wait({task}, timeout=_POLL_S)
+        if not console.is_terminal and (text := await words()) != said:
+            say(text)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    return task.result()
+
+
+def always(words: str) -> Callable[[], Awaitable[str]]:
+    async def say() -> str:
+        return words
+
+    return say
+
+
+def say(text: str) -> None:
+    console.print(text, soft_wrap=True, highlight=False, markup=False)
