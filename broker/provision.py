@@ -7,6 +7,7 @@ broker, the two services' credentials, and ``broker.json``, which says where all
 
 import os
 import signal
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -44,6 +45,7 @@ from foltr.operator.credentials import FEDERATOR_USER, OPERATOR_USER
 from foltr.protocol.topics import check_name
 
 CA_KEY_NAME = "ca.key"
+START_TIMEOUT_S = 5.0
 SERVICES = {"federator": FEDERATOR_USER, "operator": OPERATOR_USER}
 
 
@@ -183,7 +185,7 @@ def reload_broker(operator_dir: Path) -> bool:
     broker_dir = Path(read_record(operator_dir).broker_dir)
     try:
         pid = int((broker_dir / "data" / PID_NAME).read_text(encoding="ascii"))
-        if pid <= 1 or not _runs_with(pid, broker_dir / CONFIG_NAME):
+        if pid <= 1 or not _runs_with(pid, broker_dir / CONFIG_NAME) or not _handles_hangup(pid):
             return False
         os.kill(pid, signal.SIGHUP)
     except (OSError, ValueError):
@@ -199,6 +201,19 @@ def _runs_with(pid: int, config: Path) -> bool:
     arguments = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
     folder = (process / "cwd").readlink()
     return any((folder / argument).resolve() == config for argument in arguments[1:] if argument)
+
+
+def _handles_hangup(pid: int) -> bool:
+    """Whether the process survives SIGHUP, once it has started: Mosquitto listens before it handles signals."""
+    give_up_at = time.monotonic() + START_TIMEOUT_S
+    while True:
+        status = Path("/proc", str(pid), "status").read_text(encoding="utf-8")
+        handled = int(status.partition("SigCgt:")[2].split()[0], 16)
+        if handled >> (signal.SIGHUP - 1) & 1:
+            return True
+        if time.monotonic() > give_up_at:
+            return False
+        time.sleep(0.01)
 
 
 def _mode(settings: MosquittoSettings) -> Mode:

@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import ssl
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -42,6 +43,25 @@ def test_another_brokers_process_is_left_alone(server, tmp_path):
     shutil.copy(server.broker_dir / "data" / "mosquitto.pid", other.broker_dir / "data" / "mosquitto.pid")
     assert reload_broker(server.operator_dir)
     assert not reload_broker(other.operator_dir)
+
+
+def test_a_broker_that_is_starting_is_not_killed_by_the_signal(tmp_path):
+    """Mosquitto listens before it handles SIGHUP, which would end it until then: it is told when it does."""
+    try:
+        server = ProvisionedMosquitto(tmp_path, "passwords")
+    except MissingError as error:
+        pytest.skip(f"Mosquitto: {error}")
+    slow = tmp_path / "mosquitto"
+    slow.write_text("#!/bin/sh\nsleep 0.3\ntrap 'echo reloaded; exit 0' HUP\nwhile :; do sleep 0.02; done\n")
+    slow.chmod(0o700)
+    with subprocess.Popen([slow, "-c", server.config], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            (server.broker_dir / "data").mkdir(exist_ok=True)
+            (server.broker_dir / "data" / "mosquitto.pid").write_text(f"{process.pid}\n")
+            assert reload_broker(server.operator_dir)
+            assert process.communicate(timeout=10)[0] == "reloaded\n"
+        finally:
+            process.kill()
 
 
 async def test_a_running_broker_takes_the_renewed_certificate(server):
