@@ -26,6 +26,9 @@ $(INSTALLED): constraints.txt pyproject.toml
 demo: $(INSTALLED)
 	@$(BIN)/foltr demo
 
+# Tests start hundreds of Pythons, none of which need compile the project anew; an empty value is none at all.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Most tests wait for servers, processes and deadlines, so one more than there are processors runs at a time, at most
 # four, on servers of its own. `make test WORKERS=0` runs them one after the other.
 WORKERS ?= $(shell n=$$(($$(getconf _NPROCESSORS_ONLN) + 1)); echo $$((n < 4 ? n : 4)))
