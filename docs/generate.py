@@ -2,6 +2,8 @@
 
 import re
 import sys
+from collections.abc import Mapping
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -9,9 +11,11 @@ from typing import Any, get_args
 import msgpack
 from pydantic_core import PydanticUndefined
 
-from federator.round import TRANSITIONS
+from federator.job import TRANSITIONS as OF_JOBS
+from federator.round import TRANSITIONS as OF_ROUNDS
 from foltr.cli.main import EXIT_FAILED, EXIT_SETTINGS, EXIT_UNAVAILABLE
 from foltr.cli.settings import ENV_PREFIX, Settings
+from foltr.erasure.states import TRANSITIONS as OF_ERASURES
 from foltr.methods.bodies import BodySpec, pack_body
 from foltr.methods.registry import METHODS, body_spec, parameters_of, ranker_for, training_for
 from foltr.protocol.codec import encode
@@ -21,7 +25,8 @@ from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import AbandonReason
 from foltr.protocol.updates import DenseDelta, EvolutionPair, ModelUpdate, PartDelta, UpdateBody
 from foltr.reproductions.claims import Status
-from storage.tables import client_history, metadata, round_history
+from storage.tables import metadata
+from storage.views import client_history, round_history
 
 DOCS = Path(__file__).parent
 
@@ -87,10 +92,11 @@ def reasons_table() -> str:
     return "\n".join(lines + [f"| `{reason}` | {ABANDON_WORDS[reason]} |" for reason in AbandonReason])
 
 
-def round_diagram() -> str:
-    lines = ["```mermaid", "stateDiagram-v2", "    [*] --> collecting"]
-    lines += [f"    {state} --> {following}: {event}" for (state, event), following in TRANSITIONS.items()]
-    final = set(TRANSITIONS.values()) - {state for state, _ in TRANSITIONS}
+def diagram(transitions: Mapping[tuple[StrEnum, StrEnum], StrEnum]) -> str:
+    """A state machine as its table has it, from the state of its first line on."""
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {next(iter(transitions))[0]}"]
+    lines += [f"    {state} --> {following}: {event}" for (state, event), following in transitions.items()]
+    final = set(transitions.values()) - {state for state, _ in transitions}
     lines += [f"    {state} --> [*]" for state in sorted(final)]
     return "\n".join([*lines, "```"])
 
@@ -211,7 +217,13 @@ SECTIONS = {
         "participation": partial(robustness_tables, "robustness-participation"),
     },
     "operations.md": {"settings": settings_table, "reasons": reasons_table},
-    "protocol.md": {"trainings": trainings_table, "bodies": bodies_table, "round": round_diagram},
+    "protocol.md": {
+        "trainings": trainings_table,
+        "bodies": bodies_table,
+        "round": partial(diagram, OF_ROUNDS),
+        "job": partial(diagram, OF_JOBS),
+        "erasure": partial(diagram, OF_ERASURES),
+    },
     "errors.md": {"receipts": receipts_table, "events": events_table, "reasons": reasons_table, "exits": exits_table},
     "history.md": {"tables": tables},
 }

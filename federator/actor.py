@@ -39,7 +39,6 @@ from foltr.protocol.states import RoundState
 from foltr.protocol.topics import ClientTopic, Topics
 from storage.arrivals import commit_batch, find_updates
 from storage.database import Database
-from storage.erasure.records import UnlearningJobRow
 from storage.records import Batch, NewEvent
 
 log = structlog.get_logger(__name__)
@@ -88,8 +87,6 @@ class FederationActor:
         self._unlearner = self._new_unlearner()
         self.retention = Retention(plan, db, clock, self._persist)
         self._epoch = 0
-        # A job whose model is ready to be put in service.
-        self._unlearned: UnlearningJobRow | None = None
         self._stopping = False
         self._busy_noticed_at = 0.0
         self._published: tuple[int, datetime] | None = None
@@ -157,7 +154,7 @@ class FederationActor:
                 await self._serve_waiting(min(now, math.nextafter(current.closes_at, -math.inf)))
             await self._end_round(now)
         await self.eraser.tidy()
-        self._unlearned = await self._unlearner.advance(self._clock.now()) or self._unlearned
+        await self._unlearner.advance(self._clock.now())
         await self._swap()
         if self._unlearner.idle:
             # A job goes through what is stored: none of it may be deleted under its feet.
@@ -286,9 +283,8 @@ class FederationActor:
             self.state.erasure_stored(wanted.client_id, was_known=row is not None)
             await self._unlearner.erased(wanted.client_id, row)
         if decisions.erasures:
-            # What the rule remembers has changed with it, here and in a job that waits for its swap.
+            # What the rule remembers has changed with it.
             await self.rounds.reload_model()
-            self._unlearned = None if self._unlearned is None else self._unlearner.job
         for client_id in dict.fromkeys(decisions.forgotten_again):
             await self.eraser.tell_again(client_id, self.state.members.pseudonym(client_id))
         for client_id in dict.fromkeys(decisions.leftovers):
@@ -311,12 +307,11 @@ class FederationActor:
 
     async def _swap(self) -> None:
         """Put an unlearned model in service, if there is one and this is a moment between two rounds."""
-        job = self._unlearned
+        job = self._unlearner.caught_up
         if job is None or not self.rounds.takes_swap:
             return
-        self._unlearned = None
         done = await self.rounds.swap(job, self._sign)
-        await self._unlearner.swapped(job, self.rounds.model.version)
+        await self._unlearner.swapped(self.rounds.model.version)
         await self.eraser.after_swap(done)
 
     async def _note(self, event: NewEvent) -> None:

@@ -1,19 +1,79 @@
-"""An unlearning job, decided without I/O: which stored rounds are gone through, who is asked, when a step is over.
+"""The state machine of unlearning: from the request to be forgotten to a model in service that never learned from it.
 
-The shell (`federator.job_driver`) announces a step, hands over what arrives, and commits the step once it is over. What
-a step has been answered is kept in memory only: a federator that starts again announces the step again, and the devices
-answer once more with what they made then.
+Theory of operation. A federation is ``idle`` while nobody waits to be unlearned. The first request begins a time of
+``gathering``, so that those who come together share one job; who comes during a job waits for the next one. A job makes
+a model anew, in steps, while live rounds go on: each step stands for a stored round (`foltr.unlearning.schedule`), and
+``between_steps`` it is chosen which round comes next. While it is ``asking``, the members that contributed to the round
+learn from interactions they have kept. The step is over
+
+* once all have answered who are online, and who have not kept silent in an earlier step,
+* at its deadline if there are enough answers for a model, or at once if nobody is left to be asked.
+
+With too few answers at its deadline it is asked again, a few times while members are online, and then passed over: its
+round counts as not covered. While nobody at all is online it is asked again until patience ends; then the job is
+``paused`` until a member returns. Once the job has gone through all stored rounds it has ``caught_up`` with the live
+ones: its model waits for a moment between two of them. But if it has covered too little by then it is given up, and a
+job that learns everything anew gathers at once whoever waits.
+
+Nothing here reads a clock, awaits or stores. The shell (`federator.job_driver`) announces steps, hands over what
+arrives, and commits what was decided before it moves the machine. What a step was answered is in memory only: a
+federator that starts again resumes the job between two steps, asks the step again, and devices answer once more with
+what they made then. What is stored of a job is coarser: `foltr.protocol.states.JobState`. An event that a phase does
+not allow raises ProtocolViolationError and changes nothing.
 """
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-from foltr.errors import SettingsError
+from foltr.errors import ProtocolViolationError, SettingsError
 from foltr.protocol.states import Strategy
 from foltr.protocol.updates import UnlearningUpdate
+from foltr.unlearning.schedule import Course, Schedule
 
-# So many steps bring a ranker about as far as so many ordinary rounds.
-LEAST_STEPS = 100
+# So often a step's deadline passes while members are online; then the step is passed over.
+MOST_MISSES = 3
+_AT_ONCE = 0.0
+NO_COURSE = Course(interval=1, horizon=0)
+
+
+class Phase(StrEnum):
+    IDLE = "idle"
+    GATHERING = "gathering"
+    BETWEEN_STEPS = "between_steps"
+    ASKING = "asking"
+    PAUSED = "paused"
+    CAUGHT_UP = "caught_up"
+
+
+class JobEvent(StrEnum):
+    ERASURE_WAITS = "erasure_waits"
+    NOBODY_WAITS = "nobody_waits"
+    JOB_BEGUN = "job_begun"
+    JOB_RESUMED = "job_resumed"
+    STEP_ANNOUNCED = "step_announced"
+    STEP_MISSED = "step_missed"
+    STEP_COMMITTED = "step_committed"
+    PATIENCE_ENDED = "patience_ended"
+    ROUNDS_EXHAUSTED = "rounds_exhausted"
+    COVERAGE_TOO_LOW = "coverage_too_low"
+    MODEL_REPLACED = "model_replaced"
+
+
+TRANSITIONS: dict[tuple[Phase, JobEvent], Phase] = {
+    (Phase.IDLE, JobEvent.ERASURE_WAITS): Phase.GATHERING,
+    (Phase.IDLE, JobEvent.JOB_RESUMED): Phase.BETWEEN_STEPS,
+    (Phase.GATHERING, JobEvent.NOBODY_WAITS): Phase.IDLE,
+    (Phase.GATHERING, JobEvent.JOB_BEGUN): Phase.BETWEEN_STEPS,
+    (Phase.BETWEEN_STEPS, JobEvent.STEP_ANNOUNCED): Phase.ASKING,
+    (Phase.BETWEEN_STEPS, JobEvent.ROUNDS_EXHAUSTED): Phase.CAUGHT_UP,
+    (Phase.BETWEEN_STEPS, JobEvent.COVERAGE_TOO_LOW): Phase.GATHERING,
+    (Phase.ASKING, JobEvent.STEP_MISSED): Phase.ASKING,
+    (Phase.ASKING, JobEvent.STEP_COMMITTED): Phase.BETWEEN_STEPS,
+    (Phase.ASKING, JobEvent.PATIENCE_ENDED): Phase.PAUSED,
+    (Phase.PAUSED, JobEvent.JOB_RESUMED): Phase.BETWEEN_STEPS,
+    (Phase.CAUGHT_UP, JobEvent.MODEL_REPLACED): Phase.IDLE,
+}
 
 
 @dataclass(frozen=True)
@@ -21,10 +81,7 @@ class UnlearningPolicy:
     """How clients are unlearned (thesis, Section 6.1.2).
 
     Args:
-        interval: every so many-th stored round is gone through (the thesis' delta t), or more of them where a job would
-            have fewer than `LEAST_STEPS`; `retrain` goes through all.
-        local_interactions: how many a retained client learns from in a step (n'; on the wire ``n_local``); None: three
-            fifths of what an update may hold, as the thesis' 3 of 5. `retrain` asks for as many as an update may hold.
+        interval: see `foltr.unlearning.schedule.Schedule`, as for ``local_interactions`` (on the wire ``n_local``).
         min_coverage: below it, on average over the steps, a job that calibrates begins again as `retrain`.
         delay_s: how long a job waits for more requests before it begins.
         step_s: a step without all answers ends after so long, if there is any answer.
@@ -55,31 +112,13 @@ class UnlearningPolicy:
             if not 0 <= seconds <= 30 * 86_400:
                 raise SettingsError(f"unlearning_{name}: {seconds:g} is not between 0 and 30 days")
 
-    def interval_of(self, strategy: Strategy, n_stored: int) -> int:
-        """The interval of a job with so many stored rounds ahead."""
-        return 1 if strategy is Strategy.RETRAIN else max(1, min(self.interval, n_stored // LEAST_STEPS))
+    def schedule(self, strategy: Strategy) -> Schedule:
+        """How a job goes through stored rounds, by this strategy or by the one that took its place."""
+        return Schedule(strategy, self.interval, self.local_interactions)
 
-    def n_asked(self, strategy: Strategy, max_interactions: int) -> int:
-        """Interactions that a device learns from in a step."""
-        if strategy is Strategy.RETRAIN:
-            return max_interactions
-        return self.local_interactions or max(1, 3 * max_interactions // 5)
-
-
-def next_round(stored: Sequence[int], after: int | None, interval: int) -> int | None:
-    """The next stored round to go through, ``interval`` or more after the last one; None where there is none.
-
-    By number and not by place: of history that was thinned already nothing more is passed over.
-    """
-    return next((number for number in stored if after is None or number >= after + interval), None)
-
-
-def n_rounds_ahead(stored: Sequence[int], after: int | None, interval: int) -> int:
-    """How many rounds `next_round` will give, one after the other."""
-    n = 0
-    while (number := next_round(stored, after, interval)) is not None:
-        after, n = number, n + 1
-    return n
+    def is_enough(self, strategy: Strategy, coverage: float | None) -> bool:
+        """Whether a job has covered enough for service, on average over its steps; None without any."""
+        return strategy is Strategy.RETRAIN or coverage is None or coverage >= self.min_coverage
 
 
 @dataclass(frozen=True)
@@ -125,7 +164,7 @@ class UnlearningStep:
         return True
 
     def forget(self, client_id: str) -> None:
-        """It was erased: it is asked no more, and what it has answered is nobody's."""
+        """A client was erased: it is asked no more, and what it has answered is nobody's."""
         for known in (self.answers, self.asked):
             known.pop(client_id, None)
         self.awaited.discard(client_id)
@@ -134,13 +173,18 @@ class UnlearningStep:
     def has_enough(self) -> bool:
         return len(self.answers) >= min(self.least, len(self.asked))
 
+    @property
+    def silent(self) -> set[str]:
+        """Those who were online when they were asked, and have not answered."""
+        return self.awaited - self.answers.keys()
+
     def is_over(self, now: float) -> bool:
         if not self.asked:
             return True
-        return self.has_enough and (self.awaited <= self.answers.keys() or now >= self.closes_at)
+        return self.has_enough and (not self.silent or now >= self.closes_at)
 
     def is_missed(self, now: float) -> bool:
-        """Too few have answered in time: it is to be asked again."""
+        """Whether too few have answered in time: it is to be asked again."""
         return not self.is_over(now) and now >= self.closes_at
 
     def wake_at(self) -> float:
@@ -150,3 +194,158 @@ class UnlearningStep:
     def coverage(self) -> float:
         """The part of the round's updates that were learned anew."""
         return len(self.answers) / self.n_stored if self.n_stored else 1.0
+
+
+class Due(StrEnum):
+    """What the shell has to do now."""
+
+    BEGIN = "begin"
+    NEXT_STEP = "next_step"
+    END_STEP = "end_step"
+    MISSED_STEP = "missed_step"
+
+
+class Missed(StrEnum):
+    """What becomes of a step whose deadline has passed with too few answers."""
+
+    ASK_AGAIN = "ask_again"
+    PASS_OVER = "pass_over"  # noqa: S105
+    PAUSE = "pause"
+
+
+@dataclass
+class Unlearning:
+    """The unlearning of one federation, one job after the other. Times are epoch seconds.
+
+    Attributes:
+        begins_at: while gathering, when the job begins.
+        course: where in the stored rounds the job is, once it has begun.
+        n_clients: how many clients it is for.
+        step: the one that is asked.
+        alone_since: since when it has been asked with no member online; infinity while one is.
+        silent: members that were online and let a step's deadline pass: they have nothing to learn from, and no step
+            waits for them any more.
+    """
+
+    policy: UnlearningPolicy
+    phase: Phase = Phase.IDLE
+    begins_at: float = math.inf
+    course: Course = NO_COURSE
+    n_clients: int = 0
+    step: UnlearningStep | None = None
+    alone_since: float = math.inf
+    silent: set[str] = field(default_factory=set)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a job runs, or is about to; a paused one waits for devices, and nobody for it."""
+        return self.phase not in (Phase.IDLE, Phase.PAUSED)
+
+    def due(self, now: float) -> Due | None:
+        """What is due at ``now``; None while the machine waits for messages, a deadline, or a moment for the swap."""
+        if self.phase is Phase.BETWEEN_STEPS:
+            return Due.NEXT_STEP
+        if self.phase is Phase.GATHERING and now >= self.begins_at:
+            return Due.BEGIN
+        if self.step is not None and self.step.is_over(now):
+            return Due.END_STEP
+        if self.step is not None and self.step.is_missed(now):
+            return Due.MISSED_STEP
+        return None
+
+    def wake_at(self) -> float:
+        """When `due` may change its answer although no message arrived."""
+        if self.phase is Phase.BETWEEN_STEPS:
+            return _AT_ONCE
+        if self.phase is Phase.GATHERING:
+            return self.begins_at
+        return math.inf if self.step is None else self.step.wake_at()
+
+    def request(self, begins_at: float) -> bool:
+        """Begin to gather for a job; False if one is about to begin, or under way."""
+        if self.phase is not Phase.IDLE:
+            return False
+        self._move(JobEvent.ERASURE_WAITS)
+        self.begins_at = begins_at
+        return True
+
+    def call_off(self) -> None:
+        """Begin nothing: nobody waits any more."""
+        self._move(JobEvent.NOBODY_WAITS)
+
+    def begin(self, course: Course, n_clients: int) -> None:
+        self._move(JobEvent.JOB_BEGUN)
+        self.course, self.n_clients = course, n_clients
+
+    def resume(self, course: Course, n_clients: int) -> None:
+        """Go on with a stored job: that of the last federator, or one that was paused."""
+        self._move(JobEvent.JOB_RESUMED)
+        self.course, self.n_clients = course, n_clients
+
+    def ask(self, course: Course, step: UnlearningStep) -> None:
+        """Open a step, of the next round of the course."""
+        self._move(JobEvent.STEP_ANNOUNCED)
+        self.course, self.step, self.alone_since = course, step, math.inf
+
+    def take(self, update: UnlearningUpdate) -> bool:
+        """Whether an answer counts; one that fits no open step is nobody's loss: the step is made without it."""
+        return self.step is not None and self.step.take(update)
+
+    def forget(self, client_id: str) -> None:
+        """A client was erased: nothing here is asked of it, or has its name."""
+        self.silent.discard(client_id)
+        if self.step is not None:
+            self.step.forget(client_id)
+
+    def miss(self, now: float, *, any_online: bool) -> Missed:
+        """Note that the step's deadline has passed with too few answers; what becomes of it."""
+        self._move(JobEvent.STEP_MISSED)
+        step = self.open_step
+        self.silent |= step.silent
+        step.n_missed += 1
+        if any_online:
+            self.alone_since = math.inf
+            if step.n_missed >= MOST_MISSES:
+                return Missed.PASS_OVER  # others have more to say to other rounds
+        else:
+            self.alone_since = min(self.alone_since, now - self.policy.step_s)
+            if now - self.alone_since >= self.policy.patience_s:
+                return Missed.PAUSE
+        step.closes_at = now + self.policy.step_s
+        return Missed.ASK_AGAIN
+
+    def end_step(self, course: Course) -> None:
+        """Close the step, now that it is stored; ``course`` is past its round."""
+        step = self.open_step
+        self._move(JobEvent.STEP_COMMITTED)
+        self.silent = (self.silent | step.awaited) - step.answers.keys()
+        self.course, self.step = course, None
+
+    def pause(self) -> None:
+        self._move(JobEvent.PATIENCE_ENDED)
+        self.step = None
+
+    def catch_up(self) -> None:
+        self._move(JobEvent.ROUNDS_EXHAUSTED)
+
+    def give_up(self, now: float) -> None:
+        """Give the job up for one that begins at once."""
+        self._move(JobEvent.COVERAGE_TOO_LOW)
+        self.begins_at = now
+
+    def replace_model(self) -> None:
+        """Be done: the job's model is in service."""
+        self._move(JobEvent.MODEL_REPLACED)
+
+    @property
+    def open_step(self) -> UnlearningStep:
+        """The step that is asked; ProtocolViolationError if there is none."""
+        if self.step is None:
+            raise ProtocolViolationError(f"unlearning is {self.phase}: no step is open")
+        return self.step
+
+    def _move(self, event: JobEvent) -> None:
+        following = TRANSITIONS.get((self.phase, event))
+        if following is None:
+            raise ProtocolViolationError(f"unlearning is {self.phase}: {event} is not allowed")
+        self.phase = following

@@ -3,11 +3,14 @@
 from collections.abc import Mapping
 from datetime import datetime
 
+import numpy as np
+from numpy.typing import NDArray
+
 from federator.closing.stored_rules import stored_rule
 from federator.deciding.decisions import Decisions
-from federator.job_driver import figures_of_swap
 from federator.round import Round, RoundPolicy, SelectedClients
 from foltr.protocol.fields import unpack_vector
+from foltr.unlearning.measures import cosine, relative_distance
 from storage.erasure.records import JobCompletion, UnlearningJobRow
 from storage.records import Batch, ModelRow, NewEvent, RoundOpening, RoundRow
 
@@ -77,10 +80,17 @@ def swap_of(
     return JobCompletion(
         version,
         at,
-        figures_of_swap(unpack_vector(before.weights), unpack_vector(job.weights or b"")),
+        _figures_of_swap(unpack_vector(before.weights), unpack_vector(job.weights or b"")),
         abandons,
         opening,
         [NewEvent(at, "unlearning_done", detail, round=abandons)],
         job.optimizer_state,
         job.defence_state,
     )
+
+
+def _figures_of_swap(before: NDArray[np.float32], after: NDArray[np.float32]) -> dict[str, float]:
+    """How far the unlearned weights are from those they replace; nothing where one of them is all zeros."""
+    if not before.any() or not after.any():
+        return {}
+    return {"relative_distance": relative_distance(after, before), "cosine": cosine(after, before)}

@@ -35,22 +35,6 @@ def calibrated(length: float, delta: NDArray[np.floating]) -> NDArray[np.float64
     return direction * (length / float(np.linalg.norm(direction)))
 
 
-def schedule(first: int, last: int, interval: int) -> range:
-    """The stored rounds that are replayed: first, first + interval, first + 2 * interval, ... up to ``last``.
-
-    Args:
-        first: the first round to replay, from 1.
-        last: the newest round; before ``first`` there is nothing to replay.
-        interval: the thesis' delta t, at least 1.
-
-    Raises:
-        SettingsError: the interval or the first round is below 1.
-    """
-    if interval < 1 or first < 1:
-        raise SettingsError(f"interval: {interval} from round {first}; both must be at least 1")
-    return range(first, last + 1, interval)
-
-
 def steps_saved(interactions: int, local_interactions: int, interval: int) -> float:
     """Return how many times fewer local updates a client makes than by retraining: n / n' * delta t (Section 6.1.3).
 

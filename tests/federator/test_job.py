@@ -1,56 +1,30 @@
-"""Which rounds a job goes through, and when one of its steps is over."""
+"""When a step of an unlearning job is over, and how a job comes from the first request to its swap."""
+
+import math
+from copy import deepcopy
+from dataclasses import replace
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from federator.job import (
-    LEAST_STEPS,
+    TRANSITIONS,
     Contribution,
+    Due,
+    JobEvent,
+    Missed,
+    Phase,
+    Unlearning,
     UnlearningPolicy,
     UnlearningStep,
-    n_rounds_ahead,
-    next_round,
 )
-from foltr.errors import SettingsError
+from foltr.errors import ProtocolViolationError, SettingsError
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.states import Strategy
 from foltr.protocol.updates import DenseDelta, UnlearningUpdate
-
-
-@pytest.mark.parametrize(
-    ("stored", "interval", "gone_through"),
-    [
-        (range(1, 12), 5, [1, 6, 11]),
-        (range(1, 4), 1, [1, 2, 3]),
-        ([1, 2, 9, 10, 11], 3, [1, 9]),
-        # Thinned already: nothing more is passed over.
-        ([1, 11, 21, 25, 26], 10, [1, 11, 21]),
-        ([], 3, []),
-    ],
-)
-def test_rounds_are_so_far_apart_by_number(stored, interval, gone_through):
-    """One after the other, and as many as were foretold."""
-    found, after = [], None
-    while (number := next_round(stored, after, interval)) is not None:
-        found.append(number)
-        after = number
-    assert found == gone_through
-    assert n_rounds_ahead(stored, None, interval) == len(found)
-
-
-@pytest.mark.parametrize(("n_stored", "interval"), [(0, 1), (99, 1), (250, 2), (1_000, 10), (9_999, 10)])
-def test_a_job_has_a_hundred_steps_where_history_allows(n_stored, interval):
-    """Ten rounds apart only from a thousand on; retraining leaves none out."""
-    policy = UnlearningPolicy(interval=10)
-    assert policy.interval_of(Strategy.ROLLBACK, n_stored) == interval
-    assert policy.interval_of(Strategy.RETRAIN, n_stored) == 1
-    assert n_stored < LEAST_STEPS or n_stored // interval >= LEAST_STEPS
-
-
-def test_devices_are_asked_for_three_fifths():
-    """As the thesis' three of five; a setting says otherwise, and retraining asks for all."""
-    assert [UnlearningPolicy().n_asked(Strategy.ROLLBACK, n) for n in (1, 2, 5, 100)] == [1, 1, 3, 60]
-    assert UnlearningPolicy(local_interactions=2).n_asked(Strategy.FED_ERASER, 5) == 2
-    assert UnlearningPolicy(local_interactions=2).n_asked(Strategy.RETRAIN, 5) == 5
+from foltr.unlearning.schedule import Course
 
 
 @pytest.mark.parametrize(
@@ -141,3 +115,238 @@ def test_who_was_erased_has_said_nothing():
     assert not one.take(answer("a"))
     one.take(answer("b"))
     assert one.is_over(101.0)
+
+
+# --- the machine ----------------------------------------------------------------------------------------------
+
+POLICY = UnlearningPolicy(delay_s=5.0, step_s=10.0, patience_s=30.0)
+COURSE = Course(interval=1, horizon=9)
+
+
+def gathering() -> Unlearning:
+    work = Unlearning(POLICY)
+    assert work.request(105.0)
+    return work
+
+
+def between_steps() -> Unlearning:
+    work = gathering()
+    work.begin(COURSE, n_clients=2)
+    return work
+
+
+def asking(**options) -> Unlearning:
+    work = between_steps()
+    work.ask(COURSE, step(**options))
+    return work
+
+
+def paused() -> Unlearning:
+    work = asking()
+    work.pause()
+    return work
+
+
+def caught_up() -> Unlearning:
+    work = between_steps()
+    work.catch_up()
+    return work
+
+
+IN_PHASE = {
+    Phase.IDLE: lambda: Unlearning(POLICY),
+    Phase.GATHERING: gathering,
+    Phase.BETWEEN_STEPS: between_steps,
+    Phase.ASKING: asking,
+    Phase.PAUSED: paused,
+    Phase.CAUGHT_UP: caught_up,
+}
+EVENTS = {
+    JobEvent.NOBODY_WAITS: lambda work: work.call_off(),
+    JobEvent.JOB_BEGUN: lambda work: work.begin(COURSE, 1),
+    JobEvent.JOB_RESUMED: lambda work: work.resume(COURSE, 1),
+    JobEvent.STEP_ANNOUNCED: lambda work: work.ask(COURSE, step()),
+    JobEvent.STEP_MISSED: lambda work: work.miss(110.0, any_online=True),
+    JobEvent.STEP_COMMITTED: lambda work: work.end_step(COURSE),
+    JobEvent.PATIENCE_ENDED: lambda work: work.pause(),
+    JobEvent.ROUNDS_EXHAUSTED: lambda work: work.catch_up(),
+    JobEvent.COVERAGE_TOO_LOW: lambda work: work.give_up(110.0),
+    JobEvent.MODEL_REPLACED: lambda work: work.replace_model(),
+}
+
+
+def test_the_table_of_transitions():
+    """Written out, so that a change of it is meant."""
+    assert {(str(phase), str(event)): str(following) for (phase, event), following in TRANSITIONS.items()} == {
+        ("idle", "erasure_waits"): "gathering",
+        ("idle", "job_resumed"): "between_steps",
+        ("gathering", "nobody_waits"): "idle",
+        ("gathering", "job_begun"): "between_steps",
+        ("between_steps", "step_announced"): "asking",
+        ("between_steps", "rounds_exhausted"): "caught_up",
+        ("between_steps", "coverage_too_low"): "gathering",
+        ("asking", "step_missed"): "asking",
+        ("asking", "step_committed"): "between_steps",
+        ("asking", "patience_ended"): "paused",
+        ("paused", "job_resumed"): "between_steps",
+        ("caught_up", "model_replaced"): "idle",
+    }
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=str)
+@pytest.mark.parametrize("phase", IN_PHASE, ids=str)
+def test_an_event_is_allowed_or_changes_nothing(phase, event):
+    """Each in each phase, by the table."""
+    work = IN_PHASE[phase]()
+    assert work.phase is phase
+    before = deepcopy(work)
+    if (following := TRANSITIONS.get((phase, event))) is None:
+        with pytest.raises(ProtocolViolationError, match=f"unlearning is {phase}"):
+            EVENTS[event](work)
+        assert work == before
+    else:
+        EVENTS[event](work)
+        assert work.phase is following
+
+
+@pytest.mark.parametrize("phase", [phase for phase in IN_PHASE if phase is not Phase.IDLE], ids=str)
+def test_who_comes_during_a_job_waits_for_the_next(phase):
+    """A further request moves nothing: neither the moment a job begins, nor one that runs."""
+    work = IN_PHASE[phase]()
+    before = deepcopy(work)
+    assert not work.request(0.0)
+    assert work == before
+
+
+@pytest.mark.parametrize(
+    ("phase", "now", "due", "wake_at"),
+    [
+        (Phase.IDLE, 1e9, None, math.inf),
+        (Phase.GATHERING, 104.9, None, 105.0),
+        (Phase.GATHERING, 105.0, Due.BEGIN, 105.0),
+        (Phase.BETWEEN_STEPS, 0.0, Due.NEXT_STEP, 0.0),
+        (Phase.ASKING, 109.9, None, 110.0),
+        (Phase.ASKING, 110.0, Due.MISSED_STEP, 110.0),
+        (Phase.PAUSED, 1e9, None, math.inf),
+        (Phase.CAUGHT_UP, 1e9, None, math.inf),
+    ],
+)
+def test_what_is_due_and_when_to_look_again(phase, now, due, wake_at):
+    """Nothing is due before `wake_at`, and something is at it."""
+    work = IN_PHASE[phase]()
+    assert (work.due(now), work.wake_at()) == (due, wake_at)
+
+
+def test_busy_is_all_but_waiting_for_devices():
+    """A federation that stops after its last round waits for a job, but not for one that waits for devices."""
+    assert {phase for phase, of in IN_PHASE.items() if not of().is_busy} == {Phase.IDLE, Phase.PAUSED}
+
+
+def test_a_step_with_enough_answers_is_due_to_end():
+    """At once when all have answered; what answers no open step is taken by nobody."""
+    work = asking(awaited=("a",))
+    assert work.take(answer("a"))
+    assert work.due(101.0) is Due.END_STEP
+    work.end_step(COURSE.past(7))
+    assert (work.step, work.course.last, work.due(0.0)) == (None, 7, Due.NEXT_STEP)
+    assert not work.take(answer("b"))
+
+
+def test_who_keeps_silent_is_awaited_no_more_until_it_answers():
+    """Whoever was online and let a deadline pass; an answer to a later step takes it off the list."""
+    work = asking(awaited=("a", "b"))
+    assert work.miss(110.0, any_online=True) is Missed.ASK_AGAIN
+    assert work.silent == {"a", "b"}
+    assert work.open_step.closes_at == 120.0
+    work.take(answer("a"))
+    work.end_step(COURSE.past(7))
+    assert work.silent == {"b"}
+    work.forget("b")
+    assert work.silent == set()
+
+
+def test_a_step_is_passed_over_at_its_third_miss_while_members_are_online():
+    """Others have more to say to other rounds."""
+    work = asking()
+    found = [work.miss(at, any_online=True) for at in (110.0, 120.0, 130.0)]
+    assert found == [Missed.ASK_AGAIN, Missed.ASK_AGAIN, Missed.PASS_OVER]
+
+
+def test_a_job_pauses_once_nobody_was_online_for_as_long_as_patience():
+    """It counts from when the step was asked; a member in between begins it anew, and so does the next step."""
+    work = asking()
+    found = [work.miss(at, any_online=False) for at in (110.0, 120.0, 130.0)]
+    assert found == [Missed.ASK_AGAIN, Missed.ASK_AGAIN, Missed.PAUSE]
+    back = asking()
+    assert [back.miss(110.0, any_online=False), back.miss(120.0, any_online=True)] == [Missed.ASK_AGAIN] * 2
+    back.open_step.n_missed = 0
+    assert back.miss(130.0, any_online=False) is Missed.ASK_AGAIN
+    assert back.alone_since == 120.0
+
+
+def test_an_impatient_job_pauses_at_once():
+    """With no patience the first deadline without anybody is enough."""
+    work = replace(asking(), policy=UnlearningPolicy(step_s=10.0, patience_s=0.0))
+    assert work.miss(110.0, any_online=False) is Missed.PAUSE
+
+
+def test_a_job_that_covered_too_little_makes_way_for_one_that_begins_at_once():
+    """Retraining is always enough, and so is a job without steps."""
+    policy = UnlearningPolicy(min_coverage=0.5)
+    assert not policy.is_enough(Strategy.ROLLBACK, 0.49)
+    assert policy.is_enough(Strategy.ROLLBACK, 0.5)
+    assert policy.is_enough(Strategy.ROLLBACK, None)
+    assert policy.is_enough(Strategy.RETRAIN, 0.0)
+    work = between_steps()
+    work.give_up(200.0)
+    assert work.due(200.0) is Due.BEGIN
+
+
+class AnyEvents(RuleBasedStateMachine):
+    """Events in any order at any time: only those of the table happen, and a step is open only while it is asked."""
+
+    @initialize()
+    def start(self):
+        self.work = Unlearning(POLICY)
+        self.now = 100.0
+
+    @rule(event=st.sampled_from([*EVENTS]))
+    def happen(self, event):
+        before = deepcopy(self.work)
+        try:
+            EVENTS[event](self.work)
+        except ProtocolViolationError:
+            assert (before.phase, event) not in TRANSITIONS
+            assert self.work == before
+        else:
+            assert self.work.phase is TRANSITIONS[before.phase, event]
+
+    @rule(delay_s=st.integers(0, 20))
+    def request(self, delay_s):
+        was_idle = self.work.phase is Phase.IDLE
+        assert self.work.request(self.now + delay_s) == was_idle
+
+    @rule(client=st.sampled_from("abcd"))
+    def answer(self, client):
+        if self.work.take(answer(client)):
+            assert self.work.phase is Phase.ASKING
+
+    @rule(client=st.sampled_from("abcd"))
+    def forget(self, client):
+        self.work.forget(client)
+        assert client not in self.work.silent
+        assert self.work.step is None or client not in self.work.step.asked
+
+    @rule(seconds=st.integers(1, 15))
+    def time_passes(self, seconds):
+        self.now += seconds
+        if self.work.due(self.now) is not None:
+            assert self.work.wake_at() <= self.now
+
+    @invariant()
+    def a_step_is_open_just_while_it_is_asked(self):
+        assert (self.work.step is not None) == (self.work.phase is Phase.ASKING)
+
+
+AnyEvents.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None, derandomize=True)
+TestAnyEvents = AnyEvents.TestCase

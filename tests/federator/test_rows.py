@@ -11,7 +11,7 @@ from federator.round import SelectedClients
 from federator.rows import batch_of, resumed_round, swap_of
 from foltr.errors import SettingsError
 from foltr.protocol.fields import pack_vector
-from foltr.protocol.states import Pacing, RoundState
+from foltr.protocol.states import JobState, Pacing, RoundState, Strategy
 from storage.erasure.records import UnlearningJobRow
 from storage.records import Batch, ModelRow, NewEvent, RoundOpening, RoundRow
 
@@ -19,7 +19,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 ROW = RoundRow(
     federation="mail",
     number=4,
-    state="aggregating",
+    state=RoundState.AGGREGATING,
     base_version=3,
     min_clients=2,
     max_clients=9,
@@ -32,7 +32,7 @@ ROW = RoundRow(
     n_updates=None,
     n_interactions=None,
     model_version=None,
-    pacing="buffered",
+    pacing=Pacing.BUFFERED,
     staleness_limit=5,
     staleness_exponent=0.5,
     selection_seed=b"s" * 32,
@@ -47,8 +47,8 @@ ROW = RoundRow(
 JOB = UnlearningJobRow(
     federation="mail",
     number=2,
-    state="running",
-    strategy="rollback",
+    state=JobState.RUNNING,
+    strategy=Strategy.ROLLBACK,
     interval=10,
     n_local=3,
     created_at=AT,

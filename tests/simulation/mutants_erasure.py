@@ -12,7 +12,7 @@ from federator.actor import FederationActor
 from federator.deciding.decisions import Decisions, ErasureWanted
 from federator.deciding.members import Members
 from federator.eraser import Eraser
-from federator.job import UnlearningStep
+from federator.job import Unlearning, UnlearningStep
 from federator.job_driver import Unlearner
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 
@@ -120,7 +120,7 @@ def _jobs_end_with_their_federator() -> Any:
 
     async def forgetful(self: Unlearner, epoch: int, seed: bytes) -> None:
         await start(self, epoch, seed)
-        self._job, self._begin_at = None, float("inf")
+        self._unlearning, self._row = Unlearning(self._policy), None
 
     return mock.patch.object(Unlearner, "start", forgetful)
 

@@ -17,6 +17,7 @@ from foltr.reproductions.outcomes import DataProfile, Outcome, Results
 from foltr.simulation.clients.loading import load_experiment, population_for
 from foltr.simulation.config import SimulationConfig
 from foltr.simulation.unlearning.departure import Leaver, Trained, UnlearningSimulation
+from foltr.unlearning.schedule import Schedule
 
 CLIENTS, INTERACTIONS = 10, 5
 # The last by name, so that a federation of one client fewer has the nine others, with the same users.
@@ -63,6 +64,13 @@ def settings(scale: Scale, data: DataProfile, n_seeds: int) -> list[SimulationCo
         for clicks in CLICKS
         for seed in range(1, n_seeds + 1)
     ]
+
+
+def schedule(
+    strategy: Strategy = Strategy.FED_ERASER, interval: int = INTERVAL, local_interactions: int = LOCAL_INTERACTIONS
+) -> Schedule:
+    """As in the thesis: an interval is what it is, where the service would have at least 100 steps."""
+    return Schedule(strategy, interval, local_interactions, least_steps=1)
 
 
 def simulation_of(config: SimulationConfig, leaver: Leaver) -> UnlearningSimulation:
@@ -122,9 +130,7 @@ def _over_steps(scale: Scale, data: DataProfile, n_seeds: int) -> Sequence[Outco
         simulation = simulation_of(config, Leaver(LEAVER))
         tainted = simulation.federate()
         retrained = simulation.federate(with_leaver=False)
-        unlearned = simulation.unlearn(
-            tainted, Strategy.FED_ERASER, interval=INTERVAL, local_interactions=LOCAL_INTERACTIONS
-        )
+        unlearned = simulation.unlearn(tainted, schedule())
         lines = (
             (UNLEARNED, unlearned),
             (RETRAINED, _level(retrained.trained, unlearned)),
@@ -142,9 +148,7 @@ def _by_step_and_interval(scale: Scale, data: DataProfile, n_seeds: int) -> Sequ
         tainted = simulation.federate()
         for local in LOCAL_INTERACTIONS_TRIED:
             for interval in INTERVALS:
-                unlearned = simulation.unlearn(
-                    tainted, Strategy.FED_ERASER, interval=interval, local_interactions=local
-                )
+                unlearned = simulation.unlearn(tainted, schedule(interval=interval, local_interactions=local))
                 labels = {"federation": UNLEARNED, "interval": str(interval), "n_local": str(local)}
                 found.append(outcome(labels, config, unlearned))
     return found

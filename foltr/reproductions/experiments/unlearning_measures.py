@@ -6,7 +6,6 @@ interactions, says how far from it a model is that owes the client nothing eithe
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isnan
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +26,7 @@ from foltr.reproductions.experiments.thesis_unlearning import (
     TOLERANCE,
     federation,
     outcome,
+    schedule,
     settings,
     simulation_of,
 )
@@ -94,15 +94,11 @@ def outcomes_of(config: SimulationConfig, name: str, leaver: Leaver) -> Iterator
     models = {BEFORE: history.trained, RETRAINED: reference}
     seconds = {}
     for model, (strategy, interactions) in ways.items():
-        how: dict[str, Any] = {
-            "interval": INTERVAL,
-            "local_interactions": LOCAL_INTERACTIONS,
-            "interactions": interactions,
-        }
-        models[model] = simulation.unlearn(history, strategy, **how)
+        of = schedule(strategy)
+        models[model] = simulation.unlearn(history, of, interactions=interactions)
         # Slow, and the same for every seed.
         if config.seed == 1:
-            seconds[model] = simulation.unlearn(history, strategy, **how, runner="reference").seconds
+            seconds[model] = simulation.unlearn(history, of, interactions=interactions, runner="reference").seconds
     for model, trained in models.items():
         figures = _figures(simulation, history, leaver.client, trained, reference.weights)
         more = {"device_seconds": seconds[model]} if model in seconds else {}

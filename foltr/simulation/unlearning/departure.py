@@ -33,7 +33,8 @@ from foltr.simulation.learners import participants_of
 from foltr.simulation.method_names import has_personal_rankers
 from foltr.simulation.runners import ReferenceRunner, Runner, State
 from foltr.simulation.unlearning.kept_interactions import Log, Recorder, Replay
-from foltr.unlearning.calibration import calibrated, schedule
+from foltr.unlearning.calibration import calibrated
+from foltr.unlearning.schedule import Schedule
 
 Interactions = Literal["fresh", "kept"]
 Curve = tuple[tuple[int, float], ...]
@@ -81,7 +82,8 @@ class History:
     """A federation's model and what is kept for unlearning.
 
     Attributes:
-        lengths: (rounds, clients) float64 L2 norms of the updates; NaN where a client was not part of a round.
+        lengths: (rounds, clients) float64 L2 norms of the updates; NaN where a client was not part of a round, or no
+            model came of it.
         before_leaver: the model and the federator's memory before the leaver's first round.
         interactions: by round, those each client learned from, as far as they were recorded.
         crowd: where the clients' random streams stand.
@@ -158,7 +160,10 @@ class UnlearningSimulation:
 
             sent = partial(self._as_sent, lengths[number - 1])
             players = recorder if recording else runner
+            base = progress.model
             progress.learn(len(clients), partial(self._round, players, number, clients, sent))
+            if progress.model is base:
+                lengths[number - 1] = np.nan  # no model came of it
             if recording:
                 kept[number] = recorder.take()
         return History(progress.trained(self._ranker), lengths, before_leaver, kept, crowd.state())
@@ -166,42 +171,33 @@ class UnlearningSimulation:
     def unlearn(
         self,
         history: History,
-        strategy: Strategy,
+        schedule: Schedule,
         *,
-        interval: int = 10,
-        local_interactions: int = 3,
         interactions: Interactions = "fresh",
         runner: RunnerKind = "auto",
     ) -> Trained:
-        """Make the model without the leaver.
+        """Make the model without the leaver, as a job of the service that no live rounds go on beside.
 
-        ``fed_eraser`` replays every ``interval``-th round from the first model on, ``rollback`` those since the leaver
-        joined from the model before that; ``retrain`` replays every round with all interactions and calibrates nothing.
+        ``fed_eraser`` and ``retrain`` go through the rounds from the first model on, ``rollback`` through those since
+        the leaver joined from the model before that; ``retrain`` calibrates nothing.
 
         Args:
-            local_interactions: interactions of each client in a calibration round.
+            schedule: which rounds are gone through, and how much is learned in each.
             interactions: fresh ones, as in the thesis, whose users go on where the federation ended; or the first ones
                 of each client in the replayed round, as a device that keeps a log has them.
             runner: of fresh interactions; see `foltr.simulation.federated.run`. The model is the same, its time is not.
 
         Raises:
-            SettingsError: a number is out of its range, or a round was not recorded.
+            SettingsError: the method cannot learn from kept interactions, or a round was not recorded.
         """
-        last = self._config.rounds
-        start = NextModel(self._first, NO_MEMORY)
-        if strategy is Strategy.RETRAIN:
-            rounds = range(1, last + 1)
-            local_interactions = max(client.n_interactions for client in self._population.clients)
-        elif strategy is Strategy.ROLLBACK:
-            rounds, start = schedule(self._leaver.joined, last, interval), history.before_leaver
-        else:
-            rounds = schedule(1, last, interval)
-        if local_interactions < 1:
-            raise SettingsError(
-                f"local_interactions: {local_interactions}; at least 1 interaction is needed to learn from"
-            )
+        first, start = 1, NextModel(self._first, NO_MEMORY)
+        if schedule.strategy is Strategy.ROLLBACK:
+            first, start = self._leaver.joined, history.before_leaver
+        course, rounds = schedule.begin(self._stored(history, first))
+        n_most = max(client.n_interactions for client in self._population.clients)
+        local_interactions = schedule.interactions_of(n_most)
         if interactions == "kept":
-            self._check_kept(history, rounds, interval)
+            self._check_kept(history, rounds, course.interval)
         population = self._learning_from(local_interactions)
         crowd = Crowd(population, self._config.seed, self._training.serp_length)
         crowd.restore(history.crowd)
@@ -209,7 +205,7 @@ class UnlearningSimulation:
         progress = _Progress(start, self._ndcg, max(1, len(rounds) // _EVALUATIONS), len(rounds))
         for number in rounds:
             clients = self._participants(number, with_leaver=False)
-            is_anew = strategy is Strategy.RETRAIN
+            is_anew = schedule.strategy is Strategy.RETRAIN
             sent = _unchanged if is_anew else partial(self._calibrated, history.lengths[number - 1])
             players = chosen
             if interactions == "kept":
@@ -233,6 +229,12 @@ class UnlearningSimulation:
             for client in self._population.clients
         )
         return replace(self._population, clients=clients)
+
+    def _stored(self, history: History, first: int) -> list[int]:
+        """The rounds from one on that made a model, with an update of somebody who stays: as the service has them."""
+        rounds = range(first, self._config.rounds + 1)
+        of_others = np.delete(history.lengths, self._leaver.client, axis=1)
+        return [number for number in rounds if not np.isnan(of_others[number - 1]).all()]
 
     def _participants(self, number: int, *, with_leaver: bool) -> NDArray[np.int64]:
         chosen = participants_of(self._config.seed, number, len(self._in_order), self._config.participants)

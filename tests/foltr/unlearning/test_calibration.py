@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from foltr.errors import DataError, SettingsError
-from foltr.unlearning.calibration import calibrated, schedule, steps_saved
+from foltr.unlearning.calibration import calibrated, steps_saved
 
 UPDATES = arrays(np.float32, st.integers(1, 8), elements=st.floats(-1e6, 1e6, width=32))
 
@@ -27,7 +27,9 @@ def test_as_long_as_the_stored_update_and_in_the_new_direction(length, delta):
         return
     assert np.linalg.norm(found) == pytest.approx(length, rel=1e-12)
     exact = delta.astype(np.float64) / np.abs(delta).max()
-    np.testing.assert_allclose(found * np.linalg.norm(exact), exact * length, rtol=1e-12)
+    # Below the smallest normal number one is only as exact as its last bit.
+    last_bits = 8 * np.finfo(np.float64).smallest_subnormal
+    np.testing.assert_allclose(found * np.linalg.norm(exact), exact * length, rtol=1e-12, atol=last_bits)
 
 
 def test_it_changes_nothing_that_has_the_length():
@@ -48,21 +50,6 @@ def test_an_update_that_is_not_finite(value):
     """It has no direction that could be kept."""
     with pytest.raises(DataError, match="not finite"):
         calibrated(1.0, np.array([1.0, value]))
-
-
-def test_every_so_many_rounds_from_the_first_on():
-    """As the thesis numbers them; nothing where the last is before the first."""
-    assert list(schedule(1, 41, 10)) == [1, 11, 21, 31, 41]
-    assert list(schedule(7, 20, 5)) == [7, 12, 17]
-    assert list(schedule(9, 8, 5)) == []
-    assert len(schedule(1, 10_000, 10)) == 1_000
-
-
-@pytest.mark.parametrize(("first", "interval"), [(1, 0), (0, 5)])
-def test_no_such_schedule(first, interval):
-    """An interval of nothing replays for ever."""
-    with pytest.raises(SettingsError, match="interval"):
-        schedule(first, 10, interval)
 
 
 def test_steps_saved():

@@ -8,6 +8,7 @@ from foltr.errors import SettingsError
 from foltr.methods.base import NextModel
 from foltr.protocol.states import Strategy
 from foltr.simulation.unlearning.departure import Leaver, UnlearningSimulation
+from foltr.unlearning.schedule import Schedule
 
 ROUNDS = 12
 LAST = 4
@@ -16,6 +17,11 @@ LAST = 4
 def simulation(leaver=None, **values):
     of = config(**{"rounds": ROUNDS, "seed": 3, **values})
     return UnlearningSimulation(of, population(of), leaver or Leaver(LAST))
+
+
+def thesis(strategy: Strategy, interval: int = 10, local_interactions: int = 3) -> Schedule:
+    """Every so many-th round, however few steps that makes."""
+    return Schedule(strategy, interval, local_interactions, least_steps=1)
 
 
 def test_an_honest_leaver_changes_nothing():
@@ -81,7 +87,7 @@ def test_a_late_leaver_is_not_there_before():
 def test_how_much_is_replayed(strategy, steps):
     """Every fifth round from the first, or from where the leaver joined; retraining replays all, with all lists."""
     of = simulation(Leaver(LAST, joined=6))
-    found = of.unlearn(of.federate(), strategy, interval=5, local_interactions=2)
+    found = of.unlearn(of.federate(), thesis(strategy, 5, local_interactions=2))
     assert found.ndcg[-1][0] == steps
     assert found.interactions == steps * 4 * (4 if strategy == Strategy.RETRAIN else 2)
 
@@ -91,7 +97,7 @@ def test_updates_are_as_long_as_the_stored_ones(interactions):
     """A step moves the model by no more than the mean stored length, and by that much where clients agree."""
     of = simulation()
     history = of.federate(record_every=ROUNDS)
-    found = of.unlearn(history, Strategy.FED_ERASER, interval=ROUNDS, local_interactions=2, interactions=interactions)
+    found = of.unlearn(history, thesis(Strategy.FED_ERASER, ROUNDS, local_interactions=2), interactions=interactions)
     mean_length = history.lengths[0, :LAST].mean()
     assert 0.2 * mean_length < np.linalg.norm(found.weights) <= mean_length * (1 + 1e-6)
 
@@ -100,7 +106,7 @@ def test_rollback_starts_before_the_leaver():
     """Where only the newest round is replayed, the model is a step from the one before the leaver came."""
     of = simulation(Leaver(LAST, joined=ROUNDS))
     history = of.federate()
-    found = of.unlearn(history, Strategy.ROLLBACK, interval=10, local_interactions=4)
+    found = of.unlearn(history, thesis(Strategy.ROLLBACK, 10, local_interactions=4))
     step = np.linalg.norm(found.weights - history.before_leaver.weights)
     assert 0.0 < step <= history.lengths[-1, :LAST].mean() * (1 + 1e-6)
 
@@ -117,14 +123,14 @@ def test_nothing_of_the_leaver_counts():
     }
     without = type(history)(history.trained, changed, history.before_leaver, logs, history.crowd)
     for how in ("fresh", "kept"):
-        found = [of.unlearn(one, Strategy.FED_ERASER, interval=3, interactions=how) for one in (history, without)]
+        found = [of.unlearn(one, thesis(Strategy.FED_ERASER, 3), interactions=how) for one in (history, without)]
         np.testing.assert_array_equal(found[0].weights, found[1].weights)
 
 
 def test_retraining_from_the_kept_log_is_on_the_retained_clients_lists():
     """Every round was recorded: as many interactions as the others had."""
     of = simulation()
-    found = of.unlearn(of.federate(record_every=1), Strategy.RETRAIN, interactions="kept")
+    found = of.unlearn(of.federate(record_every=1), thesis(Strategy.RETRAIN), interactions="kept")
     assert found.interactions == ROUNDS * 4 * 4
 
 
@@ -132,7 +138,7 @@ def test_retraining_from_the_kept_log_is_learning_what_was_learned():
     """In the first round, whose lists were drawn by the model it began with: the same bits."""
     of = simulation(Leaver(LAST, z=None), rounds=1)
     history = of.federate(record_every=1)
-    found = of.unlearn(history, Strategy.RETRAIN, interactions="kept")
+    found = of.unlearn(history, thesis(Strategy.RETRAIN), interactions="kept")
     np.testing.assert_array_equal(found.weights, of.federate(with_leaver=False).trained.weights)
     assert all(one.scores is not None for kept in history.interactions[1].values() for one in kept)
 
@@ -141,14 +147,14 @@ def test_the_same_seed_the_same_model():
     """Deterministic, whatever else was unlearned from the same history."""
     of = simulation()
     history = of.federate()
-    once = of.unlearn(history, Strategy.FED_ERASER, interval=4, local_interactions=2)
-    of.unlearn(history, Strategy.RETRAIN)
+    once = of.unlearn(history, thesis(Strategy.FED_ERASER, 4, local_interactions=2))
+    of.unlearn(history, thesis(Strategy.RETRAIN))
     np.testing.assert_array_equal(
-        of.unlearn(history, Strategy.FED_ERASER, interval=4, local_interactions=2).weights, once.weights
+        of.unlearn(history, thesis(Strategy.FED_ERASER, 4, local_interactions=2)).weights, once.weights
     )
     again = simulation()
     np.testing.assert_array_equal(
-        again.unlearn(again.federate(), Strategy.FED_ERASER, interval=4, local_interactions=2).weights, once.weights
+        again.unlearn(again.federate(), thesis(Strategy.FED_ERASER, 4, local_interactions=2)).weights, once.weights
     )
 
 
@@ -158,7 +164,7 @@ def test_device_code_makes_the_same_model(strategy):
     of = simulation()
     history = of.federate()
     blocks, devices = (
-        of.unlearn(history, strategy, interval=3, local_interactions=2, runner=kind) for kind in ("auto", "reference")
+        of.unlearn(history, thesis(strategy, 3, local_interactions=2), runner=kind) for kind in ("auto", "reference")
     )
     np.testing.assert_array_equal(blocks.weights, devices.weights)
 
@@ -173,7 +179,7 @@ def test_the_federations_rule_aggregates_the_calibrated_updates_too(rule):
             if name not in {"mean", "adaptive"}
             else simulation(aggregation=name)
         )
-        models[name] = of.unlearn(of.federate(), Strategy.FED_ERASER, interval=2, local_interactions=2).weights
+        models[name] = of.unlearn(of.federate(), thesis(Strategy.FED_ERASER, 2, local_interactions=2)).weights
     assert np.isfinite(models[rule]).all()
     assert not np.array_equal(models["mean"], models[rule])
 
@@ -184,7 +190,7 @@ def test_few_participants():
     history = of.federate()
     alone = int(np.isfinite(history.lengths[:, LAST]).sum())
     assert alone
-    found = of.unlearn(history, Strategy.FED_ERASER, interval=1, local_interactions=2)
+    found = of.unlearn(history, thesis(Strategy.FED_ERASER, 1, local_interactions=2))
     assert found.interactions == (ROUNDS - alone) * 2
 
 
@@ -210,9 +216,28 @@ def test_what_cannot_be_unlearned():
     history = of.federate(record_every=2)
     assert isinstance(history.before_leaver, NextModel)
     with pytest.raises(SettingsError, match="local_interactions"):
-        of.unlearn(history, Strategy.FED_ERASER, local_interactions=0)
+        of.unlearn(history, thesis(Strategy.FED_ERASER, local_interactions=0))
     with pytest.raises(SettingsError, match="were not recorded"):
-        of.unlearn(history, Strategy.FED_ERASER, interval=3, interactions="kept")
+        of.unlearn(history, thesis(Strategy.FED_ERASER, 3), interactions="kept")
+
+
+def test_the_schedule_of_the_service_is_that_of_the_simulator():
+    """By itself a job goes through all of a short history, and clients learn from three fifths of their lists."""
+    of = simulation()
+    found = of.unlearn(of.federate(), Schedule(Strategy.FED_ERASER))
+    assert found.ndcg[-1][0] == ROUNDS
+    assert found.interactions == ROUNDS * 4 * 2
+
+
+def test_rounds_of_the_leaver_alone_are_not_gone_through():
+    """Nothing of them is left: the service has deleted their only update."""
+    of = UnlearningSimulation(
+        config(rounds=ROUNDS, clients=2, participants=1, seed=3), population(config(clients=2)), Leaver(1)
+    )
+    history = of.federate()
+    n_others = int(np.isfinite(history.lengths[:, 0]).sum())
+    assert 0 < n_others < ROUNDS
+    assert of.unlearn(history, Schedule(Strategy.RETRAIN)).ndcg[-1][0] == n_others
 
 
 def test_what_the_service_does_not_learn_again_is_not_simulated():
@@ -220,4 +245,4 @@ def test_what_the_service_does_not_learn_again_is_not_simulated():
     noised = simulation(method="fpdgd-paper", rounds=2)
     history = noised.federate(record_every=1)
     with pytest.raises(SettingsError, match="fpdgd-paper learns cannot be learned again"):
-        noised.unlearn(history, Strategy.FED_ERASER, interactions="kept")
+        noised.unlearn(history, thesis(Strategy.FED_ERASER), interactions="kept")

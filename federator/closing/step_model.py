@@ -1,0 +1,62 @@
+"""What the answers to a step of an unlearning job make: the job's next model."""
+
+from collections.abc import AsyncIterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from federator.closing.stored_rules import round_rng
+from federator.job import Contribution, UnlearningStep
+from federator.plan import FederationPlan
+from foltr.errors import DataError
+from foltr.methods.base import Aggregation
+from foltr.methods.bodies import unpack_body
+from foltr.methods.registry import make_aggregation
+from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.states import Strategy
+from foltr.protocol.updates import DenseDelta, PartDelta, UpdateBody
+from foltr.unlearning.calibration import calibrated
+from storage.erasure.records import UnlearningJobRow
+from storage.records import UpdateRow
+
+
+async def contributions_of(updates: AsyncIterator[UpdateRow], n_values: int) -> dict[str, Contribution]:
+    """What was sent in a round, by client."""
+    found = {}
+    async for row in updates:
+        values = _values(unpack_body(row.encoding, row.body, n_values))
+        found[row.client_id] = Contribution(float(np.linalg.norm(values.astype(np.float64))), row.n_interactions)
+    return found
+
+
+def answers_of(plan: FederationPlan, seed: bytes, job: UnlearningJobRow, step: UnlearningStep) -> Aggregation:
+    """The answers to a step as the federation's rule takes them, by client; to be finished with the job's model.
+
+    Where the job calibrates, each has the length and the weight of the client's stored update; else the weight of what
+    it was learned from, which is never more than what was asked for.
+
+    Args:
+        seed: the federation's ``aggregation_seed``; a step draws as the stored round that it stands for.
+    """
+    aggregation = make_aggregation(
+        plan.training, plan.ranker, plan.policy.rule, n_expected=len(step.answers), rng=round_rng(seed, step.round)
+    )
+    for client_id in sorted(step.answers):
+        update, before = step.answers[client_id], step.asked[client_id]
+        if job.strategy is Strategy.RETRAIN:
+            aggregation.add(update.body, min(update.n_interactions, job.n_local), 1.0, client_id)
+        else:
+            aggregation.add(_calibrated(update.body, before.length), before.n_interactions, 1.0, client_id)
+    return aggregation
+
+
+def _calibrated(body: UpdateBody, length: float) -> UpdateBody:
+    """The new direction with the old length (thesis, Eq. 6.2)."""
+    values = pack_vector(calibrated(length, _values(body)))
+    return body.model_copy(update={"values": values})
+
+
+def _values(body: UpdateBody) -> NDArray[np.float32]:
+    if not isinstance(body, DenseDelta | PartDelta):
+        raise DataError(f"an update of kind {body.kind} has no length")
+    return unpack_vector(body.values)

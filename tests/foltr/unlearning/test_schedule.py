@@ -1,0 +1,107 @@
+"""Which rounds a job goes through, by the one schedule of the service and the simulator."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foltr.errors import SettingsError
+from foltr.protocol.states import Strategy
+from foltr.unlearning.schedule import LEAST_STEPS, Course, Schedule
+
+
+def thesis(interval: int, strategy: Strategy = Strategy.FED_ERASER) -> Schedule:
+    """The schedule as the thesis has it: the interval is what it is, however few steps there are."""
+    return Schedule(strategy, interval, least_steps=1)
+
+
+@pytest.mark.parametrize(
+    ("stored", "interval", "gone_through"),
+    [
+        (range(1, 12), 5, [1, 6, 11]),
+        (range(1, 4), 1, [1, 2, 3]),
+        ([1, 2, 9, 10, 11], 3, [1, 9]),
+        # Thinned already: nothing more is passed over.
+        ([1, 11, 21, 25, 26], 10, [1, 11, 21]),
+        ([], 3, []),
+    ],
+)
+def test_rounds_are_so_far_apart_by_number(stored, interval, gone_through):
+    """One after the other, and as many as were foretold."""
+    course = Course.over([*stored], interval)
+    assert course.ahead(stored) == (course, gone_through)
+    found = []
+    while ahead := course.ahead(stored)[1]:
+        assert ahead == gone_through[len(found) :]
+        found.append(ahead[0])
+        course = course.past(ahead[0])
+    assert found == gone_through
+
+
+def test_every_so_many_rounds_from_the_first_on():
+    """As the thesis numbers them; nothing where the last is before the first."""
+    assert thesis(10).begin(range(1, 42))[1] == [1, 11, 21, 31, 41]
+    assert thesis(5).begin(range(7, 21))[1] == [7, 12, 17]
+    assert thesis(5).begin(range(9, 9))[1] == []
+    assert len(thesis(10).begin(range(1, 10_001))[1]) == 1_000
+    assert thesis(10, Strategy.RETRAIN).begin(range(1, 4))[1] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("n_stored", "interval"), [(0, 1), (99, 1), (250, 2), (1_000, 10), (9_999, 10)])
+def test_a_job_has_a_hundred_steps_where_history_allows(n_stored, interval):
+    """Ten rounds apart only from a thousand on; retraining leaves none out."""
+    schedule = Schedule(Strategy.ROLLBACK, interval=10)
+    assert schedule.interval_over(n_stored) == interval
+    assert Schedule(Strategy.RETRAIN, interval=10).interval_over(n_stored) == 1
+    assert len(schedule.begin(range(1, n_stored + 1))[1]) >= min(n_stored, LEAST_STEPS)
+
+
+def test_clients_learn_from_three_fifths():
+    """As the thesis' three of five; a setting says otherwise, and retraining takes all."""
+    assert [Schedule(Strategy.ROLLBACK).interactions_of(n) for n in (1, 2, 5, 100)] == [1, 1, 3, 60]
+    assert Schedule(Strategy.FED_ERASER, local_interactions=2).interactions_of(5) == 2
+    assert Schedule(Strategy.RETRAIN, local_interactions=2).interactions_of(5) == 5
+
+
+@pytest.mark.parametrize("wrong", [{"interval": 0}, {"local_interactions": 0}, {"least_steps": 0}])
+def test_no_such_schedule(wrong):
+    """An interval of nothing replays for ever, and nobody learns from nothing."""
+    with pytest.raises(SettingsError, match=next(iter(wrong))):
+        Schedule(Strategy.FED_ERASER, **wrong)
+
+
+def test_the_interval_doubles_for_rounds_that_came_meanwhile():
+    """Those of the beginning are gone through as foretold, those since at twice the interval, then at four times."""
+    course = Course.over([1, 2, 3], 1)
+    for number in (1, 2, 3):
+        assert course.ahead([*range(1, 8)])[1][0] == number
+        course = course.past(number)
+    course, ahead = course.ahead([*range(1, 8)])
+    assert (course.interval, course.horizon, ahead) == (2, 7, [5, 7])
+    course, ahead = course.past(5).past(7).ahead([*range(1, 16)])
+    assert (course.interval, course.horizon, ahead) == (4, 15, [11, 15])
+    assert course.past(15).ahead([*range(1, 17)]) == (course.past(15), [])
+
+
+@given(
+    stored=st.sets(st.integers(1, 200), max_size=60),
+    interval=st.integers(1, 12),
+    n_come=st.integers(0, 5),
+)
+def test_a_job_ends_however_fast_live_rounds_come(stored, interval, n_come):
+    """With so many new rounds at every step it rises through the stored ones, in steps of at least the interval."""
+    stored = sorted(stored)
+    course, found, newest = Course.over(stored, interval), [], max(stored, default=0)
+    for _ in range(2_000):
+        course, ahead = course.ahead(stored)
+        if not ahead:
+            break
+        found.append(ahead[0])
+        course = course.past(ahead[0])
+        stored += range(newest + 1, newest + 1 + n_come)
+        newest += n_come
+    else:
+        raise AssertionError("the job does not end")
+    assert all(later - earlier >= interval for earlier, later in pairwise(found))
+    assert found[:1] == stored[:1]
