@@ -38,18 +38,7 @@ def decide_update(
         # The round that is named, if it can be in the database.
         number = min(offer.round, state.current_round.number + 1)
         decisions.note(NewEvent(to_datetime(at), "update_rejected", detail, code, offer.client_id, number))
-    decisions.receipts.append(
-        UpdateReceipt(
-            federation=state.federation,
-            client_id=offer.client_id,
-            # Anybody may have sent what is not signed; naming the update would make its owner drop the genuine one.
-            update_id=None if code is ReceiptCode.BAD_SIGNATURE else offer.update_id,
-            # It says which bytes of an update are meant: a device that is enrolled anew signs it once more.
-            payload_digest=reading.digest,
-            code=code,
-            detail=detail,
-        )
-    )
+    decisions.receipts.append(_receipt(state.federation, reading, code, detail))
 
 
 def _decision(state: FederationState, reading: UpdateOffered, at: float, counted_in: int | None) -> Record | Reject:
@@ -99,6 +88,20 @@ def _row(state: FederationState, reading: UpdateOffered, at: float) -> NewUpdate
         encoding=reading.encoding,
         body=reading.body,
         received_at=to_datetime(at),
+    )
+
+
+def _receipt(federation: str, reading: UpdateOffered, code: ReceiptCode, detail: str) -> UpdateReceipt:
+    offer = reading.offer
+    return UpdateReceipt(
+        federation=federation,
+        client_id=offer.client_id,
+        # Anybody may have sent what is not signed; naming the update would make its owner drop the genuine one.
+        update_id=None if code is ReceiptCode.BAD_SIGNATURE else offer.update_id,
+        # It says which bytes of an update are meant: a device that is enrolled anew signs it once more.
+        payload_digest=reading.digest,
+        code=code,
+        detail=detail,
     )
 
 
