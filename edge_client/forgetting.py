@@ -8,6 +8,7 @@ that was on its way when it answered.
 
 import asyncio
 from dataclasses import dataclass
+from enum import Enum
 from typing import Literal
 
 from edge_client.messaging.outbox import Outbox, is_set_within
@@ -50,27 +51,39 @@ class ForgetResult:
     receipt: str | None = None
 
 
-class Forgetting:
-    """The erasure of one client, as far as its device has to do with it.
+class _Erasure(Enum):
+    """How far the erasure of a client is, as its device knows."""
 
-    Attributes:
-        forgotten: the federation has erased this client, or is unlearning it; now or before a restart.
-        waiting: it was asked to, and has not answered.
-    """
+    NONE = "none"
+    REQUESTED = "requested"
+    STORED = "stored"
+
+
+class Forgetting:
+    """The erasure of one client, as far as its device has to do with it."""
 
     def __init__(self, outbox: Outbox, session: Session, participation: Participation, store: DeviceStore) -> None:
         self._outbox = outbox
         self._session = session
         self._participation = participation
         self._store = store
-        self.forgotten = store.forgotten
-        self.waiting = False
-        self._had_left = False  # before it asked
+        self._erasure = _Erasure.STORED if store.forgotten else _Erasure.NONE
+        self._had_left_before = False
         self._receipt: str | None = None
         self._refusal: ErasureNotice | None = None
         self._done = asyncio.Event()
         # What the broker may retain; perhaps a run before this one could not clear it.
         self._retained = {ClientTopic.FORGET, ClientTopic.STATUS} if self.forgotten else set[ClientTopic]()
+
+    @property
+    def forgotten(self) -> bool:
+        """The federation has erased this client, or is unlearning it; now or before a restart."""
+        return self._erasure is _Erasure.STORED
+
+    @property
+    def waiting(self) -> bool:
+        """The federation was asked for the erasure, and has not answered."""
+        return self._erasure is _Erasure.REQUESTED
 
     # --- what arrives ---------------------------------------------------------------------------------------
 
@@ -78,7 +91,7 @@ class Forgetting:
         """Delete what the device keeps: the federation has erased this client. If that fails, `finish` tries again."""
         if not self.forgotten:
             self._retained = {ClientTopic.FORGET, ClientTopic.STATUS}
-        self.forgotten, self.waiting = True, False
+        self._erasure = _Erasure.STORED
         self._delete()
 
     def take_notice(self, notice: ErasureNotice) -> None:
@@ -103,16 +116,17 @@ class Forgetting:
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + timeout_s
         if not self.waiting:
-            self._had_left = self._participation.left
+            self._had_left_before = self._participation.left
         self._take_refusal()
         self._participation.left = True  # first: an update that is due must not follow the request
         try:
             if not self._done.is_set():
                 await self._send()
         except UnavailableError:
-            self._participation.left = self._had_left or self.waiting or self.forgotten
+            self._participation.left = self._had_left_before or self.waiting or self.forgotten
             raise
-        self.waiting = not self.forgotten
+        if not self.forgotten:
+            self._erasure = _Erasure.REQUESTED
         while not await is_set_within(self._done, min(_FORGET_AGAIN_S, give_up_at - loop.time())):
             # Looked at only now: it may answer what somebody else sent in this name, and ours is answered as well.
             refusal = self._take_refusal()
@@ -160,7 +174,7 @@ class Forgetting:
 
     async def _take_back(self) -> None:
         """Go on as a client; the broker must not show the request to the next federator, which might obey it."""
-        self.waiting, self._participation.left = False, self._had_left
+        self._erasure, self._participation.left = _Erasure.NONE, self._had_left_before
         self._retained = {ClientTopic.FORGET}
         await self.finish(connected=True)
 

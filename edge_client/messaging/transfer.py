@@ -8,6 +8,7 @@ that it does not have, because they are delivered to whoever subscribes, at ever
 
 import hashlib
 from collections.abc import Callable, Sequence
+from enum import Enum
 
 from edge_client.store.store import PendingUpdate
 from foltr.logs import get_logger
@@ -54,6 +55,18 @@ class UpdateInParts:
         return receipt
 
 
+class _State(Enum):
+    """How far the newest model is."""
+
+    KNOWN = "known"
+    """The device has it, or none was announced."""
+    COLLECTING = "collecting"
+    PAUSED = "paused"
+    """Nothing came for long: the next announcement goes on with what has come."""
+    WHOLE = "whole"
+    """It was handed over. If it is not believed, its chunks are not asked for again."""
+
+
 class ModelInParts:
     """The newest model, if it comes in chunks. ``now`` is monotonic seconds.
 
@@ -63,14 +76,14 @@ class ModelInParts:
 
     def __init__(self) -> None:
         self._assembly: Assembly | None = None
-        self._collecting = False
+        self._state = _State.KNOWN
         self._newest_at = 0.0
         self._known = b""
         self.to_subscribe: list[int] | None = None
 
     @property
     def collecting(self) -> bool:
-        return self._collecting
+        return self._state is _State.COLLECTING
 
     def know(self, payload: bytes) -> None:
         """Know that the device has this model: it need not come again."""
@@ -90,8 +103,7 @@ class ModelInParts:
         if self._assembly is None or self._assembly.manifest != manifest:
             self._assembly = Assembly(manifest)
         missing = self._assembly.missing()
-        # With none missing it was whole before, and not believed.
-        self._collecting, self._newest_at = bool(missing), now
+        self._state, self._newest_at = _State.COLLECTING if missing else _State.WHOLE, now
         self.to_subscribe = missing or None
 
     def take(self, chunk: Chunk, now: float) -> bytes | None:
@@ -101,20 +113,20 @@ class ModelInParts:
             MessageError: ``malformed``; if the chunks are not what the manifest names, it begins anew.
         """
         assembly = self._assembly
-        if not self._collecting or assembly is None or chunk.digest != assembly.manifest.digest:
+        if not self.collecting or assembly is None or chunk.digest != assembly.manifest.digest:
             return None
         if assembly.add(chunk):
             self._newest_at = now
         if not assembly.complete:
             return None
-        self._collecting = False  # if it is not right, until it is announced again: bad chunks are not asked for twice
+        self._state = _State.WHOLE
         return assembly.payload()
 
     def _stop(self) -> None:
-        self._assembly, self._collecting, self.to_subscribe = None, False, None
+        self._assembly, self._state, self.to_subscribe = None, _State.KNOWN, None
 
     def gives_up_at(self) -> float:
-        return self._newest_at + MODEL_PATIENCE_S if self._collecting else float("inf")
+        return self._newest_at + MODEL_PATIENCE_S if self.collecting else float("inf")
 
     def give_up(self, now: float) -> None:
         """Stop waiting if nothing has come for long. What has come is kept for the next announcement."""
@@ -122,4 +134,4 @@ class ModelInParts:
             log.warning(
                 "model_incomplete", n_missing=len(self._assembly.missing()), n_chunks=self._assembly.manifest.n_chunks
             )
-            self._collecting, self.to_subscribe = False, None
+            self._state, self.to_subscribe = _State.PAUSED, None
