@@ -89,7 +89,7 @@ async def look(visit: Visit) -> list[Finding]:
     except (UnavailableError, SettingsError) as error:
         return [*findings, Finding("broker", State.PROBLEM, str(error))]
     # A federator may not read what it announces itself, and need not.
-    return findings if visit.is_federator else [*findings, *_announced(visit)]
+    return findings if visit.is_federator else [*findings, *announced_findings(visit)]
 
 
 async def _encryption(visit: Visit) -> Finding:
@@ -216,7 +216,8 @@ def _try_topics(visit: Visit) -> tuple[bool, bool]:
 # --- what is retained there -----------------------------------------------------------------------------------
 
 
-def _announced(visit: Visit) -> list[Finding]:
+def announced_findings(visit: Visit) -> list[Finding]:
+    """Look at what the federator announces: whether there is anything, by whom, and of which version."""
     topics = visit.topics
     if topics.round not in visit.heard:
         detail = f"nothing is announced for {visit.federation!r}: no federator of it has run at this broker yet"

@@ -83,7 +83,7 @@ def _replay(settings: Settings, number: int, db: str | None, federation: str | N
     from federator.closing.replay import replay_round
 
     async def query(database: "Database", name: str) -> None:
-        with told_as_json(json, {"federation": name, "round": number, "equal": None}), _shown_progress() as on_round:
+        with told_as_json(json, {"federation": name, "round": number, "equal": None}), shown_progress() as on_round:
             found = await replay_round(database, await _recipe(database, name, settings), number, on_round)
         _tell_replayed(found, json=json)
         if found.differs:
@@ -109,7 +109,7 @@ def _leave_out(
         if await get_client(database, name, without) is None:
             raise await no_such_client(database, name, without)
         asked = {"federation": name, "without": without, "from": first, "sha256": None}
-        with told_as_json(json, asked), _shown_progress() as on_round:
+        with told_as_json(json, asked), shown_progress() as on_round:
             recipe = await _recipe(database, name, settings)
             found = await counterfactual(database, recipe, without, first, on_round)
         if out is not None:
@@ -214,7 +214,7 @@ def _digest(weights: NDArray[np.float32]) -> str:
 
 
 @contextmanager
-def _shown_progress() -> Iterator[Callable[[int], None]]:
+def shown_progress() -> Iterator[Callable[[int], None]]:
     """Tell on standard error which round was gone through, once that lasts."""
     began = time.monotonic()
     shown_at: float | None = None

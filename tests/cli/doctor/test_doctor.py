@@ -1,13 +1,14 @@
 """``foltr doctor`` finds what is wrong and says what to do."""
 
+import asyncio
 import json
-import shutil
 import socket
 import sqlite3
 import stat
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from cli.test_main import free_port
 from databases import migrated_sqlite, open_migrated
 from servers import MissingError, ProvisionedMosquitto
 
+from broker.link import MqttLink
 from foltr.cli.doctor import checks, checks_broker, checks_database
 from foltr.cli.doctor.checks import State
 from foltr.cli.operator.access import publish_once
@@ -192,10 +194,15 @@ def test_a_revoked_device_is_told(guarded, tmp_path):
 
 def _publish(guarded, topic: str, payload: bytes) -> None:
     """As the broker would retain it from the federator, who may not read it back."""
-    from broker.probe import Probe
 
-    with Probe(guarded.service("federator").address, "@federator") as probe:
-        probe._client.publish(topic, payload, qos=1, retain=True).wait_for_publish(10)
+    async def publish() -> None:
+        address = guarded.service("federator").address
+        link = MqttLink(address, client_id="@federator", subscriptions=[], on_message=print, persistent=False)
+        async with link:
+            await link.wait_connected(10.0)
+            await link.publish(topic, payload, retain=True)
+
+    asyncio.run(publish())
 
 
 def test_an_announcement_of_another_federator_is_a_problem(guarded, tmp_path):
@@ -291,7 +298,7 @@ def visit(credentials: Credentials | None = None, **heard: bytes) -> checks_brok
 
 
 def announced(round_: RoundAnnouncement) -> dict[str, checks.Finding]:
-    found = checks_broker._announced(visit(round=encode(round_, Topics("mail").round)))
+    found = checks_broker.announced_findings(visit(round=encode(round_, Topics("mail").round)))
     return {finding.what: finding for finding in found}
 
 
@@ -316,7 +323,7 @@ def test_another_schema_version_is_told_in_words():
     payload = encode(announcement(3, time.time()))
     for version, older in ((2, "upgrade the peer"), (4, "upgrade this side")):
         spoken = payload.replace(b"\xa1v\x03", b"\xa1v" + bytes([version]))
-        (found,) = checks_broker._announced(visit(round=spoken))
+        (found,) = checks_broker.announced_findings(visit(round=spoken))
         assert found.state is State.PROBLEM
         assert older in found.detail
 
@@ -328,15 +335,18 @@ def test_a_model_is_looked_at_even_where_it_is_large():
         federation="mail", version=1, ranker=LinearRankerSpec(n_features=n), weights=pack_vector(np.zeros(n))
     )
     heard = {"round": encode(announcement(3, time.time())), "model": encode(model)}
-    assert checks_broker._announced(visit(**heard))[0].state is State.OK
+    assert checks_broker.announced_findings(visit(**heard))[0].state is State.OK
 
 
 async def test_little_room_on_the_disk_is_a_warning(tmp_path, monkeypatch):
     """Less than a gibibyte, or than a twentieth."""
-    usage = shutil._ntuple_diskusage
     db = migrated_sqlite(tmp_path / "f.sqlite")
     for total, free, state in ((2**40, 2**35, "warning"), (2**33, 2**29, "warning"), (2**34, 2**33, "ok")):
-        monkeypatch.setattr(checks_database.shutil, "disk_usage", lambda _, t=total, f=free: usage(t, t - f, f))
+        monkeypatch.setattr(
+            checks_database.shutil,
+            "disk_usage",
+            lambda _, t=total, f=free: SimpleNamespace(total=t, used=t - f, free=f),
+        )
         found = {finding.what: finding for finding in await checks_database.look(db)}
         assert found["disk"].state == state, found["disk"]
 
