@@ -8,11 +8,11 @@ INSTALLED := $(VENV)/.installed
 
 .PHONY: help demo test test-quick test-slow fuzz lint format docs bench bench-peers soak load servers pins clean
 
+# What stands behind ## is what `make help` says of a target; those without it are parts of others.
 help:
-	@echo "make demo   a federation on this machine: broker, federator, 20 devices, real data"
-	@echo "make test   all tests, with real Mosquitto and PostgreSQL where they can be had"
-	@echo "make lint   formatting, lint, types, import direction"
-	@echo "make bench  the benchmarks; also: make load, bench-peers, and soak (20 minutes)"
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target words; do \
+		printf 'make %-12s %s\n' "$$target" "$$words"; \
+	done
 
 $(INSTALLED): constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -23,7 +23,7 @@ $(INSTALLED): constraints.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(INSTALLED)
+demo: $(INSTALLED) ## a federation on this machine: broker, federator, 20 devices, real data
 	@$(BIN)/foltr demo
 
 # Tests start hundreds of Pythons, none of which need compile the project anew; an empty value is none at all.
@@ -33,25 +33,25 @@ export PYTHONDONTWRITEBYTECODE :=
 # four, on servers of its own. `make test WORKERS=0` runs them one after the other.
 WORKERS ?= $(shell n=$$(($$(getconf _NPROCESSORS_ONLN) + 1)); echo $$((n < 4 ? n : 4)))
 PARALLEL = --numprocesses $(WORKERS) --dist worksteal
-test: $(INSTALLED) servers
+test: $(INSTALLED) servers ## all tests, with real Mosquitto and PostgreSQL where they can be had; WORKERS=0: one after the other
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not undisturbed"
 	@$(BIN)/python -m pytest -m undisturbed
 
-test-quick: $(INSTALLED)
+test-quick: $(INSTALLED) ## the tests that take a moment each
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not undisturbed"
 
-test-slow: $(INSTALLED) servers
+test-slow: $(INSTALLED) servers ## only those that take more than a few seconds
 	@$(BIN)/python -m pytest -m slow
 
 # A million wrong messages, or FOLTR_TEST_FUZZ_INPUTS; coverage-guided ones too where that fuzzer is installed
 # (pip install atheris). What breaks a promise is kept in tests/fuzz/found and tried first by every test run.
-fuzz: $(INSTALLED)
+fuzz: $(INSTALLED) ## a million wrong messages, or FOLTR_TEST_FUZZ_INPUTS
 	@$(BIN)/python tests/fuzz/run.py
 	@if $(BIN)/python -c 'import atheris' 2>/dev/null; then $(BIN)/python tests/fuzz/guided.py; \
 		else echo "Not installed: the coverage-guided fuzzer"; fi
 
 # Mosquitto is no Python package. PostgreSQL comes from the machine or from a wheel (see tests/servers.py).
-servers:
+servers: ## install Mosquitto, if it is missing and you may
 	@if ! PATH="$$PATH:/usr/sbin:/usr/local/sbin" command -v mosquitto >/dev/null; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 			echo "Installing Mosquitto with apt"; \
@@ -62,20 +62,20 @@ servers:
 		fi; \
 	fi
 
-lint: $(INSTALLED)
+lint: $(INSTALLED) ## formatting, lint, types, import direction
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 
-format: $(INSTALLED)
+format: $(INSTALLED) ## put the formatting right
 	@$(BIN)/ruff check --quiet --fix . || true
 	@$(BIN)/ruff format --quiet .
 
-docs: $(INSTALLED)
+docs: $(INSTALLED) ## fill the generated parts of the documents
 	@$(BIN)/python docs/generate.py
 
-bench: $(INSTALLED) servers
+bench: $(INSTALLED) servers ## the benchmarks of learning, reading, rounds and rules
 	@$(BIN)/python benchmarks/interactions.py
 	@$(BIN)/python benchmarks/reading.py
 	@$(BIN)/python benchmarks/round_overhead.py --compare
@@ -84,21 +84,21 @@ bench: $(INSTALLED) servers
 # Robust rules beside byzfl and Flower, in an environment of their own: torch alone is several gigabytes, and Flower
 # wants older packages than ours. Without them `make bench` measures the rules against bare NumPy.
 PEERS := .venv-peers
-bench-peers: constraints-bench.txt
+bench-peers: constraints-bench.txt ## the robust rules beside byzfl and Flower, in an environment of its own: gigabytes
 	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
 	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints-bench.txt
 	@PYTHONPATH=. $(PEERS)/bin/python benchmarks/aggregation.py
 
-load: $(INSTALLED) servers
+load: $(INSTALLED) servers ## how many updates a second the federator takes, and how fast it answers
 	@$(BIN)/python benchmarks/load.py
 
-soak: $(INSTALLED) servers
+soak: $(INSTALLED) servers ## hundreds of devices that come and go for 20 minutes: is anything lost, does anything grow
 	@$(BIN)/python benchmarks/soak.py
 
 # Pin anew after changing the dependencies in pyproject.toml: names, versions and hashes, no addresses. The images
 # get the same versions as everything else.
 UV_COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
-pins:
+pins: ## pin packages anew after a change of the dependencies
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
 	@$(UV_COMPILE) pyproject.toml --all-extras --group dev --output-file constraints.txt
 	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra federator --extra postgres -o docker/federator.txt
@@ -107,5 +107,5 @@ pins:
 	@$(UV_COMPILE) --group peers -o constraints-bench.txt
 	@echo hatchling | $(UV_COMPILE) - -c constraints.txt -o docker/build.txt
 
-clean:
+clean: ## remove the environments and what tools have kept
 	@rm -rf $(VENV) $(PEERS) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
