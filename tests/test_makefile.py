@@ -12,10 +12,10 @@ PROJECT = Path(__file__).parents[1]
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make")
 def test_help_lists_every_target():
-    """All that are no files, each with some words, at most a line of a terminal long."""
-    phony = re.search(r"^\.PHONY: (.+)$", (PROJECT / "Makefile").read_text(), re.MULTILINE)
+    """Each with some words, at most a line of a terminal long."""
+    targets = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
     done = subprocess.run(["make", "help"], cwd=PROJECT, capture_output=True, text=True, timeout=60, check=True)
     listed = [re.fullmatch(r"make ([a-z-]+) +(\S.+)", line) for line in done.stdout.splitlines()]
     assert None not in listed
-    assert {line[1] for line in listed} == set(phony[1].split()) - {"help"}
+    assert {line[1] for line in listed} == targets - {"help"}
     assert max(len(line[0]) for line in listed) <= 120

@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 import typer
 
-from foltr.cli.experiments.method import chosen_method, chosen_rule, read_logging_policy
+from foltr.cli.experiments.method import choose_method, choose_rule, read_logging_policy
 from foltr.cli.fields import takes_fields
 from foltr.cli.operator.identities import federator_identity
 from foltr.cli.output import configure_logging
@@ -59,7 +59,7 @@ async def _serve(settings: Settings) -> None:
 
     identity = federator_identity(settings)
     policy = read_logging_policy(settings)
-    training, chosen_ranker = chosen_method(settings, settings.n_features, settings.max_clients, **policy)
+    training, chosen_ranker = choose_method(settings, settings.n_features, settings.max_clients, **policy)
     plan = FederationPlan(
         identity.federation,
         settings.n_features,
@@ -72,7 +72,7 @@ async def _serve(settings: Settings) -> None:
             over_selection=settings.over_selection,
             staleness_limit=settings.staleness_limit if settings.pacing is Pacing.BUFFERED else 0,
             staleness_exponent=settings.staleness_exponent,
-            rule=chosen_rule(settings),
+            rule=choose_rule(settings),
         ),
         training,
         chosen_ranker=chosen_ranker,

@@ -20,7 +20,7 @@ from cli.test_readme import blocks
 from made_history import made_history
 
 from foltr.aggregation.rule_spec import read_rule
-from foltr.cli.experiments.method import chosen_rule
+from foltr.cli.experiments.method import choose_rule
 from foltr.cli.settings import load_settings
 from foltr.protocol.events import FINDINGS, EventKind
 from foltr.protocol.receipts import ReceiptCode
@@ -149,7 +149,7 @@ def test_the_settings_files_of_the_document_are_read(tmp_path, monkeypatch):
     monkeypatch.setenv("FOLTR_CONFIG", str(path))
     settings = load_settings()
     assert (settings.federation, settings.min_clients) == ("mail", 10)
-    assert chosen_rule(settings) == read_rule("nnm+trimmed-mean", parameters={"beta": 0.25})
+    assert choose_rule(settings) == read_rule("nnm+trimmed-mean", parameters={"beta": 0.25})
 
 
 async def test_the_queries_of_the_history_run(tmp_path):

@@ -37,8 +37,8 @@ OPERATOR_TOPIC = Topics(FEDERATION).operator
 
 @pytest.fixture
 async def deployment(mosquitto_server, migrated_url, tmp_path):
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as opened:
-        yield opened
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as open_authority:
+        yield open_authority
 
 
 async def aggregated_again(database, number):

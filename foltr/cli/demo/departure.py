@@ -76,7 +76,7 @@ def check_promise(forget: dict[str, Any]) -> None:
         raise FoltrError(f"{client} asked to be forgotten, but {'; '.join(failures)}")
 
 
-def verified_receipt(result: ForgetResult, federator_key: bytes, federation: str) -> ErasureReceipt | None:
+def check_receipt(result: ForgetResult, federator_key: bytes, federation: str) -> ErasureReceipt | None:
     """The receipt, if there is one, the federator has signed it, and it is of this federation."""
     try:
         receipt = None if result.receipt is None else verify_receipt(result.receipt, federator_key)

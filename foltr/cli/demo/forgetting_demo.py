@@ -14,7 +14,7 @@ from federator.job import UnlearningPolicy
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from federator.service import FederatorService
-from foltr.cli.demo.departure import FORGET_S, Departure, Place, hand_over, verified_receipt
+from foltr.cli.demo.departure import FORGET_S, Departure, Place, check_receipt, hand_over
 from foltr.cli.demo.learning_demo import Demo, ndcg_of
 from foltr.cli.demo.leaver import GIVE_UP_S, LeavingDevice, Z, expected_ndcg
 from foltr.cli.demo.progress import always, say, wait_until, watch
@@ -70,7 +70,7 @@ class ForgettingDemo(Demo):
     ) -> None:
         name = f"leaver-{secrets.token_hex(4)}"
         names = [*(client_name(i) for i in range(1, self._n_clients)), name]
-        federator_key, enrolment_key, credentials = self._enrolled(names, address)
+        federator_key, enrolment_key, credentials = self._enrol(names, address)
         plan = FederationPlan(
             self._settings.federation,
             data.train.n_features,
@@ -106,7 +106,7 @@ class ForgettingDemo(Demo):
                 await serving
             await watch(wait_until(database.vacuum, _SETTLE_S), always("writing the database anew"))
             after = await watch(self._residue(database, address, store, traces), always("searching once more"))
-        receipt = verified_receipt(result, federator_key.public, plan.federation)
+        receipt = check_receipt(result, federator_key.public, plan.federation)
         version = None if receipt is None else receipt.model_after
         model = None if version is None else await get_model(database, plan.federation, version)
         ndcg["unlearned"] = None if model is None else ndcg_of(model, ranker, data)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from foltr.cli.experiments.method import chosen_method
+from foltr.cli.experiments.method import choose_method
 from foltr.cli.output import console, print_rows
 from foltr.cli.settings import Settings
 from foltr.errors import first_cause
@@ -100,7 +100,7 @@ class Demo:
             # Named, so that it is not the stream that synthetic data are drawn from.
             rng = np.random.default_rng(np.random.SeedSequence([self._settings.seed, *b"logging policy"]))
             extra["logging_policy"] = pack_vector(logging_policy(data.train, rng))
-        return chosen_method(self._settings, data.train.n_features, self._n_clients, **extra)
+        return choose_method(self._settings, data.train.n_features, self._n_clients, **extra)
 
     async def _federate(
         self,
@@ -117,7 +117,7 @@ class Demo:
 
         settings = self._settings
         names = [f"device-{i:03d}" for i in range(1, self._n_clients + 1)]
-        federator_key, enrolment_key, credentials = self._enrolled(names, address)
+        federator_key, enrolment_key, credentials = self._enrol(names, address)
         plan = FederationPlan(
             settings.federation,
             data.train.n_features,
@@ -145,7 +145,7 @@ class Demo:
             group.create_task(fleet.run())
             await self._show_progress(federating, data, ranker, database)
 
-    def _enrolled(
+    def _enrol(
         self, names: Sequence[str], address: "BrokerAddress"
     ) -> tuple[SigningKey, bytes, dict[str, Credentials]]:
         """The federator's key, the operator's public one, and the credentials of each device."""

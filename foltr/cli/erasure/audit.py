@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from foltr.cli import options
-from foltr.cli.erasure.receipts import KEY_HELP, public_key_of, verified
-from foltr.cli.history.query import run_query, told_as_json
+from foltr.cli.erasure.receipts import KEY_HELP, public_key_of, verify_receipt_file
+from foltr.cli.history.query import reason_as_json, run_query
 from foltr.cli.output import console, print_json, to_plain
 from foltr.erasure.states import ErasureState
 from foltr.errors import DataError, SettingsError
@@ -95,8 +95,8 @@ def audit_verify(
     if receipt is not None and key is None:
         raise SettingsError("receipt: name the federator's public key with --key, too")
 
-    with told_as_json(json, {"verified": False}):
-        found = None if receipt is None or key is None else verified(receipt, key)
+    with reason_as_json(json, {"verified": False}):
+        found = None if receipt is None or key is None else verify_receipt_file(receipt, key)
         named = federation or (None if found is None else found.federation)
         public_key = None if key is None else public_key_of(key)
         run_query(db, named, lambda database, name: _verify(database, name, found, public_key, json=json))
@@ -122,7 +122,7 @@ async def _verify(
     if found is not None:
         _check_place(found, n_entries, log.at_place)
     rows = {row.pseudonym: row for row in after}
-    _check_agreement([*_without_row(log, rows, jobs), *_without_entry(log, before, key)])
+    _check_agreement([*_entries_without_row(log, rows, jobs), *_rows_without_entry(log, before, key)])
     last_hash = None if log.last is None else log.last.hash
     if json:
         counts = {"entries": n_entries, "erasures": len(before)}
@@ -172,7 +172,7 @@ async def _checked_log(database: "Database", name: str, seq: int | None) -> _Log
         elif entry.kind == "erasure_completed":
             log.completed[_pseudonym(entry)] = entry
         elif entry.kind == "job_started":
-            log.jobs[int(_said(entry).get("job", 0))] = entry
+            log.jobs[int(_content(entry).get("job", 0))] = entry
     return log
 
 
@@ -209,22 +209,22 @@ def _check_agreement(found: list[str]) -> None:
     )
 
 
-def _without_row(log: _Log, rows: dict[str, "ErasureRow"], jobs: dict[int, "UnlearningJobRow"]) -> list[str]:
+def _entries_without_row(log: _Log, rows: dict[str, "ErasureRow"], jobs: dict[int, "UnlearningJobRow"]) -> list[str]:
     """What the log tells of and the tables of erasures and jobs do not, as they are since the log was read."""
     found = []
     for number, entry in log.jobs.items():
         job = jobs.get(number)
         if job is None:
             found.append(f"entry {entry.seq} says that unlearning job {number} began, and its row is missing")
-        found += _differing(entry, job, f"of unlearning job {number}")
+        found += _difference(entry, job, f"of unlearning job {number}")
     for pseudonym, entry in {**log.completed, **log.erased}.items():
         if pseudonym not in rows:
             found.append(f"entry {entry.seq} says that {pseudonym} was erased, and its row is missing")
     for pseudonym, entry in log.erased.items():
-        found += _differing(entry, rows.get(pseudonym), f"of {pseudonym}")
+        found += _difference(entry, rows.get(pseudonym), f"of {pseudonym}")
     for pseudonym, entry in log.completed.items():
         if pseudonym in rows and rows[pseudonym].audit_seq == entry.seq:
-            found += _differing(entry, rows[pseudonym], f"of {pseudonym}")
+            found += _difference(entry, rows[pseudonym], f"of {pseudonym}")
         elif pseudonym in rows:
             there = rows[pseudonym].audit_seq
             named = f"is {rows[pseudonym].state}" if there is None else f"names entry {there}"
@@ -232,7 +232,7 @@ def _without_row(log: _Log, rows: dict[str, "ErasureRow"], jobs: dict[int, "Unle
     return found
 
 
-def _without_entry(log: _Log, rows: Sequence["ErasureRow"], key: bytes | None) -> list[str]:
+def _rows_without_entry(log: _Log, rows: Sequence["ErasureRow"], key: bytes | None) -> list[str]:
     """What the table told of before the log was read and the log does not, and receipts that are of another entry.
 
     Args:
@@ -275,29 +275,29 @@ def _is_of(receipt: str, row: "ErasureRow", entry: "AuditEntry") -> bool:
     return tuple(told.get(name) for name in ("federation", "pseudonym", "audit_seq", "audit_hash")) == place
 
 
-def _differing(entry: "AuditEntry", row: "ErasureRow | UnlearningJobRow | None", which: str) -> list[str]:
+def _difference(entry: "AuditEntry", row: "ErasureRow | UnlearningJobRow | None", which: str) -> list[str]:
     """One line where the row is there and says something else than the entry."""
     if row is None:
         return []
     *names, when = _SAME[entry.kind]
-    said = {**_said(entry), when: to_plain(entry.at)}
+    said = {**_content(entry), when: to_plain(entry.at)}
     fields = [name for name in (*names, when) if said.get(name) != to_plain(getattr(row, name))]
     return [f"entry {entry.seq} and the row {which} differ in {', '.join(fields)}"] if fields else []
 
 
-def _said(entry: "AuditEntry") -> dict[str, Any]:
+def _content(entry: "AuditEntry") -> dict[str, Any]:
     """What an entry says; nothing where whoever wrote the chain anew put no JSON object there."""
     said: Any = entry.body
     return said if isinstance(said, dict) else {}
 
 
 def _pseudonym(entry: "AuditEntry") -> str:
-    return str(_said(entry).get("pseudonym"))
+    return str(_content(entry).get("pseudonym"))
 
 
 def _line(entry: "AuditEntry") -> str:
     """An entry in columns; the last one is as long as it is."""
-    said = _said(entry)
+    said = _content(entry)
     about = str(said["pseudonym"]) if "pseudonym" in said else f"job {said.get('job')}"
     others = ", ".join(f"{name} {value}" for name, value in said.items() if name not in ("pseudonym", "job"))
     return _columns(str(entry.seq), f"{entry.at:%Y-%m-%d %H:%M:%S}", entry.kind, about, others)

@@ -75,7 +75,7 @@ def erasures_show(
         raise SettingsError("receipt: --json has the receipt as a field; give it or --receipt -")
 
     async def query(database: "Database", name: str) -> None:
-        row = await _found(database, name, client)
+        row = await _find(database, name, client)
         if receipt is not None:
             _write(_receipt_of(row), receipt)
             if receipt == "-":
@@ -100,7 +100,7 @@ def erasures_show(
     run_query(db, federation, query)
 
 
-async def _found(database: "Database", name: str, client: str) -> "ErasureRow":
+async def _find(database: "Database", name: str, client: str) -> "ErasureRow":
     """An erasure by pseudonym, else by name, as a name may look like a pseudonym; DataError if there is neither."""
     from storage.erasure.erasures import find_erasure
     from storage.queries import get_client

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from foltr.cli import options
 from foltr.cli.erasure.answers import Answers
-from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, opened, redirected
+from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority, redirect
 from foltr.cli.output import console, errors, print_json
 from foltr.errors import SettingsError, UnavailableError
 from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, read_credentials
@@ -130,7 +130,7 @@ def _by_operator(client: str | None, folder: Path, broker: str | None) -> _Reque
             f"operator: {folder} is not an operator's folder; name it with --operator (`foltr enrol` makes one), or "
             "ask as the client itself, with --credentials FILE"
         )
-    with opened(folder) as authority:
+    with open_authority(folder) as authority:
         if client not in authority.register.enrolled and client not in authority.register.revoked:
             _warn(
                 f"{client} was never enrolled with {folder} (see: foltr roster show). The order is given all the same: "
@@ -143,7 +143,7 @@ def _by_operator(client: str | None, folder: Path, broker: str | None) -> _Reque
             client,
             topics.operator,
             authority.forget(client),
-            redirected(authority.operator.broker, broker),
+            redirect(authority.operator.broker, broker),
             OPERATOR_USER,
             authority.operator.federator_public_key,
             folder / "operator.json",
@@ -166,7 +166,7 @@ def _by_client(client: str | None, path: Path, broker: str | None) -> _Request:
         own.name,
         topic,
         payload,
-        redirected(own.broker, broker),
+        redirect(own.broker, broker),
         f"foltr-forget:{own.federation}:{own.name}",
         own.federator_public_key,
         path,

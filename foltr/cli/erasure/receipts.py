@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from foltr.cli import options
-from foltr.cli.history.query import told_as_json
+from foltr.cli.history.query import reason_as_json
 from foltr.cli.output import console, print_json
 from foltr.erasure.states import NOTHING_UNLEARNED
 from foltr.errors import DataError, SettingsError
@@ -50,10 +50,10 @@ def receipt_verify(
 ) -> None:
     """Check offline that the federator signed this receipt, and print what it says."""
     asked: dict[str, Any] = {"verified": False, "federator_key": None, "key_fingerprint": None}
-    with told_as_json(json, asked):
+    with reason_as_json(json, asked):
         public_key = public_key_of(key)
-        asked |= identified(public_key)
-        receipt = _verified(file, public_key)
+        asked |= key_identity(public_key)
+        receipt = _verify(file, public_key)
     if json:
         print_json(asked | {"verified": True, "receipt": receipt.model_dump()})
         return
@@ -63,17 +63,17 @@ def receipt_verify(
     _say("What a receipt proves and what it does not: docs/erasure.md")
 
 
-def verified(file: str, key: str) -> "ErasureReceipt":
+def verify_receipt_file(file: str, key: str) -> "ErasureReceipt":
     """The receipt in a file, if it is signed by the key that ``key`` is, or names."""
-    return _verified(file, public_key_of(key))
+    return _verify(file, public_key_of(key))
 
 
-def identified(public_key: bytes) -> dict[str, str]:
+def key_identity(public_key: bytes) -> dict[str, str]:
     """A key as programs are told of it: base64, and SHA-256 of its 32 bytes in hex."""
     return {"federator_key": key_to_text(public_key), "key_fingerprint": hashlib.sha256(public_key).hexdigest()}
 
 
-def _verified(file: str, public_key: bytes) -> "ErasureReceipt":
+def _verify(file: str, public_key: bytes) -> "ErasureReceipt":
     from foltr.erasure.receipt import verify_receipt
 
     return verify_receipt(_read_receipt(file), public_key)

@@ -49,7 +49,7 @@ def read_logging_policy(settings: Settings) -> dict[str, bytes]:
     return {"logging_policy": pack_vector(weights)}
 
 
-def chosen_rule(settings: Settings) -> "RuleSpec":
+def choose_rule(settings: Settings) -> "RuleSpec":
     """The rule by which updates become one; SettingsError for one that does not exist or can never be used."""
     from foltr.aggregation.rule_spec import read_rule
 
@@ -61,7 +61,7 @@ def chosen_rule(settings: Settings) -> "RuleSpec":
     )
 
 
-def chosen_method(settings: Settings, n_features: int, n_clients: int, **extra: Any) -> "tuple[Training, Ranker]":
+def choose_method(settings: Settings, n_features: int, n_clients: int, **extra: Any) -> "tuple[Training, Ranker]":
     """The announced settings of the method, and the ranker; SettingsError where they make no sense together.
 
     Args:

@@ -113,7 +113,7 @@ def _run(config: SimulationConfig, plan: "CheckpointPlan | None") -> "Simulation
         highlight=False,
     )
     console.print("Preparing the learner (compiled once, then cached)", highlight=False)
-    with _shown_progress(config) as on_round, _stopped_between_rounds(plan) as stop:
+    with _show_progress(config) as on_round, _stop_between_rounds(plan) as stop:
         return run(
             config,
             population,
@@ -126,7 +126,7 @@ def _run(config: SimulationConfig, plan: "CheckpointPlan | None") -> "Simulation
 
 
 @contextmanager
-def _shown_progress(config: SimulationConfig) -> "Iterator[Callable[[Done], None]]":
+def _show_progress(config: SimulationConfig) -> "Iterator[Callable[[Done], None]]":
     columns = (
         TextColumn("round {task.completed}/{task.total}"),
         BarColumn(),
@@ -151,7 +151,7 @@ def _shown_progress(config: SimulationConfig) -> "Iterator[Callable[[Done], None
 
 
 @contextmanager
-def _stopped_between_rounds(plan: "CheckpointPlan | None") -> Iterator[Callable[[], bool]]:
+def _stop_between_rounds(plan: "CheckpointPlan | None") -> Iterator[Callable[[], bool]]:
     """Whether SIGINT or SIGTERM came; without a checkpoint to write they end the command at once, as ever."""
     asked = False
 
@@ -213,7 +213,7 @@ def _defence_lines(robustness: dict[str, Any], rule: str, n_rounds: int) -> list
     hostile = robustness["attackers"]
     lines = [f"Rule: {rule}"]
     if rule == "adaptive":
-        lines.append(_left_out(robustness["findings"], n_rounds))
+        lines.append(_exclusions(robustness["findings"], n_rounds))
     if hostile:
         lines.append(f"Attackers: {hostile[0]}" + (f" to {hostile[-1]}" if len(hostile) > 1 else ""))
     for told, name in (
@@ -239,7 +239,7 @@ def _defence_lines(robustness: dict[str, Any], rule: str, n_rounds: int) -> list
     return lines
 
 
-def _left_out(findings: list[dict[str, Any]], n_rounds: int) -> str:
+def _exclusions(findings: list[dict[str, Any]], n_rounds: int) -> str:
     """Whom the adaptive rule left out and from which round on, in one line."""
     since: dict[str, int] = {}
     until: dict[str, int] = {}

@@ -54,7 +54,7 @@ def sweep(
     if scheduler is not None and backend != "dask":
         raise SettingsError("--scheduler: it is for --backend dask")
     base = given.read_config(values)
-    again = _varied(vary or ())
+    again = _read_variations(vary or ())
     _check_given_once(context, again, base)
     varied: dict[str, list[Any]] = {}
     if folds is not None:
@@ -85,7 +85,7 @@ def sweep(
         raise typer.Exit(1)
 
 
-def _varied(assignments: Sequence[str]) -> dict[str, list[Any]]:
+def _read_variations(assignments: Sequence[str]) -> dict[str, list[Any]]:
     varied: dict[str, list[Any]] = {}
     for assignment in assignments:
         name, separator, values = assignment.partition("=")
@@ -123,7 +123,7 @@ class _SweepProgress:
 
     def __init__(self, n_runs: int, varied: list[str]) -> None:
         self._n_runs = n_runs
-        self._varied = varied
+        self._read_variations = varied
         self._n_done = 0
         self._began = time.monotonic()
         self._progress = Progress(
@@ -152,13 +152,13 @@ class _SweepProgress:
             return
         found = f"nDCG@10 {row.result['ndcg_at_10'][-1]['value']:.4f}" if row.result else f"failed: {row.error}"
         console.print(
-            f"run {self._n_done}/{self._n_runs}  {self._named(row)}  {found}", soft_wrap=True, highlight=False
+            f"run {self._n_done}/{self._n_runs}  {self._name_of(row)}  {found}", soft_wrap=True, highlight=False
         )
 
-    def _named(self, row: "SweepRow") -> str:
+    def _name_of(self, row: "SweepRow") -> str:
         values = row.config.model_dump(mode="json")
         named = []
-        for key in self._varied:
+        for key in self._read_variations:
             field, _, parameter = key.partition(".")
             name = parameter or field
             value = values[field].get(parameter) if parameter else values[field]

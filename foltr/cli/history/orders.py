@@ -6,7 +6,7 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.history.quarantine import check_client, show_quarantine
-from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, opened, publish_once, redirected
+from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority, publish_once, redirect
 from foltr.cli.output import console
 from foltr.errors import SettingsError
 from foltr.operator.credentials import OPERATOR_USER
@@ -27,7 +27,7 @@ def deadline(
     """Give one round another deadline, signed by the operator."""
     if not 0 < max_time <= _LONGEST_S:
         raise SettingsError(f"max_time: {max_time:g}; give more than 0 and at most {_LONGEST_S} seconds")
-    with opened(operator) as authority:
+    with open_authority(operator) as authority:
         _send(authority, authority.deadline(number, max_time), broker)
         _say(
             f"round {number} of {authority.federation}: {max_time:g} s from its opening, sent to the federator; "
@@ -55,7 +55,7 @@ def quarantine(
         raise SettingsError("reason: --lift needs none; give one or the other")
     if not lift and reason is None:
         raise SettingsError("reason: say why with --reason, or let the client out with --lift")
-    with opened(operator, federation) as authority:
+    with open_authority(operator, federation) as authority:
         checked = check_client(db, authority.federation, client)
         order = authority.quarantine(client, reason) if reason is not None else authority.lift_quarantine(client)
         _send(authority, order, broker)
@@ -69,7 +69,7 @@ def quarantine(
 
 
 def _send(authority: "Authority", order: bytes, broker: str | None) -> None:
-    access = redirected(authority.operator.broker, broker)
+    access = redirect(authority.operator.broker, broker)
     publish_once(access, OPERATOR_USER, Topics(authority.federation).operator, order)
 
 

@@ -67,7 +67,7 @@ async def no_such_client(database: "Database", federation: str, client_id: str) 
 
 
 @contextmanager
-def told_as_json(json: bool, asked: dict[str, Any]) -> Iterator[None]:
+def reason_as_json(json: bool, asked: dict[str, Any]) -> Iterator[None]:
     """Print what was asked with the reason why it cannot be answered, for a program; the error goes its way.
 
     Args:

@@ -12,8 +12,8 @@ import typer
 from numpy.typing import NDArray
 
 from foltr.cli import options
-from foltr.cli.experiments.method import chosen_method
-from foltr.cli.history.query import no_such_client, run_query, told_as_json
+from foltr.cli.experiments.method import choose_method
+from foltr.cli.history.query import no_such_client, reason_as_json, run_query
 from foltr.cli.output import console, errors, print_json
 from foltr.cli.settings import Settings, load_settings
 from foltr.errors import SettingsError
@@ -83,7 +83,7 @@ def _replay(settings: Settings, number: int, db: str | None, federation: str | N
     from federator.closing.replay import replay_round
 
     async def query(database: "Database", name: str) -> None:
-        with told_as_json(json, {"federation": name, "round": number, "equal": None}), shown_progress() as on_round:
+        with reason_as_json(json, {"federation": name, "round": number, "equal": None}), show_progress() as on_round:
             found = await replay_round(database, await _recipe(database, name, settings), number, on_round)
         _tell_replayed(found, json=json)
         if found.differs:
@@ -109,7 +109,7 @@ def _leave_out(
         if await get_client(database, name, without) is None:
             raise await no_such_client(database, name, without)
         asked = {"federation": name, "without": without, "from": first, "sha256": None}
-        with told_as_json(json, asked), shown_progress() as on_round:
+        with reason_as_json(json, asked), show_progress() as on_round:
             recipe = await _recipe(database, name, settings)
             found = await counterfactual(database, recipe, without, first, on_round)
         if out is not None:
@@ -129,7 +129,7 @@ async def _recipe(database: "Database", name: str, settings: Settings) -> "Recip
     if row is None:
         raise SettingsError(f"federation: {database.location} holds no {name!r}")
     fixed = {"method": row.method, "ranker": row.ranker, "hidden": row.hidden or settings.hidden}
-    training, ranker = chosen_method(settings.model_copy(update=fixed), row.n_features, settings.max_clients)
+    training, ranker = choose_method(settings.model_copy(update=fixed), row.n_features, settings.max_clients)
     # Rounds from before a federation had a seed drew nothing.
     return Recipe(name, training, ranker, row.aggregation_seed or b"")
 
@@ -214,7 +214,7 @@ def _digest(weights: NDArray[np.float32]) -> str:
 
 
 @contextmanager
-def shown_progress() -> Iterator[Callable[[int], None]]:
+def show_progress() -> Iterator[Callable[[int], None]]:
     """Tell on standard error which round was gone through, once that lasts."""
     began = time.monotonic()
     shown_at: float | None = None

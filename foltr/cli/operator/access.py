@@ -35,7 +35,7 @@ def access_to(url: str) -> BrokerAccess:
     return BrokerAccess(broker_url=str(address), username=address.username, password=address.password)
 
 
-def redirected(access: BrokerAccess, url: str | None) -> BrokerAccess:
+def redirect(access: BrokerAccess, url: str | None) -> BrokerAccess:
     """``access`` at another address, if there is one; a user in ``url`` takes the place of the one there was."""
     from broker.address import BrokerAddress
 
@@ -67,7 +67,7 @@ def service_access(folder: Path) -> tuple[BrokerAccess, BrokerAccess]:
 
 
 @contextmanager
-def opened(folder: Path, federation: str | None = None) -> Iterator["Authority"]:
+def open_authority(folder: Path, federation: str | None = None) -> Iterator["Authority"]:
     """An operator's folder whose services know the broker that was configured with it, before or since."""
     from foltr.operator.authority import open_authority
 

@@ -16,9 +16,9 @@ from foltr.cli.operator.access import (
     OperatorFolder,
     access_to,
     broker_record,
-    opened,
+    open_authority,
     publish_once,
-    redirected,
+    redirect,
     service_access,
 )
 from foltr.cli.output import console, errors, print_json, print_rows
@@ -69,13 +69,13 @@ def enrol(
     names = _names(clients, count)
     files = _files(names, out, out_dir, replace=replace)
     is_new = not (operator / "register.json").exists()
-    with _created(operator, federation, broker) as authority:
+    with _open_or_create(operator, federation, broker) as authority:
         authority.check_enrollable(names, replace=replace)
         replaced = [name for name in names if name in authority.register.enrolled]
-        credentials = authority.enrol_all(_admitted(authority, names, broker), replace=replace)
+        credentials = authority.enrol_all(_admit(authority, names, broker), replace=replace)
         for device in track(credentials, "writing", console=errors, transient=True, disable=not errors.is_terminal):
             write_secret(files[device.name], device.model_dump_json(indent=1) + "\n", replace=replace)
-        told = _told_broker(operator)
+        told = _tell_broker(operator)
         serials = {name: authority.register.enrolled[name].serial for name in names}
     if json:
         rows = [{"client_id": name, "serial": serials[name], "file": str(files[name])} for name in names]
@@ -109,7 +109,7 @@ def revoke(
     ] = False,
 ) -> None:
     """Void a device's key: the federator refuses it from the moment it has the new roster."""
-    with opened(operator) as authority:
+    with open_authority(operator) as authority:
         roster = authority.revoke(client)
         recorded = f"{client} is revoked in {operator}, roster {authority.register.roster_version}"
         # One failing must not keep the other from being done; what the federator refuses matters more.
@@ -157,7 +157,7 @@ def roster_show(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, json: option
 @roster_app.command("publish")
 def roster_publish(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
     """Publish the signed roster, so that the federator knows which devices are revoked."""
-    with opened(operator) as authority:
+    with open_authority(operator) as authority:
         where = _publish(authority, authority.roster(), broker)
         register = authority.register
     _say(
@@ -167,7 +167,7 @@ def roster_publish(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: o
 
 
 @contextmanager
-def _created(folder: Path, federation: str | None, broker: str | None) -> Iterator["Authority"]:
+def _open_or_create(folder: Path, federation: str | None, broker: str | None) -> Iterator["Authority"]:
     """The operator's folder; made, where there is none, for the broker that was configured with it or named."""
     from foltr.operator.authority import create_authority, is_authority
 
@@ -175,7 +175,7 @@ def _created(folder: Path, federation: str | None, broker: str | None) -> Iterat
     if record is not None and federation not in (None, record.federation):
         raise SettingsError(f"federation: the broker of {folder} was configured for {record.federation!r}")
     if is_authority(folder):
-        with opened(folder, federation) as authority:
+        with open_authority(folder, federation) as authority:
             yield authority
         return
     settings = load_settings(federation=federation, broker_url=broker)
@@ -189,14 +189,14 @@ def _created(folder: Path, federation: str | None, broker: str | None) -> Iterat
         yield authority
 
 
-def _admitted(authority: "Authority", names: list[str], broker: str | None) -> dict[str, BrokerAccess]:
+def _admit(authority: "Authority", names: list[str], broker: str | None) -> dict[str, BrokerAccess]:
     """How each device reaches the broker, which is told of them where it knows its users."""
     if broker_record(authority.folder) is not None:
         from broker.provision import provision_users
 
-        redirected(authority.operator.broker, broker)  # an address that cannot be is refused before anybody is let in
+        redirect(authority.operator.broker, broker)  # an address that cannot be is refused before anybody is let in
         users = provision_users(authority.folder, names)
-        return {name: redirected(BrokerAccess(**asdict(user)), broker) for name, user in users.items()}
+        return {name: redirect(BrokerAccess(**asdict(user)), broker) for name, user in users.items()}
     access = authority.operator.broker if broker is None else access_to(broker)
     if access.username == OPERATOR_USER:
         # The folder has lost its broker.json: a device must not get the operator's own password.
@@ -204,7 +204,7 @@ def _admitted(authority: "Authority", names: list[str], broker: str | None) -> d
     return dict.fromkeys(names, access)
 
 
-def _told_broker(folder: Path) -> bool:
+def _tell_broker(folder: Path) -> bool:
     """Whether the broker knows its users as they are now."""
     from broker.broker_records import Mode
     from broker.provision import reload_broker
@@ -223,7 +223,7 @@ def _withdraw(folder: Path, client: str) -> str:
         return ""
     if withdraw_user(folder, client) is Withdrawal.STILL_ADMITTED:
         return "Its certificate still connects to the broker; what it sends is refused by its signature."
-    return "" if _told_broker(folder) else _RELOAD
+    return "" if _tell_broker(folder) else _RELOAD
 
 
 def _publish(authority: "Authority", roster: bytes, broker: str | None) -> str:
@@ -234,7 +234,7 @@ def _publish(authority: "Authority", roster: bytes, broker: str | None) -> str:
             f"roster: {len(roster)} bytes of revocations; brokers take messages of up to {MESSAGE_SIZE_LIMIT}. "
             "Begin a new federation, and enrol the devices that are left there"
         )
-    access = redirected(authority.operator.broker, broker)
+    access = redirect(authority.operator.broker, broker)
     publish_once(access, OPERATOR_USER, Topics(authority.federation).roster, roster, retain=True)
     return access.broker_url
 

@@ -219,7 +219,7 @@ def found(number, kind, client):
 )
 def test_whom_the_adaptive_rule_left_out_is_one_line(findings, told):
     """A few names with their rounds; to a last one if they were counted again in the end."""
-    assert simulate._left_out(findings, 40) == told
+    assert simulate._exclusions(findings, 40) == told
 
 
 @pytest.mark.usefixtures("here")

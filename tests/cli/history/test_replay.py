@@ -177,7 +177,7 @@ def test_progress_is_told_once_it_lasts(monkeypatch, capsys):
     """Nothing in the first two seconds; then a line now and then where nobody sits before it."""
     now = 0.0
     monkeypatch.setattr(replay.time, "monotonic", lambda: now)
-    with replay.shown_progress() as on_round:
+    with replay.show_progress() as on_round:
         for number in range(1, 31):
             now += 0.75
             on_round(number)

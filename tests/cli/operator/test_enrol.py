@@ -14,7 +14,7 @@ from servers import MissingError, ProvisionedMosquitto
 from broker.address import BrokerAddress
 from broker.link import MqttLink
 from broker.tls import TlsMaterial
-from foltr.cli.operator.access import access_to, publish_once, redirected
+from foltr.cli.operator.access import access_to, publish_once, redirect
 from foltr.errors import SettingsError, UnavailableError
 from foltr.operator.credentials import BrokerAccess, read_credentials
 from foltr.protocol.enrolment import read_enrolment, read_order, read_roster
@@ -488,15 +488,15 @@ def test_certificates_for_an_address_without_tls_are_refused():
     with pytest.raises(SettingsError, match="mqtts://"):
         BrokerAddress.of(BrokerAccess(broker_url="mqtt://h", ca="CA"))
     with pytest.raises(SettingsError, match="mqtts://"):
-        redirected(BrokerAccess(broker_url="mqtts://h", ca="CA"), "mqtt://h")
+        redirect(BrokerAccess(broker_url="mqtts://h", ca="CA"), "mqtt://h")
 
 
 def test_another_address_keeps_the_user_unless_it_names_one():
     """With its own user it takes no password of another."""
     access = BrokerAccess(broker_url="mqtt://h", username="u", password="p")  # noqa: S106 (made up)
-    assert redirected(access, None) == access
-    assert redirected(access, "mqtt://i:5") == access.model_copy(update={"broker_url": "mqtt://i:5"})
-    assert redirected(access, "mqtt://v@i") == BrokerAccess(broker_url="mqtt://i:1883", username="v")
+    assert redirect(access, None) == access
+    assert redirect(access, "mqtt://i:5") == access.model_copy(update={"broker_url": "mqtt://i:5"})
+    assert redirect(access, "mqtt://v@i") == BrokerAccess(broker_url="mqtt://i:1883", username="v")
 
 
 def test_help_of_the_operators_commands():
