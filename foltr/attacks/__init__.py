@@ -1,1 +1,1 @@
-"""What hostile clients do: updates crafted to ruin a federation's ranker, for experiments with its defences."""
+"""Hostile clients craft updates to ruin a federation's ranker, for experiments with its defences."""

@@ -85,7 +85,7 @@ def fang_krum(
 
 
 def fang_krum_partial(own: NDArray[np.float64]) -> NDArray[np.float64]:
-    """As `fang_krum` by attackers who know no others: their honest updates (m, d) stand for everybody's.
+    """Craft as `fang_krum` by attackers who know no others: their honest updates (m, d) stand for everybody's.
 
     One crafted update is tried first, and one more, which all the others are like, as long as none is chosen (Fang et
     al., Section 4.2, partial knowledge).

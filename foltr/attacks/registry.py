@@ -72,7 +72,7 @@ class AttackSpec:
 
 @dataclass(frozen=True)
 class _Parameter:
-    """What can be set: one of some words, or a number in a range."""
+    """A parameter that can be set: one of some words, or a number in a range."""
 
     default: Setting
     words: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ _PARAMETERS: Mapping[str, Mapping[str, _Parameter]] = {
 
 
 def attack_parameters_of(name: str) -> dict[str, str]:
-    """What can be set, with the defaults; SettingsError for an attack that does not exist."""
+    """Return what can be set, with the defaults; SettingsError for an attack that does not exist."""
     if name not in ATTACKS:
         raise SettingsError(f"attack: there is no {name!r}; known are {', '.join(ATTACKS)}")
     return {key: _shown(parameter.default) for key, parameter in _PARAMETERS.get(name, {}).items()}
@@ -147,7 +147,7 @@ def craft(
     rule: RuleSpec | None,
     rng: np.random.Generator,
 ) -> NDArray[np.float32]:
-    """What the attackers of a round send.
+    """Craft what the attackers of a round send.
 
     With a ``jitter`` each of those that would send the same adds noise of so many standard deviations of what they
     know, coordinate by coordinate, and looks like a client of its own.
@@ -182,7 +182,7 @@ def craft(
 
 
 def attack_rng(seed: int, round_number: int) -> np.random.Generator:
-    """What attackers draw from in a round.
+    """Return the generator that attackers draw from in a round.
 
     Args:
         round_number: from 1; one more than the version of the global model they were given.

@@ -60,12 +60,12 @@ class RankingDataset:
 
     @property
     def n_queries(self) -> int:
-        """How many queries there are, with or without a relevant document."""
+        """The number of queries, with or without a relevant document."""
         return len(self.query_ids)
 
     @property
     def n_features(self) -> int:
-        """How many features a document has."""
+        """The number of features of a document."""
         return int(self.features.shape[1])
 
     def query(self, i: int) -> Query:

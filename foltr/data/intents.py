@@ -44,7 +44,7 @@ class IntentJudgements:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IntentCollection:
-    """The same documents as one set for each intent, and one for all.
+    """A collection has the same documents as one set for each intent, and one for all.
 
     Attributes:
         merged: a document is relevant if it is for at least one intent.

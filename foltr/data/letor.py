@@ -223,7 +223,7 @@ def _whole_lines(path: Path) -> Iterator[tuple[NDArray[np.uint8], int]]:
 
 
 def _widen(dataset: RankingDataset, n_features: int) -> RankingDataset:
-    """The same set with zero columns appended: features that none of its documents mention."""
+    """Append zero columns to a set: features that none of its documents mention."""
     missing = n_features - dataset.n_features
     if missing == 0:
         return dataset

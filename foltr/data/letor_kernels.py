@@ -232,7 +232,7 @@ def _byte(text: NDArray[np.uint8], at: int) -> int:
 
 @compiled
 def _skip_space(text: NDArray[np.uint8], at: int, stop: int) -> int:
-    """Where the white space within a line ends."""
+    """Return where the white space within a line ends."""
     while at < stop and (text[at] == 32 or text[at] == 9 or 11 <= text[at] <= 13):
         at += 1
     return at
@@ -240,7 +240,7 @@ def _skip_space(text: NDArray[np.uint8], at: int, stop: int) -> int:
 
 @compiled
 def _next_line(text: NDArray[np.uint8], at: int, stop: int) -> int:
-    """Where the next line starts."""
+    """Return where the next line starts."""
     while at < stop and text[at] != 10:
         at += 1
     return min(at + 1, stop)

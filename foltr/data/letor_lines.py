@@ -130,7 +130,7 @@ def _dense(query: list[_Line], normalise: bool) -> NDArray[np.float32]:
 
 
 def _line(tokens: list[str]) -> _Line | str:
-    """What a line says, or what is wrong with it."""
+    """Read what a line says, or what is wrong with it."""
     grade = _number(tokens[0])
     if not (0 <= grade <= HIGHEST_GRADE and grade == int(grade)):
         return f"grade {tokens[0]!r}; expected a whole number from 0 to {HIGHEST_GRADE}"

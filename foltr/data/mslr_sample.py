@@ -143,7 +143,7 @@ def _read_within(chunks: Any, deadline: float) -> bytes:
 
 
 def _index_urls(settings: dict[str, list[str]], default: str) -> list[str]:
-    """Where pip would look: the index (the library's default if none is set) and the extra ones after it."""
+    """Return where pip would look: the index (the library's default if none is set) and the extra ones after it."""
     if "no-index" in settings:
         return []
     return [*settings.get("index-url", [default])[:1], *settings.get("extra-index-url", [])]

@@ -1,1 +1,1 @@
-"""What an erasure leaves behind: a signed receipt, and a log of erasures that shows when it was changed."""
+"""An erasure leaves a signed receipt behind, and an entry in a log that shows when it was changed."""

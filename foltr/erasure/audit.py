@@ -58,7 +58,7 @@ def next_entry(previous: AuditEntry | None, at: datetime, kind: str, body: dict[
 
 
 def check_chain(entries: Iterable[AuditEntry]) -> int:
-    """How many entries there are, if they are a chain from the first one on.
+    """Count the entries, if they are a chain from the first one on.
 
     Raises:
         DataError: an entry was changed, is missing, or is out of order; the message names the first such ``seq``.

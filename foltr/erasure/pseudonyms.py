@@ -1,4 +1,4 @@
-"""What is left of a client's name once the client is forgotten."""
+"""A pseudonym is left of a client's name once the client is forgotten."""
 
 import hmac
 

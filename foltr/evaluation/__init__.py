@@ -1,1 +1,1 @@
-"""How good a ranking is, and how a simulated user clicks on it."""
+"""Metrics say how good a ranking is, click models how a simulated user clicks on it."""

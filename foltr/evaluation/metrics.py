@@ -1,4 +1,4 @@
-"""How good a ranking is: nDCG@k offline and online, and the reciprocal rank of clicks.
+"""Metrics say how good a ranking is: nDCG@k offline and online, and the reciprocal rank of clicks.
 
 Conventions are those of the published FOLTR code: gain 2^grade - 1, discount 1 / log2(rank + 1), and a mean
 over only those queries that have a relevant document. The result says how many queries that were.

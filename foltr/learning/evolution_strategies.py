@@ -189,7 +189,7 @@ def es_gradient(
 
 @dataclass(frozen=True, eq=False)
 class AdamState:
-    """What Adam (Kingma and Ba 2015) remembers between steps.
+    """Adam (Kingma and Ba 2015) remembers this between steps.
 
     Attributes:
         first_moment: (dim,) float64 running mean of the gradient.

@@ -1,4 +1,4 @@
-"""What a device keeps of one shown result list: what was there, what was shown, what was clicked."""
+"""An interaction is what a device keeps of one shown result list: the candidates, the ranking, the clicks."""
 
 from dataclasses import dataclass
 

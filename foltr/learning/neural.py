@@ -13,7 +13,7 @@ from foltr.numerics.compiled import compiled
 
 
 def n_neural_weights(n_features: int, hidden: int) -> int:
-    """How many weights a ranker of this size has: hidden * (n_features + 2)."""
+    """Return how many weights a ranker of this size has: hidden * (n_features + 2)."""
     return hidden * (n_features + 2)
 
 

@@ -1,1 +1,1 @@
-"""What all numeric code stands on: compiled kernels with their cache, and the streams of random numbers."""
+"""Numeric code stands on compiled kernels with their cache, and on streams of random numbers."""

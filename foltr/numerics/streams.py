@@ -1,4 +1,4 @@
-"""Where a simulated federation's chance comes from: a stream for its first model, two for each client.
+"""A simulated federation draws from streams: one for its first model, two for each client.
 
 All follow from the experiment's seed, and those of a client, one for its user and one for its device, from its name
 besides and nothing else: a client is the same whether it is one of thousands in a simulator or a process of its own,
@@ -26,7 +26,7 @@ class ClientStreams:
 
 
 def first_model_rng(seed: int | None) -> np.random.Generator:
-    """What the first model is drawn from.
+    """Return the generator that the first model is drawn from.
 
     Its own stream, because ``default_rng(seed)`` is what generated data are drawn from.
 

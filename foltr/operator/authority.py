@@ -51,7 +51,7 @@ class EnrolledDevice(BaseModel):
 
 
 class Register(BaseModel):
-    """What this operator has signed so far.
+    """A register of what this operator has signed so far.
 
     Attributes:
         roster_version: rises with every change of the register, so that no two rosters share a version.
@@ -95,7 +95,7 @@ class Authority:
 
     @property
     def operator(self) -> Credentials:
-        """What an operator's command reaches the broker with."""
+        """Return the access that an operator's command reaches the broker with."""
         return self._operator
 
     def enrol(self, client_id: str, broker: BrokerAccess, *, replace: bool = False) -> Credentials:

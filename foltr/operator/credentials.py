@@ -26,7 +26,7 @@ _OptionalSecret = Annotated[str | None, Field(repr=False)]
 
 
 class BrokerAccess(BaseModel):
-    """How to reach the broker and get in. Certificates and keys are PEM text."""
+    """Access says how to reach the broker and get in. Certificates and keys are PEM text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
     # It may hold a password, too.
@@ -39,7 +39,7 @@ class BrokerAccess(BaseModel):
 
 
 class Credentials(BaseModel):
-    """Who a process is. Keys are base64; ``signing_key`` is private, the others are public.
+    """Credentials say who a process is. Keys are base64; ``signing_key`` is private, the others are public.
 
     Attributes:
         name: the client's name, or ``@federator`` or ``@operator``.

@@ -35,7 +35,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found on a claim: numbers in one line."""
+    """A verdict on a claim, with its numbers in one line."""
 
     status: Status
     found: str
@@ -57,7 +57,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Difference:
-    """Of two settings, over their common seeds: mean, standard error (NaN for one seed), number of seeds."""
+    """A difference of two settings over common seeds: mean, standard error (NaN for one seed), number of seeds."""
 
     mean: float
     standard_error: float
@@ -80,7 +80,7 @@ class Difference:
 
 
 def difference_of(values: NDArray[np.float64]) -> Difference:
-    """From (seeds,) paired differences."""
+    """Summarise (seeds,) paired differences."""
     n = len(values)
     error = float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
     return Difference(float(values.mean()) if n else float("nan"), error, n)
@@ -286,10 +286,10 @@ def both(*checks: Check) -> Check:
 
     def checked(results: Results) -> Verdict:
         verdicts = [check(results) for check in checks]
-        told = [verdict for verdict in verdicts if verdict.status is not Status.NOT_TESTABLE]
-        if not told:
+        testable = [verdict for verdict in verdicts if verdict.status is not Status.NOT_TESTABLE]
+        if not testable:
             return verdicts[0]
-        held = all(verdict.status is Status.CONFIRMED for verdict in told)
+        held = all(verdict.status is Status.CONFIRMED for verdict in testable)
         return Verdict(
             Status.CONFIRMED if held else Status.NOT_CONFIRMED, "; ".join(verdict.found for verdict in verdicts)
         )
@@ -313,7 +313,7 @@ def _each(results: Results, by: Sequence[str], where: Labels | None) -> list[tup
 
 
 def _verdict(differences: dict[str, Difference], held: dict[str, bool], need: Need) -> Verdict:
-    """From the differences by place, and where what is claimed holds."""
+    """Make a verdict from the differences by place, and where what is claimed holds."""
     if not differences or any(found.n == 0 for found in differences.values()):
         return Verdict(Status.NOT_TESTABLE, "no runs to compare")
     if any(found.n == 1 for found in differences.values()):

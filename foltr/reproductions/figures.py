@@ -25,7 +25,7 @@ _STYLES = ("-", "--", ":", "-.")
 
 @dataclass(frozen=True)
 class Figure:
-    """What a figure shows.
+    """A figure shows one metric over the rounds.
 
     Attributes:
         file: its name.

@@ -1,4 +1,4 @@
-"""From an experiment, which is data, to its runs and its report.
+"""An experiment, which is data, becomes runs and a report.
 
 Every run is a `SimulationConfig`; runs go through `foltr.simulation.sweeps.sweep`, which keeps what is finished: an
 interrupted reproduction goes on where it was, and experiments that need the same runs share them.
@@ -22,7 +22,7 @@ from foltr.simulation.sweeps.sweep import config_digest, run_sweep
 
 @dataclass(frozen=True)
 class Reproduction:
-    """Where it was written, and the verdicts."""
+    """A reproduction: where it was written, and the verdicts."""
 
     folder: Path
     verdicts: tuple[tuple[Claim, Verdict], ...]

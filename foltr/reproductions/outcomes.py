@@ -1,4 +1,4 @@
-"""What an experiment's runs gave: numbers of one run, and of several with the same labels."""
+"""An experiment's runs have outcomes: numbers of one run, and of several with the same labels."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -186,7 +186,7 @@ def _numbers(values: Sequence[float | None]) -> NDArray[np.float64]:
 
 
 def _mean(values: NDArray[np.float64]) -> float:
-    """Of the rounds in which something was shown."""
+    """Return the mean of the rounds in which something was shown."""
     shown = values[~np.isnan(values)]
     return float(shown.mean()) if len(shown) else float("nan")
 

@@ -1,4 +1,4 @@
-"""What a reproduction writes: tables, every number, and a report that sets claims beside findings.
+"""A reproduction writes tables, every number, and a report that sets claims beside findings.
 
 Nothing in a report is written by hand but the claims themselves: findings and verdicts come from the results.
 """
@@ -114,8 +114,8 @@ def _report(
     lines = [f"# {experiment.name}: {experiment.title}", "", f"After {experiment.source}.", ""]
     if verdicts:
         counts = {status: sum(verdict.status is status for _, verdict in verdicts) for status in Status}
-        told = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
-        lines += ["## Claims", "", f"{len(verdicts)} claims: {told}.", ""]
+        numbers = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+        lines += ["## Claims", "", f"{len(verdicts)} claims: {numbers}.", ""]
         for i, (claim, verdict) in enumerate(verdicts, start=1):
             lines += [f"{i}. **{verdict.status}**: {claim.text} ({claim.source})"]
             lines += [f"   - Criterion: {claim.criterion}.", f"   - Found: {verdict.found}.", ""]

@@ -1,4 +1,4 @@
-"""How well a client was forgotten, and what that cost the others.
+"""Measures of how well a client was forgotten, and what that cost the others.
 
 Under-unlearning leaves something of the client in the model; over-unlearning takes away what the retained clients
 taught it. Neither can be read from one model alone: the reference is a model retrained without the client, and two
@@ -73,7 +73,7 @@ def click_losses(
 
 
 def membership_score(leaver_losses: NDArray[np.floating], other_losses: NDArray[np.floating]) -> float:
-    """How well the click loss tells a leaver's interactions from other clients': the area under the ROC curve.
+    """Return how well the click loss tells a leaver's interactions from other clients': the area under the ROC curve.
 
     The probability that an interaction of the leaver's has the lower loss, ties counting half. Where the leaver's
     interactions are like everybody's, 0.5 says that the ranker knows nothing of them. Where they are not, the score of

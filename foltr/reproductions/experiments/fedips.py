@@ -142,13 +142,13 @@ def _gap_grows(results: Results) -> Verdict:
         )
         for bias in BIASES
     }
-    told = "; ".join(f"gamma = {bias} {lead}" for bias, lead in leads.items())
+    numbers = "; ".join(f"gamma = {bias} {lead}" for bias, lead in leads.items())
     low, high = leads[BIASES[0]], leads[BIASES[-1]]
     if min(low.n, high.n) <= 1:
         return Verdict(Status.NOT_TESTABLE, "one seed has no standard error; run with more seeds")
     error = float(np.hypot(low.standard_error, high.standard_error))
     held = high.mean - low.mean > 2.0 * error
-    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, told)
+    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, numbers)
 
 
 def _levels_off(results: Results) -> Verdict:

@@ -152,9 +152,9 @@ def _narrows(results: Results) -> Verdict:
     if not leads:
         return Verdict(Status.NOT_TESTABLE, "no runs to compare")
     n_held = sum(late < early for early, late in leads.values())
-    told = "; ".join(f"{place} {early:+.3f} then {late:+.3f}" for place, (early, late) in leads.items())
+    numbers = "; ".join(f"{place} {early:+.3f} then {late:+.3f}" for place, (early, late) in leads.items())
     status = Status.CONFIRMED if n_held > len(leads) / 2 else Status.NOT_CONFIRMED
-    return Verdict(status, f"{n_held} of {len(leads)}: {told}")
+    return Verdict(status, f"{n_held} of {len(leads)}: {numbers}")
 
 
 def _learns_from(clicks: str) -> Check:

@@ -151,12 +151,12 @@ def _loss_of_training(results: Results) -> Verdict:
         shares[", ".join(labels.values())] = (ideal, control, actual)
     if not shares or any(np.isnan(found).any() for found in shares.values()):
         return Verdict(Status.NOT_TESTABLE, "no runs to compare")
-    told = "; ".join(
+    numbers = "; ".join(
         f"{place}: merged {ideal:.3f}, merged tested by intent {control:.3f}, by intent {actual:.3f}"
         for place, (ideal, control, actual) in shares.items()
     )
     held = all(control - actual >= 0.5 * (ideal - actual) for ideal, control, actual in shares.values())
-    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, told)
+    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, numbers)
 
 
 def no_better(results: Results, method: str) -> Verdict:
@@ -171,11 +171,11 @@ def no_better(results: Results, method: str) -> Verdict:
     best = max(gains, key=lambda place: gains[place])
     worst = min(gains, key=lambda place: gains[place])
     held = gains[best] <= TOLERANCE
-    told = (
+    numbers = (
         f"from {gains[worst]:+.3f} ({worst[0]}, {worst[1]}, mu = {worst[2]}) to "
         f"{gains[best]:+.3f} ({best[0]}, {best[1]}, mu = {best[2]})"
     )
-    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, told)
+    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, numbers)
 
 
 def fedper_no_better(text: str, source: str) -> Claim:

@@ -103,8 +103,8 @@ def _saturated(results: Results) -> Verdict:
         return Verdict(Status.NOT_TESTABLE, "no runs to look at")
     expected = 1.0 - 1.0 / results.data.n_grades
     held = all(abs(ratio - expected) < 0.01 for ratio in ratios.values())
-    told = f"{min(ratios.values()):.3f} to {max(ratios.values()):.3f} of the highest sum, expected {expected:.3f}"
-    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, told)
+    numbers = f"{min(ratios.values()):.3f} to {max(ratios.values()):.3f} of the highest sum, expected {expected:.3f}"
+    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, numbers)
 
 
 _SKEW = (*BY_RANKER, "B")

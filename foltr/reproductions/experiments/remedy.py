@@ -79,7 +79,7 @@ def _where_different(better: str, worse: Sequence[str], metric: str = "offline")
     def check(results: Results) -> Verdict:
         if not results.labels("population"):
             return _NOTHING
-        held, told = True, []
+        held, numbers = True, []
         for other in worse:
             leads = {}
             for population in DIFFERENT:
@@ -94,8 +94,8 @@ def _where_different(better: str, worse: Sequence[str], metric: str = "offline")
             held = held and n_above == len(leads)
             low = min(leads, key=lambda place: leads[place].mean)
             high = max(leads, key=lambda place: leads[place].mean)
-            told.append(f"{other}: {n_above} of {len(leads)}, from {leads[low]} ({low}) to {leads[high]} ({high})")
-        return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, "; ".join(told))
+            numbers.append(f"{other}: {n_above} of {len(leads)}, from {leads[low]} ({low}) to {leads[high]} ({high})")
+        return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, "; ".join(numbers))
 
     return check
 
@@ -125,8 +125,8 @@ def _becomes_personal(results: Results) -> Verdict:
     if min(lead.n for lead in leads.values()) < 2:
         return Verdict(Status.NOT_TESTABLE, "fewer than two seeds have no standard error; run with more seeds")
     held = all(lead.above for lead in leads.values())
-    told = "; ".join(f"{place} {lead}" for place, lead in leads.items())
-    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, told)
+    numbers = "; ".join(f"{place} {lead}" for place, lead in leads.items())
+    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, numbers)
 
 
 def _gaps(results: Results, population: str, metric: str) -> dict[str, float]:
@@ -144,10 +144,10 @@ def _free_of_charge(results: Results, population: str) -> Verdict:
         return _NOTHING
     last, whole = (_gaps(results, population, metric) for metric in ("offline", "offline-mean"))
     held = min(*last.values(), *whole.values()) >= -TOLERANCE
-    told = "; ".join(
+    numbers = "; ".join(
         f"{clicks} {last[clicks]:+.3f} at the end, {whole[clicks]:+.3f} over the curve" for clicks in CLICKS
     )
-    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, told)
+    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, numbers)
 
 
 def _as_large(results: Results) -> Verdict:
@@ -157,13 +157,13 @@ def _as_large(results: Results) -> Verdict:
         method: {tuple(one.result["bytes"].values()) for one in results.select({**EVERYBODY, "method": method})}
         for method in METHODS
     }
-    told = "; ".join(
+    numbers = "; ".join(
         f"{method} {up} bytes up and {down} down a round"
         for method, found in sizes.items()
         for up, down in sorted(found)
     )
     held = sizes["personal"] == sizes["FPDGD"]
-    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, told)
+    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, numbers)
 
 
 def _no_help(results: Results) -> Verdict:

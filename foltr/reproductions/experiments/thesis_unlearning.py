@@ -78,7 +78,7 @@ def simulation_of(config: SimulationConfig, leaver: Leaver) -> UnlearningSimulat
 
 
 def outcome(labels: Mapping[str, str], config: SimulationConfig, trained: Trained, **more: Any) -> Outcome:
-    """In the shape of `SimulationResult.to_dict`; nothing is known of the lists shown."""
+    """Return an outcome in the shape of `SimulationResult.to_dict`; nothing is known of the lists shown."""
     result = {
         "ndcg_at_10": [{"round": number, "value": value} for number, value in trained.ndcg],
         "ndcg_at_10_global": None,

@@ -1,4 +1,4 @@
-"""What is left of a client after unlearning, what the others lost by it, and what it costs. Ours, not the thesis'.
+"""Measures of unlearning: what is left of a client, what the others lost, what it costs. Ours, not the thesis'.
 
 Every model is measured against a federation that never had the client (`RETRAINED`). A second retraining, from other
 interactions, says how far from it a model is that owes the client nothing either.
@@ -54,7 +54,7 @@ _PLACE = ("leaver", "clicks")
 
 
 def leavers(rounds: int) -> dict[str, Leaver]:
-    """By name: who leaves after the last round."""
+    """Return, by name, who leaves after the last round."""
     return {
         POISONER: Leaver(LEAVER),
         # So that its first round is one of those that are stored.
@@ -148,9 +148,9 @@ def _compare(first: str, second: str, figure: str, holds: Callable[[Difference],
         if not found or min(one.n for one in found.values()) < 2:
             return Verdict(Status.NOT_TESTABLE, "no runs with two seeds or more")
         n_held = sum(holds(one) for one in found.values())
-        told = "; ".join(f"{name} {one}" for name, one in found.items())
+        numbers = "; ".join(f"{name} {one}" for name, one in found.items())
         status = Status.CONFIRMED if n_held == len(found) else Status.NOT_CONFIRMED
-        return Verdict(status, f"{n_held} of {len(found)}: {told}")
+        return Verdict(status, f"{n_held} of {len(found)}: {numbers}")
 
     return check
 
@@ -185,8 +185,8 @@ def _as_fast_as_promised(results: Results) -> Verdict:
         return Verdict(Status.NOT_TESTABLE, "no runs to compare")
     times = {name: _times_less(results, ERASER, place, _in_blocks) for name, place in places.items()}
     held = all(found >= promised for found in times.values())
-    told = "; ".join(f"{name} {found:.1f} times" for name, found in times.items())
-    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, f"{told}; promised {promised:.1f}")
+    numbers = "; ".join(f"{name} {found:.1f} times" for name, found in times.items())
+    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, f"{numbers}; promised {promised:.1f}")
 
 
 def figures_table(results: Results) -> str:
@@ -216,7 +216,7 @@ def figures_table(results: Results) -> str:
 
 
 def costs_table(results: Results) -> str:
-    """What each way costs, over all click models."""
+    """Return a table of what each way costs, over all click models."""
     lines = [
         "| leaver | model | rounds | fewer interactions | less time, in blocks | less time, device code |",
         "|---|---|---:|---:|---:|---:|",
@@ -230,11 +230,11 @@ def costs_table(results: Results) -> str:
             _times_less(measured, model, {"leaver": labels["leaver"]}, cost)
             for cost in (_interactions, _in_blocks, _by_device)
         ]
-        told = ["-" if isnan(found) else f"{found:.1f}" for found in times]
+        cells = ["-" if isnan(found) else f"{found:.1f}" for found in times]
         if model in {ERASER_LOG, ROLLBACK_LOG}:
-            told[1] = "-"
+            cells[1] = "-"
         rounds = np.mean(list(_measured(measured.select(labels), "steps").values()))
-        lines.append(f"| {labels['leaver']} | {model} | {rounds:.0f} | {' | '.join(told)} |")
+        lines.append(f"| {labels['leaver']} | {model} | {rounds:.0f} | {' | '.join(cells)} |")
     promised = steps_saved(INTERACTIONS, LOCAL_INTERACTIONS, INTERVAL)
     return (
         "How many times less than retraining in the same process: learning and aggregation, without evaluations, sums "

@@ -129,7 +129,7 @@ def promises(rule: str, m: int) -> bool:
 
 
 def costs_nothing(source: str, where: Labels) -> Claim:
-    """What is expected of the adaptive rule in those runs, in which nobody attacks."""
+    """Return what is expected of the adaptive rule in runs in which nobody attacks."""
     return Claim(
         "Adaptive costs nothing when nobody attacks",
         source,
@@ -140,7 +140,7 @@ def costs_nothing(source: str, where: Labels) -> Claim:
 
 
 def as_good_as_the_best(source: str, each: str) -> Claim:
-    """What is expected of the adaptive rule under attack, for each of what ``each`` names."""
+    """Return what is expected of the adaptive rule under attack, for each of what ``each`` names."""
     return Claim(
         "Under attack adaptive is as good as the best fixed rule for that attack",
         source,

@@ -97,7 +97,7 @@ def _most(shares: list[str], better: str, worse: str) -> Check:
 
 
 def losses(results: Results, share: str) -> dict[str, Difference]:
-    """By click model: how much of the honest ranker's nDCG@10 a share of attackers takes from the mean."""
+    """Return, by click model, how much of the honest ranker's nDCG@10 a share of attackers takes from the mean."""
     found = {}
     for clicks in results.labels("clicks"):
         there = results.select({"attackers": share, "clicks": clicks})
@@ -127,8 +127,8 @@ def _perfect_only_to_many(results: Results) -> Verdict:
     few, many = shares_of(1, 2), shares_of(4)
     held = all(known[share].mean <= _CONSIDERABLE for share in few)
     held = held and all(known[share].mean > _CONSIDERABLE for share in many)
-    told = ", ".join(f"{share} {percent(loss)}" for share, loss in known.items())
-    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, told)
+    numbers = ", ".join(f"{share} {percent(loss)}" for share, loss in known.items())
+    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, numbers)
 
 
 def selection_against_coordinates(results: Results) -> Difference:

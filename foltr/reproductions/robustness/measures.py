@@ -1,4 +1,4 @@
-"""What is kept under attack, relative to an honest federation with the same seed, and verdicts on the adaptive defence.
+"""Measures of what is kept under attack, relative to the same seed without, and verdicts on the adaptive defence.
 
 The labels are those of the experiment `robustness`: attack, share, rule, clicks.
 """
@@ -34,7 +34,7 @@ Kept = Mapping[Place, Mapping[str, NDArray[np.float64]]]
 
 
 def kept(results: Results) -> Kept:
-    """Of every run whose honest counterpart is there too."""
+    """Return what is kept in every run whose honest counterpart is there too."""
     found: dict[Place, dict[str, dict[int, float]]] = {}
     for one in results:
         place = Place(one.labels["attack"], one.labels["share"], one.labels["clicks"])
@@ -99,7 +99,7 @@ def comparisons(table: Kept) -> list[Comparison]:
 
 
 def worst_cases(table: Kept) -> dict[str, tuple[float, Place]]:
-    """By rule, of those run at all places with attackers: the least it keeps (mean over seeds), and where."""
+    """Return, by rule, of those run at all places with attackers, the least it keeps (mean over seeds), and where."""
     attacked = {place: rules for place, rules in table.items() if place.attack != NOBODY}
     names = dict.fromkeys(rule for rules in attacked.values() for rule in rules)
     return {
@@ -111,7 +111,7 @@ def worst_cases(table: Kept) -> dict[str, tuple[float, Place]]:
 
 @dataclass(frozen=True)
 class Detection:
-    """What the adaptive defence did in one run.
+    """A detection is what the adaptive defence did in one run.
 
     Attributes:
         rounds: until every attacker had been left out at least once; infinite if that never came.
@@ -127,7 +127,7 @@ class Detection:
 
 
 def detection(one: Outcome) -> Detection:
-    """From the run's record."""
+    """Read a detection from the run's record."""
     record = one.result["robustness"]
     hostile, dropped = set(record["attackers"]), record["dropped"]
     first: dict[str, int] = {}
@@ -185,16 +185,16 @@ def near_best(tolerance: float) -> Check:
             return Verdict(Status.NOT_TESTABLE, "no runs to compare" if not found else "one seed has no standard error")
         below = [one for one in found if one.difference.mean < -tolerance]
         fairly = sum(one.chosen_elsewhere.mean < -tolerance for one in found)
-        told = f"within {100 * tolerance:.0f} % at {len(found) - len(below)} of {len(found)} places"
+        numbers = f"within {100 * tolerance:.0f} % at {len(found) - len(below)} of {len(found)} places"
         if below:
             worst = min(below, key=lambda one: one.difference.mean)
             beyond = sum(one.below_by_more_than(tolerance) for one in below)
-            told += (
+            numbers += (
                 f", beyond chance below at {beyond}; the largest lag is {percent(worst.difference)} ({worst.place}, "
                 f"against {worst.rule})"
             )
-        told += f"; against the rule that the other seeds would choose it is below at {fairly}"
-        return Verdict(Status.NOT_CONFIRMED if below else Status.CONFIRMED, told)
+        numbers += f"; against the rule that the other seeds would choose it is below at {fairly}"
+        return Verdict(Status.NOT_CONFIRMED if below else Status.CONFIRMED, numbers)
 
     return check
 
@@ -205,8 +205,8 @@ def best_worst_case(results: Results) -> Verdict:
     if ADAPTIVE not in found or len(found) < 2:
         return Verdict(Status.NOT_TESTABLE, "no runs to compare")
     order = sorted(found, key=lambda rule: -found[rule][0])
-    told = "; ".join(f"{rule} {100 * found[rule][0]:.1f} % ({found[rule][1]})" for rule in order)
-    return Verdict(Status.CONFIRMED if order[0] == ADAPTIVE else Status.NOT_CONFIRMED, told)
+    numbers = "; ".join(f"{rule} {100 * found[rule][0]:.1f} % ({found[rule][1]})" for rule in order)
+    return Verdict(Status.CONFIRMED if order[0] == ADAPTIVE else Status.NOT_CONFIRMED, numbers)
 
 
 def nobody_left_out(results: Results) -> Verdict:
@@ -217,9 +217,9 @@ def nobody_left_out(results: Results) -> Verdict:
     found = [detection(one) for one in runs]
     wrong = [one for one in found if one.honest_clients]
     share = float(np.mean([one.honest_left_out for one in found]))
-    told = f"in {len(wrong)} of {len(found)} runs one or more were left out at some time"
-    told += f"; {100 * share:.2f} % of all honest updates"
-    return Verdict(Status.NOT_CONFIRMED if wrong else Status.CONFIRMED, told)
+    numbers = f"in {len(wrong)} of {len(found)} runs one or more were left out at some time"
+    numbers += f"; {100 * share:.2f} % of all honest updates"
+    return Verdict(Status.NOT_CONFIRMED if wrong else Status.CONFIRMED, numbers)
 
 
 def percent(found: Difference) -> str:

@@ -1,4 +1,4 @@
-"""The same attacks where not everybody takes part in every round, so that attackers may be the most in some.
+"""Attacks where not everybody takes part in every round, so that attackers may be the most in some.
 
 Fixed rules promise nothing in such a round, however few attackers there are in all; a defence that remembers clients
 can be expected to know them by then.

@@ -78,24 +78,24 @@ def exceptions(results: Results) -> str:
     """Every place where the adaptive defence is below the best fixed rule by more than the tolerance."""
     found = comparisons(kept(results))
     below = sorted((one for one in found if one.difference.mean < -TOLERANCE), key=lambda one: one.difference.mean)
-    told = (
+    numbers = (
         f"{len(below)} of {len(found)} places. Differences are relative to the best rule, with the same seeds, mean ± "
         "standard error; beyond chance: below by more than 1 % by Student's t test, one-sided, 5 %. The best of many "
         "noisy rules is partly luck, the more so the fewer the seeds; in the last column each seed's rule "
         "is the one that was best on the other seeds.\n"
     )
     if not below:
-        return told
+        return numbers
     header = ["attack", "attackers", "clicks", "best fixed rule", "it keeps", "adaptive keeps", "difference"]
     return (
-        told
+        numbers
         + "\n"
         + _markdown([*header, "beyond chance", "rule chosen elsewhere"], [_exception(one) for one in below], 4)
     )
 
 
 def detections(results: Results) -> str:
-    """When the adaptive defence had left out every attacker, and whom else it left out."""
+    """Return when the adaptive defence had left out every attacker, and whom else it left out."""
     runs = recorded(results)
     if not runs:
         return "No run has a record of it.\n"

@@ -91,8 +91,8 @@ def _gap_closes(results: Results) -> Verdict:
     if len(seeds) < 2:
         return Verdict(Status.NOT_TESTABLE, "no runs with two seeds or more")
     found = difference_of(np.array([few[seed] - many[seed] for seed in seeds]))
-    told = f"{found} (with few {np.mean(list(few.values())):+.3f}, with many {np.mean(list(many.values())):+.3f})"
-    return Verdict(Status.CONFIRMED if found.above else Status.NOT_CONFIRMED, told)
+    numbers = f"{found} (with few {np.mean(list(few.values())):+.3f}, with many {np.mean(list(many.values())):+.3f})"
+    return Verdict(Status.CONFIRMED if found.above else Status.NOT_CONFIRMED, numbers)
 
 
 def _lowest_krum_to(attack: str) -> Check:

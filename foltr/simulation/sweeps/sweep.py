@@ -104,10 +104,10 @@ def _check_methods(configs: Iterable[SimulationConfig], parameters: Iterable[str
     known = {method: list(simulated_parameters_of(method)) for method in methods}
     for name in parameters:
         if not any(name in names for names in known.values()):
-            told = "; ".join(f"{method} has {', '.join(names)}" for method, names in known.items())
+            listing = "; ".join(f"{method} has {', '.join(names)}" for method, names in known.items())
             raise SettingsError(
                 f"{name}: there is nothing of this name to vary; fields are "
-                f"{', '.join(SimulationConfig.model_fields)}; parameters: {told}"
+                f"{', '.join(SimulationConfig.model_fields)}; parameters: {listing}"
             )
 
 
