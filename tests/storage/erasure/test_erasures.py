@@ -252,7 +252,7 @@ async def test_one_that_only_events_name_is_erased(learned) -> None:
 async def test_the_rule_of_aggregation_forgets_it(learned) -> None:
     """What it remembers of the others stays; where it cannot be read, nothing does."""
     records = Records.empty(3)
-    records = records.after(("b", "c"), records.of(("b", "c")), records.progress, undecided=False)
+    records = records.after(("b", "c"), records.for_clients(("b", "c")), records.progress, undecided=False)
     async with learned.db.transaction() as connection:
         await connection.execute(change(models).where(models.c.version == 3).values(defence_state=records.to_bytes()))
         await connection.execute(change(models).where(models.c.version == 2).values(defence_state=b"of c"))
