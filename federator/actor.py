@@ -21,7 +21,7 @@ from federator.deciding.state import FederationState
 from federator.engine import Backlog, Decidable, Timed, decide
 from federator.eraser import Eraser, signed_by
 from federator.job_driver import Unlearner
-from federator.persistence import Persistence
+from federator.persistence import patient
 from federator.plan import FederationPlan
 from federator.publishing.announcements import Announcer, ReceiptSender
 from federator.publishing.retained import RetainedTopics
@@ -31,14 +31,13 @@ from federator.resumption import claim, resume_rounds
 from federator.retention import Retention
 from federator.rounds import Rounds
 from federator.rows import batch_of
+from federator.store import FederationStore
 from foltr.failpoints import Failpoint, failpoint
 from foltr.methods.registry import body_spec
 from foltr.protocol.events import ORDERS, EventKind
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import RoundState
 from foltr.protocol.topics import ClientTopic, Topics
-from storage.arrivals import commit_batch, find_updates
-from storage.database import Database
 from storage.records import Batch, NewEvent
 
 log = structlog.get_logger(__name__)
@@ -62,7 +61,7 @@ class FederationActor:
     def __init__(
         self,
         plan: FederationPlan,
-        db: Database,
+        store: FederationStore,
         receipts: ReceiptSender,
         clock: Clock,
         intake_limits: IntakeLimits | None = None,
@@ -72,7 +71,7 @@ class FederationActor:
     ) -> None:
         self.state = FederationState(plan)
         self._plan = plan
-        self._db = db
+        self._store = store = patient(store, plan.database_patience_s)
         self._receipts = receipts
         self._retained = retained
         self._clock = clock
@@ -80,38 +79,33 @@ class FederationActor:
         self._limits = Limits(body_spec(plan.training, plan.ranker), plan.training.max_interactions)
         self._assembler = Assembler(self._topics, self._limits)
         self.intake = BoundedIntake(clock.now, self._sender_of, intake_limits or IntakeLimits())
-        self._persist = Persistence(db, plan.database_patience_s)
         self._sign = signed_by(key)
-        self.rounds = Rounds(plan, db, clock, self._persist)
-        self.eraser = Eraser(plan.federation, db, clock, receipts, retained, key, self._persist)
+        self.rounds = Rounds(plan, store, clock)
+        self.eraser = Eraser(plan.federation, store, clock, receipts, retained, key)
         self._unlearner = self._new_unlearner()
-        self.retention = Retention(plan, db, clock, self._persist)
-        self._epoch = 0
+        self.retention = Retention(plan, store, clock)
         self._stopping = False
         self._busy_noticed_at = 0.0
         self._published: tuple[int, datetime] | None = None
 
     def _new_unlearner(self) -> Unlearner:
         members = self.state.members
-        return Unlearner(self._plan, self._db, self._clock, members, self._retained, self._persist, self._note)
+        return Unlearner(self._plan, self._store, self._clock, members, self._retained, self._note)
 
     # --- life ---------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Claim the federation and take up where the last federator left off; safe to do again."""
-        await self._persist(self._start)
-
-    async def _start(self) -> None:
+        """Claim the federation and take up where the last federator left off."""
         now = self._clock.now()
-        claimed = await claim(self._db, self._plan, now)
-        self.state, self._epoch = claimed.state, claimed.epoch
-        await self.eraser.start(self._epoch)
+        claimed = await claim(self._store, self._plan, now)
+        self.state = claimed.state
+        await self.eraser.start()
         self._unlearner = self._new_unlearner()
-        model, events = await resume_rounds(self._db, claimed, now)
+        model, events = await resume_rounds(self._store, claimed, now)
         self.rounds.start(claimed, model)
-        await commit_batch(self._db, self._plan.federation, self._epoch, Batch(events=events))
-        await self._unlearner.start(self._epoch, claimed.aggregation_seed)
-        self.retention.start(self._epoch)
+        await self._store.commit_batch(Batch(events=events))
+        await self._unlearner.start(claimed.aggregation_seed)
+        self.retention.start()
         if self.state.round is not None and self.state.round.state is RoundState.AGGREGATING:
             # Announced as it is, it would look like the federation's last.
             await self._end_round(now)
@@ -172,7 +166,7 @@ class FederationActor:
     @property
     def epoch(self) -> int:
         """The claim this federator writes under; 0 before `start`."""
-        return self._epoch
+        return self._store.epoch
 
     @property
     def finished(self) -> bool:
@@ -234,7 +228,7 @@ class FederationActor:
         identities = {(offer.client_id, offer.update_id) for offer in offers}
         if not identities:
             return {}
-        return await self._persist(lambda: find_updates(self._db, self._plan.federation, identities))
+        return await self._store.find_updates(identities)
 
     # --- decisions ----------------------------------------------------------------------------------------
 
@@ -271,7 +265,7 @@ class FederationActor:
         self._published = None
         failpoint(Failpoint.BATCH_DECIDED)
         if not batch.is_empty:
-            await self._persist(lambda: commit_batch(self._db, self._plan.federation, self._epoch, batch))
+            await self._store.commit_batch(batch)
         failpoint(Failpoint.BATCH_COMMITTED)
         _log_orders(decisions)
 
@@ -316,7 +310,7 @@ class FederationActor:
 
     async def _note(self, event: NewEvent) -> None:
         event = replace(event, round=self.state.current_round.number)
-        await self._persist(lambda: commit_batch(self._db, self._plan.federation, self._epoch, Batch(events=[event])))
+        await self._store.commit_batch(Batch(events=[event]))
 
 
 def _log_orders(decisions: Decisions) -> None:

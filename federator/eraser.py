@@ -6,10 +6,8 @@ Each part is done again by the next federator if this one ends in between: what 
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from functools import partial
-from typing import Any
 
 import structlog
 
@@ -17,6 +15,7 @@ from federator.clock import Clock, to_datetime
 from federator.deciding.decisions import ErasureWanted
 from federator.publishing.announcements import ReceiptSender
 from federator.publishing.retained import RetainedTopics
+from federator.store import FederationStore
 from foltr.erasure.audit import AuditEntry
 from foltr.erasure.receipt import ErasureReceipt, sign_receipt, utc_text
 from foltr.erasure.states import ErasureState
@@ -24,20 +23,6 @@ from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
-from storage.arrivals import commit_batch
-from storage.database import Database
-from storage.erasure.erasures import (
-    complete_erasure,
-    deletions_to_vacuum,
-    drop_untold_names,
-    erase_client,
-    find_erasure,
-    is_named,
-    note_key_destroyed,
-    note_told,
-    note_vacuum,
-    unfinished_erasures,
-)
 from storage.erasure.records import ErasureOutcome, ErasureRequest, ErasureRow
 from storage.errors import WriterFencedError
 from storage.records import Batch, NewEvent
@@ -90,28 +75,24 @@ class Eraser:
 
     Args:
         key: what receipts are signed with; None signs none.
-        persist: runs a transaction, again while the database is away.
     """
 
     def __init__(
         self,
         federation: str,
-        db: Database,
+        store: FederationStore,
         clock: Clock,
         receipts: ReceiptSender,
         retained: RetainedTopics,
         key: SigningKey | None,
-        persist: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]],
     ) -> None:
         self._name = federation
-        self._db = db
+        self._store = store
         self._clock = clock
         self._receipts = receipts
         self._retained = retained
         self._topics = Topics(federation)
         self._sign = signed_by(key)
-        self._persist = persist
-        self._epoch = 0
         # Told by now, and to be noted so with the next occasion.
         self._told: list[str] = []
         # Something may have been deleted whose bytes are still in the file; the database knows whether it is so.
@@ -120,12 +101,11 @@ class Eraser:
         self._vacuuming: asyncio.Task[None] | None = None
         self._names_at = 0.0
 
-    async def start(self, epoch: int) -> None:
+    async def start(self) -> None:
         """Go on with what the last federator did not finish."""
-        self._epoch = epoch
         # It may have died, or was stopped, after it deleted something and before the bytes were gone.
-        self._vacuum_due = await deletions_to_vacuum(self._db, self._name) is not None
-        for row in await unfinished_erasures(self._db, self._name):
+        self._vacuum_due = await self._store.deletions_to_vacuum() is not None
+        for row in await self._store.unfinished_erasures():
             await self._finish(row)
 
     async def erase(self, wanted: ErasureWanted) -> ErasureRow | None:
@@ -133,7 +113,7 @@ class Eraser:
 
         None where it is a stranger that nothing is stored of: it is told so, and its name is not written down.
         """
-        if wanted.is_stranger and not await self._persist(lambda: is_named(self._db, self._name, wanted.client_id)):
+        if wanted.is_stranger and not await self._store.is_named(wanted.client_id):
             await self._refuse_stranger(wanted)
             return None
         request = ErasureRequest(
@@ -143,14 +123,14 @@ class Eraser:
             wanted.by,
             erased_at=to_datetime(self._clock.now()),
         )
-        row: ErasureRow = await self._persist(lambda: erase_client(self._db, self._name, self._epoch, request))
+        row = await self._store.erase_client(request)
         failpoint(Failpoint.ERASED)
         return await self._finish(row)
 
     async def _refuse_stranger(self, wanted: ErasureWanted) -> None:
         code, detail = ReceiptCode.UNKNOWN_CLIENT, "no client of this name has ever joined: nothing to forget"
         refusal = Batch(events=[NewEvent(to_datetime(wanted.at), "message_refused", f"forget: {detail}", code)])
-        await self._persist(lambda: commit_batch(self._db, self._name, self._epoch, refusal))
+        await self._store.commit_batch(refusal)
         # It would be obeyed some other day.
         self._retained.put(self._topics.client(wanted.client_id, ClientTopic.FORGET), None)
         self._receipts.send(
@@ -160,19 +140,13 @@ class Eraser:
     async def _finish(self, row: ErasureRow) -> ErasureRow:
         client_id = row.client_id
         if row.state is ErasureState.ERASED:
-            keys, destroyed = self._db.keys, False
-            if keys is not None and client_id is not None:
-                # Only what was destroyed here is told: a key that was not found may be in another folder.
-                destroyed = await asyncio.to_thread(keys.destroy, self._name, client_id)
+            # Only what was destroyed here is told: a key that was not found may be in another folder.
+            destroyed = client_id is not None and await self._store.destroy_key(client_id)
             failpoint(Failpoint.KEY_DESTROYED)
-            row = await self._persist(
-                lambda: note_key_destroyed(self._db, self._name, self._epoch, row.pseudonym, destroyed=destroyed)
-            )
+            row = await self._store.note_key_destroyed(row.pseudonym, destroyed=destroyed)
         if row.state is ErasureState.ERASED:
             now = to_datetime(self._clock.now())
-            row = await self._persist(
-                lambda: complete_erasure(self._db, self._name, self._epoch, row.pseudonym, now, self._sign)
-            )
+            row = await self._store.complete_erasure(row.pseudonym, now, self._sign)
         log.info("client_erased", pseudonym=row.pseudonym, n_updates=row.n_updates, n_rounds=row.n_rounds)
         self._vacuum_due = True
         if client_id is not None:
@@ -201,15 +175,13 @@ class Eraser:
         """
         while self._told:
             pseudonym = self._told[-1]
-            await self._persist(partial(note_told, self._db, self._name, self._epoch, pseudonym))
+            await self._store.note_told(pseudonym)
             self._told.remove(pseudonym)
             self._vacuum_due = True
         now = self._clock.now()
         if now >= self._names_at:
             self._names_at = now + _NAMES_EVERY_S
-            n_dropped = await self._persist(
-                lambda: drop_untold_names(self._db, self._name, self._epoch, to_datetime(now) - _NAMES_KEPT)
-            )
+            n_dropped = await self._store.drop_untold_names(to_datetime(now) - _NAMES_KEPT)
             self._vacuum_due = self._vacuum_due or n_dropped > 0
         if self._vacuum_due and now >= self._vacuum_at and self._vacuuming is None:
             # Beside everything else: it takes long where much is stored, and must not end anything.
@@ -231,12 +203,12 @@ class Eraser:
 
     async def _vacuum_what_was_deleted(self) -> bool:
         """Whether no bytes are left of what had been deleted when this began."""
-        n_deletions = await self._persist(lambda: deletions_to_vacuum(self._db, self._name))
+        n_deletions = await self._store.deletions_to_vacuum()
         if n_deletions is None:
             return True
-        if not await self._db.vacuum():
+        if not await self._store.vacuum():
             return False
-        await self._persist(lambda: note_vacuum(self._db, self._name, self._epoch, n_deletions))
+        await self._store.note_vacuum(n_deletions)
         return True
 
     async def wait_vacuumed(self) -> None:
@@ -275,7 +247,7 @@ class Eraser:
 
     async def tell_again(self, client_id: str, pseudonym: str) -> None:
         """Answer a client that was forgotten before, and clear its request once more."""
-        row = await self._persist(lambda: find_erasure(self._db, self._name, pseudonym))
+        row = await self._store.find_erasure(pseudonym)
         if row is not None:
             self.clear(client_id)
             self.tell(client_id, row)

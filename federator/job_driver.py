@@ -16,9 +16,9 @@ from federator.clock import Clock, to_datetime
 from federator.closing.step_model import answers_of, contributions_of
 from federator.deciding.members import Members
 from federator.job import Due, Missed, Phase, Unlearning, UnlearningStep
-from federator.persistence import Persistence
 from federator.plan import FederationPlan
 from federator.publishing.retained import RetainedTopics
+from federator.store import FederationStore, stream_updates
 from foltr.erasure.states import ErasureState
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
@@ -30,23 +30,8 @@ from foltr.protocol.states import JobState, Strategy
 from foltr.protocol.topics import Topics
 from foltr.protocol.updates import UnlearningUpdate
 from foltr.unlearning.schedule import Course
-from storage.database import Database
-from storage.erasure.erasures import waiting_erasures
 from storage.erasure.records import ErasureRow, JobStep, NewJob, UnlearningJobRow
-from storage.erasure.unlearning_jobs import (
-    commit_step,
-    create_job,
-    fail_job,
-    job_erasures,
-    last_clean_model,
-    list_jobs,
-    load_job,
-    pause_job,
-    resume_job,
-    stored_rounds,
-)
 from storage.records import NewEvent
-from storage.rounds import first_round_on, stream_updates
 
 log = structlog.get_logger(__name__)
 
@@ -55,31 +40,27 @@ class Unlearner:
     """The unlearning jobs of one federation.
 
     Args:
-        persist: runs a transaction, again while the database is away.
         note: stores an event.
     """
 
     def __init__(
         self,
         plan: FederationPlan,
-        db: Database,
+        store: FederationStore,
         clock: Clock,
         members: Members,
         retained: RetainedTopics,
-        persist: Persistence,
         note: Callable[[NewEvent], Awaitable[None]],
     ) -> None:
         self._plan = plan
         self._name = plan.federation
         self._policy = plan.unlearning
-        self._db = db
+        self._store = store
         self._clock = clock
         self._members = members
         self._retained = retained
         self._topics = Topics(plan.federation)
-        self._persist = persist
         self._note = note
-        self._epoch = 0
         self._seed = b""
         self._unlearning = Unlearning(plan.unlearning)
         # The open job, as it is stored.
@@ -100,12 +81,12 @@ class Unlearner:
         """Whether there is no job, not even a paused one, and none is about to begin."""
         return self._unlearning.phase is Phase.IDLE
 
-    async def start(self, epoch: int, aggregation_seed: bytes) -> None:
+    async def start(self, aggregation_seed: bytes) -> None:
         """Go on with the job of the last federator, or begin one for the erasures that wait."""
-        self._epoch, self._seed = epoch, aggregation_seed
+        self._seed = aggregation_seed
         self._unlearning = Unlearning(self._policy)
-        self._row = await load_job(self._db, self._name)
-        for job in await list_jobs(self._db, self._name):
+        self._row = await self._store.load_job()
+        for job in await self._store.list_jobs():
             # How far it was, or that it is done, perhaps never told: whoever asks is told more than that.
             if self._row is None or job.number != self._row.number:
                 self._retained.put(self._topics.unlearning_job(job.number), None)
@@ -113,7 +94,7 @@ class Unlearner:
             await self._resume()
             return
         self._retained.put(self._topics.unlearning_round, None)
-        if await waiting_erasures(self._db, self._name):
+        if await self._store.waiting_erasures():
             self._unlearning.request(self._clock.now())
 
     async def erased(self, client_id: str, row: ErasureRow | None) -> None:
@@ -158,14 +139,14 @@ class Unlearner:
         self._retained.put(self._topics.unlearning_round, None)
         self._unlearning.replace_model()
         self._row = None
-        if await self._persist(lambda: waiting_erasures(self._db, self._name)):
+        if await self._store.waiting_erasures():
             self._unlearning.request(self._clock.now() + self._policy.delay_s)
 
     # --- a job ----------------------------------------------------------------------------------------------
 
     async def _begin(self, strategy: Strategy) -> None:
         """Create a job for all that wait, and tell of it."""
-        waiting = await self._persist(lambda: waiting_erasures(self._db, self._name))
+        waiting = await self._store.waiting_erasures()
         if not waiting:
             self._unlearning.call_off()
             return
@@ -174,7 +155,7 @@ class Unlearner:
         version, first_round = await self._starting_point(strategy, waiting)
         schedule = self._policy.schedule(strategy)
         course, ahead = schedule.begin(await self._stored(first_round))
-        newest = max((job.number for job in await self._persist(lambda: list_jobs(self._db, self._name))), default=0)
+        newest = max((job.number for job in await self._store.list_jobs()), default=0)
         new = NewJob(
             newest + 1,
             strategy,
@@ -185,7 +166,7 @@ class Unlearner:
             first_round,
             len(ahead),
         )
-        self._row = await self._persist(lambda: create_job(self._db, self._name, self._epoch, new))
+        self._row = await self._store.create_job(new)
         if newest:
             self._retained.put(self._topics.unlearning_job(newest), None)  # it is over, and nobody waits for it
         self._unlearning.begin(course, len(waiting))
@@ -198,19 +179,19 @@ class Unlearner:
         if strategy is not Strategy.ROLLBACK:
             return 0, 1
         came_in = min(row.first_round for row in waiting if row.first_round is not None)
-        model = await self._persist(lambda: last_clean_model(self._db, self._name, came_in))
+        model = await self._store.last_clean_model(came_in)
         if model is None or model.version == 0:
             return 0, 1
-        since = await self._persist(lambda: first_round_on(self._db, self._name, model.version))
+        since = await self._store.first_round_on(model.version)
         return model.version, came_in if since is None else since
 
     async def _resume(self) -> None:
         """Go on with the stored job."""
         job = self._job
         if job.state is JobState.PAUSED:
-            await self._persist(lambda: resume_job(self._db, self._name, self._epoch, job.number))
+            await self._store.resume_job(job.number)
             await self._reload()
-        leaving = await self._persist(lambda: job_erasures(self._db, self._name, job.number))
+        leaving = await self._store.job_erasures(job.number)
         stored = await self._stored(job.start_round)
         self._unlearning.resume(Course.over(stored, job.interval, job.last_round), len(leaving))
         log.info("unlearning_resumed", job=job.number, step=job.step)
@@ -223,7 +204,7 @@ class Unlearner:
             self._tell()
             return
         reason = f"coverage {job.coverage:.2f} is below {self._policy.min_coverage:g}; the job begins again as retrain"
-        await self._persist(lambda: fail_job(self._db, self._name, self._epoch, job.number, reason, self._at()))
+        await self._store.fail_job(job.number, reason, self._at())
         log.warning("unlearning_fell_back", job=job.number, cause=reason)
         self._unlearning.give_up(self._clock.now())
         self._row = None
@@ -251,12 +232,10 @@ class Unlearner:
 
     async def _step_of(self, number: int) -> UnlearningStep:
         """The job's next step, for a stored round: who is asked, and who is awaited."""
-        sent = await self._persist(
-            lambda: contributions_of(
-                # But for what cannot be read: a key was lost, or destroyed since a backup.
-                stream_updates(self._db, self._name, number, readable_only=True),
-                self._plan.n_values,
-            )
+        sent = await contributions_of(
+            # But for what cannot be read: a key was lost, or destroyed since a backup.
+            stream_updates(self._store, number, readable_only=True),
+            self._plan.n_values,
         )
         asked = {client_id: one for client_id, one in sent.items() if self._members.takes_part(client_id)}
         now = self._clock.now()
@@ -286,7 +265,7 @@ class Unlearner:
             optimizer_state=job.optimizer_state if made is None else made.memory.optimiser,
             defence_state=job.defence_state if made is None else made.memory.defence,
         )
-        await self._persist(lambda: commit_step(self._db, self._name, self._epoch, job.number, committed))
+        await self._store.commit_step(job.number, committed)
         failpoint(Failpoint.STEP_COMMITTED)
         await self._reload()
         self._unlearning.end_step(course)
@@ -320,7 +299,7 @@ class Unlearner:
 
     async def _pause(self, reason: str, at: datetime) -> None:
         number = self._job.number
-        await self._persist(lambda: pause_job(self._db, self._name, self._epoch, number, reason))
+        await self._store.pause_job(number, reason)
         await self._reload()
         self._unlearning.pause()
         self._tell()
@@ -376,7 +355,7 @@ class Unlearner:
 
     async def _reload(self) -> None:
         number = self._job.number
-        self._row = await self._persist(lambda: load_job(self._db, self._name, number))
+        self._row = await self._store.load_job(number)
         if self._row is None:
             raise RuntimeError(f"unlearning job {number} is gone")
 
@@ -388,7 +367,7 @@ class Unlearner:
         """The rounds from one on that a job could go through."""
         if not self._learns_by_steps:
             return []
-        return await self._persist(lambda: stored_rounds(self._db, self._name, first))
+        return await self._store.stored_rounds(first)
 
     def _at(self) -> datetime:
         return to_datetime(self._clock.now())

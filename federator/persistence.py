@@ -1,52 +1,66 @@
-"""Runs a federator's transactions, each again and again while the database is away."""
+"""Does a federator's transactions again and again while the database is away."""
 
 import asyncio
+import inspect
 import random
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, Final, cast
 
 import structlog
 
+from federator.store import FederationStore
 from foltr.errors import UnavailableError
-from storage.database import Database, is_transient
+from storage.database import is_transient
 
 log = structlog.get_logger(__name__)
-T = TypeVar("T")
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+# These are no transactions: what fails is done again later, by whoever asked for it.
+_TRIED_ONCE: Final = {"destroy_key", "vacuum"}
 
 
-class Persistence:
-    """Called with a transaction, it returns what that returns.
+def patient(store: FederationStore, patience_s: float) -> FederationStore:
+    """Give the store with each of its transactions done again while the database is away.
+
+    What is written is safe to do again, and reading always is.
 
     Args:
         patience_s: how long one transaction is tried.
-    """
 
-    def __init__(self, db: Database, patience_s: float) -> None:
-        self._db = db
+    Raises:
+        UnavailableError: from a transaction, the database was away for longer than the patience.
+    """
+    return cast("FederationStore", _Patient(store, patience_s))
+
+
+class _Patient:
+    def __init__(self, store: FederationStore, patience_s: float) -> None:
+        self._store = store
         self._patience_s = patience_s
 
-    async def __call__(self, transaction: Callable[[], Awaitable[T]]) -> T:
-        """Run the transaction until it is through.
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._store, name)
+        if name in _TRIED_ONCE or not inspect.iscoroutinefunction(attribute):
+            return attribute
 
-        Raises:
-            UnavailableError: the database was away for longer than the patience.
-        """
-        loop = asyncio.get_running_loop()
-        deadline, pause = loop.time() + self._patience_s, _FIRST_PAUSE_S
-        while True:
-            try:
-                return await transaction()
-            except Exception as error:
-                if not is_transient(error):
-                    raise
-                cause = self._db.unavailable(error)
-                if loop.time() >= deadline:
-                    raise UnavailableError(
-                        f"{cause}, then start the federator again: nothing accepted is lost "
-                        f"(tried for {self._patience_s:g} s)"
-                    ) from error
-                log.warning("database_unavailable", cause=str(cause))
-            await asyncio.sleep(random.uniform(0.5, 1) * pause)  # noqa: S311 (spreads retries, no secret)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+        async def transaction(*args: Any, **options: Any) -> Any:
+            loop = asyncio.get_running_loop()
+            deadline, pause = loop.time() + self._patience_s, _FIRST_PAUSE_S
+            while True:
+                try:
+                    return await attribute(*args, **options)
+                except Exception as error:
+                    if not is_transient(error):
+                        raise
+                    self._note_failure(error, is_last=loop.time() >= deadline)
+                await asyncio.sleep(random.uniform(0.5, 1) * pause)  # noqa: S311 (spreads retries, no secret)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+        return transaction
+
+    def _note_failure(self, error: Exception, *, is_last: bool) -> None:
+        cause = self._store.unavailable(error)
+        if is_last:
+            raise UnavailableError(
+                f"{cause}, then start the federator again: nothing accepted is lost (tried for {self._patience_s:g} s)"
+            ) from error
+        log.warning("database_unavailable", cause=str(cause))

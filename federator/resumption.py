@@ -7,18 +7,13 @@ from federator.clock import to_datetime
 from federator.deciding.state import FederationState
 from federator.plan import FederationPlan
 from federator.rows import resumed_round
+from federator.store import FederationStore
 from foltr.failpoints import Failpoint, failpoint
 from foltr.methods.registry import initial_weights, spec_of
 from foltr.numerics.streams import first_model_rng
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.trainings import NeuralRankerSpec
-from storage.arrivals import load_clients
-from storage.database import Database
-from storage.erasure.erasures import forgotten_pseudonyms
-from storage.federations import claim_federation, create_federation, get_federation
-from storage.models import latest_model, newest_unlearned
 from storage.records import ModelRow, NewEvent
-from storage.rounds import latest_round, load_open_round, open_round
 
 
 @dataclass(frozen=True)
@@ -26,41 +21,36 @@ class Claim:
     """The right to write for a federation.
 
     Attributes:
-        epoch: it fences whoever claimed before.
         aggregation_seed: what the aggregation of a round draws from (`federator.closing.stored_rules.round_rng`).
     """
 
-    epoch: int
     aggregation_seed: bytes
     state: FederationState
 
 
-async def claim(db: Database, plan: FederationPlan, now: float) -> Claim:
+async def claim(store: FederationStore, plan: FederationPlan, now: float) -> Claim:
     """Claim the federation, which is created if there is none; its state knows its members, and no round yet."""
-    name = plan.federation
-    await _create(db, plan, now)
-    epoch = await claim_federation(db, name)
+    await _create(store, plan, now)
+    await store.claim_federation()
     failpoint(Failpoint.FEDERATION_CLAIMED)
-    federation = await get_federation(db, name)
+    federation = await store.get_federation()
     if (
         federation is None
         or federation.selection_seed is None
         or federation.aggregation_seed is None
         or federation.pseudonym_key is None
     ):
-        raise RuntimeError(f"federation {name!r} is gone from {db.location}")
+        raise RuntimeError(f"federation {plan.federation!r} is gone from {store.location}")
     state = FederationState(plan)
     state.selection_seed, state.operator_nonce = federation.selection_seed, federation.operator_nonce
-    state.members.restore(await load_clients(db, name), federation.roster)
-    state.members.restore_forgotten(federation.pseudonym_key, await forgotten_pseudonyms(db, name))
-    return Claim(epoch, federation.aggregation_seed, state)
+    state.members.restore(await store.load_clients(), federation.roster)
+    state.members.restore_forgotten(federation.pseudonym_key, await store.forgotten_pseudonyms())
+    return Claim(federation.aggregation_seed, state)
 
 
-async def _create(db: Database, plan: FederationPlan, now: float) -> None:
+async def _create(store: FederationStore, plan: FederationPlan, now: float) -> None:
     weights = initial_weights(plan.training, plan.ranker, first_model_rng(plan.seed))
-    await create_federation(
-        db,
-        plan.federation,
+    await store.create_federation(
         plan.n_features,
         plan.ranker.kind,
         pack_vector(weights),
@@ -73,18 +63,18 @@ async def _create(db: Database, plan: FederationPlan, now: float) -> None:
     )
 
 
-async def resume_rounds(db: Database, claimed: Claim, now: float) -> tuple[ModelRow, list[NewEvent]]:
+async def resume_rounds(store: FederationStore, claimed: Claim, now: float) -> tuple[ModelRow, list[NewEvent]]:
     """Go on with the open round, or open the next one; returns the newest model, and what is to be noted."""
     state = claimed.state
-    model = await latest_model(db, state.federation)
+    model = await store.latest_model()
     if model is None:
-        raise RuntimeError(f"federation {state.federation!r} has no model in {db.location}")
+        raise RuntimeError(f"federation {state.federation!r} has no model in {store.location}")
     state.model_version = model.version
-    state.oldest_base = await newest_unlearned(db, state.federation)
-    events = [NewEvent(to_datetime(now), "federator_started", detail=f"writer epoch {claimed.epoch}")]
-    stored = await load_open_round(db, state.federation)
+    state.oldest_base = await store.newest_unlearned()
+    events = [NewEvent(to_datetime(now), "federator_started", detail=f"writer epoch {store.epoch}")]
+    stored = await store.load_open_round()
     if stored is None:
-        await _start_round(db, claimed, now)
+        await _start_round(store, claimed, now)
         return model, events
     row, contributions = stored
     state.round = resumed_round(row, dict(contributions), now, state.plan.resume_grace_s)
@@ -93,15 +83,15 @@ async def resume_rounds(db: Database, claimed: Claim, now: float) -> tuple[Model
     return model, events
 
 
-async def _start_round(db: Database, claimed: Claim, now: float) -> None:
+async def _start_round(store: FederationStore, claimed: Claim, now: float) -> None:
     """Open the first round, or the one after the last; or show the last one where there is to be no other."""
     state = claimed.state
-    newest = await latest_round(db, state.federation)
+    newest = await store.latest_round()
     if newest is not None and state.is_last(newest.number):
         # Perhaps the last federator died before the broker had the last model: it is announced again.
         state.ended = resumed_round(newest, {}, now, state.plan.resume_grace_s)
         return
     number = 1 if newest is None else newest.number + 1
     opened, opening = state.open_round(number, state.model_version, now)
-    await open_round(db, state.federation, claimed.epoch, opening)
+    await store.open_round(opening)
     state.round = opened

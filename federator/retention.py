@@ -1,14 +1,12 @@
 """Lets go of old updates, a few at a time between messages, so that no round and no receipt waits for it."""
 
 import math
-from collections.abc import Awaitable, Callable
 
 import structlog
 
 from federator.clock import Clock
 from federator.plan import FederationPlan
-from storage.database import Database
-from storage.retention import RetentionStep, delete_old_bodies
+from federator.store import FederationStore
 
 log = structlog.get_logger(__name__)
 
@@ -24,23 +22,12 @@ class Retention:
     """Deletes what the plan's ``history_rounds`` gives up. Only the federation's single writer calls it.
 
     Nothing but the rows says how far it has come: the next federator looks through all rounds once, as this one does.
-
-    Args:
-        persist: runs a transaction, again while the database is away.
     """
 
-    def __init__(
-        self,
-        plan: FederationPlan,
-        db: Database,
-        clock: Clock,
-        persist: Callable[[Callable[[], Awaitable[RetentionStep]]], Awaitable[RetentionStep]],
-    ) -> None:
+    def __init__(self, plan: FederationPlan, store: FederationStore, clock: Clock) -> None:
         self._plan = plan
-        self._db = db
+        self._store = store
         self._clock = clock
-        self._persist = persist
-        self._epoch = 0
         self._limit = max(1, min(_UPDATES_AT_ONCE, _BYTES_AT_ONCE // (4 * plan.n_values)))
         self._next_at = math.inf
         # All rounds before the first are done; those before the second are to be.
@@ -48,9 +35,8 @@ class Retention:
         self._goal = 0
         self._n_deleted = 0
 
-    def start(self, epoch: int) -> None:
+    def start(self) -> None:
         """Look at all rounds, from the first, once the actor takes its turns."""
-        self._epoch = epoch
         self._next_round, self._goal, self._n_deleted = 1, 0, 0
         self._next_at = math.inf if self._plan.history_rounds is None else 0.0
 
@@ -68,14 +54,8 @@ class Retention:
             self._goal, self._next_at = before, 0.0
         if self._clock.now() < self._next_at:
             return
-        name, interval, goal, first = (
-            self._plan.federation,
-            self._plan.unlearning.interval,
-            self._goal,
-            self._next_round,
-        )
-        step = await self._persist(
-            lambda: delete_old_bodies(self._db, name, self._epoch, goal, interval, first_round=first, limit=self._limit)
+        step = await self._store.delete_old_bodies(
+            self._goal, self._plan.unlearning.interval, first_round=self._next_round, limit=self._limit
         )
         self._next_round = step.next_round
         self._n_deleted += step.n_deleted

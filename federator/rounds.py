@@ -5,48 +5,37 @@ import structlog
 from federator.clock import Clock, to_datetime
 from federator.closing.next_model import model_row, new_model, next_model
 from federator.deciding.state import FederationState
-from federator.persistence import Persistence
 from federator.plan import FederationPlan
 from federator.publishing.announcements import Announcer, model_announcement, round_announcement
 from federator.resumption import Claim
 from federator.round import Aggregate, Round
 from federator.rows import swap_of
+from federator.store import FederationStore
 from foltr.aggregation.round_aggregation import TooFewUpdatesError
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import AbandonReason, RoundState
-from storage.database import Database
 from storage.erasure.records import ErasureRow, Sign, UnlearningJobRow
-from storage.erasure.unlearning_jobs import complete_job
-from storage.models import latest_model
 from storage.records import ModelRow, NewEvent, NewModel
-from storage.rounds import abandon_round, begin_aggregation, complete_round
 
 log = structlog.get_logger(__name__)
 
 
 class Rounds:
-    """The rounds of one federation. Only its single writer calls it.
+    """The rounds of one federation. Only its single writer calls it."""
 
-    Args:
-        persist: runs a transaction, again while the database is away.
-    """
-
-    def __init__(self, plan: FederationPlan, db: Database, clock: Clock, persist: Persistence) -> None:
+    def __init__(self, plan: FederationPlan, store: FederationStore, clock: Clock) -> None:
         self._plan = plan
-        self._name = plan.federation
-        self._db = db
+        self._store = store
         self._clock = clock
-        self._persist = persist
         self._state = FederationState(plan)
-        self._epoch = 0
         self._seed = b""
         self._model: ModelRow | None = None
         self._announcer: Announcer | None = None
 
     def start(self, claimed: Claim, model: ModelRow) -> None:
         """Go on with the state that was claimed; ``model`` is the newest one."""
-        self._epoch, self._seed, self._state = claimed.epoch, claimed.aggregation_seed, claimed.state
+        self._seed, self._state = claimed.aggregation_seed, claimed.state
         self._model = model
 
     def attach(self, announcer: Announcer) -> None:
@@ -62,7 +51,7 @@ class Rounds:
 
     async def reload_model(self) -> None:
         """Read the newest model again: an erasure has changed what its rule remembers."""
-        self._model = await self._persist(lambda: latest_model(self._db, self._name))
+        self._model = await self._store.latest_model()
 
     def announce(self) -> None:
         """Show the newest model, and the open round or the last one."""
@@ -87,13 +76,13 @@ class Rounds:
             await self._abandon(current, step.reason)
 
     async def _aggregate(self, current: Round) -> None:
-        name, epoch, number = self._name, self._epoch, current.number
+        number = current.number
         if current.state is RoundState.COLLECTING:
             current.stop_collecting()
-            await self._persist(lambda: begin_aggregation(self._db, name, epoch, number))
+            await self._store.begin_aggregation(number)
         failpoint(Failpoint.COLLECTING_STOPPED)
         try:
-            outcome = await next_model(self._db, self._plan, self._seed, current, self.model, self._persist)
+            outcome = await next_model(self._store, self._plan, self._seed, current, self.model)
         except DataError as error:
             log.error("aggregation_failed", round=number, cause=str(error))  # noqa: TRY400 (told in one line)
             is_short = isinstance(error, TooFewUpdatesError)
@@ -105,7 +94,7 @@ class Rounds:
         closed_at, version = to_datetime(now), self.model.version + 1
         model = new_model(outcome, version, number, closed_at)
         following, opening = self._state.following(version, now)
-        await self._persist(lambda: complete_round(self._db, name, epoch, number, model, closed_at, opening))
+        await self._store.complete_round(number, model, closed_at, opening)
         failpoint(Failpoint.ROUND_COMPLETED)
         current.complete()
         self._model = model_row(self._plan, current, model, closed_at)
@@ -115,13 +104,13 @@ class Rounds:
         _log_findings(number, model)
 
     async def _abandon(self, current: Round, reason: AbandonReason, in_words: str | None = None) -> None:
-        name, epoch, number = self._name, self._epoch, current.number
+        number = current.number
         now = self._clock.now()
         closed_at = to_datetime(now)
         following, opening = self._state.following(current.base_version, now)
         # A missed quorum explains itself.
         events = [] if in_words is None else [NewEvent(closed_at, "round_abandoned", in_words, round=number)]
-        await self._persist(lambda: abandon_round(self._db, name, epoch, number, reason, closed_at, opening, events))
+        await self._store.abandon_round(number, reason, closed_at, opening, events)
         failpoint(Failpoint.ROUND_ABANDONED)
         current.abandon(reason)
         self._state.follow(following, current.base_version)
@@ -147,9 +136,7 @@ class Rounds:
         number = None if current is None else current.number
         following, opening = (None, None) if current is None else state.following(version, now)
         completion = swap_of(job, self.model, to_datetime(now), number, opening)
-        done = await self._persist(
-            lambda: complete_job(self._db, self._name, self._epoch, job.number, completion, sign)
-        )
+        done = await self._store.complete_job(job.number, completion, sign)
         await self.reload_model()
         if current is None:
             state.serve_model(version)

@@ -19,6 +19,7 @@ from foltr.protocol.codec import Signer
 from foltr.protocol.signing import EpochSequence, SigningKey
 from foltr.protocol.topics import Topics
 from storage.database import Database
+from storage.federation_store import SqlFederationStore
 
 log = structlog.get_logger(__name__)
 
@@ -60,7 +61,13 @@ class FederatorService:
         self._receipts = ReceiptSender(self._link, topics, signer)
         self._retained = RetainedTopics(self._link, signer)
         self._actor = FederationActor(
-            plan, db, self._receipts, SteadyClock(), intake_limits, retained=self._retained, key=key
+            plan,
+            SqlFederationStore(db, plan.federation),
+            self._receipts,
+            SteadyClock(),
+            intake_limits,
+            retained=self._retained,
+            key=key,
         )
         self._announcer = Announcer(self._link, topics, signer, self._actor.model_published)
 

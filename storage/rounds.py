@@ -143,40 +143,51 @@ async def change_deadline(connection: AsyncConnection, name: str, change: Deadli
     )
 
 
-async def stream_updates(
-    db: Database, name: str, number: int, batch: int = 256, *, readable_only: bool = False
-) -> AsyncIterator[UpdateRow]:
-    """Read the updates of a round by client_id in byte order, so that summing them again gives the same bits.
-
-    Reads ``batch`` rows at a time, each in a short transaction of its own: the updates of a round that is no
-    longer collecting do not change, and a slow aggregation must not hold a snapshot open.
+async def load_updates(
+    db: Database, name: str, number: int, after: str, limit: int, *, readable_only: bool = False
+) -> list[UpdateRow]:
+    """Read the next updates of a round by client_id in byte order; fewer than ``limit``: there are no more.
 
     Args:
+        after: the client_id of the last one that was read; empty at first.
         readable_only: pass over updates that cannot be read.
 
     Raises:
         DataError: an update cannot be read: retention has deleted it, its data key is destroyed or not at hand, or it
             does not open.
     """
-    statement = (
-        select(updates)
-        .where(updates.c.federation == name, updates.c.round == number)
-        .order_by(updates.c.client_id)
-        .limit(batch)
-    )
-    last = ""
+    statement = select(updates).where(updates.c.federation == name, updates.c.round == number)
+    statement = statement.order_by(updates.c.client_id).limit(limit)
+    rows: list[UpdateRow] = []
     while True:
         async with db.reading() as connection:
-            page = await fetch_all(connection, UpdateRow, statement.where(updates.c.client_id > last))
+            page = await fetch_all(connection, UpdateRow, statement.where(updates.c.client_id > after))
         for row in page:
             try:
-                opened = decrypt_row(db.keys, row)
+                rows.append(decrypt_row(db.keys, row))
             except DataError:
-                if readable_only:
-                    continue
-                raise
-            yield opened
-        if len(page) < batch:
+                if not readable_only:
+                    raise
+        if len(page) < limit or len(rows) >= limit:
+            return rows[:limit]
+        after = page[-1].client_id
+
+
+async def stream_updates(db: Database, name: str, number: int, at_once: int = 256) -> AsyncIterator[UpdateRow]:
+    """Read the updates of a round by client_id in byte order, so that summing them again gives the same bits.
+
+    Reads ``at_once`` rows in a short transaction of its own: the updates of a round that is no longer collecting do
+    not change, and a slow aggregation must not hold a snapshot open.
+
+    Raises:
+        DataError: an update cannot be read, see `load_updates`.
+    """
+    last = ""
+    while True:
+        page = await load_updates(db, name, number, last, at_once)
+        for row in page:
+            yield row
+        if len(page) < at_once:
             return
         last = page[-1].client_id
 

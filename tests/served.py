@@ -13,6 +13,7 @@ from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateRece
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
 from storage.database import Database
+from storage.federation_store import SqlFederationStore
 
 TOPICS = Topics("mail")
 # Thousands may join at once, all of them strangers at first.
@@ -59,7 +60,15 @@ class Served:
 
     def __init__(self, db: Database, plan: FederationPlan, limits: IntakeLimits, key: SigningKey | None = None) -> None:
         self.db, self.clock, self.receipts, self.retained = db, HandClock(), Receipts(), Retained()
-        self.actor = FederationActor(plan, db, self.receipts, self.clock, limits, retained=self.retained, key=key)
+        self.actor = FederationActor(
+            plan,
+            SqlFederationStore(db, plan.federation),
+            self.receipts,
+            self.clock,
+            limits,
+            retained=self.retained,
+            key=key,
+        )
 
     def receive(self, device, topic: ClientTopic, message) -> None:
         payload = device.payload(topic, message, 1)

@@ -1,5 +1,6 @@
 """A round's stored updates in the form its method aggregates: for who ends it and for who replays it."""
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from federator.closing.stored_rules import round_rng
@@ -9,8 +10,7 @@ from foltr.methods.base import Aggregation
 from foltr.methods.bodies import unpack_body
 from foltr.methods.registry import Ranker, make_aggregation, n_auxiliary
 from foltr.protocol.trainings import Training
-from storage.database import Database
-from storage.rounds import stream_updates
+from storage.records import UpdateRow
 
 _PAGE_BYTES = 32 * 1024 * 1024
 
@@ -32,6 +32,11 @@ class Recipe:
     def n_values(self) -> int:
         """How many values a model has: the ranker's weights, and what only training uses."""
         return self.ranker.n_weights + n_auxiliary(self.training, self.ranker)
+
+    @property
+    def n_at_once(self) -> int:
+        """How many updates are read at once: few where they are large, as one is needed."""
+        return max(1, min(256, _PAGE_BYTES // (4 * self.n_values)))
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,10 @@ class Collected:
     n_left_out: int
 
 
-async def collect(db: Database, recipe: Recipe, of: Collecting, without: str | None = None) -> Collected:
-    """The updates of a round in order of client_id, so that it repeats bit for bit.
+async def collect(
+    updates: AsyncIterator[UpdateRow], recipe: Recipe, of: Collecting, without: str | None = None
+) -> Collected:
+    """Collect the updates of a round, which come in order of client_id, so that it repeats bit for bit.
 
     In a buffered round each update has a weight by the age of its base model (FedBuff).
 
@@ -80,10 +87,8 @@ async def collect(db: Database, recipe: Recipe, of: Collecting, without: str | N
         n_expected=of.n_expected,
         rng=round_rng(recipe.seed, of.number),
     )
-    # Few at a time where they are large: one is needed.
-    page = max(1, min(256, _PAGE_BYTES // (4 * recipe.n_values)))
     n_updates = n_left_out = 0
-    async for row in stream_updates(db, recipe.federation, of.number, page):
+    async for row in updates:
         if row.client_id == without:
             n_left_out += 1
             continue

@@ -1,27 +1,21 @@
 """What the updates of a round make: the next model, and the rows that tell of it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from federator.closing.collected_updates import Collecting, Recipe, collect
 from federator.closing.stored_rules import found_events, new_aggregation
 from federator.plan import FederationPlan
 from federator.round import Round
+from federator.store import FederationStore, stream_updates
 from foltr.methods.aggregations import is_plain_mean
-from foltr.methods.base import Aggregation, Memory, NextModel
+from foltr.methods.base import Memory, NextModel
 from foltr.protocol.fields import pack_vector, unpack_vector
-from storage.database import Database
 from storage.records import ModelRow, NewModel
 
 
 async def next_model(
-    db: Database,
-    plan: FederationPlan,
-    seed: bytes,
-    current: Round,
-    base: ModelRow,
-    persist: Callable[[Callable[[], Awaitable[Aggregation]]], Awaitable[Aggregation]],
+    store: FederationStore, plan: FederationPlan, seed: bytes, current: Round, base: ModelRow
 ) -> NextModel:
     """The model that the method and the round's rule make of the stored updates, with all that goes with it.
 
@@ -31,7 +25,6 @@ async def next_model(
     Args:
         seed: the federation's ``aggregation_seed``.
         base: the newest model, which the updates are added to.
-        persist: runs a transaction, again while the database is away.
 
     Raises:
         DataError: an update cannot be read, or no model can be made of them.
@@ -40,11 +33,8 @@ async def next_model(
     recipe = Recipe(plan.federation, plan.training, plan.ranker, seed)
     n_expected = len(current.contributions)
     of = Collecting(current.number, current.base_version, policy.rule, policy.staleness_exponent, n_expected)
-
-    async def collected() -> Aggregation:
-        return (await collect(db, recipe, of)).aggregation
-
-    aggregation = await persist(collected)
+    updates = stream_updates(store, current.number, recipe.n_at_once)
+    aggregation = (await collect(updates, recipe, of)).aggregation
     weights, memory = unpack_vector(base.weights), Memory(base.optimizer_state, base.defence_state)
     if is_plain_mean(policy.rule):
         return aggregation.finish(weights, memory)

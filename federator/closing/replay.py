@@ -4,7 +4,7 @@ Nothing is stored. What is needed and is not there any more is a `DataError` tha
 cannot be made again is no model that differs.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,8 +18,8 @@ from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.states import RoundState
 from storage.database import Database
 from storage.models import get_model, latest_model
-from storage.records import ModelRow, RoundRow
-from storage.rounds import count_updates, find_round, stream_completed
+from storage.records import ModelRow, RoundRow, UpdateRow
+from storage.rounds import count_updates, find_round, stream_completed, stream_updates
 
 OnRound = Callable[[int], None]
 """Told the number of each round that was gone through."""
@@ -77,7 +77,7 @@ async def replay_round(db: Database, recipe: Recipe, number: int, on_round: OnRo
     if lacking:
         raise DataError(f"round {number} cannot be replayed: {'; '.join(lacking)}")
     memory = Memory(base.optimizer_state, await _remembered(db, recipe, row, on_round))
-    collected = await collect(db, recipe, _collecting(row))
+    collected = await collect(_updates(db, recipe, row), recipe, _collecting(row))
     made = collected.aggregation.finish(unpack_vector(base.weights), memory)
     on_round(number)
     return Replayed(row, unpack_vector(stored.weights), made.weights, tuple(_differences(row, stored, made)))
@@ -115,7 +115,7 @@ async def counterfactual(
             raise DataError(f"round {row.number} cannot be aggregated: {'; '.join(lacking)}")
         if _is_remembering(row) and not remembers:
             remembers, memory = True, replace(memory, defence=await _remembered(db, recipe, row, on_round))
-        collected = await collect(db, recipe, _collecting(row), without)
+        collected = await collect(_updates(db, recipe, row), recipe, _collecting(row), without)
         made = _next(collected, weights, memory)
         if made is None:
             n_without_model += 1
@@ -160,7 +160,7 @@ async def _remembered(db: Database, recipe: Recipe, row: RoundRow, on_round: OnR
         if _is_remembering(before):
             if lacking := await _missing_updates(db, before):
                 raise _forgotten(row, f"of round {before.number} {'; '.join(lacking)}")
-            collected = await collect(db, recipe, _collecting(before))
+            collected = await collect(_updates(db, recipe, before), recipe, _collecting(before))
             # What it remembers follows from the updates, whatever they are added to.
             made = collected.aggregation.finish(np.zeros(recipe.n_values, np.float32), Memory(None, defence))
             defence = made.memory.defence
@@ -187,6 +187,10 @@ def _is_remembering(row: RoundRow) -> bool:
 
 def _collecting(row: RoundRow) -> Collecting:
     return Collecting(row.number, row.base_version, stored_rule(row), row.staleness_exponent, row.n_updates or 0)
+
+
+def _updates(db: Database, recipe: Recipe, row: RoundRow) -> AsyncIterator[UpdateRow]:
+    return stream_updates(db, recipe.federation, row.number, recipe.n_at_once)
 
 
 async def _missing_updates(db: Database, row: RoundRow) -> list[str]:

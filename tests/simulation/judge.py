@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from simulation.database import Tables
 from simulation.judge_erasure import ErasureJudge
 from simulation.process import FederatorProcess
 from simulation.promises import BrokenPromiseError
-from simulation.store import Tables
 
 from edge_client.store.store import PendingUpdate
 from foltr.aggregation.mean import RunningMean, staleness_weight

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable
 
+from simulation.database import Tables
 from simulation.promises import BrokenPromiseError
-from simulation.store import Tables
 
 from foltr.erasure.audit import check_follows
 from foltr.errors import DataError

@@ -7,8 +7,8 @@ from typing import Any
 from unittest import mock
 
 import simulation.store
+from simulation.database import SimulatedStore, Tables
 from simulation.mutants_erasure import ERASURE_MUTANTS
-from simulation.store import SimulatedStore, Tables
 
 import federator.actor
 import federator.closing.collected_updates

@@ -6,7 +6,7 @@ from unittest import mock
 
 import simulation.store_erasure
 import simulation.store_unlearning
-from simulation.process import FederatorProcess
+from simulation.store_unlearning import SimulatedFederationStore
 
 from federator.actor import FederationActor
 from federator.deciding.decisions import Decisions, ErasureWanted
@@ -53,14 +53,11 @@ def _receipts_do_not_wait_for_erasures() -> Any:
 
 
 def _half_erased_clients_stay_so() -> Any:
-    async def forgetful(self: Eraser, epoch: int) -> None:
-        self._epoch = epoch
-
-    return mock.patch.object(Eraser, "start", forgetful)
+    return mock.patch.object(Eraser, "start", mock.AsyncMock())
 
 
 def _keys_stay() -> Any:
-    return mock.patch.object(FederatorProcess, "destroy", return_value=False)
+    return mock.patch.object(SimulatedFederationStore, "destroy_key", return_value=False)
 
 
 def _requests_stay_at_the_broker() -> Any:
@@ -71,8 +68,8 @@ def _bytes_are_left_at_a_restart() -> Any:
     """An eraser that starts as it did before the reproductions of bytes."""
     start = Eraser.start
 
-    async def careless(self: Eraser, epoch: int) -> None:
-        await start(self, epoch)
+    async def careless(self: Eraser) -> None:
+        await start(self)
         self._vacuum_due = False
 
     return mock.patch.object(Eraser, "start", careless)
@@ -118,8 +115,8 @@ def _the_silent_are_awaited_for_ever() -> Any:
 def _jobs_end_with_their_federator() -> Any:
     start = Unlearner.start
 
-    async def forgetful(self: Unlearner, epoch: int, seed: bytes) -> None:
-        await start(self, epoch, seed)
+    async def forgetful(self: Unlearner, seed: bytes) -> None:
+        await start(self, seed)
         self._unlearning, self._row = Unlearning(self._policy), None
 
     return mock.patch.object(Unlearner, "start", forgetful)

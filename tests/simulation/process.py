@@ -11,9 +11,10 @@ from enum import StrEnum
 from typing import Any
 
 from simulation.clock import Clock, Schedule, WorldTime
+from simulation.database import SimulatedStore
 from simulation.network import SimulatedBroker, Wire
 from simulation.promises import BrokenPromiseError
-from simulation.store import SimulatedStore
+from simulation.store_unlearning import SimulatedFederationStore
 
 from broker.buffer import BoundedIntake, IntakeLimits
 from broker.link import InboundMessage
@@ -74,13 +75,11 @@ class Bell:
 class FederatorProcess:
     """One process, from its start to its end.
 
-    It is its own clock, receipt sender, announcer, database session and folder of data keys.
+    It is its own clock, receipt sender, announcer and database session.
 
     Args:
         busy_s: how long it may be busy with other things before it looks at what has arrived.
     """
-
-    location = "the simulated database"
 
     def __init__(
         self,
@@ -117,7 +116,8 @@ class FederatorProcess:
         self._sequence = EpochSequence()
         self._signer = Signer(key, self._sequence)
         with time.of(clock):
-            self.actor = FederationActor(plan, self, self, self, limits, retained=self, key=key)  # type: ignore[arg-type]
+            federation_store = SimulatedFederationStore(self)
+            self.actor = FederationActor(plan, federation_store, self, self, limits, retained=self, key=key)  # type: ignore[arg-type]
         self.intake: BoundedIntake = self.actor.intake
         self.intake.arrived = self.bell = Bell(self._ring)  # type: ignore[assignment]
         self.intake.wait = self._wait_for_arrivals  # type: ignore[method-assign]
@@ -230,10 +230,6 @@ class FederatorProcess:
         self._fail_perhaps()
         await pause(self._rng.uniform(0.0, _LONGEST_TRANSACTION_S) if self._rng.random() < 0.3 else 0.0)
 
-    @staticmethod
-    def unavailable(error: Exception) -> UnavailableError:
-        return UnavailableError(str(error))
-
     def _fail_perhaps(self) -> None:
         if self.n_database_failures and self._rng.random() < 0.5:
             self.n_database_failures -= 1
@@ -245,17 +241,6 @@ class FederatorProcess:
         await pause(_VACUUM_S)
         self.store.unpurged = False
         return True
-
-    # --- its folder of data keys ------------------------------------------------------------------------------
-
-    @property
-    def keys(self) -> "FederatorProcess":
-        return self
-
-    def destroy(self, _federation: str, client_id: str) -> bool:
-        was_there = client_id in self.store.keys
-        self.store.keys.discard(client_id)
-        return was_there
 
     # --- what it publishes ------------------------------------------------------------------------------------
 

@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from simulation.process import FederatorProcess, pause
 from simulation.scenario import Trust
-from simulation.store import FUNCTIONS
-from simulation.store_erasure import ERASURE_FUNCTIONS
-from simulation.store_unlearning import UNLEARNING_FUNCTIONS
 from simulation.tiny_store import TinyStore
 
 import edge_client.client
@@ -150,7 +147,7 @@ def simulated(world: "World") -> Iterator[None]:
         (federator.resumption, {"secrets": SimpleNamespace(token_bytes=rng.randbytes)}),
         (
             federator.eraser,
-            {"asyncio": SimpleNamespace(to_thread=_at_once, create_task=create_task, timeout=nullcontext)},
+            {"asyncio": SimpleNamespace(create_task=create_task, timeout=nullcontext)},
         ),
         (federator.job_driver, {"asyncio": SimpleNamespace(to_thread=_at_once)}),
         (
@@ -172,7 +169,7 @@ def simulated(world: "World") -> Iterator[None]:
         replaced.append((foltr.protocol.codec, {"verify": _verify_stand_in, "verify_repeated": _verify_stand_in}))
         replaced.append((federator.eraser, {"sign_receipt": sign_stand_in}))
     on_devices = {"log": silence, "time": world.time, "is_set_within": _is_set_within}
-    in_federators = FUNCTIONS | ERASURE_FUNCTIONS | UNLEARNING_FUNCTIONS | {"log": silence, "failpoint": failpoint}
+    in_federators = {"log": silence, "failpoint": failpoint}
     for name, module in sys.modules.items():
         if name.startswith("edge_client."):
             replaced.append((module, _of(module, on_devices)))

@@ -1,20 +1,18 @@
-"""The database, in dicts: the functions of `storage` that the actor calls, and the constraints SQL has.
+"""What a federator stores of rounds in the simulated database, and the constraints SQL has.
 
-A function is one transaction: it happens as a whole or not at all, after a while, and now and then its answer
-is lost on the way, or the database is away.
+A method of the stores is one transaction: it happens after a while, and now and then its answer is lost on the way, or
+the database is away.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
-from foltr.erasure.audit import AuditEntry
-from foltr.errors import ProtocolViolationError
-from foltr.failpoints import Failpoint
+from simulation.database import NAME, Session, Tables, federation_of, read, require, write
+
+from foltr.errors import DataError, UnavailableError
 from foltr.protocol.states import OPEN_ROUND, RoundState
-from storage.erasure.records import ErasureRow, UnlearningJobRow
-from storage.errors import WriterFencedError
 from storage.records import (
     Batch,
     ClientRow,
@@ -30,198 +28,7 @@ from storage.records import (
     RoundRow,
     UpdateRow,
 )
-
-
-@dataclass
-class Tables:
-    """What is stored. Rows are frozen, so a copy of the dicts is a snapshot."""
-
-    federation: FederationRow | None = None
-    clients: dict[str, ClientRow] = field(default_factory=dict)
-    models: dict[int, ModelRow] = field(default_factory=dict)
-    rounds: dict[int, RoundRow] = field(default_factory=dict)
-    updates: dict[tuple[int, str], UpdateRow] = field(default_factory=dict)
-    identities: dict[tuple[str, str], int] = field(default_factory=dict)  # (client_id, update_id) to its round
-    events: tuple[NewEvent, ...] = ()
-    erasures: dict[str, ErasureRow] = field(default_factory=dict)  # by pseudonym
-    jobs: dict[int, UnlearningJobRow] = field(default_factory=dict)
-    audit: tuple[AuditEntry, ...] = ()
-
-    def copy(self) -> "Tables":
-        return Tables(
-            self.federation,
-            dict(self.clients),
-            dict(self.models),
-            dict(self.rounds),
-            dict(self.updates),
-            dict(self.identities),
-            self.events,
-            dict(self.erasures),
-            dict(self.jobs),
-            self.audit,
-        )
-
-    @property
-    def n_deletions(self) -> int:
-        return 0 if self.federation is None else self.federation.n_deletions
-
-    def open_rounds(self) -> list[RoundRow]:
-        return [row for row in self.rounds.values() if row.state in OPEN_ROUND]
-
-    def of_round(self, number: int) -> list[UpdateRow]:
-        """The updates of a round in byte order of client_id."""
-        rows = [row for (round_, _), row in self.updates.items() if round_ == number]
-        return sorted(rows, key=lambda row: row.client_id.encode())
-
-
-class Session(Protocol):
-    """One process's connection to the database."""
-
-    store: "SimulatedStore"
-
-    async def before(self) -> None:
-        """Time passes before the transaction; OSError: the database is away."""
-
-    async def after(self) -> None:
-        """Time passes after it; OSError: it is committed, and its answer was lost."""
-
-    def pass_failpoint(self, name: Failpoint) -> None:
-        """The process may end here, before what it does is committed."""
-
-
-class SimulatedStore:
-    """The tables, and who looks at every commit.
-
-    Attributes:
-        keys: clients that have a data key, which lies beside the database.
-        unpurged: bytes of what was deleted may be left in the file.
-    """
-
-    def __init__(self, on_commit: Callable[[Tables, Tables], None]) -> None:
-        self.tables = Tables()
-        self.keys: set[str] = set()
-        self.unpurged = False
-        self._on_commit = on_commit
-
-    def transact(self, change: Callable[[Tables], Any], epoch: int | None) -> Any:
-        after = self.tables.copy()
-        if epoch is not None and (after.federation is None or after.federation.writer_epoch != epoch):
-            raise WriterFencedError(f"epoch {epoch} is over")
-        result = change(after)
-        before, self.tables = self.tables, after
-        if before.n_deletions != after.n_deletions:
-            self.unpurged = True
-        self._on_commit(before, after)
-        return result
-
-
-async def write(db: Session, change: Callable[[Tables], Any], epoch: int | None = None) -> Any:
-    await db.before()
-    result = db.store.transact(change, epoch)
-    await db.after()
-    return result
-
-
-async def read(db: Session) -> Tables:
-    await db.before()
-    return db.store.tables
-
-
-def require(condition: bool, constraint: str) -> None:
-    if not condition:
-        raise ProtocolViolationError(f"constraint {constraint}")
-
-
-def federation_of(tables: Tables) -> FederationRow:
-    if tables.federation is None:
-        raise ProtocolViolationError("no such federation")
-    return tables.federation
-
-
-# --- storage.federations, storage.models ----------------------------------------------------------------------
-
-
-async def create_federation(
-    db: Session,
-    name: str,
-    n_features: int,
-    ranker: str,
-    initial_weights: bytes,
-    now: datetime,
-    selection_seed: bytes | None = None,
-    *,
-    aggregation_seed: bytes | None = None,
-    pseudonym_key: bytes | None = None,
-    method: str = "fpdgd",
-    hidden: int | None = None,
-) -> None:
-    def change(tables: Tables) -> None:
-        if tables.federation is None:
-            tables.federation = FederationRow(
-                name=name,
-                writer_epoch=0,
-                last_batch_id=None,
-                ranker=ranker,
-                n_features=n_features,
-                created_at=now,
-                selection_seed=selection_seed,
-                roster_version=0,
-                roster=None,
-                operator_nonce=0,
-                method=method,
-                hidden=hidden,
-                aggregation_seed=aggregation_seed,
-                pseudonym_key=pseudonym_key,
-                n_deletions=0,
-                n_purged=0,
-            )
-            tables.models[0] = ModelRow(
-                federation=name,
-                version=0,
-                base_version=None,
-                round=None,
-                n_values=len(initial_weights) // 4,
-                weights=initial_weights,
-                created_at=now,
-                published_at=None,
-            )
-
-    await write(db, change)
-
-
-async def claim_federation(db: Session, _name: str) -> int:
-    def change(tables: Tables) -> int:
-        tables.federation = replace(federation_of(tables), writer_epoch=federation_of(tables).writer_epoch + 1)
-        return tables.federation.writer_epoch
-
-    epoch: int = await write(db, change)
-    return epoch
-
-
-async def get_federation(db: Session, _name: str) -> FederationRow | None:
-    return (await read(db)).federation
-
-
-async def latest_model(db: Session, _name: str) -> ModelRow | None:
-    models = (await read(db)).models
-    return models[max(models)] if models else None
-
-
-# --- storage.arrivals -------------------------------------------------------------------------------------------
-
-
-async def commit_batch(db: Session, _name: str, epoch: int, batch: Batch) -> None:
-    db.store.keys.update(update.client_id for update in batch.updates)
-    await write(db, lambda tables: store_batch(tables, batch), epoch)
-
-
-async def find_updates(db: Session, _name: str, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    known = (await read(db)).identities
-    return {identity: known[identity] for identity in identities if identity in known}
-
-
-async def load_clients(db: Session, _name: str) -> list[ClientRow]:
-    return list((await read(db)).clients.values())
+from storage.retention import RetentionStep
 
 
 def store_batch(tables: Tables, batch: Batch) -> None:
@@ -263,7 +70,7 @@ def _store_update(tables: Tables, new: NewUpdate) -> None:
     require(new.n_interactions > 0, "ck_updates_n_interactions")
     tables.identities[new.client_id, new.update_id] = new.round
     tables.updates[new.round, new.client_id] = UpdateRow(
-        federation="sim",
+        federation=NAME,
         round=new.round,
         client_id=new.client_id,
         update_id=new.update_id,
@@ -286,7 +93,7 @@ def _store_membership(tables: Tables, change: MembershipChange) -> None:
     known = tables.clients.get(change.client_id)
     if change.kind == "joined":
         tables.clients[change.client_id] = ClientRow(
-            federation="sim",
+            federation=NAME,
             client_id=change.client_id,
             membership="joined",
             online=change.online,
@@ -319,97 +126,6 @@ def _store_membership(tables: Tables, change: MembershipChange) -> None:
     tables.clients[change.client_id] = known
 
 
-# --- storage.rounds -------------------------------------------------------------------------------------------
-
-
-async def open_round(db: Session, _name: str, epoch: int, opening: RoundOpening) -> None:
-    await write(db, lambda tables: open_next(tables, opening), epoch)
-
-
-async def load_open_round(db: Session, _name: str) -> tuple[RoundRow, list[tuple[str, str]]] | None:
-    tables = await read(db)
-    found = tables.open_rounds()
-    if not found:
-        return None
-    return found[0], [(row.client_id, row.update_id) for row in tables.of_round(found[0].number)]
-
-
-async def latest_round(db: Session, _name: str) -> RoundRow | None:
-    rounds = (await read(db)).rounds
-    return rounds[max(rounds)] if rounds else None
-
-
-async def begin_aggregation(db: Session, _name: str, epoch: int, number: int) -> None:
-    await write(db, lambda tables: _stop_collecting(tables, number), epoch)
-
-
-async def stream_updates(
-    db: Session, _name: str, number: int, _batch: int = 256, *, readable_only: bool = False
-) -> AsyncIterator[UpdateRow]:
-    del readable_only  # all are: whose key is destroyed has none stored
-    for row in (await read(db)).of_round(number):
-        yield row
-
-
-async def complete_round(
-    db: Session,
-    name: str,
-    epoch: int,
-    number: int,
-    model: NewModel,
-    closed_at: datetime,
-    next_opening: RoundOpening | None = None,
-) -> None:
-    def change(tables: Tables) -> None:
-        row, version, weights = tables.rounds[number], model.version, model.weights
-        if row.state is RoundState.COMPLETED and row.model_version == version:
-            return
-        require(row.state is RoundState.AGGREGATING, f"round {number} is {row.state}, not aggregating")
-        require(version not in tables.models, "pk_models")
-        require(row.base_version < version, "ck_models_base_version_before_version")
-        tables.models[version] = ModelRow(
-            federation=name,
-            version=version,
-            base_version=row.base_version,
-            round=number,
-            n_values=len(weights) // 4,
-            weights=weights,
-            created_at=closed_at,
-            published_at=None,
-            optimizer_state=model.optimizer_state,
-            defence_state=model.defence_state,
-            tainted_at=None if tables.models[row.base_version].tainted_at is None else closed_at,
-        )
-        tables.events += tuple(model.events)
-        if version - 1 in tables.models:
-            tables.models[version - 1] = replace(tables.models[version - 1], defence_state=None)
-        _close(tables, number, state=RoundState.COMPLETED, closed_at=closed_at, model_version=version)
-        if next_opening is not None:
-            open_next(tables, next_opening)
-
-    await write(db, change, epoch)
-
-
-async def abandon_round(
-    db: Session,
-    _name: str,
-    epoch: int,
-    number: int,
-    reason: str,
-    closed_at: datetime,
-    next_opening: RoundOpening | None = None,
-    noted: Sequence[NewEvent] = (),
-) -> None:
-    def change(tables: Tables) -> None:
-        if not close_without_model(tables, number, reason, closed_at):
-            return
-        tables.events += tuple(noted)
-        if next_opening is not None:
-            open_next(tables, next_opening)
-
-    await write(db, change, epoch)
-
-
 def close_without_model(tables: Tables, number: int, reason: str, closed_at: datetime) -> bool:
     """Abandon an open round; False if it is abandoned already."""
     row = tables.rounds[number]
@@ -432,7 +148,7 @@ def open_next(tables: Tables, opening: RoundOpening) -> None:
     require(opening.closes_at >= opening.opened_at, "ck_rounds_closes_after_opened")
     require(0 <= opening.min_time_s <= opening.max_time_s, "ck_rounds_time_range")
     nothing: dict[str, Any] = dict.fromkeys(("closed_at", "reason", "n_updates", "n_interactions", "model_version"))
-    tables.rounds[opening.number] = RoundRow(federation="sim", state=RoundState.COLLECTING, **nothing, **fields)
+    tables.rounds[opening.number] = RoundRow(federation=NAME, state=RoundState.COLLECTING, **nothing, **fields)
 
 
 def _require_collecting(tables: Tables, number: int) -> None:
@@ -466,23 +182,178 @@ def _close(tables: Tables, number: int, **outcome: Any) -> None:
     )
 
 
-# What takes the place of the functions of the same names in the actor.
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    function.__name__: function
-    for function in (
-        create_federation,
-        claim_federation,
-        get_federation,
-        latest_model,
-        commit_batch,
-        find_updates,
-        load_clients,
-        open_round,
-        load_open_round,
-        latest_round,
-        begin_aggregation,
-        stream_updates,
-        complete_round,
-        abandon_round,
-    )
-}
+class RoundStore:
+    """Rounds and what arrives in them, as `federator.store.FederationStore` has them."""
+
+    location = "the simulated database"
+
+    def __init__(self, session: Session) -> None:
+        self.session, self.epoch = session, 0
+
+    @staticmethod
+    def unavailable(error: Exception) -> UnavailableError:
+        return UnavailableError(str(error))
+
+    async def create_federation(
+        self,
+        n_features: int,
+        ranker: str,
+        initial_weights: bytes,
+        now: datetime,
+        *,
+        selection_seed: bytes,
+        aggregation_seed: bytes,
+        pseudonym_key: bytes,
+        method: str,
+        hidden: int | None,
+    ) -> None:
+        def change(tables: Tables) -> None:
+            if tables.federation is None:
+                tables.federation = FederationRow(
+                    name=NAME,
+                    writer_epoch=0,
+                    last_batch_id=None,
+                    ranker=ranker,
+                    n_features=n_features,
+                    created_at=now,
+                    selection_seed=selection_seed,
+                    roster_version=0,
+                    roster=None,
+                    operator_nonce=0,
+                    method=method,
+                    hidden=hidden,
+                    aggregation_seed=aggregation_seed,
+                    pseudonym_key=pseudonym_key,
+                    n_deletions=0,
+                    n_purged=0,
+                )
+                tables.models[0] = ModelRow(
+                    federation=NAME,
+                    version=0,
+                    base_version=None,
+                    round=None,
+                    n_values=len(initial_weights) // 4,
+                    weights=initial_weights,
+                    created_at=now,
+                    published_at=None,
+                )
+
+        await write(self.session, change)
+
+    async def claim_federation(self) -> int:
+        def change(tables: Tables) -> int:
+            tables.federation = replace(federation_of(tables), writer_epoch=federation_of(tables).writer_epoch + 1)
+            return tables.federation.writer_epoch
+
+        self.epoch = await write(self.session, change)
+        return self.epoch
+
+    async def get_federation(self) -> FederationRow | None:
+        return (await read(self.session)).federation
+
+    async def latest_model(self) -> ModelRow | None:
+        models = (await read(self.session)).models
+        return models[max(models)] if models else None
+
+    async def commit_batch(self, batch: Batch) -> None:
+        self.session.store.keys.update(update.client_id for update in batch.updates)
+        await write(self.session, lambda tables: store_batch(tables, batch), self.epoch)
+
+    async def find_updates(self, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
+        known = (await read(self.session)).identities
+        return {identity: known[identity] for identity in identities if identity in known}
+
+    async def load_clients(self) -> list[ClientRow]:
+        return list((await read(self.session)).clients.values())
+
+    async def open_round(self, opening: RoundOpening) -> None:
+        await write(self.session, lambda tables: open_next(tables, opening), self.epoch)
+
+    async def load_open_round(self) -> tuple[RoundRow, list[tuple[str, str]]] | None:
+        tables = await read(self.session)
+        found = tables.open_rounds()
+        if not found:
+            return None
+        return found[0], [(row.client_id, row.update_id) for row in tables.of_round(found[0].number)]
+
+    async def latest_round(self) -> RoundRow | None:
+        rounds = (await read(self.session)).rounds
+        return rounds[max(rounds)] if rounds else None
+
+    async def begin_aggregation(self, number: int) -> None:
+        await write(self.session, lambda tables: _stop_collecting(tables, number), self.epoch)
+
+    async def load_updates(
+        self, number: int, after: str, limit: int, *, readable_only: bool = False
+    ) -> list[UpdateRow]:
+        rows = [row for row in (await read(self.session)).of_round(number) if row.client_id.encode() > after.encode()]
+        # All that have a body are readable: whose key is destroyed has none stored.
+        readable = [row for row in rows if row.body is not None]
+        if len(readable) < len(rows) and not readable_only:
+            raise DataError(f"an update of round {number} was deleted when its round was thinned")
+        return readable[:limit]
+
+    async def delete_old_bodies(
+        self, before_round: int, interval: int, *, first_round: int = 1, limit: int = 500
+    ) -> RetentionStep:
+        def change(tables: Tables) -> RetentionStep:
+            rows = [row for row in tables.old_updates(first_round, before_round, interval) if row.body is not None]
+            for row in rows[:limit]:
+                tables.updates[row.round, row.client_id] = replace(row, body=None)
+            return RetentionStep(len(rows[:limit]), before_round if len(rows) <= limit else rows[limit - 1].round)
+
+        step: RetentionStep = await write(self.session, change, self.epoch)
+        return step
+
+    async def complete_round(
+        self,
+        number: int,
+        model: NewModel,
+        closed_at: datetime,
+        next_opening: RoundOpening | None = None,
+    ) -> None:
+        def change(tables: Tables) -> None:
+            row, version, weights = tables.rounds[number], model.version, model.weights
+            if row.state is RoundState.COMPLETED and row.model_version == version:
+                return
+            require(row.state is RoundState.AGGREGATING, f"round {number} is {row.state}, not aggregating")
+            require(version not in tables.models, "pk_models")
+            require(row.base_version < version, "ck_models_base_version_before_version")
+            tables.models[version] = ModelRow(
+                federation=NAME,
+                version=version,
+                base_version=row.base_version,
+                round=number,
+                n_values=len(weights) // 4,
+                weights=weights,
+                created_at=closed_at,
+                published_at=None,
+                optimizer_state=model.optimizer_state,
+                defence_state=model.defence_state,
+                tainted_at=None if tables.models[row.base_version].tainted_at is None else closed_at,
+            )
+            tables.events += tuple(model.events)
+            if version - 1 in tables.models:
+                tables.models[version - 1] = replace(tables.models[version - 1], defence_state=None)
+            _close(tables, number, state=RoundState.COMPLETED, closed_at=closed_at, model_version=version)
+            if next_opening is not None:
+                open_next(tables, next_opening)
+
+        await write(self.session, change, self.epoch)
+
+    async def abandon_round(
+        self,
+        number: int,
+        reason: str,
+        closed_at: datetime,
+        next_opening: RoundOpening | None = None,
+        noted: Sequence[NewEvent] = (),
+    ) -> None:
+        def change(tables: Tables) -> None:
+            if not close_without_model(tables, number, reason, closed_at):
+                return
+            tables.events += tuple(noted)
+            if next_opening is not None:
+                open_next(tables, next_opening)
+
+        await write(self.session, change, self.epoch)

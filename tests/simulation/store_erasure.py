@@ -1,6 +1,6 @@
-"""Erasures in the simulated database: the functions of `storage.erasure.erasures`.
+"""Erasures in the simulated database.
 
-They are made as those of `simulation.store`. While nobody was erased, those that only look take no time.
+They are made as the rounds of `simulation.store`. While nobody was erased, those that only look take no time.
 """
 
 import hashlib
@@ -9,7 +9,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from simulation.store import Session, Tables, federation_of, read, require, write
+from simulation.database import NAME, Session, Tables, federation_of, read, require, write
+from simulation.store import RoundStore
 
 from foltr.erasure.audit import AuditEntry, next_entry
 from foltr.erasure.states import ErasureState
@@ -28,24 +29,7 @@ async def look(db: Session) -> Tables:
     return await read(db) if db.store.tables.erasures else db.store.tables
 
 
-# --- storage.erasure.erasures ---------------------------------------------------------------------------------
-
-
-async def erase_client(db: Session, name: str, epoch: int, request: ErasureRequest) -> ErasureRow:
-    def change(tables: Tables) -> ErasureRow:
-        known = tables.erasures.get(request.pseudonym)
-        if known is not None:
-            return known
-        row = _erase(tables, name, request)
-        count_deletion(tables)
-        db.pass_failpoint(Failpoint.IN_ERASURE_TRANSACTION)
-        return row
-
-    row: ErasureRow = await write(db, change, epoch)
-    return row
-
-
-def _erase(tables: Tables, name: str, request: ErasureRequest) -> ErasureRow:
+def _erase(tables: Tables, request: ErasureRequest) -> ErasureRow:
     client_id, pseudonym = request.client_id, request.pseudonym
     held = sorted((row for row in tables.updates.values() if row.client_id == client_id), key=lambda row: row.round)
     rounds = [tables.rounds[row.round] for row in held]
@@ -64,7 +48,7 @@ def _erase(tables: Tables, name: str, request: ErasureRequest) -> ErasureRow:
     tables.events = tuple(replace(event, detail=without_name(event.detail)) for event in kept)
     tables.clients.pop(client_id, None)
     erased = ErasureRow(
-        federation=name,
+        federation=NAME,
         pseudonym=pseudonym,
         client_id=client_id,
         state=ErasureState.ERASED,
@@ -104,84 +88,6 @@ def taint(tables: Tables, first: int, at: datetime) -> None:
             tables.models[version] = replace(model, tainted_at=at)
 
 
-async def find_erasure(db: Session, _name: str, pseudonym: str) -> ErasureRow | None:
-    return (await look(db)).erasures.get(pseudonym)
-
-
-async def is_named(db: Session, _name: str, client_id: str) -> bool:
-    rewrite = in_the_federators_words(client_id, "")
-    events = (await read(db)).events
-    return any(event.client_id == client_id or rewrite(event.detail) != event.detail for event in events)
-
-
-async def waiting_erasures(db: Session, _name: str) -> list[ErasureRow]:
-    return those(await look(db), lambda row: row.state is ErasureState.WAITING)
-
-
-async def unfinished_erasures(db: Session, _name: str) -> list[ErasureRow]:
-    return those(
-        await look(db), lambda row: row.state is ErasureState.ERASED or (not row.told and row.client_id is not None)
-    )
-
-
-async def forgotten_pseudonyms(db: Session, _name: str) -> set[str]:
-    return set((await look(db)).erasures)
-
-
-async def note_key_destroyed(
-    db: Session, _name: str, epoch: int, pseudonym: str, *, destroyed: bool = True
-) -> ErasureRow:
-    def change(tables: Tables) -> ErasureRow:
-        row = tables.erasures[pseudonym]
-        row = replace(row, key_destroyed=row.key_destroyed or destroyed)
-        if row.state is ErasureState.ERASED and row.first_round is not None:
-            row = replace(row, state=ErasureState.WAITING, client_id=None if row.told else row.client_id)
-        return put_erasure(tables, row)
-
-    row: ErasureRow = await write(db, change, epoch)
-    return row
-
-
-async def note_told(db: Session, _name: str, epoch: int, pseudonym: str) -> None:
-    def change(tables: Tables) -> None:
-        row = tables.erasures[pseudonym]
-        put_erasure(
-            tables, replace(row, told=True, client_id=row.client_id if row.state is ErasureState.ERASED else None)
-        )
-
-    await write(db, change, epoch)
-
-
-async def drop_untold_names(db: Session, _name: str, epoch: int, erased_before: datetime) -> int:
-    def change(tables: Tables) -> int:
-        dropped = [
-            row
-            for row in tables.erasures.values()
-            if row.erased_at < erased_before and row.client_id is not None and row.state is not ErasureState.ERASED
-        ]
-        for row in dropped:
-            tables.erasures[row.pseudonym] = replace(row, client_id=None)
-        if dropped:
-            count_deletion(tables)
-        return len(dropped)
-
-    return await write(db, change, epoch) if db.store.tables.erasures else 0
-
-
-async def complete_erasure(
-    db: Session, _name: str, epoch: int, pseudonym: str, completed_at: datetime, sign: Sign
-) -> ErasureRow:
-    def change(tables: Tables) -> ErasureRow:
-        row = tables.erasures[pseudonym]
-        if row.state is ErasureState.DONE:
-            return row
-        require(row.first_round is None, f"erasure {pseudonym} has {row.n_rounds} rounds to unlearn")
-        return finish_erasure(tables, row, ErasureOutcome("none", completed_at), sign)
-
-    row: ErasureRow = await write(db, change, epoch)
-    return row
-
-
 def finish_erasure(tables: Tables, row: ErasureRow, outcome: ErasureOutcome, sign: Sign) -> ErasureRow:
     body = {
         "pseudonym": row.pseudonym,
@@ -206,22 +112,6 @@ def finish_erasure(tables: Tables, row: ErasureRow, outcome: ErasureOutcome, sig
 def count_deletion(tables: Tables) -> None:
     federation = federation_of(tables)
     tables.federation = replace(federation, n_deletions=federation.n_deletions + 1)
-
-
-async def deletions_to_vacuum(db: Session, _name: str) -> int | None:
-    federation = federation_of(await look(db))
-    return federation.n_deletions if federation.n_purged < federation.n_deletions else None
-
-
-async def note_vacuum(db: Session, _name: str, epoch: int, n_deletions: int) -> None:
-    def change(tables: Tables) -> None:
-        require(0 <= n_deletions <= tables.n_deletions, "ck_federations_n_purged")
-        tables.federation = replace(federation_of(tables), n_purged=n_deletions)
-
-    await write(db, change, epoch)
-
-
-# --- helpers --------------------------------------------------------------------------------------------------
 
 
 def those(tables: Tables, are: Callable[[ErasureRow], bool]) -> list[ErasureRow]:
@@ -251,21 +141,104 @@ def put_erasure(tables: Tables, row: ErasureRow) -> ErasureRow:
     return row
 
 
-# What takes the place of the functions of the same names in the actor and the eraser.
-ERASURE_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    function.__name__: function
-    for function in (
-        erase_client,
-        find_erasure,
-        is_named,
-        waiting_erasures,
-        unfinished_erasures,
-        forgotten_pseudonyms,
-        note_key_destroyed,
-        note_told,
-        drop_untold_names,
-        complete_erasure,
-        deletions_to_vacuum,
-        note_vacuum,
-    )
-}
+class ErasureStore(RoundStore):
+    """Erasures, as `federator.store.FederationStore` has them."""
+
+    async def erase_client(self, request: ErasureRequest) -> ErasureRow:
+        def change(tables: Tables) -> ErasureRow:
+            known = tables.erasures.get(request.pseudonym)
+            if known is not None:
+                return known
+            row = _erase(tables, request)
+            count_deletion(tables)
+            self.session.pass_failpoint(Failpoint.IN_ERASURE_TRANSACTION)
+            return row
+
+        row: ErasureRow = await write(self.session, change, self.epoch)
+        return row
+
+    async def find_erasure(self, pseudonym: str) -> ErasureRow | None:
+        return (await look(self.session)).erasures.get(pseudonym)
+
+    async def is_named(self, client_id: str) -> bool:
+        rewrite = in_the_federators_words(client_id, "")
+        events = (await read(self.session)).events
+        return any(event.client_id == client_id or rewrite(event.detail) != event.detail for event in events)
+
+    async def waiting_erasures(self) -> list[ErasureRow]:
+        return those(await look(self.session), lambda row: row.state is ErasureState.WAITING)
+
+    async def unfinished_erasures(self) -> list[ErasureRow]:
+        return those(
+            await look(self.session),
+            lambda row: row.state is ErasureState.ERASED or (not row.told and row.client_id is not None),
+        )
+
+    async def forgotten_pseudonyms(self) -> set[str]:
+        return set((await look(self.session)).erasures)
+
+    async def note_key_destroyed(self, pseudonym: str, *, destroyed: bool = True) -> ErasureRow:
+        def change(tables: Tables) -> ErasureRow:
+            row = tables.erasures[pseudonym]
+            row = replace(row, key_destroyed=row.key_destroyed or destroyed)
+            if row.state is ErasureState.ERASED and row.first_round is not None:
+                row = replace(row, state=ErasureState.WAITING, client_id=None if row.told else row.client_id)
+            return put_erasure(tables, row)
+
+        row: ErasureRow = await write(self.session, change, self.epoch)
+        return row
+
+    async def note_told(self, pseudonym: str) -> None:
+        def change(tables: Tables) -> None:
+            row = tables.erasures[pseudonym]
+            put_erasure(
+                tables, replace(row, told=True, client_id=row.client_id if row.state is ErasureState.ERASED else None)
+            )
+
+        await write(self.session, change, self.epoch)
+
+    async def drop_untold_names(self, erased_before: datetime) -> int:
+        def change(tables: Tables) -> int:
+            dropped = [
+                row
+                for row in tables.erasures.values()
+                if row.erased_at < erased_before and row.client_id is not None and row.state is not ErasureState.ERASED
+            ]
+            for row in dropped:
+                tables.erasures[row.pseudonym] = replace(row, client_id=None)
+            if dropped:
+                count_deletion(tables)
+            return len(dropped)
+
+        return await write(self.session, change, self.epoch) if self.session.store.tables.erasures else 0
+
+    async def complete_erasure(self, pseudonym: str, completed_at: datetime, sign: Sign) -> ErasureRow:
+        def change(tables: Tables) -> ErasureRow:
+            row = tables.erasures[pseudonym]
+            if row.state is ErasureState.DONE:
+                return row
+            require(row.first_round is None, f"erasure {pseudonym} has {row.n_rounds} rounds to unlearn")
+            return finish_erasure(tables, row, ErasureOutcome("none", completed_at), sign)
+
+        row: ErasureRow = await write(self.session, change, self.epoch)
+        return row
+
+    async def deletions_to_vacuum(self) -> int | None:
+        federation = federation_of(await look(self.session))
+        return federation.n_deletions if federation.n_purged < federation.n_deletions else None
+
+    async def note_vacuum(self, n_deletions: int) -> None:
+        def change(tables: Tables) -> None:
+            require(0 <= n_deletions <= tables.n_deletions, "ck_federations_n_purged")
+            tables.federation = replace(federation_of(tables), n_purged=n_deletions)
+
+        await write(self.session, change, self.epoch)
+
+    async def destroy_key(self, client_id: str) -> bool:
+        keys = self.session.store.keys
+        was_there = client_id in keys
+        keys.discard(client_id)
+        return was_there
+
+    async def vacuum(self) -> bool:
+        return await self.session.vacuum()

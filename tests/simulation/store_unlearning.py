@@ -1,16 +1,22 @@
-"""Unlearning jobs in the simulated database: the functions of `storage.erasure.unlearning_jobs`.
-
-What else only jobs need is here too.
-"""
+"""Unlearning jobs in the simulated database, with what else only they need, and the store with all of it."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
-from simulation.store import Session, Tables, close_without_model, open_next, require, write
-from simulation.store_erasure import append_audit, count_deletion, finish_erasure, look, put_erasure, those
+from simulation.database import NAME, Tables, require, write
+from simulation.store import close_without_model, open_next
+from simulation.store_erasure import (
+    ErasureStore,
+    append_audit,
+    count_deletion,
+    finish_erasure,
+    look,
+    put_erasure,
+    those,
+)
 
 from foltr.erasure.states import ErasureState
 from foltr.failpoints import Failpoint
@@ -27,137 +33,7 @@ from storage.erasure.records import (
 from storage.records import ModelRow, NewEvent
 
 
-async def create_job(db: Session, name: str, epoch: int, new: NewJob) -> UnlearningJobRow:
-    def change(tables: Tables) -> UnlearningJobRow:
-        known = tables.jobs.get(new.number)
-        if known is not None:
-            same = all(getattr(known, key) == value for key, value in asdict(new).items() if key != "n_steps")
-            require(same, f"unlearning job {new.number} was created before, differently")
-            return known
-        start = tables.models.get(new.start_version)
-        require(start is not None and start.tainted_at is None, f"model {new.start_version} is tainted or not there")
-        require(all(job.state not in OPEN_JOB for job in tables.jobs.values()), "uq_unlearning_jobs_one_open")
-        job = UnlearningJobRow(
-            federation=name,
-            state=JobState.RUNNING,
-            step=0,
-            last_round=None,
-            weights=start.weights,
-            coverage_sum=0.0,
-            optimizer_state=start.optimizer_state,
-            defence_state=None,
-            reason=None,
-            closed_at=None,
-            model_version=None,
-            figures="{}",
-            **asdict(new),
-        )
-        _put_job(tables, job)
-        joined = those(tables, lambda row: row.state is ErasureState.WAITING)
-        require(bool(joined), f"no erasure waits for unlearning job {new.number}")
-        for row in joined:
-            put_erasure(tables, replace(row, state=ErasureState.UNLEARNING, job=new.number))
-        body = {
-            "job": new.number,
-            "strategy": new.strategy,
-            "start_version": new.start_version,
-            "start_round": new.start_round,
-            "n_erasures": len(joined),
-        }
-        append_audit(tables, new.created_at, "job_started", body)
-        return job
-
-    job: UnlearningJobRow = await write(db, change, epoch)
-    return job
-
-
-async def load_job(db: Session, _name: str, number: int | None = None) -> UnlearningJobRow | None:
-    jobs = (await look(db)).jobs
-    if number is not None:
-        return jobs.get(number)
-    return next((job for job in jobs.values() if job.state in OPEN_JOB), None)
-
-
-async def list_jobs(db: Session, _name: str, limit: int = 100) -> list[UnlearningJobRow]:
-    jobs = (await look(db)).jobs
-    return [jobs[number] for number in sorted(jobs)][-limit:]
-
-
-async def job_erasures(db: Session, _name: str, number: int) -> list[ErasureRow]:
-    return those(await look(db), lambda row: row.job == number)
-
-
-async def commit_step(db: Session, _name: str, epoch: int, number: int, step: JobStep) -> None:
-    def change(tables: Tables) -> None:
-        job = tables.jobs[number]
-        if (job.step, job.weights) == (step.step, step.weights):
-            return
-        _require_state(job, JobState.RUNNING)
-        require(step.step == job.step + 1, f"step {step.step} of unlearning job {number}; {job.step} is done")
-        made = replace(
-            job,
-            step=step.step,
-            n_steps=step.n_steps,
-            last_round=step.round,
-            weights=step.weights,
-            coverage_sum=job.coverage_sum + step.coverage,
-            optimizer_state=step.optimizer_state,
-            defence_state=step.defence_state,
-        )
-        _put_job(tables, made)
-
-    await write(db, change, epoch)
-
-
-async def pause_job(db: Session, _name: str, epoch: int, number: int, reason: str) -> None:
-    await write(db, lambda tables: _change_state(tables, number, JobState.PAUSED, reason), epoch)
-
-
-async def resume_job(db: Session, _name: str, epoch: int, number: int) -> None:
-    await write(db, lambda tables: _change_state(tables, number, JobState.RUNNING, None), epoch)
-
-
-async def fail_job(
-    db: Session,
-    _name: str,
-    epoch: int,
-    number: int,
-    reason: str,
-    closed_at: datetime,
-    noted: Sequence[NewEvent] = (),
-) -> None:
-    def change(tables: Tables) -> None:
-        job = tables.jobs[number]
-        if job.state is JobState.FAILED:
-            return
-        _require_state(job, *OPEN_JOB)
-        _close_job(tables, job, closed_at, state=JobState.FAILED, reason=reason)
-        for row in those(tables, lambda row: row.job == number and row.state is ErasureState.UNLEARNING):
-            put_erasure(tables, replace(row, state=ErasureState.WAITING))
-        body = {"job": number, "strategy": job.strategy, "step": job.step, "reason": reason}
-        append_audit(tables, closed_at, "job_failed", body)
-        tables.events += tuple(noted)
-
-    await write(db, change, epoch)
-
-
-async def complete_job(
-    db: Session, name: str, epoch: int, number: int, completion: JobCompletion, sign: Sign
-) -> list[ErasureRow]:
-    def change(tables: Tables) -> list[ErasureRow]:
-        job = tables.jobs[number]
-        if job.state is JobState.DONE and job.model_version == completion.version:
-            return those(tables, lambda row: row.job == number)
-        finished = _swap(tables, name, job, completion, sign)
-        count_deletion(tables)
-        db.pass_failpoint(Failpoint.IN_SWAP_TRANSACTION)
-        return finished
-
-    finished: list[ErasureRow] = await write(db, change, epoch)
-    return finished
-
-
-def _swap(tables: Tables, name: str, job: UnlearningJobRow, completion: JobCompletion, sign: Sign) -> list[ErasureRow]:
+def _swap(tables: Tables, job: UnlearningJobRow, completion: JobCompletion, sign: Sign) -> list[ErasureRow]:
     at, version, newest = completion.completed_at, completion.version, max(tables.models)
     _require_state(job, JobState.RUNNING)
     require(version == newest + 1, f"model {version} from unlearning; {newest} is the newest")
@@ -166,7 +42,7 @@ def _swap(tables: Tables, name: str, job: UnlearningJobRow, completion: JobCompl
         tables, lambda row: row.state in (ErasureState.ERASED, ErasureState.WAITING) and row.first_round is not None
     )
     tables.models[version] = ModelRow(
-        federation=name,
+        federation=NAME,
         version=version,
         base_version=job.start_version,
         round=None,
@@ -206,48 +82,6 @@ def withdraw(tables: Tables, before: int, at: datetime) -> int:
     return len(withdrawn)
 
 
-# --- storage.models, storage.rounds ---------------------------------------------------------------------------
-
-
-async def newest_unlearned(db: Session, _name: str) -> int:
-    models = (await look(db)).models.values()
-    return max((model.version for model in models if model.unlearning_job is not None), default=0)
-
-
-async def last_clean_model(db: Session, _name: str, before_round: int) -> ModelRow | None:
-    tables = await look(db)
-    since = [
-        row.model_version
-        for row in tables.rounds.values()
-        if row.number >= before_round and row.model_version is not None
-    ]
-    first = min(since, default=None)
-    clean = [
-        version
-        for version, model in tables.models.items()
-        if model.tainted_at is None and (first is None or version < first)
-    ]
-    return tables.models[max(clean)] if clean else None
-
-
-async def first_round_on(db: Session, _name: str, version: int) -> int | None:
-    rounds = (await look(db)).rounds.values()
-    return min((row.number for row in rounds if row.base_version >= version), default=None)
-
-
-async def stored_rounds(db: Session, _name: str, first: int, last: int | None = None) -> list[int]:
-    tables = await look(db)
-    held = {number for number, _ in tables.updates}
-    return [
-        number
-        for number, row in sorted(tables.rounds.items())
-        if row.state is RoundState.COMPLETED and number >= first and (last is None or number <= last) and number in held
-    ]
-
-
-# --- helpers --------------------------------------------------------------------------------------------------
-
-
 def _put_job(tables: Tables, job: UnlearningJobRow) -> None:
     is_open = job.state in OPEN_JOB
     require(job.number >= 1 and job.interval >= 1 and job.n_local >= 1 and job.start_round >= 1, "ck_jobs_plan")
@@ -279,22 +113,159 @@ def _close_job(tables: Tables, job: UnlearningJobRow, at: datetime, **outcome: A
     _put_job(tables, replace(job, closed_at=at, **({"reason": None} | gone | outcome)))
 
 
-# What takes the place of the functions of the same names in the actor and the unlearner.
-UNLEARNING_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    function.__name__: function
-    for function in (
-        create_job,
-        load_job,
-        list_jobs,
-        job_erasures,
-        commit_step,
-        pause_job,
-        resume_job,
-        fail_job,
-        complete_job,
-        newest_unlearned,
-        last_clean_model,
-        first_round_on,
-        stored_rounds,
-    )
-}
+class SimulatedFederationStore(ErasureStore):
+    """All of `federator.store.FederationStore`, on the simulated database."""
+
+    async def create_job(self, new: NewJob) -> UnlearningJobRow:
+        def change(tables: Tables) -> UnlearningJobRow:
+            known = tables.jobs.get(new.number)
+            if known is not None:
+                same = all(getattr(known, key) == value for key, value in asdict(new).items() if key != "n_steps")
+                require(same, f"unlearning job {new.number} was created before, differently")
+                return known
+            start = tables.models.get(new.start_version)
+            require(
+                start is not None and start.tainted_at is None, f"model {new.start_version} is tainted or not there"
+            )
+            require(all(job.state not in OPEN_JOB for job in tables.jobs.values()), "uq_unlearning_jobs_one_open")
+            job = UnlearningJobRow(
+                federation=NAME,
+                state=JobState.RUNNING,
+                step=0,
+                last_round=None,
+                weights=start.weights,
+                coverage_sum=0.0,
+                optimizer_state=start.optimizer_state,
+                defence_state=None,
+                reason=None,
+                closed_at=None,
+                model_version=None,
+                figures="{}",
+                **asdict(new),
+            )
+            _put_job(tables, job)
+            joined = those(tables, lambda row: row.state is ErasureState.WAITING)
+            require(bool(joined), f"no erasure waits for unlearning job {new.number}")
+            for row in joined:
+                put_erasure(tables, replace(row, state=ErasureState.UNLEARNING, job=new.number))
+            body = {
+                "job": new.number,
+                "strategy": new.strategy,
+                "start_version": new.start_version,
+                "start_round": new.start_round,
+                "n_erasures": len(joined),
+            }
+            append_audit(tables, new.created_at, "job_started", body)
+            return job
+
+        job: UnlearningJobRow = await write(self.session, change, self.epoch)
+        return job
+
+    async def load_job(self, number: int | None = None) -> UnlearningJobRow | None:
+        jobs = (await look(self.session)).jobs
+        if number is not None:
+            return jobs.get(number)
+        return next((job for job in jobs.values() if job.state in OPEN_JOB), None)
+
+    async def list_jobs(self, limit: int = 100) -> list[UnlearningJobRow]:
+        jobs = (await look(self.session)).jobs
+        return [jobs[number] for number in sorted(jobs)][-limit:]
+
+    async def job_erasures(self, number: int) -> list[ErasureRow]:
+        return those(await look(self.session), lambda row: row.job == number)
+
+    async def commit_step(self, number: int, step: JobStep) -> None:
+        def change(tables: Tables) -> None:
+            job = tables.jobs[number]
+            if (job.step, job.weights) == (step.step, step.weights):
+                return
+            _require_state(job, JobState.RUNNING)
+            require(step.step == job.step + 1, f"step {step.step} of unlearning job {number}; {job.step} is done")
+            made = replace(
+                job,
+                step=step.step,
+                n_steps=step.n_steps,
+                last_round=step.round,
+                weights=step.weights,
+                coverage_sum=job.coverage_sum + step.coverage,
+                optimizer_state=step.optimizer_state,
+                defence_state=step.defence_state,
+            )
+            _put_job(tables, made)
+
+        await write(self.session, change, self.epoch)
+
+    async def pause_job(self, number: int, reason: str) -> None:
+        await write(self.session, lambda tables: _change_state(tables, number, JobState.PAUSED, reason), self.epoch)
+
+    async def resume_job(self, number: int) -> None:
+        await write(self.session, lambda tables: _change_state(tables, number, JobState.RUNNING, None), self.epoch)
+
+    async def fail_job(
+        self,
+        number: int,
+        reason: str,
+        closed_at: datetime,
+        noted: Sequence[NewEvent] = (),
+    ) -> None:
+        def change(tables: Tables) -> None:
+            job = tables.jobs[number]
+            if job.state is JobState.FAILED:
+                return
+            _require_state(job, *OPEN_JOB)
+            _close_job(tables, job, closed_at, state=JobState.FAILED, reason=reason)
+            for row in those(tables, lambda row: row.job == number and row.state is ErasureState.UNLEARNING):
+                put_erasure(tables, replace(row, state=ErasureState.WAITING))
+            body = {"job": number, "strategy": job.strategy, "step": job.step, "reason": reason}
+            append_audit(tables, closed_at, "job_failed", body)
+            tables.events += tuple(noted)
+
+        await write(self.session, change, self.epoch)
+
+    async def complete_job(self, number: int, completion: JobCompletion, sign: Sign) -> list[ErasureRow]:
+        def change(tables: Tables) -> list[ErasureRow]:
+            job = tables.jobs[number]
+            if job.state is JobState.DONE and job.model_version == completion.version:
+                return those(tables, lambda row: row.job == number)
+            finished = _swap(tables, job, completion, sign)
+            count_deletion(tables)
+            self.session.pass_failpoint(Failpoint.IN_SWAP_TRANSACTION)
+            return finished
+
+        finished: list[ErasureRow] = await write(self.session, change, self.epoch)
+        return finished
+
+    async def newest_unlearned(self) -> int:
+        models = (await look(self.session)).models.values()
+        return max((model.version for model in models if model.unlearning_job is not None), default=0)
+
+    async def last_clean_model(self, before_round: int) -> ModelRow | None:
+        tables = await look(self.session)
+        since = [
+            row.model_version
+            for row in tables.rounds.values()
+            if row.number >= before_round and row.model_version is not None
+        ]
+        first = min(since, default=None)
+        clean = [
+            version
+            for version, model in tables.models.items()
+            if model.tainted_at is None and (first is None or version < first)
+        ]
+        return tables.models[max(clean)] if clean else None
+
+    async def first_round_on(self, version: int) -> int | None:
+        rounds = (await look(self.session)).rounds.values()
+        return min((row.number for row in rounds if row.base_version >= version), default=None)
+
+    async def stored_rounds(self, first: int, last: int | None = None) -> list[int]:
+        tables = await look(self.session)
+        held = {number for number, _ in tables.updates}
+        return [
+            number
+            for number, row in sorted(tables.rounds.items())
+            if row.state is RoundState.COMPLETED
+            and number >= first
+            and (last is None or number <= last)
+            and number in held
+        ]

@@ -1,42 +1,37 @@
 """The simulated database against the real one: what a simulation stored, stored once more in SQLite."""
 
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
-import simulation.store
-import simulation.store_erasure
-import simulation.store_unlearning
+import simulation.process
 from databases import open_migrated
+from simulation.database import NAME, QuietSession, Session, SimulatedStore, Tables, quiet_database
 from simulation.scenario import draw
 from simulation.seams import sign_stand_in
-from simulation.store import Session, Tables
+from simulation.store_unlearning import SimulatedFederationStore
 from simulation.world import run
 from sqlalchemy import select
 
 import federator.eraser
-import storage.arrivals
-import storage.erasure.erasures
-import storage.erasure.unlearning_jobs
-import storage.federations
-import storage.models
-import storage.rounds
 from storage import tables
 from storage.database import Database, fetch_all
 from storage.erasure import tables as erasure_tables
 from storage.erasure.audit_log import stream_audit
 from storage.erasure.records import ErasureRow, UnlearningJobRow
 from storage.events import event_values
+from storage.federation_store import SqlFederationStore
 from storage.models import model_row
 from storage.records import ClientRow, FederationRow, RoundRow, UpdateRow
 
 # Seeds with two jobs, a job that failed, two who leave in one, and a key that the federator died after destroying.
 _WITH_JOBS = [101, 121, 176, 196]
 
-_ASKED = (
+_QUESTIONS = (
     "latest_model",
     "newest_unlearned",
     "forgotten_pseudonyms",
@@ -47,89 +42,88 @@ _ASKED = (
     "list_jobs",
 )
 
-Call = tuple[str, tuple[Any, ...], dict[str, Any]]
+
+@dataclass
+class Recording:
+    """The transactions that were committed, in their order: which store's, its method, and what it was given."""
+
+    calls: list[tuple[int, str, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
+    n_stores: int = 0
 
 
-class _Store:
-    """A store that notes which call it was that it took."""
-
-    def __init__(self, session: Session, taken: Callable[[], None]) -> None:
-        self._store, self._taken = session.store, taken
+class _NotingDatabase:
+    def __init__(self, database: SimulatedStore, note: Callable[[], None]) -> None:
+        self._database, self._note = database, note
 
     @property
     def tables(self) -> Tables:
-        return self._store.tables
+        return self._database.tables
 
     @property
     def keys(self) -> set[str]:
-        return self._store.keys
+        return self._database.keys
 
     def transact(self, change: Callable[[Tables], Any], epoch: int | None) -> Any:
-        result = self._store.transact(change, epoch)
-        self._taken()
+        result = self._database.transact(change, epoch)
+        self._note()
         return result
 
 
-class _Session:
-    def __init__(self, session: Session, taken: Callable[[], None]) -> None:
-        self.before, self.after, self.store = session.before, session.after, _Store(session, taken)
-        self.pass_failpoint = session.pass_failpoint
+class _NotingSession:
+    def __init__(self, session: Session, note: Callable[[], None]) -> None:
+        self.before, self.after, self.store = session.before, session.after, _NotingDatabase(session.store, note)
+        self.pass_failpoint, self.vacuum = session.pass_failpoint, session.vacuum
 
 
-def noted(name: str, function: Callable[..., Awaitable[Any]], calls: list[Call]) -> Callable[..., Awaitable[Any]]:
-    """``function``, which notes in ``calls`` every call that was committed."""
+class _RecordedStore:
+    """A simulated store whose transactions are noted when they are committed, whether or not it hears of it."""
 
-    async def call(session: Session, *args: Any, **options: Any) -> Any:
-        return await function(_Session(session, lambda: calls.append((name, args, options))), *args, **options)
+    def __init__(self, session: Session, recording: Recording) -> None:
+        self._session, self._recording, self.epoch = session, recording, 0
+        self._number = recording.n_stores
+        recording.n_stores += 1
 
-    return call
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(SimulatedFederationStore(self._session), name)
+        if not inspect.iscoroutinefunction(attribute):
+            return attribute
+
+        async def transaction(*args: Any, **options: Any) -> Any:
+            call = self._number, name, args, options
+            store = SimulatedFederationStore(_NotingSession(self._session, lambda: self._recording.calls.append(call)))
+            store.epoch = self.epoch
+            answer = await getattr(store, name)(*args, **options)
+            self.epoch = store.epoch
+            return answer
+
+        return transaction
 
 
-_SIMULATED = (
-    simulation.store.FUNCTIONS,
-    simulation.store_erasure.ERASURE_FUNCTIONS,
-    simulation.store_unlearning.UNLEARNING_FUNCTIONS,
-)
-_REAL = (
-    storage.federations,
-    storage.models,
-    storage.arrivals,
-    storage.rounds,
-    storage.erasure.erasures,
-    storage.erasure.unlearning_jobs,
-)
-
-
-def played(seed: int) -> tuple[Tables, list[Call]]:
+def played(seed: int) -> tuple[Tables, Recording]:
     """What the run of a seed stored, and by which transactions."""
-    calls: list[Call] = []
-    with ExitStack() as stack:
-        for functions in _SIMULATED:
-            those = {
-                name: function if name == "stream_updates" else noted(name, function, calls)
-                for name, function in functions.items()
-            }
-            stack.enter_context(mock.patch.dict(functions, those))
-        return run(draw(seed)).store.tables, calls
+    recording = Recording()
+
+    def recorded(session: Session) -> _RecordedStore:
+        return _RecordedStore(session, recording)
+
+    with mock.patch.object(simulation.process, "SimulatedFederationStore", recorded):
+        return run(draw(seed)).store.tables, recording
 
 
-async def play_again(db: Database, calls: list[Call]) -> None:
+async def play_again(db: Database, recording: Recording) -> None:
     """The same transactions on a real database; receipts are signed once more, and come out the same."""
+    stores = [SqlFederationStore(db, NAME) for _ in range(recording.n_stores)]
     with mock.patch.object(federator.eraser, "sign_receipt", sign_stand_in):
-        for name, args, options in calls:
-            await real(name)(db, *args, **options)
-
-
-def real(name: str) -> Callable[..., Awaitable[Any]]:
-    return next(vars(module)[name] for module in _REAL if name in vars(module))
+        for number, name, args, options in recording.calls:
+            await getattr(stores[number], name)(*args, **options)
 
 
 @pytest.mark.parametrize("seed", [0, 2, 4, 11, *_WITH_JOBS])
 async def test_the_simulated_database_is_like_the_real_one(seed: int, tmp_path: Path):
     """Every row and every answer, after the same transactions in the same order, some of them twice."""
-    simulated, calls = played(seed)
+    simulated, recording = played(seed)
     async with await open_migrated(f"sqlite:///{tmp_path / 'foltr.sqlite'}") as db:
-        await play_again(db, calls)
+        await play_again(db, recording)
         assert await _rows(db, tables.federations, FederationRow) == [simulated.federation]
         for table, row, stored in (
             (tables.clients, ClientRow, simulated.clients),
@@ -140,36 +134,23 @@ async def test_the_simulated_database_is_like_the_real_one(seed: int, tmp_path: 
             (erasure_tables.unlearning_jobs, UnlearningJobRow, simulated.jobs),
         ):
             assert await _rows(db, table, row) == [stored[key] for key in sorted(stored)]
-        assert await _events(db) == [event_values("sim", event) for event in simulated.events]
-        assert tuple([entry async for entry in stream_audit(db, "sim")]) == simulated.audit
-        session = _Quiet(simulated)
+        assert await _events(db) == [event_values(NAME, event) for event in simulated.events]
+        assert tuple([entry async for entry in stream_audit(db, NAME)]) == simulated.audit
+        database = quiet_database()
+        database.tables = simulated
+        dicts, sql = SimulatedFederationStore(QuietSession(database)), SqlFederationStore(db, NAME)
         for name, arguments in questions(simulated):
-            answer = next(functions[name] for functions in _SIMULATED if name in functions)
-            assert await answer(session, "sim", *arguments) == await real(name)(db, "sim", *arguments), name
+            assert await getattr(dicts, name)(*arguments) == await getattr(sql, name)(*arguments), name
 
 
 def questions(simulated: Tables) -> list[tuple[str, tuple[Any, ...]]]:
     """What a federator asks about erasures and jobs when it starts, and when a job begins or goes on."""
-    asked: list[tuple[str, tuple[Any, ...]]] = [(name, ()) for name in _ASKED]
-    asked += [("find_erasure", (pseudonym,)) for pseudonym in simulated.erasures]
-    asked += [(name, (number,)) for name in ("load_job", "job_erasures") for number in simulated.jobs]
-    asked += [("is_named", (f"device-{i}",)) for i in range(3)]
+    about = [(name, ()) for name in _QUESTIONS]
+    about += [("find_erasure", (pseudonym,)) for pseudonym in simulated.erasures]
+    about += [(name, (number,)) for name in ("load_job", "job_erasures") for number in simulated.jobs]
+    about += [("is_named", (f"device-{i}",)) for i in range(3)]
     about_rounds = ("stored_rounds", "last_clean_model", "first_round_on")
-    return asked + [(name, (number,)) for name in about_rounds for number in range(len(simulated.rounds) + 2)]
-
-
-class _Quiet:
-    """A session that nothing happens to."""
-
-    def __init__(self, stored: Tables) -> None:
-        self.store = simulation.store.SimulatedStore(lambda _before, _after: None)
-        self.store.tables = stored
-
-    async def before(self) -> None:
-        pass
-
-    async def after(self) -> None:
-        pass
+    return about + [(name, (number,)) for name in about_rounds for number in range(len(simulated.rounds) + 2)]
 
 
 async def _rows(db: Database, table: Any, row: Callable[..., Any]) -> list[Any]:
@@ -178,7 +159,6 @@ async def _rows(db: Database, table: Any, row: Callable[..., Any]) -> list[Any]:
 
 
 async def _events(db: Database) -> list[dict[str, Any]]:
-    told = [column for column in tables.events.columns if column.name != "id"]
+    columns = [column for column in tables.events.columns if column.name != "id"]
     async with db.reading() as connection:
-        found = await connection.execute(select(*told).order_by(tables.events.c.id))
-        return [dict(values) for values in found.mappings()]
+        return await fetch_all(connection, dict, select(*columns).order_by(tables.events.c.id))

@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 from simulation.clock import Clock, Schedule, WorldTime
+from simulation.database import SimulatedStore
 from simulation.device import FEDERATION, Papers, SimulatedDevice
 from simulation.ending import settle
 from simulation.judge import Judge
@@ -15,7 +16,6 @@ from simulation.network import Fault, SimulatedBroker
 from simulation.process import FederatorProcess, Receipt
 from simulation.scenario import Operation, Scenario, Step, Trust
 from simulation.seams import StandInKey, simulated
-from simulation.store import SimulatedStore
 from simulation.tiny_store import TinyStore
 
 from broker.link import InboundMessage

@@ -1,0 +1,189 @@
+"""The store of a federation, as its single writer needs it: SQL behind it, or the dicts of a simulation."""
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from foltr.errors import UnavailableError
+from storage.erasure.records import (
+    ErasureRequest,
+    ErasureRow,
+    JobCompletion,
+    JobStep,
+    NewJob,
+    Sign,
+    UnlearningJobRow,
+)
+from storage.records import (
+    Batch,
+    ClientRow,
+    FederationRow,
+    ModelRow,
+    NewEvent,
+    NewModel,
+    RoundOpening,
+    RoundRow,
+    UpdateRow,
+)
+from storage.retention import RetentionStep
+
+
+class FederationStore(Protocol):
+    """The store of one federation: each method is one transaction, named as in `storage`, and safe to do again.
+
+    Once it has claimed the federation it holds the epoch, and every write proves that this is the latest claim.
+
+    Raises:
+        WriterFencedError: from a write, another federator has claimed the federation since.
+        ProtocolViolationError: from a write that contradicts what is stored; nothing of it is kept.
+    """
+
+    location: str
+    """Where it is, in words that hold no password."""
+    epoch: int
+    """The claim it writes under; 0 before `claim_federation`."""
+
+    def unavailable(self, error: Exception) -> UnavailableError:
+        """Say in one line which database failed, why, and what to do."""
+
+    # --- the federation -------------------------------------------------------------------------------------
+
+    async def create_federation(
+        self,
+        n_features: int,
+        ranker: str,
+        initial_weights: bytes,
+        now: datetime,
+        *,
+        selection_seed: bytes,
+        aggregation_seed: bytes,
+        pseudonym_key: bytes,
+        method: str,
+        hidden: int | None,
+    ) -> None: ...
+
+    async def claim_federation(self) -> int: ...
+
+    async def get_federation(self) -> FederationRow | None: ...
+
+    async def load_clients(self) -> list[ClientRow]: ...
+
+    async def latest_model(self) -> ModelRow | None: ...
+
+    async def newest_unlearned(self) -> int: ...
+
+    # --- what arrives -----------------------------------------------------------------------------------------
+
+    async def commit_batch(self, batch: Batch) -> None: ...
+
+    async def find_updates(self, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]: ...
+
+    # --- rounds -----------------------------------------------------------------------------------------------
+
+    async def load_open_round(self) -> tuple[RoundRow, list[tuple[str, str]]] | None: ...
+
+    async def latest_round(self) -> RoundRow | None: ...
+
+    async def open_round(self, opening: RoundOpening) -> None: ...
+
+    async def begin_aggregation(self, number: int) -> None: ...
+
+    async def load_updates(
+        self, number: int, after: str, limit: int, *, readable_only: bool = False
+    ) -> list[UpdateRow]: ...
+
+    async def complete_round(
+        self, number: int, model: NewModel, closed_at: datetime, next_opening: RoundOpening | None = None
+    ) -> None: ...
+
+    async def abandon_round(
+        self,
+        number: int,
+        reason: str,
+        closed_at: datetime,
+        next_opening: RoundOpening | None = None,
+        noted: Sequence[NewEvent] = (),
+    ) -> None: ...
+
+    async def delete_old_bodies(
+        self, before_round: int, interval: int, *, first_round: int = 1, limit: int = 500
+    ) -> RetentionStep: ...
+
+    # --- erasures ---------------------------------------------------------------------------------------------
+
+    async def erase_client(self, request: ErasureRequest) -> ErasureRow: ...
+
+    async def find_erasure(self, pseudonym: str) -> ErasureRow | None: ...
+
+    async def is_named(self, client_id: str) -> bool: ...
+
+    async def waiting_erasures(self) -> list[ErasureRow]: ...
+
+    async def unfinished_erasures(self) -> list[ErasureRow]: ...
+
+    async def forgotten_pseudonyms(self) -> set[str]: ...
+
+    async def destroy_key(self, client_id: str) -> bool:
+        """Destroy the client's data key, which lies outside the database; False if none was found."""
+
+    async def note_key_destroyed(self, pseudonym: str, *, destroyed: bool = True) -> ErasureRow: ...
+
+    async def note_told(self, pseudonym: str) -> None: ...
+
+    async def drop_untold_names(self, erased_before: datetime) -> int: ...
+
+    async def complete_erasure(self, pseudonym: str, completed_at: datetime, sign: Sign) -> ErasureRow: ...
+
+    async def deletions_to_vacuum(self) -> int | None: ...
+
+    async def note_vacuum(self, n_deletions: int) -> None: ...
+
+    async def vacuum(self) -> bool:
+        """Leave no byte of what was deleted in the database's files; False where it is to be done again."""
+
+    # --- unlearning jobs --------------------------------------------------------------------------------------
+
+    async def create_job(self, new: NewJob) -> UnlearningJobRow: ...
+
+    async def load_job(self, number: int | None = None) -> UnlearningJobRow | None: ...
+
+    async def list_jobs(self, limit: int = 100) -> list[UnlearningJobRow]: ...
+
+    async def job_erasures(self, number: int) -> list[ErasureRow]: ...
+
+    async def commit_step(self, number: int, step: JobStep) -> None: ...
+
+    async def pause_job(self, number: int, reason: str) -> None: ...
+
+    async def resume_job(self, number: int) -> None: ...
+
+    async def fail_job(self, number: int, reason: str, closed_at: datetime, noted: Sequence[NewEvent] = ()) -> None: ...
+
+    async def complete_job(self, number: int, completion: JobCompletion, sign: Sign) -> list[ErasureRow]: ...
+
+    async def last_clean_model(self, before_round: int) -> ModelRow | None: ...
+
+    async def first_round_on(self, version: int) -> int | None: ...
+
+    async def stored_rounds(self, first: int, last: int | None = None) -> list[int]: ...
+
+
+async def stream_updates(
+    store: FederationStore, number: int, at_once: int = 256, *, readable_only: bool = False
+) -> AsyncIterator[UpdateRow]:
+    """Read the updates of a round by client_id in byte order, ``at_once`` in a transaction.
+
+    Args:
+        readable_only: pass over updates that cannot be read.
+
+    Raises:
+        DataError: an update cannot be read.
+    """
+    last = ""
+    while True:
+        page = await store.load_updates(number, last, at_once, readable_only=readable_only)
+        for row in page:
+            yield row
+        if len(page) < at_once:
+            return
+        last = page[-1].client_id

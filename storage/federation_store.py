@@ -1,0 +1,228 @@
+"""The store of one federation in SQL, as its single writer has it: the transactions of this package, bound to it."""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from foltr.errors import UnavailableError
+from storage import arrivals, federations, models, retention, rounds
+from storage.database import Database
+from storage.erasure import erasures, unlearning_jobs
+from storage.erasure.records import (
+    ErasureRequest,
+    ErasureRow,
+    JobCompletion,
+    JobStep,
+    NewJob,
+    Sign,
+    UnlearningJobRow,
+)
+from storage.records import (
+    Batch,
+    ClientRow,
+    FederationRow,
+    ModelRow,
+    NewEvent,
+    NewModel,
+    RoundOpening,
+    RoundRow,
+    UpdateRow,
+)
+
+
+class SqlFederationStore:
+    """One federation's store, in SQLite or PostgreSQL.
+
+    Attributes:
+        location: where it is, in words that hold no password.
+        epoch: the claim it writes under; 0 before `claim_federation`.
+    """
+
+    def __init__(self, db: Database, federation: str) -> None:
+        self.location = db.location
+        self.epoch = 0
+        self._db = db
+        self._name = federation
+
+    def unavailable(self, error: Exception) -> UnavailableError:
+        """Say in one line which database failed, why, and what to do."""
+        return self._db.unavailable(error)
+
+    # --- the federation -------------------------------------------------------------------------------------
+
+    async def create_federation(
+        self,
+        n_features: int,
+        ranker: str,
+        initial_weights: bytes,
+        now: datetime,
+        *,
+        selection_seed: bytes,
+        aggregation_seed: bytes,
+        pseudonym_key: bytes,
+        method: str,
+        hidden: int | None,
+    ) -> None:
+        await federations.create_federation(
+            self._db,
+            self._name,
+            n_features,
+            ranker,
+            initial_weights,
+            now,
+            selection_seed,
+            aggregation_seed=aggregation_seed,
+            pseudonym_key=pseudonym_key,
+            method=method,
+            hidden=hidden,
+        )
+
+    async def claim_federation(self) -> int:
+        self.epoch = await federations.claim_federation(self._db, self._name)
+        return self.epoch
+
+    async def get_federation(self) -> FederationRow | None:
+        return await federations.get_federation(self._db, self._name)
+
+    async def load_clients(self) -> list[ClientRow]:
+        return await arrivals.load_clients(self._db, self._name)
+
+    async def latest_model(self) -> ModelRow | None:
+        return await models.latest_model(self._db, self._name)
+
+    async def newest_unlearned(self) -> int:
+        return await models.newest_unlearned(self._db, self._name)
+
+    # --- what arrives -----------------------------------------------------------------------------------------
+
+    async def commit_batch(self, batch: Batch) -> None:
+        await arrivals.commit_batch(self._db, self._name, self.epoch, batch)
+
+    async def find_updates(self, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
+        return await arrivals.find_updates(self._db, self._name, identities)
+
+    # --- rounds -----------------------------------------------------------------------------------------------
+
+    async def load_open_round(self) -> tuple[RoundRow, list[tuple[str, str]]] | None:
+        return await rounds.load_open_round(self._db, self._name)
+
+    async def latest_round(self) -> RoundRow | None:
+        return await rounds.latest_round(self._db, self._name)
+
+    async def open_round(self, opening: RoundOpening) -> None:
+        await rounds.open_round(self._db, self._name, self.epoch, opening)
+
+    async def begin_aggregation(self, number: int) -> None:
+        await rounds.begin_aggregation(self._db, self._name, self.epoch, number)
+
+    async def load_updates(
+        self, number: int, after: str, limit: int, *, readable_only: bool = False
+    ) -> list[UpdateRow]:
+        return await rounds.load_updates(self._db, self._name, number, after, limit, readable_only=readable_only)
+
+    async def complete_round(
+        self, number: int, model: NewModel, closed_at: datetime, next_opening: RoundOpening | None = None
+    ) -> None:
+        await rounds.complete_round(self._db, self._name, self.epoch, number, model, closed_at, next_opening)
+
+    async def abandon_round(
+        self,
+        number: int,
+        reason: str,
+        closed_at: datetime,
+        next_opening: RoundOpening | None = None,
+        noted: Sequence[NewEvent] = (),
+    ) -> None:
+        await rounds.abandon_round(self._db, self._name, self.epoch, number, reason, closed_at, next_opening, noted)
+
+    async def delete_old_bodies(
+        self, before_round: int, interval: int, *, first_round: int = 1, limit: int = 500
+    ) -> retention.RetentionStep:
+        return await retention.delete_old_bodies(
+            self._db, self._name, self.epoch, before_round, interval, first_round=first_round, limit=limit
+        )
+
+    # --- erasures ---------------------------------------------------------------------------------------------
+
+    async def erase_client(self, request: ErasureRequest) -> ErasureRow:
+        return await erasures.erase_client(self._db, self._name, self.epoch, request)
+
+    async def find_erasure(self, pseudonym: str) -> ErasureRow | None:
+        return await erasures.find_erasure(self._db, self._name, pseudonym)
+
+    async def is_named(self, client_id: str) -> bool:
+        return await erasures.is_named(self._db, self._name, client_id)
+
+    async def waiting_erasures(self) -> list[ErasureRow]:
+        return await erasures.waiting_erasures(self._db, self._name)
+
+    async def unfinished_erasures(self) -> list[ErasureRow]:
+        return await erasures.unfinished_erasures(self._db, self._name)
+
+    async def forgotten_pseudonyms(self) -> set[str]:
+        return await erasures.forgotten_pseudonyms(self._db, self._name)
+
+    async def destroy_key(self, client_id: str) -> bool:
+        """Destroy the client's data key; False if none was found, or the database has no keys."""
+        keys = self._db.keys
+        return keys is not None and await asyncio.to_thread(keys.destroy, self._name, client_id)
+
+    async def note_key_destroyed(self, pseudonym: str, *, destroyed: bool = True) -> ErasureRow:
+        return await erasures.note_key_destroyed(self._db, self._name, self.epoch, pseudonym, destroyed=destroyed)
+
+    async def note_told(self, pseudonym: str) -> None:
+        await erasures.note_told(self._db, self._name, self.epoch, pseudonym)
+
+    async def drop_untold_names(self, erased_before: datetime) -> int:
+        return await erasures.drop_untold_names(self._db, self._name, self.epoch, erased_before)
+
+    async def complete_erasure(self, pseudonym: str, completed_at: datetime, sign: Sign) -> ErasureRow:
+        return await erasures.complete_erasure(self._db, self._name, self.epoch, pseudonym, completed_at, sign)
+
+    async def deletions_to_vacuum(self) -> int | None:
+        return await erasures.deletions_to_vacuum(self._db, self._name)
+
+    async def note_vacuum(self, n_deletions: int) -> None:
+        await erasures.note_vacuum(self._db, self._name, self.epoch, n_deletions)
+
+    async def vacuum(self) -> bool:
+        """Leave no byte of what was deleted in the database's files; False where it is to be done again."""
+        return await self._db.vacuum()
+
+    # --- unlearning jobs --------------------------------------------------------------------------------------
+
+    async def create_job(self, new: NewJob) -> UnlearningJobRow:
+        return await unlearning_jobs.create_job(self._db, self._name, self.epoch, new)
+
+    async def load_job(self, number: int | None = None) -> UnlearningJobRow | None:
+        return await unlearning_jobs.load_job(self._db, self._name, number)
+
+    async def list_jobs(self, limit: int = 100) -> list[UnlearningJobRow]:
+        return await unlearning_jobs.list_jobs(self._db, self._name, limit)
+
+    async def job_erasures(self, number: int) -> list[ErasureRow]:
+        return await unlearning_jobs.job_erasures(self._db, self._name, number)
+
+    async def commit_step(self, number: int, step: JobStep) -> None:
+        await unlearning_jobs.commit_step(self._db, self._name, self.epoch, number, step)
+
+    async def pause_job(self, number: int, reason: str) -> None:
+        await unlearning_jobs.pause_job(self._db, self._name, self.epoch, number, reason)
+
+    async def resume_job(self, number: int) -> None:
+        await unlearning_jobs.resume_job(self._db, self._name, self.epoch, number)
+
+    async def fail_job(self, number: int, reason: str, closed_at: datetime, noted: Sequence[NewEvent] = ()) -> None:
+        await unlearning_jobs.fail_job(self._db, self._name, self.epoch, number, reason, closed_at, noted)
+
+    async def complete_job(self, number: int, completion: JobCompletion, sign: Sign) -> list[ErasureRow]:
+        return await unlearning_jobs.complete_job(self._db, self._name, self.epoch, number, completion, sign)
+
+    async def last_clean_model(self, before_round: int) -> ModelRow | None:
+        return await unlearning_jobs.last_clean_model(self._db, self._name, before_round)
+
+    async def first_round_on(self, version: int) -> int | None:
+        return await rounds.first_round_on(self._db, self._name, version)
+
+    async def stored_rounds(self, first: int, last: int | None = None) -> list[int]:
+        return await unlearning_jobs.stored_rounds(self._db, self._name, first, last)

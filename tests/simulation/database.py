@@ -1,0 +1,156 @@
+"""The database, in dicts: what is stored, and one transaction at a time that happens as a whole or not at all."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from foltr.erasure.audit import AuditEntry
+from foltr.errors import ProtocolViolationError
+from foltr.failpoints import Failpoint
+from foltr.protocol.states import OPEN_ROUND, RoundState
+from storage.erasure.records import ErasureRow, UnlearningJobRow
+from storage.errors import WriterFencedError
+from storage.records import ClientRow, FederationRow, ModelRow, NewEvent, RoundRow, UpdateRow
+
+NAME = "sim"
+
+
+@dataclass
+class Tables:
+    """What is stored. Rows are frozen, so a copy of the dicts is a snapshot."""
+
+    federation: FederationRow | None = None
+    clients: dict[str, ClientRow] = field(default_factory=dict)
+    models: dict[int, ModelRow] = field(default_factory=dict)
+    rounds: dict[int, RoundRow] = field(default_factory=dict)
+    updates: dict[tuple[int, str], UpdateRow] = field(default_factory=dict)
+    identities: dict[tuple[str, str], int] = field(default_factory=dict)  # (client_id, update_id) to its round
+    events: tuple[NewEvent, ...] = ()
+    erasures: dict[str, ErasureRow] = field(default_factory=dict)  # by pseudonym
+    jobs: dict[int, UnlearningJobRow] = field(default_factory=dict)
+    audit: tuple[AuditEntry, ...] = ()
+
+    def copy(self) -> "Tables":
+        return Tables(
+            self.federation,
+            dict(self.clients),
+            dict(self.models),
+            dict(self.rounds),
+            dict(self.updates),
+            dict(self.identities),
+            self.events,
+            dict(self.erasures),
+            dict(self.jobs),
+            self.audit,
+        )
+
+    @property
+    def n_deletions(self) -> int:
+        return 0 if self.federation is None else self.federation.n_deletions
+
+    def open_rounds(self) -> list[RoundRow]:
+        return [row for row in self.rounds.values() if row.state in OPEN_ROUND]
+
+    def of_round(self, number: int) -> list[UpdateRow]:
+        """The updates of a round in byte order of client_id."""
+        rows = [row for (round_, _), row in self.updates.items() if round_ == number]
+        return sorted(rows, key=lambda row: row.client_id.encode())
+
+    def old_updates(self, first: int, before: int, interval: int) -> list[UpdateRow]:
+        """The updates of closed rounds that no unlearning job replays."""
+        rounds = [row for number, row in sorted(self.rounds.items()) if first <= number < before]
+        closed = [row for row in rounds if row.closed_at is not None]
+        kept = {row.number for row in closed if row.state is RoundState.COMPLETED and (row.number - 1) % interval == 0}
+        return [update for row in closed if row.number not in kept for update in self.of_round(row.number)]
+
+
+class Session(Protocol):
+    """One process's connection to the database."""
+
+    store: "SimulatedStore"
+
+    async def before(self) -> None:
+        """Time passes before the transaction; OSError: the database is away."""
+
+    async def after(self) -> None:
+        """Time passes after it; OSError: it is committed, and its answer was lost."""
+
+    def pass_failpoint(self, name: Failpoint) -> None:
+        """The process may end here, before what it does is committed."""
+
+    async def vacuum(self) -> bool:
+        """Leave no bytes of what was deleted; False: do it again."""
+
+
+class SimulatedStore:
+    """The tables, and who looks at every commit.
+
+    Attributes:
+        keys: clients that have a data key, which lies beside the database.
+        unpurged: bytes of what was deleted may be left in the file.
+    """
+
+    def __init__(self, on_commit: Callable[[Tables, Tables], None]) -> None:
+        self.tables = Tables()
+        self.keys: set[str] = set()
+        self.unpurged = False
+        self._on_commit = on_commit
+
+    def transact(self, change: Callable[[Tables], Any], epoch: int | None) -> Any:
+        after = self.tables.copy()
+        if epoch is not None and (after.federation is None or after.federation.writer_epoch != epoch):
+            raise WriterFencedError(f"epoch {epoch} is over")
+        result = change(after)
+        before, self.tables = self.tables, after
+        if before.n_deletions != after.n_deletions:
+            self.unpurged = True
+        self._on_commit(before, after)
+        return result
+
+
+async def write(db: Session, change: Callable[[Tables], Any], epoch: int | None = None) -> Any:
+    await db.before()
+    result = db.store.transact(change, epoch)
+    await db.after()
+    return result
+
+
+async def read(db: Session) -> Tables:
+    await db.before()
+    return db.store.tables
+
+
+def require(condition: bool, constraint: str) -> None:
+    if not condition:
+        raise ProtocolViolationError(f"constraint {constraint}")
+
+
+def federation_of(tables: Tables) -> FederationRow:
+    if tables.federation is None:
+        raise ProtocolViolationError("no such federation")
+    return tables.federation
+
+
+class QuietSession:
+    """A session that nothing happens to."""
+
+    def __init__(self, store: SimulatedStore) -> None:
+        self.store = store
+
+    async def before(self) -> None:
+        pass
+
+    async def after(self) -> None:
+        pass
+
+    def pass_failpoint(self, _name: Failpoint) -> None:
+        pass
+
+    async def vacuum(self) -> bool:
+        self.store.unpurged = False
+        return True
+
+
+def quiet_database() -> SimulatedStore:
+    """Make a database whose commits nobody looks at."""
+    return SimulatedStore(lambda _before, _after: None)

@@ -1,0 +1,343 @@
+"""What every store of a federation promises its writer: in SQLite, in PostgreSQL, and in the dicts of the simulation.
+
+The promises are tried one by one; `tests/simulation/test_store.py` compares all that a simulation stores.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from databases import open_migrated
+from simulation.database import NAME, QuietSession, quiet_database
+from simulation.store_unlearning import SimulatedFederationStore
+
+from federator.store import FederationStore, stream_updates
+from foltr.erasure.states import ErasureState
+from foltr.errors import DataError, ProtocolViolationError
+from foltr.protocol.states import JobState, RoundState, Strategy
+from storage.erasure.records import ErasureRequest, ErasureRow, JobCompletion, JobStep, NewJob
+from storage.errors import WriterFencedError
+from storage.federation_store import SqlFederationStore
+from storage.records import (
+    Batch,
+    MembershipChange,
+    NewEvent,
+    NewModel,
+    NewUpdate,
+    RoundOpening,
+)
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+FOUNDED = {"selection_seed": b"s" * 32, "aggregation_seed": b"a" * 32, "pseudonym_key": b"p" * 32}
+LINEAR = {"method": "fpdgd", "hidden": None}
+
+
+def at(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def opening(number: int, base_version: int = 0) -> RoundOpening:
+    return RoundOpening(number, base_version, 1, 10, 0.0, 60.0, at(0), at(60))
+
+
+def update(client_id: str, number: int = 1, update_id: str = "u1", body: bytes = b"abcd") -> NewUpdate:
+    return NewUpdate(number, client_id, update_id, 0, 5, "dense_f32", body, at(1))
+
+
+def request(client_id: str) -> ErasureRequest:
+    return ErasureRequest(client_id, client_id.encode().hex().rjust(32, "0"), at(100), "device", at(101))
+
+
+def unsigned(*_: object) -> None:
+    """For federators that sign no receipts."""
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "simulated"])
+async def connect(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Callable[[], FederationStore]]:
+    """Makes stores of one database, each for another federator."""
+    if request.param == "simulated":
+        database = quiet_database()
+        yield lambda: SimulatedFederationStore(QuietSession(database))
+        return
+    if request.param == "sqlite":
+        async with await open_migrated(f"sqlite:///{tmp_path / 'foltr.sqlite'}") as db:
+            yield lambda: SqlFederationStore(db, NAME)
+        return
+    databases = request.getfixturevalue("postgres_databases")
+    url = databases.migrated()
+    async with await open_migrated(url) as db:
+        yield lambda: SqlFederationStore(db, NAME)
+    databases.release(url)
+
+
+@pytest.fixture
+async def store(connect: Callable[[], FederationStore]) -> FederationStore:
+    """A federation with three members and an open round."""
+    store = connect()
+    await store.create_federation(1, "linear", bytes(4), NOW, **FOUNDED, **LINEAR)
+    await store.claim_federation()
+    await store.commit_batch(Batch(membership=[MembershipChange(name, "joined", at(0)) for name in "abc"]))
+    await store.open_round(opening(1))
+    return store
+
+
+async def close_with(store: FederationStore, number: int, *names: str) -> None:
+    """A round with an update of each of these, its model, and the next round."""
+    await store.commit_batch(Batch(updates=[update(name, number, f"{name}{number}") for name in names]))
+    await store.begin_aggregation(number)
+    model = NewModel(number, bytes([number]) * 4, b"moments")
+    await store.complete_round(number, model, at(60), opening(number + 1, number))
+
+
+async def seen(store: FederationStore) -> list[Any]:
+    """What a federator that starts would read."""
+    clients = sorted(await store.load_clients(), key=lambda row: row.client_id)
+    return [
+        await store.get_federation(),
+        clients,
+        await store.latest_model(),
+        await store.load_open_round(),
+        await store.unfinished_erasures(),
+        await store.list_jobs(),
+    ]
+
+
+# --- the federation and its single writer ---------------------------------------------------------------------
+
+
+async def test_what_a_federation_was_founded_with_stays(store, connect) -> None:
+    """Its seeds, its key and its first model; a claim counts up, and there is none before it."""
+    other = connect()
+    assert other.epoch == 0
+    again = dict.fromkeys(FOUNDED, b"?" * 32)
+    await other.create_federation(1, "linear", b"zzzz", at(9), **again, **LINEAR)
+    federation, model = await other.get_federation(), await other.latest_model()
+    assert (federation.selection_seed, federation.pseudonym_key, model.weights) == (b"s" * 32, b"p" * 32, bytes(4))
+    assert (await other.claim_federation(), other.epoch) == (store.epoch + 1, store.epoch + 1)
+
+
+WRITES: dict[str, Callable[[FederationStore], Any]] = {
+    "commit_batch": lambda store: store.commit_batch(Batch(events=[NewEvent(NOW, "client_joined")])),
+    "open_round": lambda store: store.open_round(opening(1)),
+    "begin_aggregation": lambda store: store.begin_aggregation(1),
+    "complete_round": lambda store: store.complete_round(1, NewModel(1, bytes(4)), NOW),
+    "abandon_round": lambda store: store.abandon_round(1, "late", NOW),
+    "erase_client": lambda store: store.erase_client(request("a")),
+    "drop_untold_names": lambda store: store.drop_untold_names(at(1000)),
+    "create_job": lambda store: store.create_job(NewJob(1, Strategy.RETRAIN, 1, 1, NOW, 0, 1, 0)),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
+async def test_a_replaced_writer_writes_nothing(store, connect, write) -> None:
+    """Once another federator has claimed the federation, no transaction of the first goes through."""
+    if write is not WRITES["drop_untold_names"]:
+        await connect().claim_federation()
+        before = await seen(store)
+        with pytest.raises(WriterFencedError):
+            await write(store)
+        assert await seen(store) == before
+        return
+    await store.erase_client(request("a"))  # or there is no name to drop
+    await connect().claim_federation()
+    with pytest.raises(WriterFencedError):
+        await write(store)
+
+
+# --- what arrives ---------------------------------------------------------------------------------------------
+
+
+async def test_a_batch_counts_once(store) -> None:
+    """Offered again it changes nothing; an update that is stored is not stored again, in whatever batch."""
+    batch = Batch(updates=[update("a"), update("b")], published=(0, at(2)))
+    for again in (batch, batch, Batch(updates=[update("a")])):
+        await store.commit_batch(again)
+    _, contributions = await store.load_open_round()
+    assert contributions == [("a", "u1"), ("b", "u1")]
+    assert await store.find_updates({("a", "u1"), ("a", "u2"), ("c", "u1")}) == {("a", "u1"): 1}
+    assert (await store.latest_model()).published_at == at(2)
+
+
+@pytest.mark.parametrize(
+    "wrong", [update("a", update_id="u2"), update("stranger"), update("b", number=2), update("a", number=2)]
+)
+async def test_an_update_that_does_not_fit_takes_its_batch_with_it(store, wrong) -> None:
+    """A second one of a client, of a stranger, for a round that is not collecting."""
+    await store.commit_batch(Batch(updates=[update("a")]))
+    before = await seen(store)
+    with pytest.raises(ProtocolViolationError):
+        await store.commit_batch(Batch(updates=[update("c"), wrong], operator_nonce=7))
+    assert await seen(store) == before
+
+
+async def test_a_member_is_stored_as_it_was_decided(store) -> None:
+    """Online or not, with its nonces; who leaves, and comes back, has a new beginning."""
+
+    async def after(*changes: MembershipChange) -> tuple[Any, ...]:
+        await store.commit_batch(Batch(membership=changes))
+        (row,) = [row for row in await store.load_clients() if row.client_id == "a"]
+        nonces = row.membership_nonce, row.status_nonce
+        return row.membership, row.online, row.joined_at, row.left_at, nonces
+
+    gone = MembershipChange("a", "offline", at(1), nonce=9)
+    assert await after(gone) == ("joined", False, at(0), None, (0, 9))
+    repeated = MembershipChange("a", "joined", at(2), nonce=4, online=False, status_nonce=9)
+    assert await after(repeated) == ("joined", False, at(0), None, (4, 9))
+    assert await after(MembershipChange("a", "left", at(3), nonce=5)) == ("left", False, at(0), at(3), (5, 9))
+    back = MembershipChange("a", "joined", at(4), nonce=6, status_nonce=0)
+    assert await after(back) == ("joined", True, at(4), None, (6, 0))
+
+
+async def test_a_withdrawn_update_may_come_again(store) -> None:
+    """It is as if it had never come, before the batch's own updates are stored."""
+    await store.commit_batch(Batch(updates=[update("a"), update("b")]))
+    await store.commit_batch(Batch(withdrawn=[(1, "a")]))
+    await store.commit_batch(Batch(withdrawn=[(1, "b")], updates=[update("b", update_id="u2"), update("a")]))
+    _, contributions = await store.load_open_round()
+    assert contributions == [("a", "u1"), ("b", "u2")]
+
+
+# --- rounds ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_round_goes_through_its_states_once(store) -> None:
+    """Each step may be asked for twice; a model closes it, and the next one opens with it."""
+    await store.open_round(opening(1))
+    await store.commit_batch(Batch(updates=[update("a")]))
+    for _ in range(2):
+        await store.begin_aggregation(1)
+    with pytest.raises(ProtocolViolationError):
+        await store.commit_batch(Batch(updates=[update("b")]))
+    for _ in range(2):
+        await store.complete_round(1, NewModel(1, b"abcd", b"m", b"d"), at(60), opening(2, 1))
+    model, newest = await store.latest_model(), await store.latest_round()
+    assert (model.version, model.round, model.n_values, model.defence_state) == (1, 1, 1, b"d")
+    assert (newest.number, newest.state, newest.base_version) == (2, RoundState.COLLECTING, 1)
+    with pytest.raises(ProtocolViolationError):
+        await store.abandon_round(1, "late", at(60))
+    for _ in range(2):
+        await store.abandon_round(2, "late", at(70), opening(3, 1))
+    assert (await store.latest_round()).number == 3
+    assert await store.stored_rounds(1) == [1]
+    assert [await store.first_round_on(version) for version in (0, 1, 2)] == [1, 2, None]
+
+
+async def test_only_one_round_is_open_and_it_stays_as_it_was_opened(store) -> None:
+    """Another number, or other rules for the same one, are refused."""
+    for other in (opening(2), replace(opening(1), max_clients=3)):
+        with pytest.raises(ProtocolViolationError):
+            await store.open_round(other)
+
+
+async def test_updates_are_read_in_byte_order_a_page_at_a_time(store) -> None:
+    """Fewer than were asked for: there are no more."""
+    names = ["Z", "a", "b", "\u00e9"]
+    await store.commit_batch(Batch(membership=[MembershipChange(name, "joined", at(0)) for name in names]))
+    await store.commit_batch(Batch(updates=[update(name) for name in reversed(names)]))
+    for at_once in (1, 3, 4, 9):
+        assert [row.client_id async for row in stream_updates(store, 1, at_once)] == names
+    assert [row.client_id for row in await store.load_updates(1, "a", 1)] == ["b"]
+    assert await store.load_updates(2, "", 9) == []
+
+
+async def test_retention_keeps_what_jobs_replay(store) -> None:
+    """Of other rounds the bodies go, a few at a time; what has none cannot be read, and is passed over if one likes."""
+    for number in (1, 2, 3, 4):
+        await close_with(store, number, "a", "b")
+    n_deleted, first = 0, 1
+    while first < 4:
+        step = await store.delete_old_bodies(4, 2, first_round=first, limit=1)
+        n_deleted, first = n_deleted + step.n_deleted, step.next_round
+    assert n_deleted == 2
+    for number, n_readable in ((1, 2), (2, 0), (3, 2), (4, 2)):
+        assert len(await store.load_updates(number, "", 9, readable_only=True)) == n_readable
+    with pytest.raises(DataError):
+        await store.load_updates(2, "", 9)
+
+
+# --- erasures and jobs ----------------------------------------------------------------------------------------
+
+
+async def forget(store: FederationStore, client_id: str) -> ErasureRow:
+    row = await store.erase_client(request(client_id))
+    await store.destroy_key(client_id)
+    return await store.note_key_destroyed(row.pseudonym)
+
+
+async def test_who_is_in_no_model_is_forgotten_at_once(store) -> None:
+    """Its rows go, its pseudonym stays; the name is kept until its device was told, and counts as a deletion then."""
+    await store.commit_batch(Batch(events=[NewEvent(NOW, "client_joined", client_id="a")]))
+    assert await store.is_named("a")
+    assert await store.deletions_to_vacuum() is None
+    row = await store.erase_client(request("a"))
+    assert (row.state, row.n_events, row.first_round) == (ErasureState.ERASED, 1, None)
+    assert await store.erase_client(request("a")) == row
+    assert not await store.is_named("a")
+    assert {client.client_id for client in await store.load_clients()} == {"b", "c"}
+    assert await store.forgotten_pseudonyms() == {row.pseudonym}
+    assert await store.unfinished_erasures() == [row]
+    row = await store.note_key_destroyed(row.pseudonym, destroyed=False)
+    done = await store.complete_erasure(row.pseudonym, at(102), unsigned)
+    assert (done.state, done.client_id, done.key_destroyed) == (ErasureState.DONE, "a", False)
+    assert await store.complete_erasure(row.pseudonym, at(103), unsigned) == done
+    before = await store.deletions_to_vacuum()
+    await store.note_vacuum(before)
+    await store.note_told(row.pseudonym)
+    assert await store.deletions_to_vacuum() == before + 1
+    assert (await store.find_erasure(row.pseudonym)).client_id is None
+    assert await store.vacuum()
+
+
+async def test_who_is_in_a_round_that_is_aggregated_is_not_erased(store) -> None:
+    """The model would hold its update, and not be tainted."""
+    await store.commit_batch(Batch(updates=[update("a")]))
+    await store.begin_aggregation(1)
+    before = await seen(store)
+    with pytest.raises(ProtocolViolationError):
+        await store.erase_client(request("a"))
+    assert await seen(store) == before
+
+
+async def test_a_job_takes_the_tainted_models_out_of_service(store) -> None:
+    """Its steps are counted, its model is the newest, the open round is abandoned, and who left for it is done."""
+    await close_with(store, 1, "a", "b")
+    await close_with(store, 2, "b", "c")
+    row = await forget(store, "c")
+    assert (row.state, row.first_round, (await store.latest_model()).tainted_at) == (ErasureState.WAITING, 2, at(101))
+    assert (await store.last_clean_model(2)).version == 1
+    job = await store.create_job(NewJob(1, Strategy.FED_ERASER, 1, 5, at(102), 1, 2, 1))
+    assert await store.create_job(NewJob(1, Strategy.FED_ERASER, 1, 5, at(102), 1, 2, 1)) == job
+    assert (await store.waiting_erasures(), await store.load_job()) == ([], job)
+    await store.pause_job(1, "nobody is online")
+    assert (await store.load_job(1)).state is JobState.PAUSED
+    await store.resume_job(1)
+    step = JobStep(1, 2, 1, b"wxyz", 0.5)
+    for _ in range(2):
+        await store.commit_step(1, step)
+    completion = JobCompletion(3, at(103), abandons=3, next_opening=opening(4, 3))
+    for _ in range(2):
+        (done,) = await store.complete_job(1, completion, unsigned)
+        assert (done.state, done.client_id, done.job) == (ErasureState.DONE, "c", 1)
+    model, newest = await store.latest_model(), await store.latest_round()
+    assert (model.weights, model.tainted_at, await store.newest_unlearned()) == (b"wxyz", None, 3)
+    assert (newest.number, newest.base_version) == (4, 3)
+    assert [job.state for job in await store.list_jobs()] == [JobState.DONE]
+    assert await store.job_erasures(1) == [done]
+
+
+async def test_a_job_that_fails_gives_its_erasures_back(store) -> None:
+    """They wait for another one, and a job has steps in order only while it runs."""
+    await close_with(store, 1, "a", "b")
+    await forget(store, "a")
+    await store.create_job(NewJob(1, Strategy.FED_ERASER, 1, 5, at(102), 0, 1, 1))
+    with pytest.raises(ProtocolViolationError):
+        await store.commit_step(1, JobStep(2, 1, 2, b"wxyz", 0.5))
+    for _ in range(2):
+        await store.fail_job(1, "coverage", at(103))
+    with pytest.raises(ProtocolViolationError):
+        await store.resume_job(1)
+    (waiting,) = await store.waiting_erasures()
+    assert (waiting.client_id, await store.load_job(), await store.drop_untold_names(at(104))) == ("a", None, 1)
