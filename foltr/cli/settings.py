@@ -47,7 +47,7 @@ class Settings(BaseSettings):
     db_url: Annotated[str, Option("--db")] = "sqlite:///foltr.sqlite"
     """sqlite:///PATH or postgresql://[user[:password]@]host[:port]/name."""
     keys: Annotated[str | None, Option(metavar="FOLDER")] = None
-    """The folder of data keys that updates are sealed with; if unset beside the SQLite file, or `foltr-keys`."""
+    """The folder of data keys that updates are encrypted with; if unset beside the SQLite file, or `foltr-keys`."""
     federation: str = "default"
     """The federation's name: one level of the MQTT topics, one key in the database."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
