@@ -12,7 +12,7 @@ from sqlalchemy.sql.elements import BindParameter
 
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.states import RoundState
+from foltr.protocol.states import Membership, RoundState
 from storage.cipher import encrypt_bodies
 from storage.database import Database, fetch_all, insert_into
 from storage.events import clean, store_events
@@ -199,7 +199,7 @@ def _join(connection: AsyncConnection) -> Any:
     join = insert_into(connection, clients).values(
         federation=bindparam("of_federation"),
         client_id=bindparam("of_client"),
-        membership="joined",
+        membership=Membership.JOINED,
         online=bindparam("is_online"),
         joined_at=bindparam("at"),
         last_seen_at=bindparam("at"),
@@ -213,11 +213,13 @@ def _join(connection: AsyncConnection) -> Any:
     return join.on_conflict_do_update(
         index_elements=["federation", "client_id"],
         set_={
-            "membership": "joined",
+            "membership": Membership.JOINED,
             "online": join.excluded.online,
             "status_nonce": join.excluded.status_nonce,
             # A member that says hello again is still in the membership it has.
-            "joined_at": case((clients.c.membership == "left", join.excluded.joined_at), else_=clients.c.joined_at),
+            "joined_at": case(
+                (clients.c.membership == Membership.LEFT, join.excluded.joined_at), else_=clients.c.joined_at
+            ),
             "left_at": None,
             "last_seen_at": join.excluded.last_seen_at,
             "n_features": join.excluded.n_features,
@@ -242,9 +244,9 @@ def _change_client(**values: Any) -> Update:
 _NONCE: BindParameter[int] = bindparam("with_nonce")
 _LEFT_AT = bindparam("at", type_=clients.c.left_at.type)
 _GONE = {
-    "membership": "left",
+    "membership": Membership.LEFT,
     "online": False,
-    "left_at": case((clients.c.membership == "left", clients.c.left_at), else_=_LEFT_AT),
+    "left_at": case((clients.c.membership == Membership.LEFT, clients.c.left_at), else_=_LEFT_AT),
 }
 _STATUS = {
     "online": _change_client(online=True, status_nonce=_NONCE),

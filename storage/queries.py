@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Select, func, insert, select, text
 
 from foltr.aggregation.fates import Fate
+from foltr.protocol.states import Membership
 from storage.database import Database, fetch_all, fetch_one
 from storage.keys import KeyStore
 from storage.records import (
@@ -192,7 +193,7 @@ async def online_members(db: Database, name: str) -> list[str]:
             select(clients.c.client_id)
             .where(
                 clients.c.federation == name,
-                clients.c.membership == "joined",
+                clients.c.membership == Membership.JOINED,
                 clients.c.online.is_(True),
                 clients.c.quarantined_at.is_(None),
             )

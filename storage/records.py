@@ -11,9 +11,8 @@ from typing import Literal
 from uuid import uuid4
 
 from foltr.aggregation.fates import Fate
-from foltr.protocol.states import Pacing, RoundState
+from foltr.protocol.states import Membership, Pacing, RoundState
 
-Membership = Literal["joined", "left"]
 StoredBody = Literal["plain", "sealed", "deleted", "unreadable"]
 
 

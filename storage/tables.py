@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 from foltr.aggregation.fates import Fate
-from foltr.protocol.states import OPEN_ROUND, Pacing, RoundState
+from foltr.protocol.states import OPEN_ROUND, Membership, Pacing, RoundState
 
 # For the metadata: whoever has these tables has those of erasure, too.
 from storage.erasure import tables  # noqa: F401
@@ -116,7 +116,7 @@ clients = Table(
     metadata,
     federation_column(),
     Column("client_id", ClientId, nullable=False, comment="Identity of the device within the federation"),
-    Column("membership", String(16), nullable=False, comment="joined or left"),
+    Column("membership", Member(Membership), nullable=False, comment=in_words(Membership)),
     Column("online", Boolean, nullable=False, comment="Connected, as far as its status messages tell"),
     Column("joined_at", UtcDateTime, nullable=False, comment="Start of the latest membership, UTC"),
     Column("left_at", UtcDateTime, comment="When it left, UTC; set exactly while membership is left"),
@@ -145,8 +145,8 @@ clients = Table(
     PrimaryKeyConstraint("federation", "client_id"),
     ForeignKeyConstraint(["federation"], ["federations.name"]),
     CheckConstraint(f"length(client_id) BETWEEN 1 AND {CLIENT_ID_MAX}", name="client_id_length"),
-    CheckConstraint("membership IN ('joined', 'left')", name="membership"),
-    CheckConstraint("(membership = 'left') = (left_at IS NOT NULL)", name="left_at_iff_left"),
+    CheckConstraint(one_of("membership", Membership), name="membership"),
+    CheckConstraint(f"(membership = '{Membership.LEFT}') = (left_at IS NOT NULL)", name="left_at_iff_left"),
     CheckConstraint("n_features > 0", name="n_features"),
     CheckConstraint(f"length(sdk_version) <= {SHORT_TEXT_MAX}", name="sdk_version_length"),
     CheckConstraint("(quarantined_at IS NULL) = (quarantine_reason IS NULL)", name="quarantine_reason_iff_quarantined"),

@@ -15,6 +15,7 @@ from foltr.errors import MessageError, SettingsError
 from foltr.protocol.enrolment import read_enrolment, read_roster
 from foltr.protocol.orders import Roster
 from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.states import Membership
 from storage.records import ClientRow
 
 
@@ -75,7 +76,7 @@ class Members:
         """
         self._clients = {
             row.client_id: Client(
-                joined=row.membership == "joined",
+                joined=row.membership is Membership.JOINED,
                 online=row.online,
                 revoked=row.revoked_at is not None,
                 quarantined=row.quarantined_at is not None,

@@ -1,4 +1,4 @@
-"""The states that rounds and unlearning jobs are stored and announced in, and the ways of both, each spelled once.
+"""The states that members, rounds and unlearning jobs are stored and announced in, and the ways of these, each once.
 
 Tables interpolate them in their constraints, messages take no others. What leads from one state to another is with the
 machine that decides it: `federator.round` and `federator.job`.
@@ -6,6 +6,13 @@ machine that decides it: `federator.round` and `federator.job`.
 
 from enum import StrEnum
 from typing import Final
+
+
+class Membership(StrEnum):
+    """Whether a client that once joined is a member."""
+
+    JOINED = "joined"
+    LEFT = "left"
 
 
 class RoundState(StrEnum):

@@ -55,6 +55,7 @@ from foltr.protocol.fields import MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, Message
 from foltr.protocol.messages import MESSAGE_TYPES
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signing import SigningKey
+from foltr.protocol.states import Membership
 from foltr.protocol.topics import ClientTopic
 from storage.records import ClientRow
 from storage.tables import CLIENT_ID_MAX, DETAIL_MAX, SHORT_TEXT_MAX
@@ -129,7 +130,7 @@ def _state(enrolment_key: bytes | None) -> FederationState:
     member = {
         "federation": FEDERATION,
         "client_id": MEMBER,
-        "membership": "joined",
+        "membership": Membership.JOINED,
         "online": True,
         "joined_at": THEN,
         "left_at": None,

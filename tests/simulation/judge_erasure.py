@@ -9,6 +9,7 @@ from foltr.erasure.audit import check_follows
 from foltr.errors import DataError
 from foltr.protocol.fields import unpack_vector
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.protocol.states import Membership
 from storage.erasure.records import UnlearningJobRow
 from storage.records import ModelRow
 
@@ -199,7 +200,7 @@ class ErasureJudge:
     def unfinished(self) -> list[str]:
         """What of erasures is still to be done, in words; nothing where a job waits for devices, saying so."""
         clients = self._tables.clients.values()
-        is_alone = not any(row.online and row.membership == "joined" for row in clients)
+        is_alone = not any(row.online and row.membership is Membership.JOINED for row in clients)
         paused = is_alone and any(job.state == "paused" for job in self._tables.jobs.values())
         left = [
             f"{self.names[pseudonym]} is {row.state}"

@@ -25,6 +25,7 @@ from federator.round import Offer, Record, Reject, Round
 from federator.rows import resumed_round
 from foltr.protocol.receipts import DeviceReaction, ReceiptCode
 from foltr.protocol.signing import EpochSequence
+from foltr.protocol.states import Membership
 from storage.records import Batch, ClientRow
 
 
@@ -90,7 +91,7 @@ def _stored_round_without(**forgotten: Any) -> Callable[[], Any]:
 def _revocations_are_forgotten_at_a_restart() -> Any:
     def forgetful(self: Members, rows: list[ClientRow], roster: bytes | None) -> None:
         del roster
-        restore(self, [replace(row, membership="joined", revoked_at=None) for row in rows], None)
+        restore(self, [replace(row, membership=Membership.JOINED, revoked_at=None) for row in rows], None)
 
     restore = Members.restore
     return mock.patch.object(Members, "restore", forgetful)

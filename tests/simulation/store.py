@@ -12,7 +12,7 @@ from typing import Any
 from simulation.database import NAME, Session, Tables, federation_of, read, require, write
 
 from foltr.errors import DataError, UnavailableError
-from foltr.protocol.states import OPEN_ROUND, RoundState
+from foltr.protocol.states import OPEN_ROUND, Membership, RoundState
 from storage.records import (
     Batch,
     ClientRow,
@@ -95,9 +95,9 @@ def _store_membership(tables: Tables, change: MembershipChange) -> None:
         tables.clients[change.client_id] = ClientRow(
             federation=NAME,
             client_id=change.client_id,
-            membership="joined",
+            membership=Membership.JOINED,
             online=change.online,
-            joined_at=change.at if known is None or known.membership == "left" else known.joined_at,
+            joined_at=change.at if known is None or known.membership is Membership.LEFT else known.joined_at,
             left_at=None,
             last_seen_at=change.at,
             n_features=change.n_features,
@@ -117,8 +117,8 @@ def _store_membership(tables: Tables, change: MembershipChange) -> None:
     if change.kind in ("online", "offline"):
         known = replace(known, online=change.kind == "online", status_nonce=change.nonce)
     else:
-        left_at = known.left_at if known.membership == "left" else change.at
-        known = replace(known, membership="left", online=False, left_at=left_at)
+        left_at = known.left_at if known.membership is Membership.LEFT else change.at
+        known = replace(known, membership=Membership.LEFT, online=False, left_at=left_at)
         if change.kind == "left":
             known = replace(known, membership_nonce=change.nonce)
         else:

@@ -14,6 +14,7 @@ from foltr.cli.history.why import Standing, explain
 from foltr.cli.output import console, print_json, print_record, print_rows, to_plain
 from foltr.errors import SettingsError
 from foltr.protocol.events import EventKind
+from foltr.protocol.states import Membership
 
 if TYPE_CHECKING:
     from storage.database import Database
@@ -174,7 +175,9 @@ async def _standing(database: "Database", name: str) -> Standing:
         round=row,
         contributed=[client_id for client_id, _ in committed],
         online=await online_members(database, name),
-        quarantined=[row.client_id for row in await list_quarantined(database, name) if row.membership == "joined"],
+        quarantined=[
+            row.client_id for row in await list_quarantined(database, name) if row.membership is Membership.JOINED
+        ],
         refused={} if row is None else await count_rejections(database, name, row.number),
         started_at=started[0].at if started else None,
         last_activity=await last_activity(database, name),

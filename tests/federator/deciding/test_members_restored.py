@@ -6,6 +6,7 @@ import pytest
 
 from federator.deciding.members import Change, Members
 from foltr.errors import MessageError, SettingsError
+from foltr.protocol.states import Membership
 from storage.records import ClientRow
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -14,7 +15,7 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 def row(client_id, **changes):
     """The client as the database has it."""
     fields = {
-        "federation": "mail", "client_id": client_id, "membership": "joined", "online": True, "joined_at": NOW,
+        "federation": "mail", "client_id": client_id, "membership": Membership.JOINED, "online": True, "joined_at": NOW,
         "left_at": None, "last_seen_at": NOW, "n_features": None, "sdk_version": None, "public_key": None,
         "enrolment_serial": None, "revoked_at": None, "membership_nonce": 0, "status_nonce": 0,
         "quarantined_at": None, "quarantine_reason": None,
@@ -38,7 +39,13 @@ def test_what_was_stored_is_known_again(operator, members):
     """Keys, nonces, who is online, who left: a replay recorded before the restart is a replay after it."""
     alice, bob = operator.enrol("alice"), operator.enrol("bob")
     enrolled = {"public_key": alice.key.public, "enrolment_serial": 1, "membership_nonce": 10, "status_nonce": 12}
-    left = {"membership": "left", "online": False, "left_at": NOW, "public_key": bob.key.public, "enrolment_serial": 2}
+    left = {
+        "membership": Membership.LEFT,
+        "online": False,
+        "left_at": NOW,
+        "public_key": bob.key.public,
+        "enrolment_serial": 2,
+    }
     members.restore([row("alice", **enrolled), row("bob", **left)], None)
     assert list(members.online()) == ["alice"]
     members.check_sender("alice", alice.updates().signed)
@@ -70,7 +77,14 @@ def test_who_was_revoked_stays_revoked(operator, members):
     """By its row, and by the roster that is stored, also where only the roster says so."""
     alice, bob, carol = operator.enrol("alice"), operator.enrol("bob"), operator.enrol("carol")
     rows = [
-        row("alice", public_key=alice.key.public, enrolment_serial=1, membership="left", left_at=NOW, revoked_at=NOW),
+        row(
+            "alice",
+            public_key=alice.key.public,
+            enrolment_serial=1,
+            membership=Membership.LEFT,
+            left_at=NOW,
+            revoked_at=NOW,
+        ),
         row("bob", public_key=bob.key.public, enrolment_serial=2),
     ]
     roster = operator.roster(5, alice=1, bob=2, carol=3)
