@@ -173,10 +173,10 @@ async def load_updates(
         after = page[-1].client_id
 
 
-async def stream_updates(db: Database, name: str, number: int, at_once: int = 256) -> AsyncIterator[UpdateRow]:
+async def stream_updates(db: Database, name: str, number: int, batch: int = 256) -> AsyncIterator[UpdateRow]:
     """Read the updates of a round by client_id in byte order, so that summing them again gives the same bits.
 
-    Reads ``at_once`` rows in a short transaction of its own: the updates of a round that is no longer collecting do
+    Reads ``batch`` rows in a short transaction of its own: the updates of a round that is no longer collecting do
     not change, and a slow aggregation must not hold a snapshot open.
 
     Raises:
@@ -184,10 +184,10 @@ async def stream_updates(db: Database, name: str, number: int, at_once: int = 25
     """
     last = ""
     while True:
-        page = await load_updates(db, name, number, last, at_once)
+        page = await load_updates(db, name, number, last, batch)
         for row in page:
             yield row
-        if len(page) < at_once:
+        if len(page) < batch:
             return
         last = page[-1].client_id
 
