@@ -26,6 +26,14 @@ def test_every_file_it_names_is_there():
     assert {path for path in paths if not (PROJECT / path).exists()} == set()
 
 
+def test_every_file_that_a_document_names_is_there():
+    """Whether as a link, a command or in a sentence."""
+    named = re.compile(r"\b(?:foltr|broker|federator|edge_client|storage|tests|benchmarks|migrations)/[\w/]+\.py\b")
+    for document in [PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")]:
+        missing = {path for path in named.findall(document.read_text()) if not (PROJECT / path).exists()}
+        assert missing == set(), document
+
+
 def test_every_function_on_an_updates_way_is_defined_where_it_says():
     """A function that was renamed or moved takes its line of the page with it."""
     for _, file, functions in rows("way"):
