@@ -8,7 +8,6 @@ from federator.deciding.state import FederationState
 from federator.plan import FederationPlan
 from federator.rows import resumed_round
 from federator.store import FederationStore
-from foltr.failpoints import Failpoint, failpoint
 from foltr.methods.registry import initial_weights, spec_of
 from foltr.numerics.streams import first_model_rng
 from foltr.protocol.fields import pack_vector
@@ -32,7 +31,6 @@ async def claim(store: FederationStore, plan: FederationPlan, now: float) -> Cla
     """Claim the federation, which is created if there is none; its state knows its members, and no round yet."""
     await _create(store, plan, now)
     await store.claim_federation()
-    failpoint(Failpoint.FEDERATION_CLAIMED)
     federation = await store.get_federation()
     if (
         federation is None

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from foltr.errors import UnavailableError
+from foltr.failpoints import Failpoint, failpoint
 from storage import arrivals, federations, models, retention, rounds
 from storage.database import Database
 from storage.erasure import erasures, unlearning_jobs
@@ -79,6 +80,8 @@ class SqlFederationStore:
 
     async def claim_federation(self) -> int:
         self.epoch = await federations.claim_federation(self._db, self._name)
+        # Within what is tried again: a claim whose answer was lost is made once more, and the later one holds.
+        failpoint(Failpoint.FEDERATION_CLAIMED)
         return self.epoch
 
     async def get_federation(self) -> FederationRow | None:

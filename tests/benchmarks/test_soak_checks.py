@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from foltr.protocol.fields import pack_vector
+from foltr.protocol.states import RoundState
 from storage.records import ClientHistoryRow, ModelRow, RoundHistoryRow
 
 # By its file: the benchmarks are programs, not a package.
@@ -29,7 +30,7 @@ def round_row(number: int, lasted_s: float | None = 3.0) -> RoundHistoryRow:
     return RoundHistoryRow(
         federation="f",
         round=number,
-        state="collecting" if lasted_s is None else "completed",
+        state=RoundState.COLLECTING if lasted_s is None else RoundState.COMPLETED,
         reason=None,
         opened_at=opened_at,
         closed_at=None if lasted_s is None else opened_at + timedelta(seconds=lasted_s),
@@ -67,7 +68,7 @@ def contribution(client: int, number: int) -> ClientHistoryRow:
         n_bytes=12,
         received_at=START,
         base_version=number - 1,
-        round_state="completed",
+        round_state=RoundState.COMPLETED,
         model_version=number,
         fate=None,
         share=None,

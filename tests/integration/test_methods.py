@@ -62,7 +62,7 @@ async def encodings_once_replayed(database, federation, training, ranker):
         aggregation = make_aggregation(training, ranker)
         async for row in stream_updates(database, federation, round_.round):
             encodings.add((row.encoding, row.n_bytes))
-            aggregation.add(unpack_body(row.encoding, row.body, base.n_features), row.n_interactions)
+            aggregation.add(unpack_body(row.encoding, row.body, base.n_values), row.n_interactions)
         following = aggregation.finish(unpack_vector(base.weights), Memory(optimiser=base.optimizer_state))
         made = pack_vector(following.weights), following.memory.optimiser
         assert made == (model.weights, model.optimizer_state), f"round {round_.round}"

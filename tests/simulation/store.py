@@ -12,6 +12,7 @@ from typing import Any
 from simulation.database import NAME, Session, Tables, federation_of, read, require, write
 
 from foltr.errors import DataError, UnavailableError
+from foltr.failpoints import Failpoint
 from foltr.protocol.states import OPEN_ROUND, Membership, RoundState
 from storage.records import (
     Batch,
@@ -246,6 +247,7 @@ class RoundStore:
             return tables.federation.writer_epoch
 
         self.epoch = await write(self.session, change)
+        self.session.pass_failpoint(Failpoint.FEDERATION_CLAIMED)
         return self.epoch
 
     async def get_federation(self) -> FederationRow | None:
