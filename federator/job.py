@@ -97,8 +97,12 @@ class UnlearningPolicy:
     patience_s: float = 3600.0
 
     def __post_init__(self) -> None:
-        if self.strategy not in list(Strategy):
-            raise SettingsError(f"unlearning_strategy: {self.strategy!r} is none of {', '.join(Strategy)}")
+        try:
+            # A script may give it as text, and what decides compares members.
+            object.__setattr__(self, "strategy", Strategy(self.strategy))
+        except ValueError as error:
+            text = f"unlearning_strategy: {self.strategy!r} is none of {', '.join(Strategy)}"
+            raise SettingsError(text) from error
         if self.interval < 1:
             raise SettingsError(f"unlearning_interval: {self.interval} is below 1")
         if self.local_interactions is not None and not 1 <= self.local_interactions <= 100_000:

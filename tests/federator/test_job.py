@@ -43,6 +43,13 @@ def test_what_makes_no_sense_is_refused_by_name(values, said):
         UnlearningPolicy(**values)
 
 
+def test_a_strategy_given_as_text_is_that_strategy():
+    """What decides compares members, so a text beside them would be another strategy."""
+    policy = UnlearningPolicy(strategy="retrain")
+    assert policy.strategy is Strategy.RETRAIN
+    assert policy.is_enough(policy.strategy, coverage=0.1)
+
+
 def step(awaited=("a", "b"), least=1) -> UnlearningStep:
     asked = {name: Contribution(1.0, 5) for name in ("a", "b", "c")}
     return UnlearningStep(1, 2, 7, 4, asked, set(awaited), least, 100.0, 110.0)
