@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -51,13 +52,19 @@ def test_a_broker_that_is_starting_is_not_killed_by_the_signal(tmp_path):
         server = ProvisionedMosquitto(tmp_path, "passwords")
     except MissingError as error:
         pytest.skip(f"Mosquitto: {error}")
-    slow = tmp_path / "mosquitto"
-    slow.write_text("#!/bin/sh\nsleep 0.3\ntrap 'echo reloaded; exit 0' HUP\nwhile :; do sleep 0.02; done\n")
+    slow, pid_file = tmp_path / "mosquitto", server.broker_dir / "data" / "mosquitto.pid"
+    pid_file.parent.mkdir(exist_ok=True)
+    slow.write_text(
+        f"#!/bin/sh\necho $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; sleep 0.3\n"
+        "trap 'echo reloaded; exit 0' HUP\nwhile :; do sleep 0.02; done\n"
+    )
     slow.chmod(0o700)
     with subprocess.Popen([slow, "-c", server.config], stdout=subprocess.PIPE, text=True) as process:
         try:
-            (server.broker_dir / "data").mkdir(exist_ok=True)
-            (server.broker_dir / "data" / "mosquitto.pid").write_text(f"{process.pid}\n")
+            # As Mosquitto does, it writes its number itself: before that it has not even its own name yet.
+            give_up_at = time.monotonic() + 10
+            while not pid_file.exists() and time.monotonic() < give_up_at:
+                time.sleep(0.01)
             assert reload_broker(server.operator_dir)
             assert process.communicate(timeout=10)[0] == "reloaded\n"
         finally:

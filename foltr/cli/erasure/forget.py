@@ -5,6 +5,7 @@ import base64
 import contextlib
 import math
 import os
+import random
 import shlex
 import time
 from collections.abc import Callable
@@ -32,6 +33,8 @@ _ANSWER_S = 3.0
 _CONNECT_S = 5.0
 # Between two visits at the broker while a model is made anew: twice as long each time.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+# So often a request is brought to the broker before it counts as away.
+_FIRST_TRIES = 3
 # How often it is looked whether there is something to tell, and after how long the same is told again.
 _LOOK_EVERY_S, _LINE_EVERY_S = 1.0, 10.0
 
@@ -218,10 +221,9 @@ async def _send(
     telling = asyncio.create_task(_tell(answers, on_progress))
     try:
         if timeout_s is None:
-            await _visit(request, answers, answer_s=None)
-            return None
+            return await _first_visit(request, answers, answer_s=None)
         async with asyncio.timeout(timeout_s):
-            notice, pause_s = await _visit(request, answers, _ANSWER_S), _FIRST_PAUSE_S
+            notice, pause_s = await _first_visit(request, answers, _ANSWER_S), _FIRST_PAUSE_S
             while notice is None:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -242,6 +244,20 @@ async def _tell(answers: Answers, on_progress: Callable[[str], None]) -> None:
     while True:
         await asyncio.sleep(_LOOK_EVERY_S)
         on_progress(answers.state())
+
+
+async def _first_visit(request: _Request, answers: Answers, answer_s: float | None) -> "ErasureNotice | None":
+    """Visit until the broker has the request; another command may end the connection of a try at its beginning.
+
+    Raises:
+        UnavailableError: no try came through.
+    """
+    for _ in range(_FIRST_TRIES - 1):
+        try:
+            return await _visit(request, answers, answer_s)
+        except UnavailableError:
+            await asyncio.sleep(random.uniform(0, _FIRST_PAUSE_S))  # noqa: S311 (keeps two commands apart, no secret)
+    return await _visit(request, answers, answer_s)
 
 
 async def _visit(request: _Request, answers: Answers, answer_s: float | None) -> "ErasureNotice | None":
