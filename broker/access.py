@@ -142,8 +142,9 @@ pattern read {topics.round}
 pattern read {topics.roster}
 pattern read {topics.root}/unlearning/+
 
-# A corner of its own for each user, in which `foltr doctor` sends itself a message.
-pattern readwrite foltr/doctor/%u/#
+# The one topic of its own on which `foltr doctor` sends itself a message. No wildcard: the broker keeps a retained
+# message for each topic, so whoever may write any number of them can fill its memory.
+pattern readwrite foltr/doctor/%u
 
 user {FEDERATOR_USER}
 {from_clients}
@@ -162,7 +163,6 @@ user {OPERATOR_USER}
 topic read {topics.root}/#
 topic write {topics.roster}
 topic write {topics.operator}
-topic readwrite foltr/doctor/#
 # Counters of the broker, e.g. of dropped messages; they also tell who is connected.
 topic read $SYS/#
 """

@@ -190,7 +190,7 @@ def tls_server(tmp_path):
 
 async def test_messages_arrive_in_order_over_tls(tls_server):
     """Also many at once: what OpenSSL has read already does not wait for the next packet to come."""
-    address, topic, inbox = tls_server.service("operator").address, "foltr/doctor/x", Inbox()
+    address, topic, inbox = tls_server.service("operator").address, "foltr/doctor/@operator", Inbox()
     sent = [f"message {i}".encode() for i in range(300)] + [bytes(MAX_MESSAGE_BYTES), b"last"]
     async with connected(address, "a", inbox, [topic]) as link:
         await asyncio.gather(*(link.publish(topic, payload) for payload in sent))

@@ -57,8 +57,7 @@ class Visit:
     @property
     def own_topic(self) -> str:
         """Where the access list lets every user speak to itself."""
-        corner = "" if self.address.username is None else f"{self.address.username}/"
-        return f"foltr/doctor/{corner}{self.nonce}"
+        return f"foltr/doctor/{self.user}"
 
     @property
     def anothers_topic(self) -> str:
@@ -156,7 +155,7 @@ async def _round_trip(visit: Visit) -> Finding:
                 await back.wait()
         except TimeoutError as error:
             if link.connected:
-                why = "its access list gives every user foltr/doctor/NAME/#; `foltr broker config --force` writes it"
+                why = "its access list gives every user foltr/doctor/NAME; `foltr broker config --force` writes it"
             else:
                 why = "or another process is connected as this user: stop it, and look again"
             raise UnavailableError(
