@@ -89,9 +89,14 @@ class Probe:
     def __exit__(self, *_: object) -> None:
         properties = Properties(PacketTypes.DISCONNECT)  # type: ignore[no-untyped-call]
         # A session that was there stays, one that this has made goes.
-        properties.SessionExpiryInterval = _KEPT_FOR_EVER if self._heard.resumed else 0
+        properties.SessionExpiryInterval = _KEPT_FOR_EVER if self.resumed else 0
         self._client.disconnect(properties=properties)
         self._client.loop_stop()
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the session was there before, left by somebody of this name."""
+        return self._heard.resumed
 
     def may_publish(self, topic: str, payload: bytes = b"") -> bool:
         """Publish, unless the broker refuses it.

@@ -1,7 +1,11 @@
-"""A link to a broker, connected, and where its messages go, for the tests of `broker.link`."""
+"""A link to a broker, connected, where its messages go, and its sockets, for the tests of `broker.link`."""
 
 import asyncio
 import contextlib
+import os
+import socket
+import stat
+from pathlib import Path
 
 from broker.address import BrokerAddress
 from broker.link import MqttLink
@@ -40,3 +44,15 @@ async def connected(url, client_id="link", inbox=None, topics=(), **options):
     async with link_to(url, client_id, inbox, topics, **options) as link:
         await link.wait_connected(WITHIN_S)
         yield link
+
+
+def are_sent_at_once(port):
+    """Whether small packets wait for nothing (TCP_NODELAY), of each connection of this process to ``port``."""
+    options = []
+    for number in [int(path.name) for path in Path("/dev/fd").iterdir()]:
+        with contextlib.suppress(OSError):  # closed meanwhile, or a socket that is no connection
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                with socket.socket(fileno=os.dup(number)) as connection:
+                    if connection.family != socket.AF_UNIX and connection.getpeername()[1] == port:
+                        options.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0)
+    return options

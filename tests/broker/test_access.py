@@ -5,6 +5,8 @@ import contextlib
 from dataclasses import replace
 
 import pytest
+from integration.tcp_proxy import TcpProxy
+from links import WITHIN_S, Inbox
 from servers import MissingError, ProvisionedMosquitto
 
 from broker.access import DEVICE_WRITES, access_list
@@ -14,7 +16,6 @@ from broker.provision import reload_broker, withdraw_user
 from foltr.errors import SettingsError, UnavailableError
 from foltr.protocol.topics import ClientTopic, Topics
 
-WITHIN_S = 5.0
 ROOT = "foltr/v1/fed"
 # What the federator and the operator tell everybody.
 PUBLIC = [f"{ROOT}/model", f"{ROOT}/model/chunks/3", f"{ROOT}/round", f"{ROOT}/unlearning/1"]
@@ -44,12 +45,12 @@ class Session:
     """One user's session, and what it was sent."""
 
     def __init__(self, credentials, topics, client_id, **options):
-        self._queue = asyncio.Queue()
+        self.inbox = Inbox()
         self.link = MqttLink(
             credentials.address,
             client_id=client_id,
             subscriptions=topics,
-            on_message=self._queue.put_nowait,
+            on_message=self.inbox.take,
             persistent=False,
             **options,
         )
@@ -59,7 +60,7 @@ class Session:
         """The topics of the messages that arrive, up to the first one on ``last``, which is left out."""
         arrived = []
         async with asyncio.timeout(WITHIN_S):
-            while (message := await self._queue.get()).topic != last:
+            while (message := await self.inbox.next()).topic != last:
                 arrived.append(message.topic)
         return arrived
 
@@ -222,14 +223,15 @@ async def test_a_device_speaks_nowhere_else(server):
 async def test_a_last_will_is_no_way_around(server, topic):
     """It is published by the broker, and still with the rights of the one who left it."""
     last, options = f"{ROOT}/clients/device-1/status", {"last_will": lambda: LastWill(topic, b"forged")}
-    async with session(server, "operator", "foltr/#") as operator:
+    async with TcpProxy(server.port) as proxy, session(server, "operator", "foltr/#") as operator:
+        user = replace(server.users["device-1"], broker_url=f"mqtts://127.0.0.1:{proxy.port}")
         with contextlib.suppress(UnavailableError):
-            async with Session(server.users["device-1"], [], "dying", **options).link as link:
+            async with Session(user, [], "dying", **options).link as link:
                 await link.wait_connected(0.5)
-                link._client._client._sock_close()
+                proxy.drop()
                 await asyncio.sleep(0.1)
-        async with session(server, "device-1", last_will=lambda: LastWill(last, b"lost")) as device:
-            device.link._client._client._sock_close()
+        async with session(server, user, last_will=lambda: LastWill(last, b"lost")):
+            proxy.drop()
             assert await operator.topics_until(last) == []
         async with session(server, "federator") as federator:
             await federator.publish(last, b"", retain=True)
@@ -342,7 +344,7 @@ async def test_the_services_keep_to_their_own(server):
             await operator.publish(topic, b"forged")
         await operator.publish(last, b"x")
         assert await operator.topics_until(last) == []
-        assert federator._queue.empty()
+        assert federator.inbox.empty
 
 
 async def test_the_operator_reads_the_counters(server):

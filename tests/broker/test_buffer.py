@@ -411,7 +411,18 @@ def test_names_without_end_do_not_fill_the_memory(is_taken):
     finally:
         tracemalloc.stop()
     assert n_bytes < 2_000 * (MAX_IDLE_SENDERS + 1_000)
-    assert len(intake._idle) + len(intake._rotation) <= MAX_IDLE_SENDERS + 1_000
+
+
+def test_so_many_idle_senders_are_remembered_and_no_more():
+    """Of 20,000 whose buckets are empty, the last 10,000: all others come back with full ones."""
+    intake = make_intake(max_messages=1, rate_per_s=0.001, burst=1)
+    names = [f"dev-{i}" for i in range(2 * MAX_IDLE_SENDERS)]
+    assert [n_taken_in(intake, name, 1) for name in names] == [1] * len(names)
+    refusals = [intake.offer(message(name)) for name in reversed(names)]
+    assert [refusal is not None and refusal.cause for refusal in refusals[: MAX_IDLE_SENDERS + 1]] == [
+        *[RefusalCause.RATE] * MAX_IDLE_SENDERS,
+        False,
+    ]
 
 
 def test_the_longest_idle_sender_is_forgotten(monkeypatch):

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 
 from hypothesis import given, settings
@@ -151,15 +152,16 @@ def test_nothing_is_lost_or_doubled_and_the_bounds_hold(limits, ops):
 def test_a_rotation_has_one_message_of_everybody(ops):
     """However much each has sent before, as many messages as there are senders are one of each."""
     clock = Clock()
-    intake = make_intake(clock)
+    intake, n_waiting = make_intake(clock), Counter()
     for number, (kind, first, second) in enumerate(ops):
         if kind == "offer":
-            intake.offer(message(f"{first}/{number}", second))
+            n_waiting[first] += intake.offer(message(f"{first}/{number}", second)) is None
         elif kind == "take":
-            intake.take(first, None if second is None else clock.now - second)
+            taken = intake.take(first, None if second is None else clock.now - second)
+            n_waiting.subtract(arrival.sender for arrival in taken)
         else:
             clock.now += first
-    senders = set(intake._rotation)
+    senders = set(+n_waiting)
     assert sorted(arrival.sender for arrival in intake.take(len(senders))) == sorted(senders)
 
 

@@ -1,7 +1,6 @@
 """One MQTT session that keeps itself up: against real brokers, and while there is none."""
 
 import asyncio
-import socket
 import subprocess
 import sys
 import time
@@ -9,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from links import WITHIN_S, Inbox, connected, link_to
+from links import WITHIN_S, Inbox, are_sent_at_once, connected, link_to
 from servers import MissingError, ProvisionedMosquitto, free_port
 
 from broker.address import BrokerAddress
 from broker.link import InboundMessage, LastWill, MqttLink
+from broker.probe import look_at_tls
 from foltr.errors import UnavailableError
 from foltr.protocol.fields import MAX_MESSAGE_BYTES
 
@@ -75,8 +75,7 @@ async def test_a_session_that_is_not_persistent_misses_them(mqtt_broker):
 async def test_nagle_is_off(mqtt_broker):
     """Without TCP_NODELAY a small exchange at QoS 1 takes 40 ms, fifty times as long."""
     async with connected(mqtt_broker) as link:
-        connection = link._client._client.socket()
-        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+        assert are_sent_at_once(link.address.port) == [True]
 
 
 async def test_a_handler_that_raises_does_not_end_the_connection(mqtt_broker):
@@ -200,20 +199,18 @@ async def test_messages_arrive_in_order_over_tls(tls_server):
 async def test_nagle_is_off_over_tls(tls_server):
     """The option reaches the socket below."""
     async with connected(tls_server.service("operator").address) as link:
-        connection = link._client._client.socket()
-        assert connection.version() == "TLSv1.3"
-        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+        assert look_at_tls(link.address).protocol == "TLSv1.3"
+        assert are_sent_at_once(link.address.port) == [True]
 
 
 async def test_it_comes_back_over_tls(tls_server):
-    """After the broker was killed, and the reason of the outage is forgotten."""
+    """After the broker was killed."""
     async with connected(tls_server.service("operator").address, timeout_s=1.0) as link:
         tls_server.kill()
         with pytest.raises(UnavailableError):
             await publish_until_it_fails(link)
         tls_server.start()
         await link.wait_connected(WITHIN_S)
-        assert link._cause is None
 
 
 @pytest.mark.parametrize("n_steps", [0, 1, 3, 10, 30])

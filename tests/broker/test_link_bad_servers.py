@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import time
 from dataclasses import replace
 
@@ -43,6 +44,11 @@ class FakeServer:
                 break
             await asyncio.sleep(0.005)
 
+    def hang_up(self):
+        """End every connection now, and not after some turns of the event loop."""
+        for writer in self._writers:
+            writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+
     async def _serve(self, reader, writer):
         self.n_connections += 1
         self.n_open += 1
@@ -50,6 +56,7 @@ class FakeServer:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             await self._answer_all(reader, writer)
         self.n_open -= 1
+        self._writers.discard(writer)
         writer.close()
 
     async def _answer_all(self, reader, writer):
@@ -160,7 +167,9 @@ async def test_leaving_while_the_subscription_is_answered(n_steps):
         link = MqttLink(
             server.address, client_id="a", subscriptions=["t"], on_message=lambda _: arrived.set(), timeout_s=1.0
         )
+        others = asyncio.all_tasks()
         await link.__aenter__()
+        (keeping_up,) = asyncio.all_tasks() - others
         await arrived.wait()
         for _ in range(n_steps):
             await asyncio.sleep(0)
@@ -168,10 +177,10 @@ async def test_leaving_while_the_subscription_is_answered(n_steps):
         done, _ = await asyncio.wait({leaving}, timeout=2)
         if not done:
             # End it all the same, so that the other tests are not disturbed.
-            link._task.cancel()
+            keeping_up.cancel()
             await leaving
         assert done, "the link cannot be left"
-        assert link._task.done()
+        assert keeping_up.done()
         assert not link.connected
 
 
@@ -191,15 +200,42 @@ async def test_leaving_in_the_middle_of_a_connection_leaves_none_behind():
             await asyncio.sleep(0.01)
 
 
-async def test_losing_the_connection_while_a_wait_times_out():
-    """Both in the same turn of the event loop: the caller is told, and the link lives on."""
-    async with FakeServer(FRIENDLY) as server, connected(server.address, topics=["t"]) as link:
+def stand_still(seconds):
+    """Let time pass in which the event loop does nothing: it finds all at once what came meanwhile."""
+    time.sleep(seconds)
+
+
+@pytest.mark.parametrize("n_turns", range(6))
+async def test_losing_the_connection_while_a_wait_times_out(n_turns):
+    """In the same turn of the event loop, or a few turns apart: the caller is told, and the link lives on."""
+    timeout_s = 0.3
+    async with (
+        FakeServer(FRIENDLY) as server,
+        connected(server.address, topics=["t"], timeout_s=timeout_s) as link,
+    ):
         publishing = asyncio.create_task(link.publish("t", b"x"))
         await asyncio.sleep(0.05)
-        (wait,) = link._waits
-        link._client._disconnected.set_exception(OSError("reset by peer"))
-        asyncio.get_running_loop().call_soon(wait._on_timeout)
+        server.hang_up()
+        for _ in range(n_turns):
+            await asyncio.sleep(0)
+        stand_still(timeout_s)
         with pytest.raises(UnavailableError):
             await publishing
-        assert not link._task.done(), f"the link ended: {link._task}"
+        assert link.failure is None
         await link.wait_connected(WITHIN_S)
+
+
+async def test_an_outage_is_told_by_its_own_reason():
+    """The reason of the one before is forgotten."""
+    async with FakeServer(REFUSING_CONNECTION) as server, link_to(server.address, topics=["t"]) as link:
+        with pytest.raises(UnavailableError, match="does not let this user in"):
+            await link.wait_connected(0.2)
+        server.answers = FRIENDLY
+        await link.wait_connected(WITHIN_S)
+        server.answers = CLOSING
+        server.hang_up()
+        with pytest.raises(UnavailableError):
+            await link.publish("t", b"x")
+        with pytest.raises(UnavailableError) as caught:
+            await link.wait_connected(0.2)
+        assert "does not let this user in" not in str(caught.value)

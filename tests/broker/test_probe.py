@@ -82,7 +82,7 @@ def test_a_session_made_for_looking_goes(mosquitto_server):
     address = BrokerAddress.parse(mosquitto_server.url)
     for _ in range(2):
         with Probe(address, "passing-by") as probe:
-            assert not probe._heard.resumed
+            assert not probe.resumed
             assert probe.may_publish(NOBODY)
 
 

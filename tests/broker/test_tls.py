@@ -123,20 +123,24 @@ def server(tmp_path_factory):
     server.stop()
 
 
-async def failure(host, port, material, versions=None):
+async def failure(host, port, material):
     address = BrokerAddress(host, port, tls=True, tls_material=material)
-    link = MqttLink(address, client_id="a", subscriptions=[], on_message=print)
-    if versions:
-        link._tls_context.maximum_version = versions
-    async with link:
+    async with MqttLink(address, client_id="a", subscriptions=[], on_message=print) as link:
         with pytest.raises(UnavailableError) as caught:
             await link.wait_connected(0.4)
     return str(caught.value)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=str)
-async def test_each_failure_says_what_to_do(server, version, mosquitto_server):
+async def test_each_failure_says_what_to_do(server, version, mosquitto_server, monkeypatch):
     """The same in both versions of TLS, though the alerts and their moments differ."""
+
+    def context_of_version(material):
+        context = client_context(material)
+        context.maximum_version = version
+        return context
+
+    monkeypatch.setattr("broker.link.client_context", context_of_version)
     device = server.enrol("device-1")[0]
     good = device.address.tls_material
     stranger = issue_client(AUTHORITY, "device-1")
@@ -158,7 +162,7 @@ async def test_each_failure_says_what_to_do(server, version, mosquitto_server):
         ("localhost", server.port, good, "for another host.*localhost.*--host"),
         ("127.0.0.1", mosquitto_server.port, good, "without an answer.*mqtt://"),
     ):
-        text = await failure(host, port, material, version)
+        text = await failure(host, port, material)
         assert text.startswith(f"MQTT broker mqtts://{host}:{port}: no connection within 0.4 s: ")
         assert re.search(expected, text), text
 
