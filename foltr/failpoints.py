@@ -51,8 +51,27 @@ class _Action:
         raise OSError(f"failpoint {name}")
 
 
+class Failpoints:
+    """The failpoints that a setting makes active.
+
+    Args:
+        setting: as in the environment variable; the empty one makes none active.
+
+    Raises:
+        SettingsError: a test that asks for what does not exist would test nothing.
+    """
+
+    def __init__(self, setting: str) -> None:
+        self._actions = _read(setting)
+
+    def reach(self, name: Failpoint) -> None:
+        """Do what the setting asks for here, if anything."""
+        if self._actions and (action := self._actions.get(name)) is not None:
+            action.run(name)
+
+
 def _read(text: str) -> dict[str, _Action]:
-    """The actions by failpoint. SettingsError: a test that asks for what does not exist would test nothing."""
+    """Return the actions by failpoint."""
     actions: dict[str, _Action] = {}
     for part in filter(None, text.split(",")):
         name, _, action = part.partition("=")
@@ -66,10 +85,5 @@ def _read(text: str) -> dict[str, _Action]:
     return actions
 
 
-_active = _read(os.environ.get(VARIABLE, ""))
-
-
-def failpoint(name: Failpoint) -> None:
-    """Do here what the environment asks for; normally nothing."""
-    if _active and (action := _active.get(name)) is not None:
-        action.run(name)
+failpoint = Failpoints(os.environ.get(VARIABLE, "")).reach
+"""Does here what the environment asks for; normally nothing."""

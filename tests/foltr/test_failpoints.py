@@ -7,9 +7,8 @@ import sys
 import pytest
 from cli.commands import environment, foltr_process
 
-from foltr import failpoints
 from foltr.errors import SettingsError
-from foltr.failpoints import VARIABLE, Failpoint, failpoint
+from foltr.failpoints import VARIABLE, Failpoint, Failpoints, failpoint
 
 THRICE = """
 from foltr.failpoints import Failpoint, failpoint
@@ -30,17 +29,12 @@ def pass_three_times(setting: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture
-def activate(monkeypatch):
-    """Set the failpoints of this process as the variable would have."""
-    return lambda setting: monkeypatch.setattr(failpoints, "_active", failpoints._read(setting))
-
-
 def test_without_the_variable_nothing_is_active():
     """The normal case: no failpoint is read from anywhere, and passing all of them does nothing."""
-    assert failpoints._active == {}
     for name in Failpoint:
         failpoint(name)
+        Failpoints("").reach(name)
+    assert pass_three_times("").stdout == "1\n2\n3\n"
 
 
 def test_a_process_is_killed_at_the_pass_it_was_told():
@@ -60,31 +54,31 @@ def test_another_failpoint_leaves_it_alone():
     assert (done.returncode, done.stdout) == (0, "1\n2\n3\n")
 
 
-def test_an_error_is_raised_every_time(activate):
+def test_an_error_is_raised_every_time():
     """``error``: OSError, which storage takes for a passing failure."""
-    activate("aggregated=error")
+    failpoints = Failpoints("aggregated=error")
     for _ in range(3):
         with pytest.raises(OSError, match="failpoint aggregated"):
-            failpoint(Failpoint.AGGREGATED)
+            failpoints.reach(Failpoint.AGGREGATED)
 
 
-def test_an_error_is_raised_at_the_pass_it_was_told(activate):
+def test_an_error_is_raised_at_the_pass_it_was_told():
     """``error@2``: the second time only."""
-    activate("aggregated=error@2")
-    failpoint(Failpoint.AGGREGATED)
+    failpoints = Failpoints("aggregated=error@2")
+    failpoints.reach(Failpoint.AGGREGATED)
     with pytest.raises(OSError, match="failpoint aggregated"):
-        failpoint(Failpoint.AGGREGATED)
-    failpoint(Failpoint.AGGREGATED)
+        failpoints.reach(Failpoint.AGGREGATED)
+    failpoints.reach(Failpoint.AGGREGATED)
 
 
-def test_several_failpoints_count_on_their_own(activate):
+def test_several_failpoints_count_on_their_own():
     """Separated by commas; the passes of one are not those of another."""
-    activate("aggregated=error@1,receipt_sent=error@2,")
-    failpoint(Failpoint.RECEIPT_SENT)
+    failpoints = Failpoints("aggregated=error@1,receipt_sent=error@2,")
+    failpoints.reach(Failpoint.RECEIPT_SENT)
     with pytest.raises(OSError, match="failpoint aggregated"):
-        failpoint(Failpoint.AGGREGATED)
+        failpoints.reach(Failpoint.AGGREGATED)
     with pytest.raises(OSError, match="failpoint receipt_sent"):
-        failpoint(Failpoint.RECEIPT_SENT)
+        failpoints.reach(Failpoint.RECEIPT_SENT)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +87,7 @@ def test_several_failpoints_count_on_their_own(activate):
 def test_an_action_that_is_none_is_refused(action):
     """A test with a slip in its failpoint must not pass for want of one."""
     with pytest.raises(SettingsError, match=f"{VARIABLE}: 'aggregated=.*aggregated=kill"):
-        failpoints._read(f"aggregated={action}")
+        Failpoints(f"aggregated={action}")
 
 
 def test_an_unknown_failpoint_is_refused_in_one_line():
