@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from foltr.aggregation.client_records import SKETCH_LENGTH
 from foltr.aggregation.coordinates import block_length
 
-_ALIGNMENT_FADES, _DRIFT_FADES, _LENGTH_FADES, _COPIES_FADE = 0.99, 0.98, 0.97, 0.9
+ALIGNMENT_FADES, DRIFT_FADES, LENGTH_FADES, COPIES_FADE = 0.99, 0.98, 0.97, 0.9
 # How long a client's updates are of late; what is usual may change while a ranker learns.
 _SIZE_FADES = 0.9
 # What is longer than so many usual lengths enters the drift with this length: one huge update is no direction.
@@ -126,22 +126,22 @@ def update_records(
 
     # By length: a long step back is not paid for by short ones ahead.
     along = np.where(live, measured.along / lengths * np.minimum(relative, LONGEST), 0.0)
-    _fade_and_add(own, "alignment", _ALIGNMENT_FADES, along, live)
-    _fade_and_add(own, "alignment_energy", _ALIGNMENT_FADES**2, along**2, live)
+    _fade_and_add(own, "alignment", ALIGNMENT_FADES, along, live)
+    _fade_and_add(own, "alignment_energy", ALIGNMENT_FADES**2, along**2, live)
 
     logs = np.maximum(np.log(relative), _SHORTEST_LOG)
     for name, value in (("log_length", logs), ("log_length_square", logs**2), ("length_weight", np.ones(len(own)))):
-        _fade_and_add(own, name, _LENGTH_FADES, (1.0 - _LENGTH_FADES) * value, live)
-    _fade_and_add(own, "length_weight_square", _LENGTH_FADES**2, np.full(len(own), (1.0 - _LENGTH_FADES) ** 2), live)
+        _fade_and_add(own, name, LENGTH_FADES, (1.0 - LENGTH_FADES) * value, live)
+    _fade_and_add(own, "length_weight_square", LENGTH_FADES**2, np.full(len(own), (1.0 - LENGTH_FADES) ** 2), live)
 
     if compared:
         steps = measured.sketches * (np.minimum(relative, _LONGEST_STEP) / lengths)[:, None]
         centre = live & trusted if (live & trusted).any() else live
         away = steps - np.median(steps[centre], axis=0)
-        own["drift"] = np.where(live[:, None], _DRIFT_FADES * own["drift"] + away, own["drift"])
-        _fade_and_add(own, "drift_energy", _DRIFT_FADES**2, (away**2).sum(axis=1), live)
+        own["drift"] = np.where(live[:, None], DRIFT_FADES * own["drift"] + away, own["drift"])
+        _fade_and_add(own, "drift_energy", DRIFT_FADES**2, (away**2).sum(axis=1), live)
         copied = _copied(steps, live, own["n_updates"])
-        _fade_and_add(own, "copies", _COPIES_FADE, (1.0 - _COPIES_FADE) * copied, live)
+        _fade_and_add(own, "copies", COPIES_FADE, (1.0 - COPIES_FADE) * copied, live)
     own["n_updates"] += live
 
 
@@ -167,7 +167,7 @@ def evidence_of(own: NDArray[np.void], crowd: NDArray[np.void], place: NDArray[n
     weight = np.maximum(crowd["length_weight"], 1e-12)
     variance = float(np.median(np.maximum(crowd["log_length_square"] / weight - crowds_mean**2, 1e-4)))
     effective = own["length_weight"] ** 2 / np.maximum(own["length_weight_square"], 1e-12)
-    seen = 1.0 - _COPIES_FADE ** np.maximum(own["n_updates"], 1)
+    seen = 1.0 - COPIES_FADE ** np.maximum(own["n_updates"], 1)
     sample = np.unique(np.linspace(0, len(crowd) - 1, min(len(crowd), _SAMPLE)).astype(np.int64))
     return Evidence(
         behind=middle - aligned,

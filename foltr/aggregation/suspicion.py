@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from foltr.aggregation.evidence import Evidence
 
 # Honest federations of clients alike stayed below all of these, with three click models on two data sets.
-_BEHIND, _OPPOSED = 4.5, 1.5
+BEHIND, OPPOSED = 4.5, 1.5
 # These two are for so many clients.
 _BOUNDS_FOR = 10
-_DRIFT, _DRIFT_OVER_MEDIAN = 5.0, 2.5
-_COPIES = 0.6
-_LOG_LENGTH, _LOG_LENGTH_ALONE = 1.2, 1.7
-_NO_MORE_BEHIND, _NO_MORE_DRIFT, _NO_MORE_COPIES, _NO_MORE_LOG_LENGTH = 3.0, 2.5, 0.3, 0.8
+DRIFT, DRIFT_OVER_MEDIAN = 5.0, 2.5
+COPIES = 0.6
+LOG_LENGTH, LOG_LENGTH_ALONE = 1.2, 1.7
+NO_MORE_BEHIND, NO_MORE_DRIFT, NO_MORE_COPIES, NO_MORE_LOG_LENGTH = 3.0, 2.5, 0.3, 0.8
 
 
 def is_strong(evidence: Evidence, own: NDArray[np.void], n_compared: int) -> NDArray[np.bool_]:
@@ -30,35 +30,35 @@ def is_strong(evidence: Evidence, own: NDArray[np.void], n_compared: int) -> NDA
     # The more clients, the farther behind the last of them is by chance: about as the largest of so many normal ones.
     last = math.sqrt(2.0 * math.log(max(n_compared, _BOUNDS_FOR))) - math.sqrt(2.0 * math.log(_BOUNDS_FOR))
     # Where all differ, as with labels of their own, the median is high too.
-    drifts = (evidence.drift > _DRIFT) & (evidence.drift > _DRIFT_OVER_MEDIAN * evidence.median_drift)
-    pulls_against = (evidence.opposed > _OPPOSED + last) & (evidence.behind > _BEHIND + last)
-    long_and_behind = (evidence.log_length > _LOG_LENGTH) & (evidence.behind > 1.0)
-    too_long = (evidence.log_length > _LOG_LENGTH_ALONE) | long_and_behind
-    return pulls_against | (drifts & (own["drift_energy"] > 0.0)) | (evidence.copies > _COPIES) | too_long
+    drifts = (evidence.drift > DRIFT) & (evidence.drift > DRIFT_OVER_MEDIAN * evidence.median_drift)
+    pulls_against = (evidence.opposed > OPPOSED + last) & (evidence.behind > BEHIND + last)
+    long_and_behind = (evidence.log_length > LOG_LENGTH) & (evidence.behind > 1.0)
+    too_long = (evidence.log_length > LOG_LENGTH_ALONE) | long_and_behind
+    return pulls_against | (drifts & (own["drift_energy"] > 0.0)) | (evidence.copies > COPIES) | too_long
 
 
 def is_weak(evidence: Evidence) -> NDArray[np.bool_]:
     """(n,) whether so little is left of the evidence that a suspected client counts again."""
     return (
         # Far ahead is as suspicious: which way is forward may turn while attackers and the others pull about equally.
-        (np.abs(evidence.behind) < _NO_MORE_BEHIND)
-        & (evidence.drift < _NO_MORE_DRIFT)
-        & (evidence.copies < _NO_MORE_COPIES)
-        & (evidence.log_length < _NO_MORE_LOG_LENGTH)
+        (np.abs(evidence.behind) < NO_MORE_BEHIND)
+        & (evidence.drift < NO_MORE_DRIFT)
+        & (evidence.copies < NO_MORE_COPIES)
+        & (evidence.log_length < NO_MORE_LOG_LENGTH)
     )
 
 
 def in_words(evidence: Evidence, i: int) -> str:
     """The evidence against one client in words, the strongest kinds only."""
     parts = []
-    if evidence.behind[i] > _NO_MORE_BEHIND:
+    if evidence.behind[i] > NO_MORE_BEHIND:
         parts.append(f"pulls against the others, {evidence.behind[i]:.1f} standard errors below their median")
-    if evidence.behind[i] < -_NO_MORE_BEHIND:
+    if evidence.behind[i] < -NO_MORE_BEHIND:
         parts.append(f"pulls apart from the others, {-evidence.behind[i]:.1f} standard errors above their median")
-    if evidence.drift[i] > _NO_MORE_DRIFT:
+    if evidence.drift[i] > NO_MORE_DRIFT:
         parts.append(f"deviates steadily, {evidence.drift[i]:.1f} times as far as by chance")
-    if evidence.copies[i] > _NO_MORE_COPIES:
+    if evidence.copies[i] > NO_MORE_COPIES:
         parts.append(f"same as an older client's in {100 * evidence.copies[i]:.0f} % of its rounds")
-    if evidence.log_length[i] > _NO_MORE_LOG_LENGTH:
+    if evidence.log_length[i] > NO_MORE_LOG_LENGTH:
         parts.append(f"{np.exp(evidence.log_length[i]):.1f} times as long as usual")
     return "; ".join(parts) or "suspected before"

@@ -113,7 +113,7 @@ def _parse(path: Path, normalise: bool) -> LetorArrays:
     arrays = None
     try:
         if COMPILED:
-            arrays = _read_compiled(path, normalise)
+            arrays = read_compiled(path, normalise)
         if arrays is None:
             arrays = read_lines(path, normalise)
             if not np.isfinite(arrays["features"]).all():
@@ -123,7 +123,7 @@ def _parse(path: Path, normalise: bool) -> LetorArrays:
     return arrays
 
 
-def _read_compiled(path: Path, normalise: bool) -> LetorArrays | None:
+def read_compiled(path: Path, normalise: bool) -> LetorArrays | None:
     """Read with the compiled parser; None where it met something that the line reader must judge."""
     from foltr.data.letor_kernels import DOCS, QUERIES, TOO_LARGE, finish_query, measure
 

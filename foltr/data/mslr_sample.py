@@ -18,6 +18,7 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -123,21 +124,21 @@ def _download(deadline: float) -> bytes:
                 raise UnavailableError(f"no configured package index has {_PACKAGE} {_VERSION}; {hint}")
             with session.get_stream(best.link.normalized) as response:
                 response.raise_for_status()
-                return _read_within(response.iter_bytes(), deadline)
+                return read_within(response.iter_bytes(), deadline, _LARGEST_ARCHIVE)
     except (httpx2.HTTPError, OSError, ValueError) as error:
         # The name of the error only: its text may hold the index address, and that may hold a password.
         problem = type(error).__name__
         raise UnavailableError(f"fetching {_PACKAGE} {_VERSION} failed ({problem}); {hint}") from error
 
 
-def _read_within(chunks: Any, deadline: float) -> bytes:
-    """Collect chunks until the end, at most `_LARGEST_ARCHIVE` bytes and not past the deadline."""
+def read_within(chunks: Iterable[bytes], deadline: float, max_bytes: int) -> bytes:
+    """Collect chunks until the end. TimeoutError past the deadline, ValueError above ``max_bytes``."""
     received = bytearray()
     for chunk in chunks:
         received += chunk
         if time.monotonic() > deadline:
             raise TimeoutError("the time limit was reached")
-        if len(received) > _LARGEST_ARCHIVE:
+        if len(received) > max_bytes:
             raise ValueError("the archive is larger than it can be")
     return bytes(received)
 

@@ -54,7 +54,7 @@ def late_devices(base: SimulationConfig, preferences: Mapping[str, dict[str, Any
         for clicks in CLICKS:
             for seed in range(1, n_seeds + 1):
                 config = base.changed(**changes, clicks=clicks, seed=seed)
-                population = _population(config)
+                population = population_with_late_devices(config)
                 for method in _METHODS:
                     labels = {"preferences": name, "method": method, "clicks": clicks}
                     for shown, curve in measured(population, config, method).items():
@@ -84,8 +84,8 @@ def measured(population: Population, config: SimulationConfig, method: str) -> d
     return found
 
 
-def _population(config: SimulationConfig) -> Population:
-    """The clients of the federation and behind them those who come late; a quarter of the queries is for testing."""
+def population_with_late_devices(config: SimulationConfig) -> Population:
+    """Return the federation's clients and behind them those who come late; a quarter of the queries is for testing."""
     intents = load_experiment(config).intents
     if intents is None:
         raise RuntimeError("an experiment of type 1 without intents")

@@ -265,11 +265,11 @@ class UnlearningSimulation:
         base: NDArray[np.float32],
         names: Sequence[str],
     ) -> NDArray[np.float32]:
-        """Return all, the leaver's as -z * update - (z + 1) * model (thesis, Eq. 6.4); ``lengths`` is written to."""
+        """Return all, the leaver's turned round; ``lengths`` is written to."""
         z, leaver = self._leaver.z, self._population.clients[self._leaver.client].name
         if z is not None and leaver in names:
             rows, at = rows.copy(), list(names).index(leaver)
-            rows[at] = -z * rows[at].astype(np.float64) - (z + 1.0) * base.astype(np.float64)
+            rows[at] = turned_round(rows[at], base, z)
         lengths[[self._index[name] for name in names]] = np.linalg.norm(rows.astype(np.float64), axis=1)
         return rows
 
@@ -296,6 +296,12 @@ class UnlearningSimulation:
     def _mean_ndcg(self, weights: NDArray[np.floating], datasets: Sequence[RankingDataset]) -> float:
         scores = [scores_of(self._ranker, weights, one.features) for one in datasets]
         return float(np.mean([mean_ndcg_of_scores(*pair).mean for pair in zip(scores, datasets, strict=True)]))
+
+
+def turned_round(update: NDArray[np.float32], base: NDArray[np.float32], z: float) -> NDArray[np.float64]:
+    """Return what to send in place of a (d,) update: base + sent is -z * (base + update) (thesis, Eq. 6.4)."""
+    sent: NDArray[np.float64] = -z * update.astype(np.float64) - (z + 1.0) * base.astype(np.float64)
+    return sent
 
 
 def _unchanged(rows: NDArray[np.float32], base: NDArray[np.float32], names: Sequence[str]) -> NDArray[np.float32]:  # noqa: ARG001

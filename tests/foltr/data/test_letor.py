@@ -136,7 +136,7 @@ def test_a_device_without_numba_reads_the_same(tmp_path: Path, monkeypatch: pyte
     path = write(tmp_path, GOOD)
     first = load_letor(path, cache_dir=tmp_path / "a")
     monkeypatch.setattr(letor, "COMPILED", False)
-    monkeypatch.setattr(letor, "_read_compiled", lambda *_: pytest.fail("compiled"))
+    monkeypatch.setattr(letor, "read_compiled", lambda *_: pytest.fail("compiled"))
     second = load_letor(path, cache_dir=tmp_path / "b")
     assert first.features.tolist() == second.features.tolist()
     with pytest.raises(DataError, match="float32"):

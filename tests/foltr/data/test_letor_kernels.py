@@ -127,7 +127,7 @@ def test_both_readers_give_the_same_arrays(tmp_path_factory, documents, per_quer
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(letor, "_CHUNK_BYTES", 16)
         patch.setattr(letor, "_DOCS_A_QUERY", 1)
-        found = letor._read_compiled(path, normalise)
+        found = letor.read_compiled(path, normalise)
     assert found is not None
     assert found.keys() == expected.keys()
     for name, array in expected.items():
@@ -160,14 +160,14 @@ def test_what_is_not_plainly_right_is_left_to_the_line_reader(tmp_path: Path, li
     """None, never an array with something missing."""
     path = tmp_path / "odd.txt"
     path.write_text(f"0 qid:7 1:1\n0 qid:1 1:2\n{line}\n0 qid:8 1:1 3:4\n")
-    assert letor._read_compiled(path, True) is None
+    assert letor.read_compiled(path, True) is None
 
 
 def test_neighbours_beyond_float32_are_scaled_in_float64(tmp_path: Path) -> None:
     """2^30 and the two after it are 0, a half and 1."""
     path = tmp_path / "large.txt"
     path.write_text("".join(f"0 qid:1 1:{2**30 + i}\n" for i in range(3)))
-    found = letor._read_compiled(path, True)
+    found = letor.read_compiled(path, True)
     assert found is not None
     assert found["features"].ravel().tolist() == [0.0, 0.5, 1.0]
     assert not math.isnan(found["features"].sum())

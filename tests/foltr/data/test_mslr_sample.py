@@ -4,7 +4,7 @@ import pytest
 
 from foltr.data import mslr_sample
 from foltr.data.letor import load_split
-from foltr.data.mslr_sample import fetch_mslr_sample, merge_pip_settings, without_last_query
+from foltr.data.mslr_sample import fetch_mslr_sample, merge_pip_settings, read_within, without_last_query
 from foltr.errors import UnavailableError
 
 
@@ -53,9 +53,10 @@ def test_without_an_index_the_error_says_what_to_do(tmp_path: Path, monkeypatch:
 def test_a_slow_or_endless_answer_is_given_up() -> None:
     """Past the deadline or the largest size, reading stops."""
     with pytest.raises(TimeoutError):
-        mslr_sample._read_within(iter([b"x"]), 0.0)
+        read_within([b"x"], 0.0, 1)
     with pytest.raises(ValueError, match="larger"):
-        mslr_sample._read_within(iter([b"x" * (mslr_sample._LARGEST_ARCHIVE + 1)]), float("inf"))
+        read_within([b"x", b"xx"], float("inf"), 2)
+    assert read_within([b"x", b"x"], float("inf"), 2) == b"xx"
 
 
 @pytest.mark.slow

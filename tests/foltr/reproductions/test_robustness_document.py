@@ -26,10 +26,10 @@ def test_the_commands_of_the_document_run(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "fades", "bounds"),
     [
-        ("alignment", evidence._ALIGNMENT_FADES, (suspicion._BEHIND, suspicion._NO_MORE_BEHIND)),
-        ("drift", evidence._DRIFT_FADES, (suspicion._DRIFT, suspicion._NO_MORE_DRIFT)),
-        ("copies", evidence._COPIES_FADE, (suspicion._COPIES, suspicion._NO_MORE_COPIES)),
-        ("length", evidence._LENGTH_FADES, (suspicion._LOG_LENGTH_ALONE, suspicion._NO_MORE_LOG_LENGTH)),
+        ("alignment", evidence.ALIGNMENT_FADES, (suspicion.BEHIND, suspicion.NO_MORE_BEHIND)),
+        ("drift", evidence.DRIFT_FADES, (suspicion.DRIFT, suspicion.NO_MORE_DRIFT)),
+        ("copies", evidence.COPIES_FADE, (suspicion.COPIES, suspicion.NO_MORE_COPIES)),
+        ("length", evidence.LENGTH_FADES, (suspicion.LOG_LENGTH_ALONE, suspicion.NO_MORE_LOG_LENGTH)),
     ],
 )
 def test_bounds_of_the_adaptive_defence(kind, fades, bounds):

@@ -6,9 +6,8 @@ from made_results import results
 
 from foltr.reproductions.claims import Status
 from foltr.reproductions.experiment import CLICKS
-from foltr.reproductions.experiments import remedy_late
 from foltr.reproductions.experiments.remedy import DIFFERENT, EVERYBODY, METHODS
-from foltr.reproductions.experiments.remedy_late import INTENTS, MOMENTS, measured
+from foltr.reproductions.experiments.remedy_late import INTENTS, MOMENTS, measured, population_with_late_devices
 from foltr.reproductions.registry import EXPERIMENTS
 from foltr.simulation.config import SimulationConfig
 
@@ -34,7 +33,7 @@ def config():
 
 def test_late_devices_are_not_there_before(config):
     """All intents join at the end; until then nobody of them has clicked, and four clients have one list a round."""
-    population = remedy_late._population(config)
+    population = population_with_late_devices(config)
     assert len(population.clients) == config.clients + INTENTS
     assert [client.n_interactions for client in population.clients] == [5] * 4 + [1] * 4 + [5] * 4
     assert sorted(client.test for client in population.clients[-INTENTS:]) == list(range(INTENTS))
@@ -42,7 +41,7 @@ def test_late_devices_are_not_there_before(config):
 
 def test_test_queries_are_held_out(config):
     """No query that anybody learns from is measured on."""
-    population = remedy_late._population(config)
+    population = population_with_late_devices(config)
     learned, tested = population.datasets[0].query_ids, population.tests[0].query_ids
     assert not set(learned.tolist()) & set(tested.tolist())
     assert len(learned) + len(tested) == 200
@@ -50,7 +49,7 @@ def test_test_queries_are_held_out(config):
 
 def test_a_late_device_starts_where_the_others_are_or_alone_with_nothing(config):
     """With a shared ranker it begins with that, learning alone it begins with none; FPDGD's is never its own."""
-    population = remedy_late._population(config)
+    population = population_with_late_devices(config)
     found = {method: measured(population, config, method) for method in ("personal", "FPDGD", "local")}
     start = {method: curves["late, after 0 lists"][0][1] for method, curves in found.items()}
     assert start["personal"] > start["local"] + 0.1
