@@ -9,11 +9,12 @@ import importlib.util
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from broker.access import ClientCertificates, Passwords
@@ -207,6 +208,16 @@ class MosquittoServer:
         if self._process is not None:
             _end(self._process, by_signal=9)
             self._process = None
+
+    @contextlib.contextmanager
+    def hung(self) -> Iterator[None]:
+        """Have it hang (SIGSTOP): connected to all, answering none."""
+        assert self._process is not None, "it does not run"
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def _configuration(self, extra: str) -> str:
         lines = [

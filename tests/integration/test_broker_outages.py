@@ -1,8 +1,6 @@
 """The broker stopped, killed, hung, cut off and slow in mid-round: the rounds go on and every sum stays exact."""
 
 import asyncio
-import os
-import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -91,13 +89,8 @@ async def test_hanging(mosquitto_server, deployment):
     """SIGSTOP for two seconds: connected to all, answering none."""
 
     async def outage() -> None:
-        process = mosquitto_server._process
-        assert process is not None
-        os.kill(process.pid, signal.SIGSTOP)
-        try:
+        with mosquitto_server.hung():
             await asyncio.sleep(2)
-        finally:
-            os.kill(process.pid, signal.SIGCONT)
 
     await run_with_outages(deployment, outage, at=OUTAGES_AT[:2])
 

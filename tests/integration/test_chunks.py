@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from played import until
 from servers import MissingError, ProvisionedMosquitto
 
 from broker.address import BrokerAddress
+from broker.link import MqttLink
 from edge_client.client import EdgeClient
 from edge_client.messaging.transfer import WINDOW
 from federator.plan import FederationPlan
@@ -61,7 +63,70 @@ def identity(broker, i=0):
     return device_identity(OPERATOR, FEDERATOR.public, FEDERATION, f"device-{i}", i + 1, access)
 
 
-def device(credentials, i=0, store=":memory:"):
+class Wire:
+    """What a device publishes and is sent in chunks, and which chunks of models it is subscribed to.
+
+    Args:
+        after, then: after so many chunks this is called.
+        hold: from the second chunk on each waits for it.
+    """
+
+    def __init__(self, *, after=None, then=None, hold=None):
+        self.chunks, self.offers = [], []
+        self.models, self.fetched, self.subscribed = [], Counter(), set()
+        self._after, self._then, self._hold = after, then, hold
+
+    async def wait_to_publish(self):
+        if self._hold is not None and self.chunks:
+            await self._hold.wait()
+
+    def see_published(self, topic, payload):
+        if not topic.endswith(f"/{ClientTopic.CHUNKS}"):
+            return
+        envelope = open_envelope(payload)
+        if envelope.kind == Manifest.kind_name:
+            self.offers.append(envelope.read(Manifest))
+            return
+        self.chunks.append(envelope.read(Chunk).index)
+        if len(self.chunks) == self._after:
+            self._then()
+
+    def see_received(self, message):
+        if not message.topic.startswith(TOPICS.model):
+            return
+        envelope = open_envelope(message.payload)
+        if envelope.kind == Manifest.kind_name:
+            self.models.append(envelope.read(Manifest))
+        else:
+            self.fetched[envelope.read(Chunk).digest] += 1
+
+
+class WatchedLink(MqttLink):
+    """A device's link that tells a `Wire` what it does."""
+
+    def __init__(self, wire, address, *, on_message, **options):
+        def take(message):
+            wire.see_received(message)
+            on_message(message)
+
+        super().__init__(address, on_message=take, **options)
+        self._wire = wire
+
+    async def publish(self, topic, payload, **options):
+        await self._wire.wait_to_publish()
+        await super().publish(topic, payload, **options)
+        self._wire.see_published(topic, payload)
+
+    async def subscribe(self, topics):
+        self._wire.subscribed.update(topics)
+        await super().subscribe(topics)
+
+    async def unsubscribe(self, topics):
+        await super().unsubscribe(topics)
+        self._wire.subscribed.difference_update(topics)
+
+
+def device(credentials, i=0, store=":memory:", wire=None):
     """A device that adds ``2^i`` to the first weight, the same to the last, and one to those in between."""
 
     def learn(weights, interaction, training):  # noqa: ARG001 (the signature is the learner's)
@@ -69,35 +134,9 @@ def device(credentials, i=0, store=":memory:"):
         delta[[0, -1]] = 2.0**i
         return weights + delta
 
-    return EdgeClient(credentials=credentials, store=store, learner=learn, seed=i)
-
-
-class Wire:
-    """Counts what a device publishes, and may do something after a certain number of chunks.
-
-    Args:
-        hold: from the second chunk on each waits for it.
-    """
-
-    def __init__(self, client, *, after=None, then=None, hold=None):
-        self.chunks, self.offers = [], 0
-        self._after, self._then, self._hold = after, then, hold
-        self._publish = client._link.publish
-        client._link.publish = self.publish
-
-    async def publish(self, topic, payload, *, retain=False):
-        if self._hold is not None and self.chunks:
-            await self._hold.wait()
-        await self._publish(topic, payload, retain=retain)
-        if not topic.endswith(f"/{ClientTopic.CHUNKS}"):
-            return
-        envelope = open_envelope(payload)
-        if envelope.kind == Manifest.kind_name:
-            self.offers += 1
-            return
-        self.chunks.append(envelope.read(Chunk).index)
-        if len(self.chunks) == self._after:
-            self._then()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("edge_client.client.MqttLink", partial(WatchedLink, wire or Wire()))
+        return EdgeClient(credentials=credentials, store=store, learner=learn, seed=i)
 
 
 async def take_part(client, after=0):
@@ -118,8 +157,8 @@ def one_at_a_time(monkeypatch):
 async def test_two_devices_and_two_rounds(mqtt_broker, database):
     """Every update and every model arrives whole: exact means, nothing refused, no chunk sent twice."""
     running = service(mqtt_broker, database, n_clients=2, n_rounds=2)
-    clients = [device(identity(mqtt_broker, i), i) for i in range(2)]
-    wires = [Wire(client) for client in clients]
+    wires = [Wire(), Wire()]
+    clients = [device(identity(mqtt_broker, i), i, wire=wire) for i, wire in enumerate(wires)]
     async with asyncio.timeout(60), asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
         group.create_task(running.run())
         for client in clients:
@@ -128,11 +167,11 @@ async def test_two_devices_and_two_rounds(mqtt_broker, database):
         await asyncio.gather(*devices)
         await until(lambda: [client.model_version for client in clients] == [2, 2])
         # Nobody stays subscribed to what would come twice.
-        await until(lambda: [client._outbox._subscribed for client in clients] == [[], []])
+        await until(lambda: [wire.subscribed for wire in wires] == [set(), set()])
     for client, wire in zip(clients, wires, strict=True):
         assert client.receipts == {ReceiptCode.INCOMPLETE: 4, ReceiptCode.ACCEPTED: 2}
         assert Counter(wire.chunks) == dict.fromkeys(range(N_CHUNKS), 2)
-        assert wire.offers == 2 * -(-N_CHUNKS // WINDOW)
+        assert len(wire.offers) == 2 * -(-N_CHUNKS // WINDOW)
     assert [row.state for row in await list_rounds(database, FEDERATION)] == ["completed"] * 2
     assert await count_rejections(database, FEDERATION) == {}
     for model in await list_models(database, FEDERATION):
@@ -170,10 +209,10 @@ async def test_a_connection_cut_in_the_middle_is_taken_up_there(mosquitto_server
         mosquitto_server.stop()
         mosquitto_server.start()
 
-    client = device(identity(url))
+    wire = Wire(after=2, then=restart)
+    client = device(identity(url), wire=wire)
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(service(url, database).run())
-        wire = Wire(client, after=2, then=restart)
         async with client:
             await take_part(client)
     assert client.receipts[ReceiptCode.ACCEPTED] == 1
@@ -191,28 +230,23 @@ async def test_a_federator_that_is_restarted_in_the_middle_asks_for_all(mosquitt
     """
     url = mosquitto_server.url
     first = service(url, database)
-    client = device(identity(url))
-    fetched = Counter()
-    take = client._models.take_chunk
-    client._models.take_chunk = lambda chunk: (fetched.update([chunk.digest]), take(chunk))
-    wire = Wire(client, after=2, then=first.stop)
+    wire = Wire(after=2, then=first.stop)
+    client = device(identity(url), wire=wire)
     async with asyncio.timeout(60), client:
         ended = asyncio.create_task(first.run())
         await client.next_round()
         client.record_clicks(client.rank(FEATURES), [0])
-        pending = client._participation.pending
         await ended
-        n_before, model = len(wire.chunks), client._outbox._model._known
+        n_before = len(wire.chunks)
         assert 2 <= n_before < N_CHUNKS
-        assert client._participation.pending == pending
         second = asyncio.create_task(service(url, database).run())
         assert await client.wait_settled(30)
         await second
     assert client.receipts[ReceiptCode.ACCEPTED] == 1
     assert sorted(set(wire.chunks[n_before:])) == list(range(N_CHUNKS))
-    rows = await list_contributions(database, FEDERATION)
-    assert [row.update_id for row in rows] == [pending.update_id]
-    assert fetched[model] == N_CHUNKS
+    assert len({offer.digest for offer in wire.offers}) == 1
+    assert len(await list_contributions(database, FEDERATION)) == 1
+    assert wire.fetched[wire.models[0].digest] == N_CHUNKS
 
 
 @pytest.mark.usefixtures("one_at_a_time")
@@ -222,16 +256,14 @@ async def test_a_device_that_is_restarted_in_the_middle_goes_on(mqtt_broker, dat
     in_the_middle = asyncio.Event()
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(service(mqtt_broker, database).run())
-        async with device(credentials, store=store) as client:
-            before = Wire(client, after=2, then=in_the_middle.set)
+        before, after = Wire(after=2, then=in_the_middle.set), Wire()
+        async with device(credentials, store=store, wire=before) as client:
             await client.next_round()
             client.record_clicks(client.rank(FEATURES), [0])
             await in_the_middle.wait()
         n_before = len(before.chunks)
         assert n_before < N_CHUNKS
-        client = device(credentials, store=store)
-        after = Wire(client)
-        async with client:
+        async with device(credentials, store=store, wire=after) as client:
             assert await client.wait_settled(30)
     assert client.receipts[ReceiptCode.ACCEPTED] == 1
     assert sorted({*before.chunks, *after.chunks}) == list(range(N_CHUNKS))
@@ -243,11 +275,10 @@ async def test_a_device_that_is_restarted_in_the_middle_goes_on(mqtt_broker, dat
 async def test_an_update_that_came_too_late_is_told_so(mqtt_broker, database):
     """Decided like any other once it is whole: its interactions go into a later one."""
     running = service(mqtt_broker, database, n_rounds=2)
-    quick, slow = device(identity(mqtt_broker, 0)), device(identity(mqtt_broker, 1), i=1)
+    hold = asyncio.Event()
+    quick, slow = device(identity(mqtt_broker, 0)), device(identity(mqtt_broker, 1), i=1, wire=Wire(hold=hold))
     async with asyncio.timeout(60), asyncio.TaskGroup() as group, quick, slow:
         group.create_task(running.run())
-        hold = asyncio.Event()
-        Wire(slow, hold=hold)
         await asyncio.gather(quick.next_round(), slow.next_round())
         slow.record_clicks(slow.rank(FEATURES), [0])
         quick.record_clicks(quick.rank(FEATURES), [0])
