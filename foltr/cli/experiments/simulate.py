@@ -213,7 +213,7 @@ def _defence_lines(robustness: dict[str, Any], rule: str, n_rounds: int) -> list
     hostile = robustness["attackers"]
     lines = [f"Rule: {rule}"]
     if rule == "adaptive":
-        lines.append(_exclusions(robustness["findings"], n_rounds))
+        lines.append(describe_exclusions(robustness["findings"], n_rounds))
     if hostile:
         lines.append(f"Attackers: {hostile[0]}" + (f" to {hostile[-1]}" if len(hostile) > 1 else ""))
     for told, name in (
@@ -239,8 +239,8 @@ def _defence_lines(robustness: dict[str, Any], rule: str, n_rounds: int) -> list
     return lines
 
 
-def _exclusions(findings: list[dict[str, Any]], n_rounds: int) -> str:
-    """Whom the adaptive rule left out and from which round on, in one line."""
+def describe_exclusions(findings: list[dict[str, Any]], n_rounds: int) -> str:
+    """Say in one line whom the adaptive rule left out and from which round on."""
     since: dict[str, int] = {}
     until: dict[str, int] = {}
     for found in findings:

@@ -132,7 +132,8 @@ async def test_a_running_device_and_the_command_do_not_keep_each_other_out(guard
             assert done.returncode == 0, done.stderr
             receipt = verify_receipt((tmp_path / "receipt.jws").read_text().strip(), federator.federator_public_key)
             assert (receipt.requested_by, receipt.strategy) == ("device", "fed_eraser")
-            await until(lambda: clients[0].forgotten and clients[0]._link.connected, 20.0, "the device was kept out")
+            await until(lambda: clients[0].forgotten, 20.0, "the device was kept out")
+            await clients[0].wait_connected(20.0)
             # And the operator's commands, of which there may be two at once.
             order = ("--operator", folder, "--wait", "--timeout", 60)
             both = await asyncio.gather(*(command("forget", name, *order) for name in names[:2]))

@@ -15,9 +15,10 @@ from cli.test_readme import blocks
 from foltr.aggregation.rule_spec import PRE_STEPS, RULES, read_rule
 from foltr.attacks.registry import ATTACKS
 from foltr.cli import main
-from foltr.cli.experiments import simulate
+from foltr.cli.experiments.simulate import describe_exclusions
 from foltr.methods.preconditions import least_updates
 from foltr.methods.registry import METHODS
+from foltr.simulation import federated
 from foltr.simulation.method_names import all_methods
 
 SMALL = ("--clients", "3", "--interactions", "2", "--rounds", "3", "--eval-every", "2")
@@ -129,14 +130,14 @@ def test_a_folder_without_permission_is_one_line(here, monkeypatch, capsys):
 def test_a_result_that_cannot_be_written_is_not_lost(here, monkeypatch, capsys, options, where):
     """The folder went away during the run: one line, and the result as JSON on standard output or in the other file."""
     (here / "gone").mkdir()
-    finished = simulate._run
+    finished = federated.run
 
-    def run(*arguments):
-        result = finished(*arguments)
+    def run(*arguments, **options):
+        result = finished(*arguments, **options)
         (here / "gone").rmdir()
         return result
 
-    monkeypatch.setattr(simulate, "_run", run)
+    monkeypatch.setattr(federated, "run", run)
     monkeypatch.setattr(sys, "argv", ["foltr", "simulate", *SMALL, *options])
     with pytest.raises(SystemExit) as ended:
         main.main()
@@ -219,7 +220,7 @@ def found(number, kind, client):
 )
 def test_whom_the_adaptive_rule_left_out_is_one_line(findings, told):
     """A few names with their rounds; to a last one if they were counted again in the end."""
-    assert simulate._exclusions(findings, 40) == told
+    assert describe_exclusions(findings, 40) == told
 
 
 @pytest.mark.usefixtures("here")
