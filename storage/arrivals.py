@@ -141,6 +141,8 @@ async def _store_updates(
             "encoding": item.encoding,
             "n_bytes": len(item.body),
             "received_at": item.received_at,
+            "covers_after": item.covers_after,
+            "covers_through": item.covers_through,
             "body": body,
             "cipher": cipher,
         }

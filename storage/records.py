@@ -11,7 +11,7 @@ from typing import Literal
 from uuid import uuid4
 
 from foltr.aggregation.fates import Fate
-from foltr.protocol.states import Membership, Pacing, RoundState
+from foltr.protocol.states import Membership, OrderOutcome, Pacing, RoundState
 
 StoredBody = Literal["plain", "sealed", "deleted", "unreadable"]
 
@@ -28,6 +28,8 @@ class NewUpdate:
     encoding: str
     body: bytes
     received_at: datetime
+    covers_after: int | None = None
+    covers_through: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,7 @@ class FederationRow:
     roster_version: int
     roster: bytes | None
     operator_nonce: int
+    last_order: int
     method: str
     hidden: int | None
     aggregation_seed: bytes | None
@@ -230,6 +233,7 @@ class ClientRow:
     status_nonce: int
     quarantined_at: datetime | None
     quarantine_reason: str | None
+    counted_through: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +258,7 @@ class ModelRow:
     tainted_at: datetime | None = None
     withdrawn_at: datetime | None = None
     unlearning_job: int | None = None
+    weights_hash: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +306,8 @@ class UpdateRow:
     encoding: str
     n_bytes: int
     received_at: datetime
+    covers_after: int | None
+    covers_through: int | None
     body: bytes
     cipher: str = ""
 
@@ -414,3 +421,19 @@ class UpdateFateRow:
     share: float | None
     score: float | None
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OrderRow:
+    """A stored order of the operator, and what became of it."""
+
+    federation: str
+    number: int
+    kind: str
+    payload: bytes | None
+    digest: bytes
+    outcome: OrderOutcome
+    code: str | None
+    detail: str
+    client_id: str | None
+    at: datetime

@@ -1,6 +1,6 @@
 """The tables, as SQLAlchemy Core sees them. The constraints carry the invariants.
 
-`migrations/` creates the same schema step by step; a test shows that the two agree on SQLite and PostgreSQL.
+`migrations/` creates the same schema; a test shows that the two agree on SQLite and PostgreSQL.
 Every table is keyed by ``federation``, so that several federations share one database.
 """
 
@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 from foltr.aggregation.fates import Fate
-from foltr.protocol.states import OPEN_ROUND, Membership, Pacing, RoundState
+from foltr.protocol.states import OPEN_ROUND, Membership, OrderOutcome, Pacing, RoundState
 
 # For the metadata: whoever has these tables has those of erasure, too.
 from storage.erasure import tables  # noqa: F401
@@ -50,7 +50,7 @@ federations = Table(
     Column("name", String(FEDERATION_MAX), primary_key=True, comment="Name, as in the MQTT topics"),
     Column(
         "writer_epoch",
-        Integer,
+        BigInteger,
         nullable=False,
         comment="Counts claims; only the federator of the last claim may write",
     ),
@@ -77,6 +77,13 @@ federations = Table(
         nullable=False,
         server_default="0",
         comment="Nonce of the operator's newest order; an older order is refused",
+    ),
+    Column(
+        "last_order",
+        Integer,
+        nullable=False,
+        server_default="0",
+        comment="Number of the operator's newest order that has an outcome; the next one is to follow it",
     ),
     Column(
         "method",
@@ -108,6 +115,7 @@ federations = Table(
     CheckConstraint("length(ranker) > 0", name="ranker_length"),
     CheckConstraint("(ranker = 'neural') = (hidden IS NOT NULL)", name="hidden_iff_neural"),
     CheckConstraint("n_purged BETWEEN 0 AND n_deletions", name="n_purged"),
+    CheckConstraint("last_order >= 0", name="last_order"),
     comment="One federation: a ranker learned together. The row is also the lock of its single writer",
 )
 
@@ -142,6 +150,13 @@ clients = Table(
     ),
     Column("quarantined_at", UtcDateTime, comment="When the operator quarantined it, UTC; null unless it is"),
     Column("quarantine_reason", Text, comment="Why, in the operator's words; null unless it is quarantined"),
+    Column(
+        "counted_through",
+        BigInteger,
+        nullable=False,
+        server_default="0",
+        comment="The mark: its interactions up to this number are in stored updates, or will never be",
+    ),
     PrimaryKeyConstraint("federation", "client_id"),
     ForeignKeyConstraint(["federation"], ["federations.name"]),
     CheckConstraint(f"length(client_id) BETWEEN 1 AND {CLIENT_ID_MAX}", name="client_id_length"),
@@ -151,6 +166,7 @@ clients = Table(
     CheckConstraint(f"length(sdk_version) <= {SHORT_TEXT_MAX}", name="sdk_version_length"),
     CheckConstraint("(quarantined_at IS NULL) = (quarantine_reason IS NULL)", name="quarantine_reason_iff_quarantined"),
     CheckConstraint(f"length(quarantine_reason) <= {DETAIL_MAX}", name="quarantine_reason_length"),
+    CheckConstraint("counted_through >= 0", name="counted_through"),
     comment="Every device that ever joined, and where it stands now",
 )
 
@@ -184,6 +200,9 @@ models = Table(
     Column("withdrawn_at", UtcDateTime, comment="When its weights were deleted, UTC; null while they are there"),
     # No foreign key: the jobs have one to the models, and two tables that need each other cannot be made.
     Column("unlearning_job", Integer, comment="The unlearning job that made it; null where a round did"),
+    Column(
+        "weights_hash", LargeBinary, comment="First 16 bytes of SHA-256 of its weights; stays when they are withdrawn"
+    ),
     PrimaryKeyConstraint("federation", "version"),
     ForeignKeyConstraint(["federation"], ["federations.name"]),
     ForeignKeyConstraint(["federation", "base_version"], ["models.federation", "models.version"]),
@@ -192,6 +211,7 @@ models = Table(
     CheckConstraint("(version = 0) = (base_version IS NULL)", name="base_version_iff_not_initial"),
     CheckConstraint("(version = 0 OR unlearning_job IS NOT NULL) = (round IS NULL)", name="round_iff_made_by_one"),
     CheckConstraint("length(weights) = 4 * n_values", name="weights_length"),
+    CheckConstraint("length(weights_hash) = 16", name="weights_hash_length"),
     CheckConstraint("(withdrawn_at IS NULL) = (weights IS NOT NULL)", name="weights_until_withdrawn"),
     CheckConstraint("withdrawn_at IS NULL OR tainted_at IS NOT NULL", name="withdrawn_only_tainted"),
     comment="Every version of the ranker. It is the outbox too: a model is published until it is marked so",
@@ -308,6 +328,12 @@ updates = Table(
     ),
     Column("n_bytes", Integer, nullable=False, comment="Length of the update as sent"),
     Column("received_at", UtcDateTime, nullable=False, comment="When the federator received it, UTC"),
+    Column(
+        "covers_after",
+        BigInteger,
+        comment="It covers its client's interactions above this number; null once taken back with its round",
+    ),
+    Column("covers_through", BigInteger, comment="... and up to this one"),
     # After what listings read, so that SQLite does not follow a long body's overflow pages for them.
     Column("body", LargeBinary, comment="The update itself, sealed as cipher says; null once thinned"),
     Column(
@@ -320,11 +346,16 @@ updates = Table(
     # A client contributes once to a round, and an update counts once however often it is delivered.
     PrimaryKeyConstraint("federation", "round", "client_id"),
     UniqueConstraint("federation", "client_id", "update_id"),
+    # No interaction is in two updates: what a client's updates cover begins where the one before ended, or later.
+    UniqueConstraint("federation", "client_id", "covers_after"),
     ForeignKeyConstraint(["federation", "round"], ["rounds.federation", "rounds.number"]),
     ForeignKeyConstraint(["federation", "client_id"], ["clients.federation", "clients.client_id"]),
     CheckConstraint(f"length(update_id) BETWEEN 1 AND {UPDATE_ID_MAX}", name="update_id_length"),
     CheckConstraint("base_version >= 0", name="base_version"),
     CheckConstraint("n_interactions > 0", name="n_interactions"),
+    CheckConstraint("(covers_after IS NULL) = (covers_through IS NULL)", name="covers_both"),
+    CheckConstraint("covers_after >= 0 AND covers_after < covers_through", name="covers_range"),
+    CheckConstraint("n_interactions <= covers_through - covers_after", name="covers_interactions"),
     CheckConstraint("cipher IN ('', 'aes-256-gcm')", name="cipher"),
     # A sealed body is a nonce of 12 bytes and a tag of 16 longer.
     CheckConstraint("length(body) = n_bytes + CASE cipher WHEN '' THEN 0 ELSE 28 END", name="n_bytes"),
@@ -398,4 +429,31 @@ events = Table(
     Index(None, "federation", "client_id"),
     comment="What was refused, who came and who left",
     sqlite_autoincrement=True,
+)
+
+orders = Table(
+    "orders",
+    metadata,
+    federation_column(),
+    Column("number", Integer, nullable=False, comment="1, 2, 3, ... as the operator numbered them"),
+    Column("kind", String(SHORT_TEXT_MAX), nullable=False, comment="What was ordered, e.g. quarantine"),
+    Column("payload", LargeBinary, comment="The order as signed; null once a client that it names was forgotten"),
+    Column("digest", LargeBinary, nullable=False, comment="SHA-256 of the order as signed"),
+    Column("outcome", Member(OrderOutcome), nullable=False, comment=in_words(OrderOutcome)),
+    Column("code", String(SHORT_TEXT_MAX), comment="Reason code of the refusal; null exactly where it was obeyed"),
+    Column("detail", Text, nullable=False, comment="What a person needs to know"),
+    # No foreign key: an order may be about a client that never joined.
+    Column("client_id", ClientId, comment="The client that it is about; null where it is about none"),
+    Column("at", UtcDateTime, nullable=False, comment="When it was obeyed or refused, UTC"),
+    PrimaryKeyConstraint("federation", "number"),
+    ForeignKeyConstraint(["federation"], ["federations.name"]),
+    CheckConstraint("number >= 1", name="number"),
+    CheckConstraint(f"length(kind) BETWEEN 1 AND {SHORT_TEXT_MAX}", name="kind_length"),
+    CheckConstraint("length(digest) = 32", name="digest_length"),
+    CheckConstraint(one_of("outcome", OrderOutcome), name="outcome"),
+    CheckConstraint(f"(outcome = '{OrderOutcome.OBEYED}') = (code IS NULL)", name="code_iff_refused"),
+    CheckConstraint(f"length(code) BETWEEN 1 AND {SHORT_TEXT_MAX}", name="code_length"),
+    CheckConstraint(f"length(client_id) BETWEEN 1 AND {CLIENT_ID_MAX}", name="client_id_length"),
+    CheckConstraint(f"length(detail) <= {DETAIL_MAX}", name="detail_length"),
+    comment="The operator's orders with what became of each: obeyed in their order, each exactly once",
 )

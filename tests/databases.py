@@ -1,7 +1,7 @@
 """Databases at the newest revision: migrated once, then copied (SQLite) or emptied and used again (PostgreSQL).
 
-Five migrations take longer than most tests of what is stored. Tests of the migrations themselves begin with an empty
-database.
+Making every table takes longer than most tests of what is stored. Tests of the migrations themselves begin with an
+empty database.
 """
 
 import asyncio

@@ -15,6 +15,13 @@ class Membership(StrEnum):
     LEFT = "left"
 
 
+class OrderOutcome(StrEnum):
+    """What became of an operator's order; either way its number is used up."""
+
+    OBEYED = "obeyed"
+    REFUSED = "refused"
+
+
 class RoundState(StrEnum):
     """A round is in one of these states."""
 

@@ -80,6 +80,8 @@ def _store_update(tables: Tables, new: NewUpdate) -> None:
         encoding=new.encoding,
         n_bytes=len(new.body),
         received_at=new.received_at,
+        covers_after=new.covers_after,
+        covers_through=new.covers_through,
         body=new.body,
     )
 
@@ -221,6 +223,7 @@ class RoundStore:
                     roster_version=0,
                     roster=None,
                     operator_nonce=0,
+                    last_order=0,
                     method=method,
                     hidden=hidden,
                     aggregation_seed=aggregation_seed,

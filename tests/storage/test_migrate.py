@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, Integer, column, insert, inspect, select, table, text
+from sqlalchemy import Connection, insert, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
 from foltr.errors import SettingsError
@@ -16,9 +16,7 @@ from storage.arrivals import load_clients
 from storage.database import Database
 from storage.federations import get_federation
 from storage.migrate import current, downgrade, head, require_head, upgrade
-from storage.models import latest_model
-from storage.queries import list_contributions, list_events, list_rounds
-from storage.rounds import load_open_round, stream_updates
+from storage.queries import list_contributions, list_rounds
 from storage.tables import metadata
 from storage.views import views
 
@@ -71,133 +69,36 @@ async def test_down_and_up_again(migrated: Database) -> None:
     assert await current(migrated) == head()
 
 
-async def test_identity_and_pacing_come_and_go_with_data_in_the_tables(database_url: str) -> None:
-    """0001 to 0002 and back: every old value stays, the new columns say what was true before there were any."""
-    async with await Database.connect(database_url) as db:
-        await upgrade(db, "0001")
-        await _insert_rows_of_0001(db)
-        before = await _everything(db)
-        await upgrade(db, "0002")
-        client = "client_id, public_key, revoked_at, membership_nonce, status_nonce"
-        assert await _select(db, f"{client} FROM clients") == [("a", None, None, 0, 0)]
-        assert await _select(db, "selection_seed, roster_version, operator_nonce FROM federations") == [(None, 0, 0)]
-        row = "pacing, n_selected, n_updates, n_rejected"
-        assert await _select(db, f"{row} FROM round_history") == [("deadline", None, 1, 1)]
-        assert [event.n for event in await list_events(db, "web")] == [1, 1]
-        await downgrade(db, "0001")
-        assert await current(db) == "0001"
-        assert await _everything(db) == before
-        assert len(before["updates"]) == 1
-        await upgrade(db)
-        assert [row.client_id for row in await load_clients(db, "web")] == ["a"]
-
-
-async def test_methods_come_and_go_with_data_in_the_tables(database_url: str) -> None:
-    """0002 to 0003 and back: what was there learned by FPDGD, linearly, and its optimiser had no state."""
-    async with await Database.connect(database_url) as db:
-        await upgrade(db, "0002")
-        await _insert_rows_of_0001(db)
-        before = await _everything(db)
-        await upgrade(db, "0003")
-        assert await _select(db, "method, ranker, hidden FROM federations") == [("fpdgd", "linear", None)]
-        assert await _select(db, "n_features, weights, optimizer_state FROM models") == [(3, bytes(12), None)]
-        await downgrade(db, "0002")
-        assert await current(db) == "0002"
-        assert await _everything(db) == before
-        await upgrade(db)
-        await require_head(db)
-
-
-async def test_rules_and_quarantine_come_and_go_with_data_in_the_tables(database_url: str) -> None:
-    """0003 to 0004 and back: rounds were means, models remembered nothing, nobody was in quarantine."""
-    async with await Database.connect(database_url) as db:
-        await upgrade(db, "0003")
-        await _insert_rows_of_0001(db)
-        before = await _everything(db)
-        await upgrade(db, "0004")
-        (opened,) = await list_rounds(db, "web")
-        assert (opened.aggregation, opened.rule, opened.fallback_reason) == ("mean", None, None)
-        assert (opened.n_updates, opened.n_rejected, opened.n_clipped, opened.n_dropped) == (1, 1, 0, 0)
-        found = await load_open_round(db, "web")
-        assert found is not None
-        stored = found[0]
-        assert (stored.byzantine, stored.aggregation_parameters, stored.aggregation_fallback) == (0.2, "{}", "median")
-        assert await _select(db, "defence_state FROM models") == [(None,)]
-        (client,) = await load_clients(db, "web")
-        assert (client.quarantined_at, client.quarantine_reason) == (None, None)
-        assert await _select(db, "client_id, fate, share FROM client_history") == [("a", None, None)]
-        with pytest.raises(DBAPIError):  # the constraints that came with a column hold on both databases
-            async with db.transaction() as connection:
-                await connection.execute(text("UPDATE clients SET quarantine_reason = 'x'"))
-        await downgrade(db, "0003")
-        assert await current(db) == "0003"
-        assert await _everything(db) == before
-        await upgrade(db)
-        await require_head(db)
-
-
-async def test_erasure_comes_and_goes_with_data_in_the_tables(database_url: str) -> None:
-    """0004 to 0005 and back: what was there is plain, in no model that is tainted, and nobody was forgotten."""
-    async with await Database.connect(database_url) as db:
-        await upgrade(db, "0004")
-        await _insert_rows_of_0001(db)
-        before = await _everything(db)
-        await upgrade(db, "0005")
-        model = "weights, tainted_at, withdrawn_at, unlearning_job"
-        assert await _select(db, f"{model} FROM models") == [(bytes(12), None, None, None)]
-        (contribution,) = await list_contributions(db, "web")
-        assert (contribution.client_id, contribution.n_bytes, contribution.body) == ("a", 2, "plain")
-        assert [(row.body, row.cipher) async for row in stream_updates(db, "web", 1)] == [(b"ab", "")]
-        federation = await get_federation(db, "web")
-        assert federation is not None
-        assert (federation.pseudonym_key, federation.n_deletions, federation.n_purged) == (None, 0, 0)
-        # The tables that SQLite makes anew are still referred to, and still refer to others.
-        for wrong in (
-            "DELETE FROM models",
-            "UPDATE updates SET client_id = 'stranger'",
-            "UPDATE updates SET round = 9",
-            "UPDATE federations SET n_purged = 1",
-        ):
-            with pytest.raises(DBAPIError):
-                async with db.transaction() as connection:
-                    await connection.execute(text(wrong))
-        await downgrade(db, "0004")
-        assert await current(db) == "0004"
-        assert await _everything(db) == before
-        await upgrade(db)
-        await require_head(db)
-
-
-async def test_the_size_of_a_model_gets_its_name_with_data_in_the_tables(database_url: str) -> None:
-    """0005 to 0006 and back: the values stay, and the constraint that compares them with the weights holds."""
-    async with await Database.connect(database_url) as db:
-        await upgrade(db, "0005")
-        await _insert_rows_of_0001(db)
-        before = await _everything(db)
-        await upgrade(db, "0006")
-        model = await latest_model(db, "web")
-        assert model is not None
-        assert (model.n_values, model.weights) == (3, bytes(12))
+async def test_the_constraints_hold_in_both_databases(migrated: Database) -> None:
+    """The baseline's constraints are not only declared: each database refuses what contradicts the rows it has."""
+    await _insert_a_row_for_each_table(migrated)
+    for wrong in (
+        "DELETE FROM models",
+        "DELETE FROM clients",
+        "UPDATE updates SET round = 9",
+        "UPDATE federations SET n_purged = 1",
+        "UPDATE models SET n_values = 4",
+        "UPDATE clients SET quarantine_reason = 'x'",
+    ):
         with pytest.raises(DBAPIError):
-            async with db.transaction() as connection:
-                await connection.execute(text("UPDATE models SET n_values = 4"))
-        await downgrade(db, "0005")
-        assert await current(db) == "0005"
-        assert await _everything(db) == before
-        await upgrade(db)
-        await require_head(db)
+            async with migrated.transaction() as connection:
+                await connection.execute(text(wrong))
 
 
-async def test_what_0004_cannot_hold_is_not_lost(migrated: Database) -> None:
-    """Going back would let forgotten names come again, and sealed updates be unreadable: it is refused."""
-    await _insert_rows_of_0001(migrated, model_size="n_values")
-    async with migrated.transaction() as connection:
-        await connection.execute(text("UPDATE updates SET body = NULL"))
-    before = await _everything(migrated)
-    with pytest.raises(RuntimeError, match="sealed or thinned updates, which revision 0004 cannot hold"):
-        await downgrade(migrated, "0004")
-    assert await _everything(migrated) == before
-    assert await current(migrated) == head()
+async def test_the_defaults_of_the_baseline(migrated: Database) -> None:
+    """A row that says only what it must is a federation without orders, a client without nonces, a round of means."""
+    await _insert_a_row_for_each_table(migrated)
+    federation = await get_federation(migrated, "web")
+    assert federation is not None
+    assert (federation.method, federation.roster_version, federation.last_order) == ("fpdgd", 0, 0)
+    assert (federation.n_deletions, federation.n_purged) == (0, 0)
+    (client,) = await load_clients(migrated, "web")
+    assert (client.membership_nonce, client.status_nonce, client.counted_through) == (0, 0, 0)
+    (opened,) = await list_rounds(migrated, "web")
+    assert (opened.pacing, opened.aggregation, opened.byzantine) == ("deadline", "mean", 0.2)
+    assert (opened.n_updates, opened.n_rejected, opened.rule) == (1, 1, None)
+    (contribution,) = await list_contributions(migrated, "web")
+    assert (contribution.client_id, contribution.n_bytes, contribution.body) == ("a", 2, "plain")
 
 
 async def test_a_failing_upgrade_changes_nothing(database_url: str) -> None:
@@ -232,24 +133,14 @@ async def test_an_old_schema_says_what_to_run(database_url: str) -> None:
             await require_head(db)
 
 
-async def _insert_rows_of_0001(db: Database, *, model_size: str = "n_features") -> None:
-    """Fill every table; a model's size has another name since 0006."""
-    async with db.transaction() as connection:
-        for name, row in _rows_of_0001(model_size):
-            known = metadata.tables[name].columns
-            # With the types of today, but the columns that the schema has.
-            there = table(name, *(column(key, known[key].type if key in known else Integer()) for key in row))
-            await connection.execute(insert(there).values(row))
-
-
-def _rows_of_0001(model_size: str) -> list[tuple[str, dict[str, Any]]]:
-    """A row for every table, with no column that came later."""
+async def _insert_a_row_for_each_table(db: Database) -> None:
+    """Fill the tables of what devices do, with what a row must say and nothing else."""
     federation = {"name": "web", "writer_epoch": 1, "ranker": "linear", "n_features": 3, "created_at": NOW}
     rows = {
         "clients": {
             "client_id": "a", "membership": "joined", "online": True, "joined_at": NOW, "last_seen_at": NOW,
         },
-        "models": {"version": 0, model_size: 3, "weights": bytes(12), "created_at": NOW},
+        "models": {"version": 0, "n_values": 3, "weights": bytes(12), "created_at": NOW},
         "rounds": {
             "number": 1, "state": "collecting", "base_version": 0, "min_clients": 1, "max_clients": 2,
             "min_time_s": 0.0, "max_time_s": 60.0, "opened_at": NOW, "closes_at": NOW,
@@ -258,25 +149,12 @@ def _rows_of_0001(model_size: str) -> list[tuple[str, dict[str, Any]]]:
             "round": 1, "client_id": "a", "update_id": "u", "base_version": 0, "n_interactions": 5,
             "encoding": "dense_f32", "n_bytes": 2, "body": b"ab", "received_at": NOW,
         },
+        "events": {"at": NOW, "kind": "update_rejected", "code": "late", "round": 1, "detail": ""},
     }  # fmt: skip
-    late = {"at": NOW, "kind": "update_rejected", "code": "late", "round": 1, "detail": ""}
-    rest = [*rows.items(), ("events", late), ("events", late | {"code": "duplicate"})]
-    return [("federations", federation), *((name, {"federation": "web", **row}) for name, row in rest)]
-
-
-async def _select(db: Database, what: str) -> list[tuple[Any, ...]]:
-    """Plain SQL: the code's own tables have columns that a schema of before has not."""
-    async with db.reading() as connection:
-        return [tuple(row) for row in await connection.execute(text(f"SELECT {what}"))]
-
-
-async def _everything(db: Database) -> dict[str, list[tuple[Any, ...]]]:
-    """Every row of every table and view, whatever columns they have."""
-    async with db.reading() as connection:
-        return {
-            name: sorted((tuple(row) for row in await connection.execute(text(f"SELECT * FROM {name}"))), key=repr)  # noqa: S608
-            for name in await connection.run_sync(_names)
-        }
+    async with db.transaction() as connection:
+        await connection.execute(insert(metadata.tables["federations"]).values(federation))
+        for name, row in rows.items():
+            await connection.execute(insert(metadata.tables[name]).values({"federation": "web", **row}))
 
 
 def _names(connection: Connection) -> list[str]:

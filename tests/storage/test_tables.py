@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import insert, update
 from sqlalchemy.exc import DBAPIError
 
 from storage import records
@@ -55,6 +55,10 @@ def valid(stored) -> dict[str, dict[str, Any]]:
             "start_version": 0, "start_round": 1, "step": 1, "n_steps": 2, "last_round": 1, "weights": bytes(12),
             "coverage_sum": 0.5, "figures": "{}",
         },
+        "orders": in_web | {
+            "number": 1, "kind": "quarantine", "payload": b"{}", "digest": bytes(32), "outcome": "refused",
+            "code": "stale", "detail": "", "client_id": "stranger", "at": now,
+        },
         "audit_log": in_web | {
             "seq": 1, "at": now, "kind": "client_erased", "body": "{}", "previous_hash": "0" * 64, "hash": "1" * 64,
         },
@@ -71,6 +75,7 @@ WRONG = [
     ("federations", {"method": None}),
     ("federations", {"ranker": "neural"}),
     ("federations", {"hidden": 64}),
+    ("federations", {"last_order": -1}),
     ("clients", {"federation": "nowhere"}),
     ("clients", {"client_id": ""}),
     ("clients", {"client_id": LONG}),
@@ -79,6 +84,8 @@ WRONG = [
     ("clients", {"membership": "left"}),
     ("clients", {"n_features": 0}),
     ("clients", {"sdk_version": LONG}),
+    ("clients", {"counted_through": None}),
+    ("clients", {"counted_through": -1}),
     ("models", {"federation": "nowhere"}),
     ("models", {"version": 0}),
     ("models", {"version": 0, "base_version": None, "round": None}),
@@ -88,6 +95,7 @@ WRONG = [
     ("models", {"round": None}),
     ("models", {"weights": bytes(11)}),
     ("models", {"n_values": 4}),
+    ("models", {"weights_hash": bytes(15)}),
     ("rounds", {"number": 0}),
     ("rounds", {"number": 1}),
     ("rounds", {"base_version": 7}),
@@ -116,6 +124,11 @@ WRONG = [
     ("updates", {"n_interactions": 0}),
     ("updates", {"base_version": -1}),
     ("updates", {"n_bytes": 3}),
+    ("updates", {"covers_after": 0}),
+    ("updates", {"covers_through": 5}),
+    ("updates", {"covers_after": -1, "covers_through": 9}),
+    ("updates", {"covers_after": 5, "covers_through": 5}),
+    ("updates", {"covers_after": 0, "covers_through": 4}),
     ("clients", {"quarantined_at": NOW}),
     ("clients", {"quarantine_reason": "x"}),
     ("clients", {"quarantined_at": NOW, "quarantine_reason": LONG}),
@@ -174,6 +187,16 @@ WRONG = [
     ("audit_log", {"seq": 0}),
     ("audit_log", {"kind": ""}),
     ("audit_log", {"hash": "1"}),
+    ("orders", {"federation": "nowhere"}),
+    ("orders", {"number": 0}),
+    ("orders", {"kind": ""}),
+    ("orders", {"digest": bytes(31)}),
+    ("orders", {"outcome": "lost"}),
+    ("orders", {"outcome": "obeyed"}),
+    ("orders", {"code": None}),
+    ("orders", {"code": ""}),
+    ("orders", {"client_id": ""}),
+    ("orders", {"detail": LONG}),
     ("events", {"federation": "nowhere"}),
     ("events", {"kind": ""}),
     ("events", {"code": ""}),
@@ -195,6 +218,28 @@ async def test_a_constraint_refuses(stored, valid, table: str, wrong: dict[str, 
             await connection.execute(insert(metadata.tables[table]), valid[table] | wrong)
     async with stored.db.transaction() as connection:
         await connection.execute(insert(metadata.tables[table]), valid[table])
+
+
+async def test_no_two_updates_of_a_client_cover_an_interaction_from_the_same_number_on(stored, valid) -> None:
+    """The second one is refused, whatever its identity and its round; of another client it is not."""
+    await stored.join("a", "b")
+    await stored.open(1)
+    covering = valid["updates"] | {"covers_after": 0, "covers_through": 9}
+    async with stored.db.transaction() as connection:
+        await connection.execute(insert(metadata.tables["updates"]), covering)
+        await connection.execute(insert(metadata.tables["updates"]), covering | {"client_id": "b"})
+        await connection.execute(
+            update(metadata.tables["rounds"]).values(
+                state="abandoned", closed_at=NOW, reason="x", n_updates=2, n_interactions=10
+            )
+        )
+    await stored.open(2)
+    again = covering | {"round": 2, "update_id": "u2"}
+    with pytest.raises(DBAPIError, match="covers_after"):
+        async with stored.db.transaction() as connection:
+            await connection.execute(insert(metadata.tables["updates"]), again)
+    async with stored.db.transaction() as connection:
+        await connection.execute(insert(metadata.tables["updates"]), again | {"covers_after": 9, "covers_through": 14})
 
 
 async def test_a_deadline_before_the_opening_is_refused(stored, valid) -> None:
@@ -226,6 +271,7 @@ def test_every_table_and_column_has_a_comment() -> None:
         (erasure_records.UnlearningJobRow, metadata.tables["unlearning_jobs"]),
         (records.RoundAggregationRow, metadata.tables["round_aggregations"]),
         (records.UpdateFateRow, metadata.tables["update_fates"]),
+        (records.OrderRow, metadata.tables["orders"]),
         (records.RoundHistoryRow, views.tables["round_history"]),
         (records.ClientHistoryRow, views.tables["client_history"]),
     ],

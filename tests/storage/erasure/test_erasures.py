@@ -35,7 +35,7 @@ from storage.models import latest_model, list_models
 from storage.queries import erased_updates, get_round, list_contributions, list_events
 from storage.records import Batch, MembershipChange, NewEvent, QuarantineChange
 from storage.rounds import begin_aggregation, stream_updates
-from storage.tables import models
+from storage.tables import models, updates
 
 A, C = "61".rjust(32, "0"), "63".rjust(32, "0")
 
@@ -59,7 +59,8 @@ async def test_nothing_of_the_client_is_left_but_its_tombstone(learned) -> None:
     await learned.commit(Batch(events=[late, dataclasses.replace(late, client_id="a")]))
     before = await learned.dump()
     assert named(before, "c") == ["clients", "events", "update_fates", "updates"]
-    stored = [row[9] for row in before["updates"] if row[2] == "c"]
+    body = list(updates.columns).index(updates.c.body)
+    stored = [row[body] for row in before["updates"] if row[2] == "c"]
 
     row = await learned.erase("c")
 
