@@ -142,10 +142,6 @@ pattern read {topics.round}
 pattern read {topics.roster}
 pattern read {topics.root}/unlearning/+
 
-# The one topic of its own on which `foltr doctor` sends itself a message. No wildcard: the broker keeps a retained
-# message for each topic, so whoever may write any number of them can fill its memory.
-pattern readwrite foltr/doctor/%u
-
 user {FEDERATOR_USER}
 {from_clients}
 # To clear what an erased client left there: its last status and its request are retained.
@@ -163,6 +159,9 @@ user {OPERATOR_USER}
 topic read {topics.root}/#
 topic write {topics.roster}
 topic write {topics.operator}
+# Where `foltr doctor` sends itself a message. One topic, and only the operator's: the broker keeps a retained message
+# for each, and queues what a user sends to itself and does not take, so that a device could fill its memory.
+topic readwrite foltr/doctor/{OPERATOR_USER}
 # Counters of the broker, e.g. of dropped messages; they also tell who is connected.
 topic read $SYS/#
 """

@@ -3,8 +3,9 @@
 Only options that Mosquitto 2.0.11 and 2.1 both take. Who is let in, and to what, is in broker/access.py; an anonymous
 listener is not opened to a network unless that is asked for.
 
-``memory_limit`` is left out on purpose: at the limit Mosquitto drops the message at hand and disconnects its
-sender, who resends it for ever. What one absent subscriber may cost is bounded by its queue instead.
+What one absent subscriber may cost is bounded by its queue: what does not fit there is dropped, and its sender sends
+again. ``memory_limit`` is for the rest and not for a federation's ordinary work, because at the limit Mosquitto
+disconnects whoever sends, and after that may not start again from what it has saved: so it is twice that queue.
 """
 
 import contextlib
@@ -27,6 +28,8 @@ MAX_PACKET_SIZE = MESSAGE_SIZE_LIMIT + 128 * 1024
 MAX_QUEUED_MESSAGES = 100_000
 MAX_QUEUED_BYTES = 1024**3
 MAX_INFLIGHT_MESSAGES = 1000
+# A federation of 1000 devices needs 4 MB; the queue of its federator, full, 1.02 GiB.
+MEMORY_LIMIT = 2 * MAX_QUEUED_BYTES
 AUTOSAVE_INTERVAL_S = 30
 
 _HOST = re.compile(r"[A-Za-z0-9._:%-]+")
@@ -94,6 +97,11 @@ max_queued_messages {MAX_QUEUED_MESSAGES}
 
 # No limit by default: a subscriber that stays away could take all memory. The first of the two limits counts.
 max_queued_bytes {MAX_QUEUED_BYTES}
+
+# No limit by default: retained messages count in no queue, and the system would end the broker. At the limit
+# Mosquitto 2.0 disconnects whoever sends what does not fit ("disconnected due to out of memory") and goes on for the
+# others. Twice the largest queue, so that a federator that stays away never takes it there; 1000 devices need 4 MB.
+memory_limit {MEMORY_LIMIT}
 
 # 20 by default: a federator that returns to a long queue would wait a round trip for every 20 messages.
 max_inflight_messages {MAX_INFLIGHT_MESSAGES}

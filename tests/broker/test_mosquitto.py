@@ -274,6 +274,67 @@ async def test_carries_the_largest_message(server: MosquittoServer) -> None:
     assert await Subscriber(server.url).receive(1) == [bytes(MAX_MESSAGE_BYTES)]
 
 
+async def test_a_full_queue_leaves_room_and_who_fills_the_rest_is_thrown_out(tmp_path: Path) -> None:
+    """An absent federator's queue, full, throws nobody out; one who retains without end is, and the others go on."""
+    server = scaled_down(tmp_path)
+    server.start()
+    try:
+        await Subscriber(server.url).subscribe()
+        await publish(server.url, [b"%04d" % number + bytes(50_000) for number in range(200)])
+        assert "Outgoing messages are being dropped" in server.log.read_text()
+        assert "out of memory" not in server.log.read_text()
+
+        assert await retain_without_end(server.url) < 16 * 1024**2
+        assert "Client rogue disconnected due to out of memory" in server.log.read_text()
+
+        await publish(server.url, [b"last"])
+        queued = await Subscriber(server.url).receive(80)
+        assert queued[0][:4] == b"0000"
+        again = Subscriber(server.url)
+        task = asyncio.create_task(again.receive(1))
+        await again.link.wait_connected(TIMEOUT_S)
+        await publish(server.url, [b"now"])
+        assert await task == [b"now"]
+    finally:
+        server.stop()
+
+
+def scaled_down(folder: Path) -> MosquittoServer:
+    """A Mosquitto on the generated configuration with both limits a 256th of what they are."""
+    try:
+        server = MosquittoServer(folder)
+    except MissingError as error:
+        pytest.skip(f"Mosquitto: {error}")
+    server.config = write_config(folder / "generated", replace(as_me(folder), port=server.port))
+    lines = [
+        f"{name} {int(value) // 256}" if (name := line.split(" ")[0]) in ("memory_limit", "max_queued_bytes") else line
+        for line in server.config.read_text().splitlines()
+        for value in line.split(" ")[-1:]
+    ]
+    server.config.write_text("\n".join(lines))
+    return server
+
+
+async def retain_without_end(url: str) -> int:
+    """Retain messages on ever more topics until the broker has had enough; returns the bytes that it took."""
+    n_bytes = 0
+    link = MqttLink(
+        BrokerAddress.parse(url),
+        client_id="rogue",
+        subscriptions=[],
+        on_message=lambda _: None,
+        persistent=False,
+        timeout_s=2.0,
+    )
+    async with link:
+        await link.wait_connected(TIMEOUT_S)
+        with contextlib.suppress(UnavailableError):
+            for number in range(1000):
+                await link.publish(f"rubbish/{number}", bytes(100_000), retain=True)
+                n_bytes += 100_000
+    return n_bytes
+
+
 def test_the_broker_says_nothing_against_the_configuration(server: MosquittoServer) -> None:
     server.stop()
     complaints = [line for line in server.log.read_text().splitlines() if "Error" in line or "Warning" in line]

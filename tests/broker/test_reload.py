@@ -79,7 +79,7 @@ async def test_a_running_broker_takes_the_renewed_certificate(server):
         await link.wait_connected(5)
         server.provision("127.0.0.2", "127.0.0.1", "localhost")
         assert reload_broker(server.operator_dir)
-        await link.publish("foltr/doctor/device-1", b"x")
+        await link.publish("foltr/v1/fed/clients/device-1/join", b"x")
         assert "127.0.0.2" in await renewed_names(server.port, device.ca)
         assert link.connected
 
