@@ -28,7 +28,8 @@ MAX_PACKET_SIZE = MESSAGE_SIZE_LIMIT + 128 * 1024
 MAX_QUEUED_MESSAGES = 100_000
 MAX_QUEUED_BYTES = 1024**3
 MAX_INFLIGHT_MESSAGES = 1000
-# A federation of 1000 devices needs 4 MB; the queue of its federator, full, 1.02 GiB.
+# A federation of 1000 devices needs 4 MB. The full queue of its federator is 1.02 GiB, and when it returns, what is in
+# flight to it is there twice: at most 1000 messages of 512 KB.
 MEMORY_LIMIT = 2 * MAX_QUEUED_BYTES
 AUTOSAVE_INTERVAL_S = 30
 
@@ -100,7 +101,7 @@ max_queued_bytes {MAX_QUEUED_BYTES}
 
 # No limit by default: retained messages count in no queue, and the system would end the broker. At the limit
 # Mosquitto 2.0 disconnects whoever sends what does not fit ("disconnected due to out of memory") and goes on for the
-# others. Twice the largest queue, so that a federator that stays away never takes it there; 1000 devices need 4 MB.
+# others. Twice the largest queue: a federator that stays away, and returns, needs 1.5 times that; 1000 devices 4 MB.
 memory_limit {MEMORY_LIMIT}
 
 # 20 by default: a federator that returns to a long queue would wait a round trip for every 20 messages.

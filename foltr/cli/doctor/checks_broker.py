@@ -152,7 +152,9 @@ async def _round_trip(visit: Visit) -> Finding:
         await link.publish(visit.anothers_topic, b"")
         await asyncio.sleep(_QUIET_S)
     who = "as nobody" if visit.address.username is None else f"as {visit.address.username}"
-    return Finding("broker", State.OK, f"{visit.address} answers {who}, a message and its answer take {milliseconds:.0f} ms")
+    return Finding(
+        "broker", State.OK, f"{visit.address} answers {who}, a message and its answer take {milliseconds:.0f} ms"
+    )
 
 
 async def _access(visit: Visit) -> list[Finding]:
