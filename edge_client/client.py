@@ -20,27 +20,20 @@ When another client is to be unlearned, the device sends the same once more, of 
 """
 
 import asyncio
-import random
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-import numpy as np
 import numpy.typing as npt
 
 from broker.address import BrokerAddress
 from broker.link import InboundMessage, LastWill, MqttLink
-from edge_client.contribution import Alteration, Contributor
-from edge_client.forgetting import ENROL_AGAIN, ForgetResult, Forgetting
-from edge_client.guard.guard import Guard
+from edge_client.agent import Agent
+from edge_client.contribution import Alteration
+from edge_client.forgetting import ENROL_AGAIN, ForgetResult
 from edge_client.guard.held_back import RefusedModel
-from edge_client.inbox import Inbox
-from edge_client.membership import Membership
-from edge_client.messaging.outbox import Outbox, is_set_within
-from edge_client.messaging.session import Session
-from edge_client.messaging.transfer import ModelInParts
-from edge_client.models import Models
+from edge_client.messaging.outbox import is_set_within
 from edge_client.options import (
     agreed_name,
     broker_address,
@@ -49,14 +42,10 @@ from edge_client.options import (
     checked_propensities,
     checked_seed,
 )
-from edge_client.participation import Participation
-from edge_client.recording import Recorder
-from edge_client.serps import Serp, clicks_on, make_serp
+from edge_client.serps import Serp
 from edge_client.store.store import KEPT_INTERACTIONS, DeviceStore
-from edge_client.training.relearning import Relearning
-from edge_client.training.trainer import Trainer
 from edge_client.training.working_model import Learner
-from foltr.errors import MessageError, UnavailableError
+from foltr.errors import UnavailableError
 from foltr.logs import get_logger
 from foltr.operator.credentials import Credentials, read_credentials
 from foltr.protocol.announcements import RoundAnnouncement
@@ -68,6 +57,7 @@ __all__ = ["EdgeClient", "ForgetResult", "Serp"]
 log = get_logger(__name__)
 
 _GOODBYE_S = 2.0
+_LONGEST_PAUSE_S = 60.0
 
 
 class EdgeClient:
@@ -125,13 +115,12 @@ class EdgeClient:
         named = (None, None) if credentials is None else (credentials.federation, credentials.name)
         self.federation = agreed_name("federation", federation, named[0])
         self.client_id = agreed_name("client_id", client_id, named[1])
-        self._explore = explore
-        self._rng = np.random.default_rng(checked_seed(seed))
+        seed = checked_seed(seed)
         propensities = checked_propensities(propensities)
         keep_interactions = checked_keep_interactions(keep_interactions)
         guard = checked_guard(guard, explore=explore)
-        self._wake, self._news = asyncio.Event(), asyncio.Condition()
-        self._agent: asyncio.Task[None] | None = None
+        self._news = asyncio.Condition()
+        self._turns: asyncio.Task[None] | None = None
         # Before the store is opened: an address or a certificate that cannot be used leaves nothing locked behind.
         self._link = self._make_link(broker_address(broker, credentials), give_up_after_s)
         self._store = DeviceStore(
@@ -141,29 +130,19 @@ class EdgeClient:
             max_interactions=max_interactions,
             max_kept=keep_interactions,
         )
-        self._session = Session(self.federation, self.client_id, credentials, self._store)
-        pending = self._session.signed_pending_update()
-        self._participation = Participation(self.client_id, pending, random.Random(seed))  # noqa: S311
-        device_seed = self._store.device_seed() if seed is None else seed
-        self._trainer = Trainer(
+        self._agent = Agent(
+            self._link,
             self._store,
-            self._participation,
-            self._rng,
+            self.federation,
+            self.client_id,
+            credentials,
+            explore=explore,
+            seed=seed,
             learner=learner,
-            device_seed=device_seed,
             propensities=propensities,
+            guard=guard,
+            alter_update=alter_update,
         )
-        self._relearning = Relearning(self._session, self._store, self._trainer, device_seed)
-        self._connect_parts(
-            alter_update,
-            None if guard is None else Guard(guard, self._store, self.client_id, seed),
-            None if credentials is None else credentials.enrolment_bytes,
-        )
-        if self.forgotten:
-            self._drop_everything()
-            log.warning("forgotten", client_id=self.client_id, federation=self.federation, hint=ENROL_AGAIN)
-        else:
-            self._models.restore()
 
     def _make_link(self, address: BrokerAddress, give_up_after_s: float | None) -> MqttLink:
         topics = Topics(self.federation)
@@ -181,50 +160,25 @@ class EdgeClient:
             # resending; a broker should not queue every round for every device that is switched off.
             persistent=False,
             give_up_after_s=give_up_after_s,
-            on_failed=self._wake.set,
-        )
-
-    def _connect_parts(self, alteration: Alteration | None, guard: Guard | None, enrolment: bytes | None) -> None:
-        """Make the parts that contribute, record, send and receive, each with those it needs."""
-        session, store, participation, trainer = self._session, self._store, self._participation, self._trainer
-        in_parts = ModelInParts()
-        self._contributor = Contributor(session, store, participation, trainer, alteration, self._wake.set)
-        self._models = Models(session, store, participation, in_parts, trainer, self._contributor, guard)
-        self._recorder = Recorder(store, self._models, trainer, self._contributor, self._wake.set)
-        self._outbox = Outbox(self._link, session, participation, in_parts, enrolment)
-        self._forgetting = Forgetting(self._outbox, session, participation, store)
-        self._membership = Membership(self._outbox, session, participation)
-        self._inbox = Inbox(
-            session,
-            self._outbox,
-            participation,
-            self._membership,
-            self._forgetting,
-            self._models,
-            trainer,
-            self._contributor,
-            self._relearning,
-            on_erased=self._be_forgotten,
+            on_failed=self._wake,
         )
 
     # --- what an application calls --------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         await self._link.__aenter__()
-        self._agent = asyncio.create_task(self._run_agent(), name=f"agent-{self.client_id}")
+        self._turns = asyncio.create_task(self._give_turns(), name=f"agent-{self.client_id}")
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._agent is not None:
-            self._agent.cancel()
-            await asyncio.gather(self._agent, return_exceptions=True)
+        if self._turns is not None:
+            self._turns.cancel()
+            await asyncio.gather(self._turns, return_exceptions=True)
         try:
-            await self._contributor.close()
+            await self._agent.contributor.close()
             if self._link.connected:
                 async with asyncio.timeout(_GOODBYE_S):
-                    if not self._participation.left or self._forgetting.waiting:
-                        await self._outbox.publish(ClientTopic.STATUS, self._session.status(online=False), retain=True)
-                    await self._forgetting.finish(connected=True)
+                    await self._agent.say_goodbye()
         except (UnavailableError, TimeoutError):
             log.debug("goodbye_not_sent", client_id=self.client_id)
         finally:
@@ -234,12 +188,13 @@ class EdgeClient:
     @property
     def model_version(self) -> int | None:
         """The global model in use; None before the first one arrived."""
-        return None if self._trainer.working_model is None else self._trainer.working_model.base_version
+        working_model = self._agent.trainer.working_model
+        return None if working_model is None else working_model.base_version
 
     @property
     def serp_length(self) -> int:
         """The number of documents the federation asks to show; 10 before it does."""
-        round_ = self._participation.round
+        round_ = self._agent.participation.round
         return PdgdTraining().serp_length if round_ is None else round_.training.serp_length
 
     @property
@@ -250,27 +205,29 @@ class EdgeClient:
     @property
     def n_updates_counted(self) -> int:
         """Distinct updates that are known to count, since this client was made."""
-        return self._contributor.n_counted
+        return self._agent.contributor.n_counted
 
     @property
     def receipts(self) -> dict[str, int]:
         """How often each code of an update's receipt came, since this client was made."""
-        return self._inbox.receipts
+        return self._agent.inbox.receipts
 
     @property
     def quarantined(self) -> bool:
         """The federator's operator has excluded this client's updates; what its user clicks waits on the device."""
-        return self._contributor.quarantined
+        return self._agent.contributor.quarantined
 
     @property
     def n_held_back(self) -> int:
         """Lists that the guard held back since this client was made, and that are not learned from."""
-        return 0 if self._models.guard is None else self._models.guard.n_held_back
+        guard = self._agent.models.guard
+        return 0 if guard is None else guard.n_held_back
 
     @property
     def refused_models(self) -> tuple[RefusedModel, ...]:
         """The models that this device's guard refused, also before a restart; the lowest version first."""
-        return () if self._models.guard is None else self._models.guard.refused_models
+        guard = self._agent.models.guard
+        return () if guard is None else guard.refused_models
 
     @property
     def forgotten(self) -> bool:
@@ -279,7 +236,7 @@ class EdgeClient:
         It keeps nothing any more: `rank` shows the documents in the order they are given, `record_clicks` stores
         nothing, and nothing is sent. The name is not used again: whoever wants to come back enrols under another.
         """
-        return self._forgetting.forgotten
+        return self._agent.forgotten
 
     def rank(self, features: npt.ArrayLike, k: int | None = None) -> Serp:
         """Rank candidate documents.
@@ -292,13 +249,7 @@ class EdgeClient:
             DataError: not a non-empty finite matrix, or not of the ranker's number of features, or so large that
                 scores are not finite.
         """
-        return make_serp(
-            features,
-            self.serp_length if k is None else k,
-            self._trainer.working_model,
-            # Nothing is learned from a client that was forgotten: nothing is explored, and the order given is kept.
-            self._rng if self._explore and not self.forgotten else None,
-        )
+        return self._agent.rank(features, self.serp_length if k is None else k)
 
     def record_clicks(self, serp: Serp, clicked: Sequence[int]) -> None:
         """Record the user's clicks on a shown list: positions from 0, best first; none is a record too.
@@ -308,9 +259,7 @@ class EdgeClient:
         Raises:
             DataError: a position outside the list.
         """
-        clicks = clicks_on(serp, clicked)
-        if not self.forgotten:
-            self._recorder.record(serp, clicks)
+        self._agent.record_clicks(serp, clicked)
 
     async def wait_connected(self, timeout_s: float = 30.0) -> None:
         """Wait for the broker; UnavailableError after ``timeout_s``. Never needed: ranking works without."""
@@ -332,7 +281,7 @@ class EdgeClient:
                 raise UnavailableError(f"client {self.client_id} of {self.federation!r} was forgotten: {ENROL_AGAIN}")
             if self._link.failure is not None:
                 raise self._link.failure
-            round_, at_hand = self._participation.round, self._models.at_hand()
+            round_, at_hand = self._agent.participation.round, self._agent.models.at_hand()
             if round_ is None or not at_hand:
                 return False
             if not round_.open:
@@ -348,17 +297,18 @@ class EdgeClient:
                 f"client {self.client_id}: no round after {after} within {timeout_s:g} s. "
                 f"Is a federator of {self.federation!r} running (`foltr federator run`)?"
             ) from error
-        round_ = self._participation.round
+        round_ = self._agent.participation.round
         if round_ is None:
             raise RuntimeError("a round was announced and is gone")
         return round_
 
     async def wait_settled(self, timeout_s: float = 60.0) -> bool:
         """Wait up to ``timeout_s``; return whether the pending update (if any) got its receipt."""
+        agent = self._agent
         try:
             async with asyncio.timeout(timeout_s), self._news:
                 await self._news.wait_for(
-                    lambda: self._participation.pending is None and not self._contributor.is_altering
+                    lambda: agent.participation.pending is None and not agent.contributor.is_altering
                 )
         except TimeoutError:
             return False
@@ -376,7 +326,7 @@ class EdgeClient:
         Raises:
             UnavailableError: the broker did not take it; nothing was changed.
         """
-        return await self._membership.leave(timeout_s)
+        return await self._agent.membership.leave(timeout_s)
 
     async def forget_me(self, timeout_s: float = 60.0) -> ForgetResult:
         """Ask the federation to erase this client, and to unlearn what it contributed; then the device forgets too.
@@ -395,55 +345,31 @@ class EdgeClient:
             FoltrError: the federator refused it, say because this client has never joined; nothing was changed.
         """
         try:
-            return await self._forgetting.ask(timeout_s)
+            return await self._agent.forgetting.ask(timeout_s)
         finally:
-            self._wake.set()
+            self._wake()
 
-    # --- what the network brings ----------------------------------------------------------------------------
+    # --- what runs behind it: the link is made before the agent, and connects when there is one ---------------
 
     async def _begin_connection(self) -> None:
-        self._outbox.begin_connection()
-        if not self._participation.left:
-            self._participation.begin_connection(time.monotonic())
-            await self._outbox.publish(ClientTopic.STATUS, self._session.status(online=True), retain=True)
-        self._wake.set()
+        await self._agent.begin_connection()
 
     def _begin_session(self) -> LastWill:
-        return self._session.begin()
+        return self._agent.begin_session()
 
     def _receive(self, message: InboundMessage) -> None:
-        try:
-            self._inbox.take(message)
-        except MessageError as error:
-            log.warning("message_refused", topic=message.topic, client_id=self.client_id, cause=str(error))
-        finally:
-            self._wake.set()
+        self._agent.receive(message)
 
-    def _be_forgotten(self) -> None:
-        """Erase on the device what the federation has erased of this client."""
-        if not self.forgotten:
-            log.warning("forgotten", client_id=self.client_id, federation=self.federation, hint=ENROL_AGAIN)
-        self._forgetting.forget()
-        self._drop_everything()
+    def _wake(self) -> None:
+        self._agent.wake.set()
 
-    def _drop_everything(self) -> None:
-        self._participation.forget()
-        self._trainer.forget()
-        self._relearning.forget()
-        self._models.forget()
-        self._recorder.forget()
-
-    # --- the agent ------------------------------------------------------------------------------------------
-
-    async def _run_agent(self) -> None:
-        """Send what is due, until cancelled; an unreachable broker only makes it later."""
+    async def _give_turns(self) -> None:
+        """Give the agent its turns, until cancelled."""
+        agent = self._agent
         while True:
-            self._wake.clear()
-            if self._link.connected:
-                await self._outbox.send_due()
-                await self._outbox.send_relearned(self._relearning)
-            await self._forgetting.finish(connected=self._link.connected)
+            agent.wake.clear()
+            await agent.turn()
             async with self._news:
                 self._news.notify_all()
-            pause = self._outbox.next_due_at() - time.monotonic() if self._link.connected else 60.0
-            await is_set_within(self._wake, min(pause, 60.0))
+            pause = agent.next_due_at() - time.monotonic()
+            await is_set_within(agent.wake, min(pause, _LONGEST_PAUSE_S))

@@ -13,6 +13,7 @@ import pytest
 from broker.address import BrokerAddress
 from broker.link import MqttLink
 from edge_client.client import EdgeClient
+from foltr.errors import UnavailableError
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.codec import decode, encode, open_envelope
 from foltr.protocol.fields import pack_vector, payload_digest, unpack_vector
@@ -32,7 +33,7 @@ class Federator:
     """Hears everything, says what it is told to, and takes every join and every leave.
 
     Args:
-        key: what it signs with; None signs nothing.
+        key: what it signs with, and may sign with from now on; None signs nothing.
     """
 
     def __init__(self, url, *, takes_joins=True, takes_leaves=True, key=None):
@@ -42,7 +43,7 @@ class Federator:
             self._answers[ClientTopic.JOIN] = ReceiptCode.JOINED
         if takes_leaves:
             self._answers[ClientTopic.LEAVE] = ReceiptCode.LEFT
-        self._key = key
+        self.key = key
         self._tasks = set()
         self._update = b""
         self.link = MqttLink(
@@ -91,7 +92,7 @@ class Federator:
 
     async def say(self, topic, message, *, nonce=0, retain=False, key=None):
         """Publish a message, signed with the federator's key or another."""
-        await self.link.publish(topic, encode(message, topic, nonce, key or self._key), retain=retain)
+        await self.link.publish(topic, encode(message, topic, nonce, key or self.key), retain=retain)
 
     async def membership(self, client_id, code, *, key=None, **more):
         receipt = MembershipReceipt(federation="mail", client_id=client_id, code=code, **more)
@@ -193,6 +194,15 @@ def content(update):
     counts = unpack_vector(update.body.values)
     assert update.n_interactions == counts.sum()
     return [number for number, n in enumerate(counts) for _ in range(round(n))]
+
+
+async def until_disconnected(client):
+    """Wait until a device knows that it has lost the broker."""
+    with contextlib.suppress(UnavailableError):
+        for _ in range(round(WITHIN_S / 0.005)):
+            await client.wait_connected(timeout_s=0.0)
+            await asyncio.sleep(0.005)
+        pytest.fail("it is still connected")
 
 
 async def until(condition):

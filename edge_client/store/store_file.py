@@ -17,7 +17,7 @@ from typing import Any
 from foltr.errors import DataError, SettingsError
 
 # What leads from version i to version i + 1 of the file. Only ever added to.
-_UPGRADES = (
+UPGRADES = (
     """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
 CREATE TABLE interactions (
@@ -81,7 +81,7 @@ ALTER TABLE interactions ADD COLUMN scores BLOB NULL;
 ALTER TABLE kept_interactions ADD COLUMN scores BLOB NULL;
 """,
 )
-_SCHEMA_VERSION = len(_UPGRADES)
+_SCHEMA_VERSION = len(UPGRADES)
 _SALT_BYTES = 16
 
 
@@ -137,7 +137,7 @@ class StoreFile:
                 f"store: {self._path} is of version {version}, this software reads up to {_SCHEMA_VERSION}; upgrade it"
             )
         with self.transaction() as cursor:
-            for upgrade in _UPGRADES[version:]:
+            for upgrade in UPGRADES[version:]:
                 for statement in upgrade.split(";\n"):
                     cursor.execute(statement)
             if version < _SCHEMA_VERSION:

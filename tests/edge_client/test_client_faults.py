@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, model, see, until
 
+from edge_client.store.store import DeviceStore
 from foltr.errors import DataError, SettingsError
 from foltr.protocol.codec import encode
 from foltr.protocol.receipts import ReceiptCode
@@ -34,9 +35,9 @@ async def test_a_round_of_another_federation_is_ignored(mqtt_broker):
     """As its model is: a misdirected announcement must not make updates for a round that is not there."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
         await federator.announce(1)
-        await client.next_round()
-        announced = client._participation.round.model_copy(update={"federation": "photos", "round": 77})
-        await federator.link.publish(TOPICS.round, encode(announced))
+        announced = await client.next_round()
+        foreign = announced.model_copy(update={"federation": "photos", "round": 77})
+        await federator.link.publish(TOPICS.round, encode(foreign))
         await federator.nothing_on("updates")
         see(client, 1, 2)
         assert (await federator.update()).round == 1
@@ -55,7 +56,7 @@ async def test_a_receipt_that_cannot_be_stored_is_asked_for_again(mqtt_broker, m
             def fail(*_, **__):
                 raise DataError("device store: database or disk is full")
 
-            full_disk.setattr(client._store, "remove_update", fail)
+            full_disk.setattr(DeviceStore, "remove_update", fail)
             await federator.receipt(first, ReceiptCode.ACCEPTED)
             await until(lambda: client.receipts.get("accepted") == 1)
         await federator.receipt(await federator.update(), ReceiptCode.DUPLICATE)
@@ -75,7 +76,7 @@ async def test_clicks_that_cannot_be_stored_are_told(nowhere, monkeypatch):
             def fail(*_):
                 raise DataError("device store: database or disk is full")
 
-            full_disk.setattr(client._store, "add_interaction", fail)
+            full_disk.setattr(DeviceStore, "add_interaction", fail)
             with pytest.raises(DataError, match="full"):
                 client.record_clicks(serp, [0])
         client.record_clicks(serp, [0])
@@ -91,7 +92,7 @@ async def test_a_model_that_cannot_be_stored_is_used(mqtt_broker, monkeypatch):
         def fail(*_):
             raise DataError("device store: database or disk is full")
 
-        monkeypatch.setattr(client._store, "put_model", fail)
+        monkeypatch.setattr(DeviceStore, "put_model", fail)
         await federator.announce(2, base=1)
         await client.next_round(after=1)
         assert client.model_version == 1

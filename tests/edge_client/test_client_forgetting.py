@@ -2,19 +2,33 @@
 
 import asyncio
 import contextlib
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, model, retained, see, until
+from played import (
+    N_FEATURES,
+    TOPICS,
+    WITHIN_S,
+    Federator,
+    content,
+    device,
+    model,
+    retained,
+    see,
+    until,
+    until_disconnected,
+)
 from structlog.testing import capture_logs
 
 from edge_client.client import EdgeClient, ForgetResult
+from edge_client.store.store import DeviceStore
 from foltr.errors import DataError, FoltrError, UnavailableError
 from foltr.operator.credentials import BrokerAccess, device_identity
-from foltr.protocol.codec import decode, open_envelope
+from foltr.protocol.codec import decode, encode, open_envelope
 from foltr.protocol.membership import Forget, Status
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.protocol.signing import SigningKey
@@ -42,6 +56,11 @@ async def tell(federator, code, receipt=None, client_id="device-7", **more):
 
 async def forgotten(federator):
     await tell(federator, ReceiptCode.FORGOTTEN, RECEIPT)
+
+
+def stored(path):
+    """The store of a device that has ended."""
+    return contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10))
 
 
 async def contributed(federator, client):
@@ -138,12 +157,16 @@ async def test_the_device_is_silent_from_the_request_on(mqtt_broker):
         await federator.nothing_on("join")
 
 
-async def test_asking_needs_the_broker(nowhere):
-    """The application is told that nothing was asked, and the device goes on."""
-    async with device(nowhere) as client:
+@pytest.mark.usefixtures("resend_fast")
+async def test_asking_needs_the_broker(mosquitto_server):
+    """The application is told that nothing was asked, and the device goes on: it joins once the broker is there."""
+    mosquitto_server.stop()
+    async with device(mosquitto_server.url) as client:
         with pytest.raises(UnavailableError):
             await client.forget_me()
-        assert not client._participation.left
+        mosquitto_server.start()
+        async with Federator(mosquitto_server.url) as federator:
+            await federator.next("join")
 
 
 async def test_a_broker_that_goes_while_the_device_waits(mosquitto_server):
@@ -154,7 +177,7 @@ async def test_a_broker_that_goes_while_the_device_waits(mosquitto_server):
             asking = asyncio.create_task(client.forget_me())
             await federator.next("forget")
         mosquitto_server.kill()
-        await until(lambda: not client._link.connected)
+        await until_disconnected(client)
         mosquitto_server.start()
         async with Federator(mosquitto_server.url) as federator:
             await federator.next("forget")
@@ -229,9 +252,9 @@ async def test_notices_for_others_or_by_others_change_nothing(mqtt_broker):
         await tell(federator, ReceiptCode.FORGOTTEN, RECEIPT, key=STRANGER)
         await tell(federator, ReceiptCode.FORGOTTEN, RECEIPT, client_id="device-8")
         await tell(federator, ReceiptCode.FORGOTTEN, b"\xff")
-        federator._key = None
+        federator.key = None
         await tell(federator, ReceiptCode.FORGOTTEN, RECEIPT)
-        federator._key = FEDERATOR
+        federator.key = FEDERATOR
         await federator.announce(1, newest=model(3))
         await client.next_round()  # the inbox was heard before
         assert not client.forgotten
@@ -259,20 +282,27 @@ async def test_the_device_deletes_what_it_kept(mqtt_broker, path, hears):
             see(client, *range(8))
             update = await federator.update()
             assert (client.n_held_back, client.n_waiting) == (4, 2)
+            secrets = [
+                b"device-7",
+                *(np.eye(1, N_FEATURES, i, dtype="<f4").tobytes() for i in range(8)),
+                update.update_id.encode(),
+                encode(model(), TOPICS.model),
+            ]
+            on_disk = b"".join(file.read_bytes() for file in path.parent.iterdir())
+            assert all(secret in on_disk for secret in secrets)
             await hears(federator, update)
             await until(lambda: client.forgotten)
             assert (client.n_waiting, client.n_held_back, client.model_version) == (0, 0, None)
-            assert client._store.pending_update() is None
-            assert client._store.model() is None
-            assert client._store.rows("SELECT count(*) FROM held_back") == [(0,)]
+            on_disk = b"".join(file.read_bytes() for file in path.parent.iterdir())
+            assert not any(secret in on_disk for secret in secrets)
             with pytest.raises(UnavailableError, match="forgotten: the name is not used again"):
                 await client.next_round()
             assert await client.wait_settled(WITHIN_S)
             await tell(federator, ReceiptCode.FORGOTTEN, RECEIPT)
-            await until(client._forgetting._done.is_set)
-        data = b"".join(file.read_bytes() for file in path.parent.iterdir())
-        assert b"device-7" not in data
-        assert np.eye(1, N_FEATURES, 3, dtype="<f4").tobytes() not in data
+            assert await client.forget_me() == ForgetResult("forgotten", "a signed receipt")  # it heard that
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            (mark,) = (line for line in db.iterdump() if line.startswith("INSERT"))
+        assert mark.startswith("""INSERT INTO "meta" VALUES('forgotten',""")
     assert [line["log_level"] for line in logs if line["event"] == "forgotten"] == ["warning"]
     assert await retained(mqtt_broker, FORGET, STATUS) == {}
 
@@ -293,7 +323,9 @@ async def test_ranking_and_recording_go_on_and_leave_nothing(mqtt_broker, path):
             client.record_clicks(serp, [3])
         await federator.announce(3, base=2)
         await federator.nothing_on("updates")
-        assert (client.n_waiting, client.model_version, client._store.model()) == (0, None, None)
+        assert (client.n_waiting, client.model_version) == (0, None)
+    with stored(path) as store:
+        assert store.model() is None
 
 
 async def test_a_client_constructed_later_knows_it(mqtt_broker, path):
@@ -313,12 +345,14 @@ async def test_a_client_constructed_later_knows_it(mqtt_broker, path):
             await federator.announce(3, base=2)
             await federator.nothing_on("join")
             await federator.nothing_on("updates")
-            assert (client.n_waiting, client.model_version, client._store.newest_session()) == (0, None, 0)
+            assert (client.n_waiting, client.model_version) == (0, None)
             asking = asyncio.create_task(client.forget_me())
             while not await federator.next("forget"):
                 pass  # what the run before has cleared
             await forgotten(federator)
             assert await asking == ForgetResult("forgotten", "a signed receipt")
+        with stored(path) as store:
+            assert store.newest_session() == 0
         assert await retained(mqtt_broker, FORGET, STATUS) == {}
 
 
@@ -365,14 +399,15 @@ async def test_a_full_disk_is_no_reason_to_remember(mqtt_broker, path, monkeypat
         await contributed(federator, client)
         with monkeypatch.context() as full_disk:
 
-            def fail():
+            def fail(_):
                 raise DataError("device store: database or disk is full")
 
-            full_disk.setattr(client._store, "forget", fail)
+            full_disk.setattr(DeviceStore, "forget", fail)
             await forgotten(federator)
             await until(lambda: client.forgotten)
             client.record_clicks(client.rank(np.eye(3, N_FEATURES)), [1])
             assert client.n_waiting == 1
         await forgotten(federator)
-        await until(lambda: client._store.forgotten)
-        assert client.n_waiting == 0
+        await until(lambda: client.n_waiting == 0)
+    with stored(path) as store:
+        assert store.forgotten

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from played import TOPICS, WITHIN_S, Federator, adding_learner, device, until
 
+from broker.link import MqttLink
 from edge_client.client import EdgeClient
 from edge_client.messaging.transfer import WINDOW
+from edge_client.models import Models
+from foltr.learning.linear import score
 from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.chunks import Assembly, chunk_of, manifest_of
@@ -60,39 +63,64 @@ async def announce_round(federator, number=1, base=0):
     await federator.say(TOPICS.round, announced, retain=True)
 
 
-def count_chunks(client):
-    """The indices of the model's chunks that the device hears, as they come."""
-    heard, take = [], client._models.take_chunk
+@pytest.fixture
+def heard(monkeypatch):
+    """The indices of the model's chunks that a device hears, as they come."""
+    indices, take = [], Models.take_chunk
 
-    def counting(chunk):
-        heard.append(chunk.index)
-        take(chunk)
+    def counting(self, chunk):
+        indices.append(chunk.index)
+        take(self, chunk)
 
-    client._models.take_chunk = counting
-    return heard
+    monkeypatch.setattr(Models, "take_chunk", counting)
+    return indices
+
+
+@pytest.fixture
+def chunk_topics(monkeypatch):
+    """The topics of chunks that a device is subscribed to."""
+    topics = set()
+    subscribe, unsubscribe = MqttLink.subscribe, MqttLink.unsubscribe
+
+    async def subscribing(self, wanted):
+        topics.update(wanted)
+        await subscribe(self, wanted)
+
+    async def unsubscribing(self, unwanted):
+        await unsubscribe(self, unwanted)
+        topics.difference_update(unwanted)
+
+    monkeypatch.setattr(MqttLink, "subscribe", subscribing)
+    monkeypatch.setattr(MqttLink, "unsubscribe", unsubscribing)
+    return topics
+
+
+def ranks_by(client, value):
+    """Whether the device scores documents by weights that are all ``value``."""
+    documents = np.random.default_rng(1).random((3, N_FEATURES), np.float32)
+    return np.array_equal(client.rank(documents).scores, score(np.full(N_FEATURES, value), documents))
 
 
 # --- the model ------------------------------------------------------------------------------------------------
 
 
-async def test_a_model_comes_in_chunks(mqtt_broker, nowhere, path):
+async def test_a_model_comes_in_chunks(mqtt_broker, nowhere, path, heard, chunk_topics):
     """Each once, however it is announced again; and it is there after a restart without a network."""
     async with Federator(mqtt_broker) as federator:
         large = LargeModel(3, value=0.5)
         await large.chunks(federator)
         await large.announce(federator)
         async with device(mqtt_broker, path) as client:
-            heard = count_chunks(client)
             await until(lambda: client.model_version == 3)
-            await until(lambda: not client._outbox._subscribed)
+            await until(lambda: not chunk_topics)
             assert sorted(heard) == list(range(large.n_chunks))
-            assert set(client._trainer.working_model.weights.tolist()) == {0.5}
+            assert ranks_by(client, 0.5)
             await large.chunks(federator)
             await large.announce(federator, nonce=5)
             await federator.nothing_on("updates")
             assert len(heard) == large.n_chunks
         async with device(mqtt_broker, path) as client:
-            heard = count_chunks(client)
+            heard.clear()
             assert client.model_version == 3
             await client.wait_connected()
             await federator.nothing_on("updates")
@@ -128,18 +156,20 @@ async def test_chunks_of_an_older_model_do_not_confuse(mqtt_broker):
         await new.chunks(federator, range(3, new.n_chunks))
         await new.announce(federator, nonce=2)
         await until(lambda: client.model_version == 2)
-        assert set(client._trainer.working_model.weights.tolist()) == {2.0}
+        assert ranks_by(client, 2.0)
 
 
-async def test_a_model_that_stays_incomplete_is_given_up_and_taken_up(mqtt_broker, monkeypatch, caplog):
+async def test_a_model_that_stays_incomplete_is_given_up_and_taken_up(
+    mqtt_broker, monkeypatch, caplog, heard, chunk_topics
+):
     """After a while without a chunk, with a line in the log; the next announcement needs only what was missing."""
     monkeypatch.setattr("edge_client.messaging.transfer.MODEL_PATIENCE_S", 0.2)
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        heard, large = count_chunks(client), LargeModel(4)
+        large = LargeModel(4)
         await large.chunks(federator, [0, 1, 2, 4])
         await large.announce(federator, nonce=1)
         await until(lambda: "model_incomplete" in caplog.text)
-        await until(lambda: not client._outbox._subscribed)
+        await until(lambda: not chunk_topics)
         assert f"n_missing={large.n_chunks - 4}" in caplog.text
         await large.chunks(federator, [3, 5, 6])
         await federator.nothing_on("updates")
@@ -149,11 +179,11 @@ async def test_a_model_that_stays_incomplete_is_given_up_and_taken_up(mqtt_broke
         assert sorted(heard) == list(range(large.n_chunks))
 
 
-async def test_a_lost_connection_does_not_lose_the_chunks(mosquitto_server):
+async def test_a_lost_connection_does_not_lose_the_chunks(mosquitto_server, heard):
     """The broker is restarted with half a model here: the other half comes over the next connection."""
     url = mosquitto_server.url
     async with device(url) as client:
-        heard, large = count_chunks(client), LargeModel(4)
+        large = LargeModel(4)
         async with Federator(url) as federator:
             await large.chunks(federator, [0, 1, 2])
             await large.announce(federator)
@@ -161,7 +191,7 @@ async def test_a_lost_connection_does_not_lose_the_chunks(mosquitto_server):
         mosquitto_server.stop()
         mosquitto_server.start()
         async with Federator(url) as federator:
-            await until(lambda: client._link.connected)
+            await client.wait_connected(WITHIN_S)
             await large.chunks(federator, [3, 4, 5, 6])
             await large.announce(federator, nonce=1)
             await until(lambda: client.model_version == 4)
@@ -179,13 +209,13 @@ async def test_each_layer_must_be_the_federators(mqtt_broker, what):
     client = EdgeClient(credentials=credentials, store=":memory:", learner=adding_learner)
     async with Federator(mqtt_broker, key=FEDERATOR) as federator, client:
         forged = LargeModel(9, key=stranger if what == "the model" else FEDERATOR)
-        federator._key = stranger if what == "a chunk" else FEDERATOR
+        federator.key = stranger if what == "a chunk" else FEDERATOR
         await forged.chunks(federator)
-        federator._key = stranger if what == "the manifest" else FEDERATOR
+        federator.key = stranger if what == "the manifest" else FEDERATOR
         await forged.announce(federator)
         await federator.nothing_on("updates")
         assert client.model_version is None
-        federator._key = FEDERATOR
+        federator.key = FEDERATOR
         genuine = LargeModel(1, key=FEDERATOR)
         await genuine.chunks(federator)
         await genuine.announce(federator, nonce=1)
@@ -197,13 +227,18 @@ async def test_each_layer_must_be_the_federators(mqtt_broker, what):
 
 async def contributing(federator, client):
     """Have ``client`` make an update of the large ranker; returns the manifest that it offers."""
+    return open_envelope(await offered(federator, client)).read(Manifest)
+
+
+async def offered(federator, client):
+    """The same, as the bytes of the offer."""
     large = LargeModel(0)
     await large.chunks(federator)
     await large.announce(federator)
     await announce_round(federator)
     await client.next_round(timeout_s=WITHIN_S)
     client.record_clicks(client.rank(np.ones((1, N_FEATURES), np.float32)), [0])
-    return open_envelope(await federator.next("chunks")).read(Manifest)
+    return await federator.next("chunks")
 
 
 async def answer(federator, manifest, code, **more):
@@ -288,8 +323,9 @@ async def test_a_busy_federator_is_asked_again_later(mqtt_broker):
 async def test_a_refused_offer_ends_the_update(mqtt_broker, code, n_waiting, named_by):
     """Named by the update's digest, or by that of the offer where it could not be read."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        manifest = await contributing(federator, client)
-        digest = manifest.digest[:16] if named_by == "the update" else payload_digest(client._outbox._update.offer)
+        offer = await offered(federator, client)
+        manifest = open_envelope(offer).read(Manifest)
+        digest = manifest.digest[:16] if named_by == "the update" else payload_digest(offer)
         receipt = UpdateReceipt(
             federation="mail", client_id="device-7", update_id=None, payload_digest=digest, code=code
         )
@@ -306,4 +342,4 @@ async def test_receipts_about_other_bytes_are_ignored(mqtt_broker):
         await answer(federator, other, ReceiptCode.INCOMPLETE, missing=[0])
         await answer(federator, other, ReceiptCode.TOO_LARGE)
         await federator.nothing_on("chunks")
-        assert client._participation.pending is not None
+        assert not await client.wait_settled(0.05)

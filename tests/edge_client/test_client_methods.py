@@ -9,6 +9,7 @@ from methods_of import LINEAR, NEURAL, trainings
 from played import N_FEATURES, WITHIN_S, Federator, device, until
 
 from edge_client.store.store import DeviceStore
+from edge_client.training.working_model import mark_state, unmark_state
 from foltr.cli.fleet.simulated_user import SimulatedUser
 from foltr.data.synthetic import synthetic_dataset
 from foltr.errors import DataError, SettingsError
@@ -16,7 +17,7 @@ from foltr.evaluation.click_models import click_model, clicks_from_draws
 from foltr.learning.interaction import Interaction
 from foltr.learning.linear import score
 from foltr.learning.pdgd import pdgd_step
-from foltr.methods.base import DeviceContext
+from foltr.methods.base import DeviceContext, scores_of
 from foltr.methods.registry import initial_weights, make_device, n_auxiliary
 from foltr.numerics.streams import client_streams
 from foltr.protocol.announcements import ModelAnnouncement
@@ -49,6 +50,11 @@ def model_for(method, version, weights):
         n_auxiliary=n_auxiliary(training, ranker),
         weights=pack_vector(weights),
     )
+
+
+def stored(path):
+    """The store of a device that does not run."""
+    return contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10))
 
 
 class ByHand:
@@ -95,9 +101,11 @@ async def test_an_update_is_what_the_method_makes_of_it(mqtt_broker, dataset, rn
             await client.next_round(after=number - 1)
             for _ in range(N_INTERACTIONS):
                 user.interact()
+            # Before anything is sent: as long as this compiles nothing is answered, and an update would be sent again.
+            expected = by_hand.body(number, weights)
             update = await federator.update()
             assert update.n_interactions == N_INTERACTIONS
-            assert update.body == by_hand.body(number, weights)
+            assert update.body == expected
             await federator.receipt(update, ReceiptCode.ACCEPTED)
             assert await client.wait_settled(WITHIN_S)
 
@@ -105,41 +113,53 @@ async def test_an_update_is_what_the_method_makes_of_it(mqtt_broker, dataset, rn
 @pytest.mark.parametrize("method", ["fedper", "fpdgd-personal", "fedips, propensities estimated"])
 async def test_what_is_personal_survives_a_restart(mqtt_broker, path, dataset, rng, method):
     """Switched off in a round, before the receipt and after it, a device goes on with what it had learned."""
-    first = initial_weights(training_of(method), ranker_of(method), rng)
-
-    def learned(client):
-        return client._trainer.working_model.weights.tobytes(), client._trainer.local_state()
-
+    training, ranker = training_of(method), ranker_of(method)
+    first = initial_weights(training, ranker, rng)
+    local_state = None
     async with Federator(mqtt_broker) as federator:
         for number in (1, 2):
-            newest = model_for(method, number, first + np.float32(0.1 * number))
-            await federator.announce(number, training=training_of(method), newest=newest)
-            before = None
+            weights = first + np.float32(0.1 * number)
+            await federator.announce(number, training=training, newest=model_for(method, number, weights))
+            # The same device, never switched off.
+            by_hand = make_device(training, ranker, weights, number, DeviceContext(1, local_state))
             for i in range(N_INTERACTIONS):
-                async with device(mqtt_broker, path, learner=None) as client:
+                features = dataset.query(i).features
+                async with device(mqtt_broker, path, learner=None, explore=False) as client:
                     await client.next_round()
-                    assert learned(client) == before or before is None
-                    client.record_clicks(client.rank(dataset.query(i).features), [1, 3])
-                    before = learned(client)
+                    serp = client.rank(features)
+                    best, _ = by_hand.rank(features, K, None)
+                    assert serp.ranking.tolist() == best.tolist()
+                    if serp.scores is not None:
+                        np.testing.assert_array_equal(serp.scores, scores_of(ranker, by_hand.weights, features))
+                    client.record_clicks(serp, [1, 3])
+                    clicks = np.isin(np.arange(K), [1, 3])
+                    by_hand.learn(Interaction(i, features, best, clicks, 0, number, serp.scores), None)
+            local_state = by_hand.local_state()
+            kept = mark_state(local_state, training)
+            with stored(path) as store:
+                assert (store.pending_update() is None, store.local_state()) == (False, kept)
             async with device(mqtt_broker, path, learner=None) as client:
                 update = await federator.update()
-                assert client._store.local_state() == before[1]
+                assert update.body == by_hand.body(None)
                 await federator.receipt(update, ReceiptCode.ACCEPTED)
                 assert await client.wait_settled(WITHIN_S)
-                assert client._store.local_state() == before[1]
+            with stored(path) as store:
+                assert (store.pending_update() is None, store.local_state()) == (True, kept)
 
 
-async def test_personal_weights_are_not_sent(mqtt_broker, dataset, rng):
+async def test_personal_weights_are_not_sent(mqtt_broker, path, dataset, rng):
     """A FedPer update covers the hidden layer; what this device adds to its output weights it keeps."""
     first = initial_weights(training_of("fedper"), NEURAL, rng)
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, learner=None) as client:
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, path, learner=None) as client:
         await federator.announce(1, training=training_of("fedper"), newest=model_for("fedper", 0, first))
         await client.next_round()
         for i in range(N_INTERACTIONS):
             client.record_clicks(client.rank(dataset.query(i).features), [1])
         body = (await federator.update()).body
     assert (body.start, len(body.values)) == (0, 4 * NEURAL.n_base_weights)
-    assert (client._trainer.working_model.weights[NEURAL.n_base_weights :] != first[NEURAL.n_base_weights :]).any()
+    with stored(path) as store:
+        own = np.frombuffer(unmark_state(store.local_state(), training_of("fedper")), "<f8")
+    assert (own != first[NEURAL.n_base_weights :]).any()
 
 
 async def test_a_device_without_a_seed_keeps_its_perturbation(mqtt_broker, path, dataset):
@@ -164,7 +184,7 @@ async def test_a_device_without_a_seed_keeps_its_perturbation(mqtt_broker, path,
 async def test_a_list_is_learned_later_by_what_drew_it(mqtt_broker, path, dataset, rng):
     """Shown under one model and learned under the next: the update is PDGD's with the scores of the first."""
     first, second = rng.standard_normal((2, LINEAR.n_weights)).astype(np.float32)
-    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)) as store:
+    with stored(path) as store:
         store.put_model(encode(model_for("fpdgd", 0, first)))
     async with Federator(mqtt_broker) as federator:
         training = training_of("fpdgd").model_copy(update={"min_interactions": 1})
@@ -185,7 +205,7 @@ async def test_a_list_is_learned_later_by_what_drew_it(mqtt_broker, path, datase
 async def test_a_neural_model_ranks_before_its_method_is_known(nowhere, path, dataset, rng):
     """A device that wakes up offline shows lists by the global model."""
     first = initial_weights(training_of("fedper"), NEURAL, rng)
-    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)) as store:
+    with stored(path) as store:
         store.put_model(encode(model_for("fedper", 2, first)))
     async with device(nowhere, path, learner=None) as client:
         serp = client.rank(dataset.query(0).features)
@@ -233,14 +253,15 @@ def test_a_seed_has_63_bits(nowhere, seed):
 async def test_known_propensities_weigh_the_clicks(mqtt_broker, dataset):
     """A click where this user seldom looks teaches more; the update alone does not tell the propensities."""
     newest = model_for("fedips", 1, np.zeros(LINEAR.n_weights, np.float32))
+    training = training_of("fedips").model_copy(update={"min_interactions": 1})
     norms = []
     for propensity in (1.0, 0.25):
         async with (
             Federator(mqtt_broker) as federator,
             device(mqtt_broker, learner=None, propensities=[1.0, 1.0, propensity, 1.0, 1.0]) as client,
         ):
-            await federator.announce(1, training=training_of("fedips"), newest=newest)
+            await federator.announce(1, training=training, newest=newest)
             await client.next_round()
             client.record_clicks(client.rank(dataset.query(0).features), [2])
-            norms.append(np.linalg.norm(client._trainer.working_model.weights))
+            norms.append(np.linalg.norm(unpack_vector((await federator.update()).body.values)))
     assert norms[1] == pytest.approx(4 * norms[0], rel=1e-6)

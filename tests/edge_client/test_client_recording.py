@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from played import N_FEATURES, WITHIN_S, Federator, content, device, see, until
+from played import N_FEATURES, WITHIN_S, Federator, content, device, see, until_disconnected
 
 from foltr.errors import DataError, UnavailableError
 from foltr.protocol.receipts import ReceiptCode
@@ -66,7 +66,7 @@ async def test_an_outage_in_between_loses_nothing(mosquitto_server):
             await client.next_round()
             see(client, 1)
         mosquitto_server.kill()
-        await until(lambda: not client._link.connected)
+        await until_disconnected(client)
         see(client, 2)
         assert client.n_waiting == 0, "it is in an update already, for the round the device knows of"
         mosquitto_server.start()

@@ -5,7 +5,6 @@ from played import WITHIN_S, Federator, content, device, see, until
 
 from foltr.protocol.codec import decode
 from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.topics import ClientTopic
 from foltr.protocol.updates import ModelUpdate
 
 
@@ -34,7 +33,7 @@ async def test_the_same_bytes_are_resent_until_receipted(mqtt_broker):
         assert len(set(copies)) == 1
         await federator.receipt(decode(copies[0], ModelUpdate), ReceiptCode.ACCEPTED)
         assert await client.wait_settled(WITHIN_S)
-        while not federator._heard[ClientTopic.UPDATES].empty():
+        while federator.n_heard("updates"):
             assert await federator.next("updates") == copies[0]
         await federator.nothing_on("updates")
         assert client.receipts == {"accepted": 1}

@@ -27,8 +27,10 @@ from fuzz.corpus import (
     messages,
 )
 
-from broker.link import InboundMessage
-from edge_client.client import EdgeClient
+from broker.address import BrokerAddress
+from broker.link import InboundMessage, MqttLink
+from edge_client.agent import Agent
+from edge_client.store.store import DeviceStore
 from federator.deciding.decisions import Decisions
 from federator.deciding.state import FederationState
 from federator.engine import Backlog, Timed, decide
@@ -279,22 +281,24 @@ _FROM_FEDERATOR = {
 _WITH_LISTS = ("update_receipt", "roster")
 
 
+_NO_LINK = MqttLink(BrokerAddress.parse("mqtt://127.0.0.1:1"), client_id="none", subscriptions=(), on_message=print)
+
+
 def _client(topic: str, credentials: Credentials | None, payload: bytes) -> bool:
-    """What an `EdgeClient` does with a message, as if the network had brought it."""
-    client = EdgeClient(
-        "mqtt://127.0.0.1:1", federation=FEDERATION, client_id=MEMBER, credentials=credentials, store=":memory:", seed=1
-    )
+    """What a device's agent does with a message, as if the network had brought it."""
+    store = DeviceStore(":memory:", client_id=MEMBER, federation=FEDERATION, max_interactions=10)
+    agent = Agent(_NO_LINK, store, FEDERATION, MEMBER, credentials, seed=1)
     try:
-        client._inbox.take(InboundMessage(topic, payload, retained=False))
+        agent.inbox.take(InboundMessage(topic, payload, retained=False))
     except MessageError as error:
         check_text(error.code, error.detail)
     # Whatever it was told, it can still say who it is.
-    status = client._session.sign(client._session.status(online=True), ClientTopic.STATUS)
+    status = agent.session.sign(agent.session.status(online=True), ClientTopic.STATUS)
     reading = read_message(
         TOPICS, _LIMITS["dense"], InboundMessage(TOPICS.client(MEMBER, ClientTopic.STATUS), status, False)
     )
     _promise(not isinstance(reading, Refused), f"the device cannot make itself understood: {reading}"[:200])
-    client._store.close()
+    store.close()
     return _is_signed(payload, FEDERATOR, topic)
 
 

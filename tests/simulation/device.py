@@ -1,10 +1,10 @@
-"""A device: the real `EdgeClient` without its socket, its disk and its event loop.
+"""A device: the real `Agent`, which is all of an `EdgeClient` but its socket, its disk and its event loop.
 
 The store is the disk and survives a crash; everything else is gone then. Device i learns 2^i from an interaction.
 """
 
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,42 +15,31 @@ from simulation.network import SimulatedBroker, Wire
 from simulation.tiny_store import TinyStore
 
 from broker.link import InboundMessage, LastWill
-from edge_client.client import EdgeClient
+from edge_client.agent import Agent
 from edge_client.store.store import Interaction
 from foltr.errors import DataError, FoltrError, UnavailableError
-from foltr.operator.credentials import BrokerAccess
-from foltr.protocol.membership import Leave
-from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.trainings import PdgdTraining
 
 FEDERATION = "sim"
 _FEATURES = np.ones((1, 1), np.float32)
 _KEEPALIVE_S = 30.0
-_BROKER = BrokerAccess(broker_url="mqtt://broker")
 
 
 @dataclass(frozen=True)
 class Papers:
-    """What `EdgeClient` needs of `foltr.operator.credentials.Credentials`; keys may be stand-ins."""
+    """What `Agent` needs of `foltr.operator.credentials.Credentials`; keys may be stand-ins."""
 
     name: str
     key: Any
     enrolment_bytes: bytes
     federator_public_key: bytes
-    federation: str = FEDERATION
-    broker: BrokerAccess = _BROKER
 
 
 class SimulatedLink:
-    """What the client has for an `MqttLink`."""
+    """What the agent has for an `MqttLink`."""
 
-    failure = None
-
-    def __init__(self, device: "SimulatedDevice", **wanted: Any) -> None:
+    def __init__(self, device: "SimulatedDevice") -> None:
         self._device = device
-        self.on_message: Callable[[InboundMessage], None] = wanted["on_message"]
-        self.on_connected: Callable[[], Coroutine[Any, Any, None]] = wanted["on_connected"]
-        self.last_will: Callable[[], LastWill] = wanted["last_will"]
 
     @property
     def connected(self) -> bool:
@@ -80,11 +69,10 @@ class SimulatedDevice:
         self.clock = Clock(offset=rng.uniform(-1e4, 1e4), rate=rng.uniform(0.9, 1.1))
         self.store = store
         self.up, self.down = Wire(schedule, rng), Wire(schedule, rng)
-        self.client: EdgeClient | None = None
+        self.agent: Agent | None = None
         self.is_up = False
         self.left = False
         self._schedule, self._time, self._broker, self._rng = schedule, time, broker, rng
-        self._link: SimulatedLink | None = None
         self._last_will: LastWill | None = None
         self.session = 0
         self._n_started = 0
@@ -92,21 +80,17 @@ class SimulatedDevice:
 
     @property
     def running(self) -> bool:
-        return self.client is not None
+        return self.agent is not None
 
     @property
     def takes_part(self) -> bool:
         """Whether it is to be heard: it has not left, and neither was forgotten nor asked to be."""
-        return self.client is not None and not self.client._participation.left
+        return self.agent is not None and not self.agent.participation.left
 
     @property
     def is_asking(self) -> bool:
         """Whether it asked to be forgotten, and was not answered."""
-        return self.client is not None and self.client._forgetting.waiting
-
-    def make_link(self, *_: Any, **wanted: Any) -> SimulatedLink:
-        self._link = SimulatedLink(self, **wanted)
-        return self._link
+        return self.agent is not None and self.agent.forgetting.waiting
 
     # --- life -------------------------------------------------------------------------------------------------
 
@@ -115,11 +99,12 @@ class SimulatedDevice:
         self._n_started += 1
         self.left = False
         with self._time.of(self.clock):
-            self.client = EdgeClient(
-                "mqtt://broker" if self.papers is None else None,
-                federation=FEDERATION,
-                client_id=self.client_id,
-                credentials=self.papers,  # type: ignore[arg-type]
+            self.agent = Agent(
+                SimulatedLink(self),  # type: ignore[arg-type]
+                self.store,  # type: ignore[arg-type]
+                FEDERATION,
+                self.client_id,
+                self.papers,  # type: ignore[arg-type]
                 explore=False,  # whatever is shown, the device learns the same; and nothing need be compiled
                 seed=self.i + 1000 * self._n_started,
                 learner=_power_learner(self.i),
@@ -128,23 +113,23 @@ class SimulatedDevice:
 
     def crash(self) -> None:
         self.disconnect()
-        self.client = None
+        self.agent = None
         if self._asking is not None:
             self._asking.close()
             self._asking = None
 
     def connect(self) -> None:
         """Begin a session; the one before, if the broker still has it, ends without a goodbye."""
-        if self.client is None or self._link is None:
+        if self.agent is None:
             return
         self.disconnect()
         self.session += 1
         self.up.n_lost = self.down.n_lost = 0
         self.is_up = True
         with self._time.of(self.clock):
-            self._last_will = self._link.last_will()
+            self._last_will = self.agent.begin_session()
             if not self.left:
-                run(self._link.on_connected())
+                run(self.agent.begin_connection())
         self._broker.connect_device(self)
         self._pump()
 
@@ -159,20 +144,18 @@ class SimulatedDevice:
             self._schedule.after(pause, lambda: self._broker.publish(will.topic, will.payload, retain=True))
 
     def leave(self) -> None:
-        """As `EdgeClient.leave` does, without its waiting."""
-        client = self.client
-        if client is None or not self.is_up or self.left:
+        """Its application calls `EdgeClient.leave`, and does not wait for the receipt."""
+        if self.agent is None or not self.is_up or self.left:
             return
         with self._time.of(self.clock):
-            run(client._outbox.publish(ClientTopic.LEAVE, Leave(federation=FEDERATION, client_id=self.client_id)))
-        client._participation.left = self.left = True
-        self.send(Topics(FEDERATION).client(self.client_id, ClientTopic.STATUS), b"", retain=True)
+            run(self.agent.membership.leave(timeout_s=0.0))
+        self.left = True
 
     def forget_me(self, timeout_s: float) -> bool:
         """Its application calls `EdgeClient.forget_me`; False if it cannot now, or did already."""
-        if self.client is None or self._asking is not None or not self.is_up:
+        if self.agent is None or self._asking is not None or not self.is_up:
             return False
-        self._asking = self.client.forget_me(timeout_s)  # type: ignore[assignment]
+        self._asking = self.agent.forgetting.ask(timeout_s)  # type: ignore[assignment]
         self._go_on_asking(self._asking)
         return True
 
@@ -194,20 +177,20 @@ class SimulatedDevice:
 
     def click(self) -> None:
         """Show a list and record a click on it."""
-        if self.client is None:
+        if self.agent is None:
             return
         with self._time.of(self.clock):
             try:
-                self.client.record_clicks(self.client.rank(_FEATURES), [0])
+                self.agent.record_clicks(self.agent.rank(_FEATURES, k=1), [0])
             except DataError:
                 return  # the application was told
         self._pump()
 
     def receive(self, message: InboundMessage) -> None:
-        if self.client is None or self._link is None or not self.is_up:
+        if self.agent is None or not self.is_up:
             return
         with self._time.of(self.clock):
-            self._link.on_message(message)
+            self.agent.receive(message)
         self._pump()
 
     def send(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
@@ -215,24 +198,22 @@ class SimulatedDevice:
 
     def _pump(self) -> None:
         """Send what is due, and look again when something will be."""
-        client, session = self.client, self.session
-        if client is None or not self.is_up:
+        agent, session = self.agent, self.session
+        if agent is None or not self.is_up:
             return
         with self._time.of(self.clock):
-            run(client._outbox.send_due())
-            run(client._outbox.send_relearned(client._relearning))
-            run(client._forgetting.finish(connected=True))
-            due_at = client._outbox.next_due_at()
+            run(agent.turn())
+            due_at = agent.next_due_at()
             pause = self.clock.delay(due_at - self._time.monotonic())
         if pause < float("inf"):
-            self._schedule.after(pause + 0.001, lambda: self._wake(client, session, due_at))
+            self._schedule.after(pause + 0.001, lambda: self._wake(agent, session, due_at))
 
-    def _wake(self, client: EdgeClient, session: int, due_at: float) -> None:
-        if (client, session) == (self.client, self.session) and client._outbox.next_due_at() == due_at:
+    def _wake(self, agent: Agent, session: int, due_at: float) -> None:
+        if (agent, session) == (self.agent, self.session) and agent.next_due_at() == due_at:
             self._pump()
 
 
-def run(coroutine: Coroutine[Any, Any, None]) -> None:
+def run(coroutine: Coroutine[Any, Any, Any]) -> None:
     """Run what never really waits."""
     try:
         coroutine.send(None)

@@ -92,7 +92,7 @@ def _mend(world: "World") -> None:
         device.store.n_failures_due = 0
         world.heal_device(device)
         if not device.running:
-            world.start_device(device)
+            device.start()
     world.pass_time(5.0)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+import simulation.process
 import simulation.store
 from simulation.database import SimulatedStore, Tables
 from simulation.mutants_erasure import ERASURE_MUTANTS
@@ -30,14 +31,13 @@ from storage.records import Batch, ClientRow
 
 
 def _receipts_before_the_commit() -> Any:
-    commit = FederationActor._commit
+    class ToldFirst(FederationActor):
+        async def _commit(self, decisions: Decisions, now: float, *, more_waits: bool = False) -> None:
+            self._receipts.send(decisions.receipts)
+            decisions.receipts = []
+            await super()._commit(decisions, now, more_waits=more_waits)
 
-    async def told_first(self: FederationActor, decisions: Decisions, now: float, **options: bool) -> None:
-        self._receipts.send(decisions.receipts)
-        decisions.receipts = []
-        await commit(self, decisions, now, **options)
-
-    return mock.patch.object(FederationActor, "_commit", told_first)
+    return mock.patch.object(simulation.process, "FederationActor", ToldFirst)
 
 
 def _duplicates_are_not_seen() -> Any:
@@ -177,15 +177,16 @@ def _refusals_are_told_as_they_come() -> Any:
 def _a_round_ends_by_a_later_clock() -> Any:
     """A turn as it was before the reproductions of updates in time."""
 
-    async def turn(self: FederationActor, now: float) -> None:
-        current = self.state.round
-        if current is not None and current.next_step(now) is not None:
-            await self._serve_waiting(min(now, current.wake_at()))
-        else:
-            await self._serve(self.intake.take(federator.actor.BATCH_LIMIT), now)
-        await self._end_round(self._clock.now())
+    class Late(FederationActor):
+        async def turn(self, now: float) -> None:
+            current = self.state.round
+            if current is not None and current.next_step(now) is not None:
+                await self._serve_waiting(min(now, current.wake_at()))
+            else:
+                await self._serve(self.intake.take(federator.actor.BATCH_LIMIT), now)
+            await self._end_round(self._clock.now())
 
-    return mock.patch.object(FederationActor, "turn", turn)
+    return mock.patch.object(simulation.process, "FederationActor", Late)
 
 
 # Each as a function that makes a context manager.

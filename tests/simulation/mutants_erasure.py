@@ -4,10 +4,12 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
+import simulation.process
 import simulation.store_erasure
 import simulation.store_unlearning
 from simulation.store_unlearning import SimulatedFederationStore
 
+import federator.actor
 from federator.actor import FederationActor
 from federator.deciding.decisions import Decisions, ErasureWanted
 from federator.deciding.members import Members
@@ -31,25 +33,24 @@ def _forgotten_names_are_forgotten_at_a_restart() -> Any:
 
 
 def _told_before_it_is_erased() -> Any:
-    erase = Eraser.erase
+    class Hasty(Eraser):
+        async def erase(self, wanted: ErasureWanted) -> Any:
+            notice = ErasureNotice(federation="sim", client_id=wanted.client_id, code=ReceiptCode.FORGETTING)
+            self._receipts.send([notice])
+            return await super().erase(wanted)
 
-    async def hasty(self: Eraser, wanted: ErasureWanted) -> Any:
-        notice = ErasureNotice(federation="sim", client_id=wanted.client_id, code=ReceiptCode.FORGETTING)
-        self._receipts.send([notice])
-        return await erase(self, wanted)
-
-    return mock.patch.object(Eraser, "erase", hasty)
+    return mock.patch.object(federator.actor, "Eraser", Hasty)
 
 
 def _receipts_do_not_wait_for_erasures() -> Any:
     """The answers to a batch are sent once it is stored, and those to be erased in it are erased then."""
-    commit = FederationActor._commit
 
-    async def hasty(self: FederationActor, decisions: Decisions, now: float, **options: bool) -> None:
-        await commit(self, decisions, now, **options)
-        self._receipts.send(decisions.receipts)
+    class Hasty(FederationActor):
+        async def _commit(self, decisions: Decisions, now: float, *, more_waits: bool = False) -> None:
+            await super()._commit(decisions, now, more_waits=more_waits)
+            self._receipts.send(decisions.receipts)
 
-    return mock.patch.object(FederationActor, "_commit", hasty)
+    return mock.patch.object(simulation.process, "FederationActor", Hasty)
 
 
 def _half_erased_clients_stay_so() -> Any:
@@ -66,13 +67,13 @@ def _requests_stay_at_the_broker() -> Any:
 
 def _bytes_are_left_at_a_restart() -> Any:
     """An eraser that starts as it did before the reproductions of bytes."""
-    start = Eraser.start
 
-    async def careless(self: Eraser) -> None:
-        await start(self)
-        self._vacuum_due = False
+    class Careless(Eraser):
+        async def start(self) -> None:
+            await super().start()
+            self._vacuum_due = False
 
-    return mock.patch.object(Eraser, "start", careless)
+    return mock.patch.object(federator.actor, "Eraser", Careless)
 
 
 def _bytes_are_left_at_the_end() -> Any:
@@ -88,20 +89,19 @@ def _a_swap_withdraws_nothing() -> Any:
 
 
 def _a_swap_waits_for_no_round() -> Any:
-    swap = FederationActor._swap
+    class Impatient(FederationActor):
+        async def _swap(self) -> None:
+            current = self.state.round
+            if current is None:
+                await super()._swap()
+                return
+            contributions, current.contributions = current.contributions, {}
+            try:
+                await super()._swap()
+            finally:
+                current.contributions = contributions
 
-    async def impatient(self: FederationActor) -> None:
-        current = self.state.round
-        if current is None:
-            await swap(self)
-            return
-        contributions, current.contributions = current.contributions, {}
-        try:
-            await swap(self)
-        finally:
-            current.contributions = contributions
-
-    return mock.patch.object(FederationActor, "_swap", impatient)
+    return mock.patch.object(simulation.process, "FederationActor", Impatient)
 
 
 def _who_is_forgotten_answers_on() -> Any:
@@ -113,13 +113,12 @@ def _the_silent_are_awaited_for_ever() -> Any:
 
 
 def _jobs_end_with_their_federator() -> Any:
-    start = Unlearner.start
+    class Forgetful(Unlearner):
+        async def start(self, seed: bytes) -> None:
+            await super().start(seed)
+            self._unlearning, self._row = Unlearning(self._policy), None
 
-    async def forgetful(self: Unlearner, seed: bytes) -> None:
-        await start(self, seed)
-        self._unlearning, self._row = Unlearning(self._policy), None
-
-    return mock.patch.object(Unlearner, "start", forgetful)
+    return mock.patch.object(federator.actor, "Unlearner", Forgetful)
 
 
 def _a_paused_job_stays_so() -> Any:

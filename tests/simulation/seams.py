@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from simulation.process import FederatorProcess, pause
 from simulation.scenario import Trust
-from simulation.tiny_store import TinyStore
 
-import edge_client.client
 import edge_client.contribution
 import edge_client.forgetting
+import edge_client.membership
 import federator.actor
 import federator.eraser
 import federator.job_driver
@@ -99,8 +98,8 @@ class _Task:
 
 async def _is_set_within(event: asyncio.Event, timeout_s: float) -> bool:
     """For whoever looks again only when the time is over."""
-    if not event.is_set():
-        await pause(max(0.0, timeout_s))
+    if not event.is_set() and timeout_s > 0.0:
+        await pause(timeout_s)
     return event.is_set()
 
 
@@ -108,12 +107,6 @@ async def _is_set_within(event: asyncio.Event, timeout_s: float) -> bool:
 def simulated(world: "World") -> Iterator[None]:
     """Everything that would reach outside is the world's, as long as this lasts."""
     rng = random.Random(f"seams {world.scenario.seed}")  # noqa: S311
-
-    def make_store(*_: object, **__: object) -> TinyStore:
-        return world.starting().store
-
-    def make_link(*args: Any, **wanted: Any) -> Any:
-        return world.starting().make_link(*args, **wanted)
 
     def failpoint(name: Failpoint) -> None:
         acting = _acting(world)
@@ -128,6 +121,7 @@ def simulated(world: "World") -> Iterator[None]:
 
     silence = _Silence()
     loop = SimpleNamespace(time=world.time.monotonic, call_later=world.schedule.after)
+    asyncio_on_devices = SimpleNamespace(get_running_loop=lambda: loop, Event=asyncio.Event)
     replaced: list[tuple[Any, dict[str, Any]]] = [
         (
             federator.actor,
@@ -150,14 +144,8 @@ def simulated(world: "World") -> Iterator[None]:
             {"asyncio": SimpleNamespace(create_task=create_task, timeout=nullcontext)},
         ),
         (federator.job_driver, {"asyncio": SimpleNamespace(to_thread=_at_once)}),
-        (
-            edge_client.forgetting,
-            {"asyncio": SimpleNamespace(get_running_loop=lambda: loop, Event=asyncio.Event)},
-        ),
-        (
-            edge_client.client,
-            {"DeviceStore": make_store, "MqttLink": make_link},
-        ),
+        (edge_client.forgetting, {"asyncio": asyncio_on_devices}),
+        (edge_client.membership, {"asyncio": asyncio_on_devices}),
         (
             edge_client.contribution,
             {"uuid": SimpleNamespace(uuid4=lambda: uuid.UUID(int=rng.getrandbits(128)))},

@@ -84,7 +84,6 @@ class World:
             unlearning=scenario.unlearning,
         )
         self.devices = [self._make_device(i) for i in range(scenario.n_devices)]
-        self._starting: SimulatedDevice | None = None
 
     # --- making things ----------------------------------------------------------------------------------------
 
@@ -217,17 +216,7 @@ class World:
         if device.left:
             device.crash()
         if not device.running:
-            self.start_device(device)
-
-    def starting(self) -> SimulatedDevice:
-        """The device whose process is being started."""
-        if self._starting is None:
-            raise AssertionError("a client was made outside the world")
-        return self._starting
-
-    def start_device(self, device: SimulatedDevice) -> None:
-        self._starting = device
-        device.start()
+            device.start()
 
     def _device_leave(self, device: SimulatedDevice, _amount: float) -> None:
         device.leave()
@@ -304,7 +293,7 @@ class World:
     def _enrol_anew(self, device: SimulatedDevice, _amount: float) -> None:
         device.crash()
         self._enrol(device)
-        self.start_device(device)
+        device.start()
 
     def _forget_me(self, device: SimulatedDevice, amount: float) -> None:
         self.ask_to_be_forgotten(device, 60.0 * amount)
@@ -334,7 +323,7 @@ class World:
         device.store.lose()
         if self._enrolment_key is not None:
             self._enrol(device)
-        self.start_device(device)
+        device.start()
 
     def _everybody_away(self, _device: SimulatedDevice, amount: float) -> None:
         for device in self.devices:
@@ -363,7 +352,7 @@ def run(scenario: Scenario) -> World:
     with simulated(world):
         world.start_federator()
         for device in world.devices:
-            world.start_device(device)
+            device.start()
         for step in scenario.steps:
             world.apply(step)
         settle(world)

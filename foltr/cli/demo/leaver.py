@@ -40,7 +40,7 @@ class LeavingDevice(EdgeClient):
 
     async def _turned_round(self, update: ModelUpdate, _round: RoundAnnouncement) -> UpdateBody:
         """The update as -z * update - (z + 1) * model (thesis, Eq. 6.4)."""
-        body, model = update.body, self._participation.model
+        body, model = update.body, self._agent.participation.model
         if not isinstance(body, DenseDelta):
             raise TypeError(f"an update of kind {body.kind} has not all weights")
         if model is None or model.version != update.base_version:

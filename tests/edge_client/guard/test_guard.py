@@ -112,10 +112,10 @@ def test_a_full_disk_is_an_error_and_nothing_is_held_back(store):
     """The application hears of it as of any list that could not be recorded, and may record it again."""
     guard = guard_of(store)
     fill(guard, 1)
-    store._db.execute("PRAGMA query_only = ON")
+    store.rows("PRAGMA query_only = ON")
     with pytest.raises(DataError, match="free space"):
         fill(guard, 1)
-    store._db.execute("PRAGMA query_only = OFF")
+    store.rows("PRAGMA query_only = OFF")
     assert guard.n_held_back == len(HeldBackStore(store).lists()) == 1
 
 
@@ -238,7 +238,7 @@ def test_a_refusal_that_cannot_be_stored_is_a_refusal(store):
     """A full disk does not let a model in."""
     guard = guard_of(store)
     fill(guard, FEWEST_LISTS)
-    store._db.execute("PRAGMA query_only = ON")
+    store.rows("PRAGMA query_only = ON")
     assert not admits(guard, announced(5, -GOOD), announced(4, GOOD))
     assert [refused.version for refused in guard.refused_models] == [5]
 

@@ -55,7 +55,7 @@ def waiting_ids(store):
 
 
 def serp_ids(store):
-    return [row[0] for row in store._db.execute("SELECT serp_id FROM interactions ORDER BY id")]
+    return [row[0] for row in store.rows("SELECT serp_id FROM interactions ORDER BY id")]
 
 
 # --- interactions ---------------------------------------------------------------------------------------------
@@ -188,11 +188,11 @@ def test_discarded_interactions_are_gone(store):
 def test_writing_again_after_the_disk_was_full(store):
     """A failed write loses itself only: once there is room, the next one succeeds."""
     add(store, "a")
-    n_pages = store._db.execute("PRAGMA page_count").fetchone()[0]
-    store._db.execute(f"PRAGMA max_page_count = {n_pages}")
+    ((n_pages,),) = store.rows("PRAGMA page_count")
+    store.rows(f"PRAGMA max_page_count = {n_pages}")
     with pytest.raises(DataError, match="full"):
         add(store, *(f"too-much-{i}" for i in range(1_000)))
-    store._db.execute("PRAGMA max_page_count = 100000")
+    store.rows("PRAGMA max_page_count = 100000")
     n_stored = store.n_waiting()
     assert add(store, "b")[0] is not None
     assert store.n_waiting() == n_stored + 1
@@ -348,7 +348,7 @@ class AnyUse(RuleBasedStateMachine):
     @invariant()
     def each_is_in_one_place(self):
         assert waiting_ids(self.store) == self.waiting
-        rows = self.store._db.execute("SELECT id FROM interactions WHERE update_id IS NOT NULL ORDER BY id")
+        rows = self.store.rows("SELECT id FROM interactions WHERE update_id IS NOT NULL ORDER BY id")
         assert [row[0] for row in rows] == self.held
         assert (self.store.pending_update() is not None) == bool(self.held)
 
@@ -493,9 +493,9 @@ def test_what_was_acknowledged_survives_a_kill(path):
             assert len(missing) in {0, in_doubt}
             assert not spent & set(stored)
             assert len(set(stored) - set(recorded)) <= 1
-            assert store._db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            assert store.rows("PRAGMA integrity_check") == [("ok",)]
             pending = store.pending_update()
-            held = store._db.execute("SELECT DISTINCT update_id FROM interactions WHERE update_id IS NOT NULL")
+            held = store.rows("SELECT DISTINCT update_id FROM interactions WHERE update_id IS NOT NULL")
             assert [row[0] for row in held] == ([] if pending is None else [pending.update_id])
             if pending is not None:
                 assert pending.payload == b"x" * 5_000

@@ -160,15 +160,15 @@ def test_a_store_of_older_software_is_upgraded(old_path):
         store.put_update(PendingUpdate("v", 5, b"bytes", b"personal"), [5])
     with opened(old_path) as store:
         assert (store.local_state(), store.device_seed()) == (b"personal", seed)
-        assert store._db.execute("PRAGMA user_version").fetchone() == (5,)
+        assert store.rows("PRAGMA user_version") == [(5,)]
 
 
 def test_an_upgraded_store_is_like_a_new_one(old_path, tmp_path):
     """The same tables with the same columns, whatever way they came about."""
 
     def columns(store):
-        tables = [row[0] for row in store._db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        return {table: store._db.execute(f"PRAGMA table_xinfo({table})").fetchall() for table in tables}
+        tables = [row[0] for row in store.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        return {table: store.rows(f"PRAGMA table_xinfo({table})") for table in tables}
 
     with opened(old_path) as old, opened(tmp_path / "new") as new:
         assert columns(old) == columns(new)
@@ -178,8 +178,8 @@ def test_an_upgrade_is_whole_or_not_at_all(old_path, monkeypatch):
     """Where it fails half way, or the store is another's, the file stays as it was and serves the older software."""
     before = dump(old_path)
     with monkeypatch.context() as broken:
-        *others, newest = edge_client.store.store_file._UPGRADES
-        broken.setattr("edge_client.store.store_file._UPGRADES", (*others, f"{newest}SELECT nowhere;"))
+        *others, newest = edge_client.store.store_file.UPGRADES
+        broken.setattr("edge_client.store.store_file.UPGRADES", (*others, f"{newest}SELECT nowhere;"))
         with pytest.raises(DataError), opened(old_path):
             pass
     assert dump(old_path) == before
@@ -195,8 +195,10 @@ def dump(path):
 
 def test_a_store_of_newer_software_is_refused(path):
     """Better no device than one that misreads its own memory."""
-    with opened(path) as store:
-        store._db.execute("PRAGMA user_version = 99")
+    with opened(path):
+        pass
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 99")
     with pytest.raises(SettingsError, match="version 99"), opened(path):
         pass
 

@@ -151,7 +151,8 @@ class Device:
 
     def n_kept(self):
         """The same, of what the store has for good."""
-        return self._counts(self.store._meta("local_state"))
+        kept = self.store.rows("SELECT value FROM meta WHERE key = 'local_state'")
+        return self._counts(kept[0][0] if kept else None)
 
     def _counts(self, kept):
         state = unmark_state(kept, PERSONAL)
@@ -259,7 +260,7 @@ def test_whatever_happens_each_interaction_is_learned_once(personal, seed):
             personal.training = PERSONAL.model_copy(update=dict(zip(("min_interactions", "max_interactions"), limits)))  # noqa: B905
         elif happening == "restart":
             personal.restart()
-        rows = personal.store._db.execute("SELECT serp_id FROM interactions")
+        rows = personal.store.rows("SELECT serp_id FROM interactions")
         stored = {int(row[0].removeprefix("serp-")) - 1 for row in rows}
         spent = [0 if i in stored else 1 for i in range(personal.n_seen)]
         assert personal.n_kept() == spent

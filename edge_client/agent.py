@@ -1,0 +1,196 @@
+"""A device's agent takes what the network brings, decides what the device does about it, and sends what is due.
+
+It is all of a device but the connection and the store's file, which it is given, and the loop that gives it turns.
+`edge_client.client.EdgeClient` runs it behind an application.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from broker.link import InboundMessage, LastWill, MqttLink
+from edge_client.contribution import Alteration, Contributor
+from edge_client.forgetting import ENROL_AGAIN, Forgetting
+from edge_client.guard.guard import Guard
+from edge_client.inbox import Inbox
+from edge_client.membership import Membership
+from edge_client.messaging.outbox import Outbox
+from edge_client.messaging.session import Session
+from edge_client.messaging.transfer import ModelInParts
+from edge_client.models import Models
+from edge_client.participation import Participation
+from edge_client.recording import Recorder
+from edge_client.serps import Serp, clicks_on, make_serp
+from edge_client.store.store import DeviceStore
+from edge_client.training.relearning import Relearning
+from edge_client.training.trainer import Trainer
+from edge_client.training.working_model import Learner
+from foltr.errors import MessageError
+from foltr.logs import get_logger
+from foltr.operator.credentials import Credentials
+from foltr.protocol.topics import ClientTopic
+
+log = get_logger(__name__)
+
+
+class Agent:
+    """Acts for one device, turn by turn.
+
+    Args:
+        link: what it publishes by. Whoever makes the link has it call `begin_session` before each connection,
+            `begin_connection` once it is up, and `receive` for every message.
+        explore, seed, learner, propensities, guard, alter_update: as `EdgeClient` says; they are checked already.
+
+    Attributes:
+        wake: set when there may be something to do in a `turn`.
+    """
+
+    def __init__(
+        self,
+        link: MqttLink,
+        store: DeviceStore,
+        federation: str,
+        client_id: str,
+        credentials: Credentials | None = None,
+        *,
+        explore: bool = True,
+        seed: int | None = None,
+        learner: Learner | None = None,
+        propensities: npt.NDArray[np.float64] | None = None,
+        guard: float | None = None,
+        alter_update: Alteration | None = None,
+    ) -> None:
+        self.federation, self.client_id = federation, client_id
+        self.wake = asyncio.Event()
+        self._link, self._store = link, store
+        self._explore = explore
+        self._rng = np.random.default_rng(seed)
+        self.session = Session(federation, client_id, credentials, store)
+        pending = self.session.signed_pending_update()
+        self.participation = Participation(client_id, pending, random.Random(seed))  # noqa: S311
+        device_seed = store.device_seed() if seed is None else seed
+        self.trainer = Trainer(
+            store,
+            self.participation,
+            self._rng,
+            learner=learner,
+            device_seed=device_seed,
+            propensities=propensities,
+        )
+        self.relearning = Relearning(self.session, store, self.trainer, device_seed)
+        self._connect_parts(
+            alter_update,
+            None if guard is None else Guard(guard, store, client_id, seed),
+            None if credentials is None else credentials.enrolment_bytes,
+        )
+        if self.forgotten:
+            self._drop_everything()
+            log.warning("forgotten", client_id=client_id, federation=federation, hint=ENROL_AGAIN)
+        else:
+            self.models.restore()
+
+    def _connect_parts(self, alteration: Alteration | None, guard: Guard | None, enrolment: bytes | None) -> None:
+        """Make the parts that contribute, record, send and receive, each with those it needs."""
+        session, store, participation, trainer = self.session, self._store, self.participation, self.trainer
+        in_parts = ModelInParts()
+        self.contributor = Contributor(session, store, participation, trainer, alteration, self.wake.set)
+        self.models = Models(session, store, participation, in_parts, trainer, self.contributor, guard)
+        self.recorder = Recorder(store, self.models, trainer, self.contributor, self.wake.set)
+        self.outbox = Outbox(self._link, session, participation, in_parts, enrolment)
+        self.forgetting = Forgetting(self.outbox, session, participation, store)
+        self.membership = Membership(self.outbox, session, participation)
+        self.inbox = Inbox(
+            session,
+            self.outbox,
+            participation,
+            self.membership,
+            self.forgetting,
+            self.models,
+            trainer,
+            self.contributor,
+            self.relearning,
+            on_erased=self._be_forgotten,
+        )
+
+    @property
+    def forgotten(self) -> bool:
+        """The federation has erased this client."""
+        return self.forgetting.forgotten
+
+    # --- what the application does --------------------------------------------------------------------------
+
+    def rank(self, features: npt.ArrayLike, k: int) -> Serp:
+        """Rank candidate documents as `EdgeClient.rank` says."""
+        return make_serp(
+            features,
+            k,
+            self.trainer.working_model,
+            # Nothing is learned from a client that was forgotten: nothing is explored, and the order given is kept.
+            self._rng if self._explore and not self.forgotten else None,
+        )
+
+    def record_clicks(self, serp: Serp, clicked: Sequence[int]) -> None:
+        """Record clicks as `EdgeClient.record_clicks` says."""
+        clicks = clicks_on(serp, clicked)
+        if not self.forgotten:
+            self.recorder.record(serp, clicks)
+
+    # --- what the network brings ----------------------------------------------------------------------------
+
+    def begin_session(self) -> LastWill:
+        """Begin the session of the next connection, and return what the broker publishes if that one is lost."""
+        return self.session.begin()
+
+    async def begin_connection(self) -> None:
+        """Say hello over a new connection."""
+        self.outbox.begin_connection()
+        if not self.participation.left:
+            self.participation.begin_connection(time.monotonic())
+            await self.outbox.publish(ClientTopic.STATUS, self.session.status(online=True), retain=True)
+        self.wake.set()
+
+    def receive(self, message: InboundMessage) -> None:
+        """Take a message; one that is not from the federator, or cannot be read, is said in the log."""
+        try:
+            self.inbox.take(message)
+        except MessageError as error:
+            log.warning("message_refused", topic=message.topic, client_id=self.client_id, cause=str(error))
+        finally:
+            self.wake.set()
+
+    def _be_forgotten(self) -> None:
+        """Erase on the device what the federation has erased of this client."""
+        if not self.forgotten:
+            log.warning("forgotten", client_id=self.client_id, federation=self.federation, hint=ENROL_AGAIN)
+        self.forgetting.forget()
+        self._drop_everything()
+
+    def _drop_everything(self) -> None:
+        self.participation.forget()
+        self.trainer.forget()
+        self.relearning.forget()
+        self.models.forget()
+        self.recorder.forget()
+
+    # --- what it does of itself -----------------------------------------------------------------------------
+
+    async def turn(self) -> None:
+        """Send what is due; an unreachable broker only makes it later."""
+        if self._link.connected:
+            await self.outbox.send_due()
+            await self.outbox.send_relearned(self.relearning)
+        await self.forgetting.finish(connected=self._link.connected)
+
+    def next_due_at(self) -> float:
+        """Return when the next `turn` will have something to send, if nothing happens before; monotonic seconds."""
+        return self.outbox.next_due_at() if self._link.connected else float("inf")
+
+    async def say_goodbye(self) -> None:
+        """Tell the federation that this device goes offline. Raises UnavailableError as `Outbox.publish` does."""
+        if not self.participation.left or self.forgetting.waiting:
+            await self.outbox.publish(ClientTopic.STATUS, self.session.status(online=False), retain=True)
+        await self.forgetting.finish(connected=True)
