@@ -24,7 +24,7 @@ from foltr.protocol.topics import ClientTopic
 log = get_logger(__name__)
 
 # The request or its answer may be lost; the request may be repeated.
-_FORGET_AGAIN_S = 3.0
+FORGET_AGAIN_S = 3.0
 ERASED = (ReceiptCode.FORGETTING, ReceiptCode.FORGOTTEN)
 ENROL_AGAIN = "the name is not used again; to come back, enrol under another"
 
@@ -127,7 +127,7 @@ class Forgetting:
             raise
         if not self.forgotten:
             self._erasure = _Erasure.REQUESTED
-        while not await is_set_within(self._done, min(_FORGET_AGAIN_S, give_up_at - loop.time())):
+        while not await is_set_within(self._done, min(FORGET_AGAIN_S, give_up_at - loop.time())):
             # Looked at only now: it may answer what somebody else sent in this name, and ours is answered as well.
             refusal = self._take_refusal()
             if refusal is not None and not self.forgotten:

@@ -102,7 +102,7 @@ class StoreFile:
                 self._prepare()
                 self.forgotten = self._meta("forgotten") is not None
                 if self.forgotten:
-                    self._overwrite()  # perhaps it was interrupted
+                    self.overwrite()  # perhaps it was interrupted
             except BaseException:
                 self._db.close()  # or its lock would outlive the refusal
                 raise
@@ -202,14 +202,14 @@ class StoreFile:
             cursor.execute("INSERT INTO meta (key, value) VALUES ('forgotten', ?)", (self._mark(salt),))
         self.forgotten = True
         try:
-            self._overwrite()
+            self.overwrite()
         except sqlite3.Error as error:
             raise DataError(
                 f"device store {self._path}: {error}. Its rows are deleted; some of their bytes may be in the file "
                 "until it is opened again, or delete the file"
             ) from error
 
-    def _overwrite(self) -> None:
+    def overwrite(self) -> None:
         """Leave nothing of what was deleted in the file, not even by older software, nor in the log beside it."""
         self._db.execute("VACUUM")
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -45,7 +45,7 @@ REPOSITORY = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def _ask_again_fast(monkeypatch):
     """Three seconds between two requests are too long for a test."""
-    monkeypatch.setattr("edge_client.forgetting._FORGET_AGAIN_S", 0.2)
+    monkeypatch.setattr("edge_client.forgetting.FORGET_AGAIN_S", 0.2)
 
 
 async def tell(federator, code, receipt=None, client_id="device-7", **more):

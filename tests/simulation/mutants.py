@@ -50,7 +50,7 @@ def _duplicates_are_not_seen() -> Any:
 
 
 def _aggregating_is_not_stored() -> Any:
-    return mock.patch.object(simulation.store, "_stop_collecting")
+    return mock.patch.object(simulation.store, "stop_collecting")
 
 
 def _counts_by_when_it_is_looked_at() -> Any:

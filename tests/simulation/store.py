@@ -53,7 +53,7 @@ def store_batch(tables: Tables, batch: Batch) -> None:
     if batch.deadline is not None:
         _change_deadline(tables, batch.deadline)
     if batch.stop_collecting is not None:
-        _stop_collecting(tables, batch.stop_collecting)
+        stop_collecting(tables, batch.stop_collecting)
     if batch.published is not None:
         version, at = batch.published
         if tables.models[version].published_at is None:
@@ -159,7 +159,7 @@ def _require_collecting(tables: Tables, number: int) -> None:
     require(row is not None and row.state is RoundState.COLLECTING, f"round {number} is not collecting")
 
 
-def _stop_collecting(tables: Tables, number: int) -> None:
+def stop_collecting(tables: Tables, number: int) -> None:
     row = tables.rounds[number]
     require(row.state in OPEN_ROUND, f"round {number} is {row.state}, not collecting")
     tables.rounds[number] = replace(row, state=RoundState.AGGREGATING)
@@ -286,7 +286,7 @@ class RoundStore:
         return rounds[max(rounds)] if rounds else None
 
     async def begin_aggregation(self, number: int) -> None:
-        await write(self.session, lambda tables: _stop_collecting(tables, number), self.epoch)
+        await write(self.session, lambda tables: stop_collecting(tables, number), self.epoch)
 
     async def load_updates(
         self, number: int, after: str, limit: int, *, readable_only: bool = False

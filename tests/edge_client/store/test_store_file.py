@@ -330,7 +330,7 @@ def test_an_interrupted_overwriting_is_made_up_for(path, monkeypatch):
             raise sqlite3.OperationalError("disk is full")
 
         with monkeypatch.context() as full_disk:
-            full_disk.setattr(DeviceStore, "_overwrite", crash)
+            full_disk.setattr(DeviceStore, "overwrite", crash)
             with pytest.raises(DataError, match=r"disk is full.*rows are deleted"):
                 store.forget()
         assert store.forgotten
@@ -339,13 +339,16 @@ def test_an_interrupted_overwriting_is_made_up_for(path, monkeypatch):
         assert found(path) == set()
 
 
-def test_a_deletion_that_fails_changes_nothing(path, monkeypatch):
-    """It is told, and may be tried again."""
+def test_a_deletion_that_fails_changes_nothing(path):
+    """It is told, also when it fails at the last row, and may be tried again."""
     with filled(path) as store:
-        with monkeypatch.context() as broken:
-            broken.setattr(DeviceStore, "_mark", lambda *_: None)  # the column allows none
-            with pytest.raises(DataError, match="Nothing was changed"):
-                store.forget()
+        store.rows(
+            "CREATE TEMP TRIGGER no_mark BEFORE INSERT ON main.meta WHEN NEW.key = 'forgotten' "
+            "BEGIN SELECT RAISE(ABORT, 'no room for the mark'); END"
+        )
+        with pytest.raises(DataError, match=r"no room for the mark.*Nothing was changed"):
+            store.forget()
+        store.rows("DROP TRIGGER no_mark")
         assert not store.forgotten
         assert (store.n_waiting(), store.model()) == (1, SECRETS["model"])
         store.forget()

@@ -1,0 +1,137 @@
+"""The agent of a device, given its turns by hand: what it sends when, over a link that only notes it down."""
+
+import contextlib
+
+import numpy as np
+import pytest
+from played import N_FEATURES, TOPICS, adding_learner, content, model
+from structlog.testing import capture_logs
+
+from broker.link import InboundMessage
+from edge_client.agent import Agent
+from edge_client.store.store import DeviceStore
+from foltr.errors import UnavailableError
+from foltr.protocol.announcements import RoundAnnouncement
+from foltr.protocol.codec import decode, encode
+from foltr.protocol.membership import Join, Status
+from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode
+from foltr.protocol.topics import ClientTopic
+from foltr.protocol.trainings import PdgdTraining
+from foltr.protocol.updates import ModelUpdate
+
+INBOX, JOIN, STATUS, UPDATES = (
+    TOPICS.client("device-7", topic)
+    for topic in (ClientTopic.INBOX, ClientTopic.JOIN, ClientTopic.STATUS, ClientTopic.UPDATES)
+)
+
+
+class NotedLink:
+    """Notes what is published, as long as it is connected."""
+
+    def __init__(self):
+        self.connected = True
+        self.published = []
+
+    async def publish(self, topic, payload, *, retain=False):
+        if not self.connected:
+            raise UnavailableError("no broker")
+        self.published.append((topic, payload, retain))
+
+    def taken(self):
+        """What was published since this was last asked."""
+        published, self.published = self.published, []
+        return published
+
+
+@pytest.fixture
+def link():
+    return NotedLink()
+
+
+@pytest.fixture
+def agent(link, path):
+    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)) as store:
+        yield Agent(link, store, "mail", "device-7", seed=1, learner=adding_learner)
+
+
+def hear(agent, topic, message):
+    agent.receive(InboundMessage(topic, encode(message, topic), retained=False))
+
+
+def round_on(version):
+    return RoundAnnouncement(
+        federation="mail",
+        round=1,
+        open=True,
+        base_version=version,
+        opened_at=0.0,
+        closes_at=1.0,
+        training=PdgdTraining(min_interactions=2, max_interactions=2),
+    )
+
+
+def see(agent, *numbers):
+    for number in numbers:
+        agent.record_clicks(agent.rank(np.eye(1, N_FEATURES, number), k=1), [0])
+
+
+async def test_a_device_says_hello_joins_and_contributes(agent, link):
+    """In this order: an update waits for the answer to the join."""
+    agent.begin_session()
+    await agent.begin_connection()
+    ((topic, payload, retain),) = link.taken()
+    assert (topic, decode(payload, Status).online, retain) == (STATUS, True, True)
+    hear(agent, TOPICS.model, model(3))
+    hear(agent, TOPICS.round, round_on(3))
+    see(agent, 4, 9)
+    await agent.turn()
+    ((topic, payload, retain),) = link.taken()
+    assert (topic, decode(payload, Join).client_id, retain) == (JOIN, "device-7", False)
+    hear(agent, INBOX, MembershipReceipt(federation="mail", client_id="device-7", code=ReceiptCode.JOINED))
+    await agent.turn()
+    ((topic, payload, retain),) = link.taken()
+    assert (topic, content(decode(payload, ModelUpdate)), retain) == (UPDATES, [4, 9], False)
+    await agent.turn()
+    assert link.taken() == []
+
+
+async def test_without_a_connection_nothing_is_due(agent, link):
+    """And what was due is sent over the next one."""
+    link.connected = False
+    await agent.turn()
+    assert agent.next_due_at() == float("inf")
+    link.connected = True
+    assert agent.next_due_at() < float("inf")
+    await agent.turn()
+    assert [topic for topic, *_ in link.taken()] == [JOIN]
+
+
+def test_whatever_happens_asks_for_a_turn(agent):
+    """A message, also one that cannot be read, which is said in the log; and an update that is made."""
+    for payload in (encode(model(3), TOPICS.model), b"\xc1"):
+        agent.wake.clear()
+        with capture_logs() as logs:
+            agent.receive(InboundMessage(TOPICS.model, payload, retained=False))
+        assert agent.wake.is_set()
+    assert [line["event"] for line in logs] == ["message_refused"]
+    hear(agent, TOPICS.round, round_on(3))
+    agent.wake.clear()
+    see(agent, 4)
+    assert not agent.wake.is_set()
+    see(agent, 9)
+    assert agent.wake.is_set()
+
+
+async def test_a_goodbye_is_said_by_who_is_a_client(agent, link):
+    """Who was forgotten clears what it has at the broker, and tells nobody that it was there."""
+    await agent.say_goodbye()
+    ((topic, payload, retain),) = link.taken()
+    assert (topic, decode(payload, Status).online, retain) == (STATUS, False, True)
+    hear(agent, INBOX, ErasureNotice(federation="mail", client_id="device-7", code=ReceiptCode.FORGETTING))
+    assert agent.forgotten
+    await agent.say_goodbye()
+    assert sorted(link.taken()) == sorted(
+        (TOPICS.client("device-7", topic), b"", True) for topic in (ClientTopic.FORGET, ClientTopic.STATUS)
+    )
+    await agent.begin_connection()
+    assert link.taken() == []
