@@ -5,9 +5,11 @@ none is missing; then the update is read and decided like any other. What is ans
 manifest's digest, which is the `payload_digest` of the whole update: that is what the device has and can compare.
 
 Everything is bounded: one assembly for each client, no larger than an update of this federation can be, so many bytes
-in all. Who comes when there is no room is told ``busy``, unless another assembly is complete or has been at rest for a
-while: that one goes, and its device is asked for its chunks again. A complete assembly is kept as long as there is
-room, because its device asks again if it misses the receipt.
+in all. A manifest costs its sender nothing, so it reserves nothing: what counts is what was received. A part that does
+not fit takes the place of an assembly that is complete, or at rest, or of which less has come; else its sender is told
+``busy``. So whoever is farthest goes on, and who would keep the others out has to send as much, and go on sending: each
+part keeps its assembly for some seconds, and not for more than half a minute ahead. A complete assembly is kept as long
+as there is room, because its device asks again if it misses the receipt.
 """
 
 from collections import OrderedDict
@@ -17,6 +19,7 @@ from federator.deciding.members import Members
 from federator.reading import ChunkOffered, Limits, PartAnswered, Refused, UpdateOffered, read_update
 from foltr.errors import MessageError
 from foltr.protocol.chunks import Assembly
+from foltr.protocol.fields import CHUNK_BYTES
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.updates import Chunk, Manifest
@@ -25,8 +28,9 @@ MAX_BYTES = 64 * 1024 * 1024
 # Beside the values of a delta an update has names, numbers and a signature; one without a delta has no more.
 OVERHEAD_BYTES = 4096
 IDLE_S = 600.0
-# At rest for so long an assembly makes room for another: its device is resending with a pause, or gone.
-YIELDS_AFTER_S = 30.0
+# So long a part keeps its assembly from one of less than its own bytes: at 16 KiB a second they come in time.
+PART_KEEPS_S = 12.0
+KEPT_AT_MOST_S = 30.0
 RETRY_AFTER_S = 10.0
 # Reading a whole update costs more than asking for it: who asks more often is not answered.
 READ_AGAIN_AFTER_S = 1.0
@@ -46,10 +50,15 @@ class Assembler:
         # One update always fits.
         self._max_bytes = max(max_bytes, self._max_size)
         self._by_client: OrderedDict[str, _Entry] = OrderedDict()  # the longest unused first
-        self.n_bytes = 0
+        self._n_begun = 0
 
     def __len__(self) -> int:
         return len(self._by_client)
+
+    @property
+    def n_bytes(self) -> int:
+        """Of all parts that are kept."""
+        return sum(entry.assembly.n_bytes for entry in self._by_client.values())
 
     def take(self, offer: ChunkOffered, members: Members, now: float) -> UpdateOffered | Refused | PartAnswered | None:
         """Take a manifest or a chunk; returns the update it completes, an answer, or nothing yet."""
@@ -87,10 +96,11 @@ class Assembler:
                     f"{manifest.size} bytes; an update of this federation has at most {self._max_size}",
                 )
             self.forget(client_id)  # it has given up the other one
-            self._make_room(manifest.size, now)
-            entry = _Entry(Assembly(manifest), now, nonce)
+            self._n_begun += 1
+            entry = _Entry(Assembly(manifest), now, self._n_begun, nonce)
+            # Nobody goes for a promise; but who could not keep its first part need not send it.
+            self._in_the_way(entry, min(manifest.size, CHUNK_BYTES), now)
             self._by_client[client_id] = entry
-            self.n_bytes += manifest.size
         self._used(client_id, entry, now)
         if entry.assembly.complete and now - entry.read_at < READ_AGAIN_AFTER_S:
             return None
@@ -100,7 +110,12 @@ class Assembler:
         entry = self._by_client.get(client_id)
         if entry is None or entry.assembly.manifest.digest != chunk.digest:
             return None  # it made room, or this is another process: the device will offer the update again
-        is_new = entry.assembly.add(chunk)
+        is_new = entry.assembly.lacks(chunk)
+        if is_new:
+            for other in self._in_the_way(entry, len(chunk.data), now):
+                self.forget(other)
+            entry.assembly.add(chunk)
+            entry.kept_until = min(max(entry.kept_until, now) + PART_KEEPS_S, now + KEPT_AT_MOST_S)
         self._used(client_id, entry, now)
         # Only the chunk that completes it: a copy that comes later must not have the update decided once more.
         return self._update_or_missing(client_id, entry, now) if is_new and entry.assembly.complete else None
@@ -115,20 +130,25 @@ class Assembler:
                 pass  # it has begun anew; a bad chunk must not cost the update that it is not from
         return PartAnswered(client_id, ReceiptCode.INCOMPLETE, _name_of(assembly.manifest), missing=assembly.missing())
 
-    def _make_room(self, size: int, now: float) -> None:
-        """Let the longest unused go that may go, until ``size`` more bytes fit; nobody goes if that is not enough."""
+    def _in_the_way(self, of: "_Entry", size: int, now: float) -> list[str]:
+        """Whose assemblies go so that ``size`` more bytes of this one fit: those at rest, then those with least.
+
+        Raises:
+            _NoRoomError: all of them would not be enough; nobody goes.
+        """
         going: list[str] = []
         free = self._max_bytes - self.n_bytes
-        for client_id, entry in self._by_client.items():
+        if free >= size:
+            return going
+        others = [(client_id, other) for client_id, other in self._by_client.items() if other.takes_from(of)]
+        at_rest = [pair for pair in others if pair[1].may_go(now)]
+        behind = [pair for pair in others if not pair[1].may_go(now) and pair[1].progress < of.progress]
+        for client_id, other in [*at_rest, *sorted(behind, key=lambda pair: pair[1].progress)]:
+            going.append(client_id)
+            free += other.assembly.n_bytes
             if free >= size:
-                break
-            if entry.assembly.complete or now - entry.used_at >= YIELDS_AFTER_S:
-                going.append(client_id)
-                free += entry.assembly.manifest.size
-        if free < size:
-            raise _NoRoomError
-        for client_id in going:
-            self.forget(client_id)
+                return going
+        raise _NoRoomError
 
     def _drop_idle(self, now: float) -> None:
         while self._by_client:
@@ -143,18 +163,30 @@ class Assembler:
 
     def forget(self, client_id: str) -> None:
         """Drop what has come of a client's update."""
-        entry = self._by_client.pop(client_id, None)
-        if entry is not None:
-            self.n_bytes -= entry.assembly.manifest.size
+        self._by_client.pop(client_id, None)
 
 
 @dataclass
 class _Entry:
     assembly: Assembly
     used_at: float
+    number: int
     # Of the manifest: an older one, sent again by somebody, must not end what a newer one began.
     nonce: int = 0
     read_at: float = float("-inf")
+    kept_until: float = float("-inf")
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How far it is; of two that are as far the one that began first, or they would block each other."""
+        return self.assembly.n_bytes, -self.number
+
+    def takes_from(self, other: "_Entry") -> bool:
+        return self is not other and self.assembly.n_bytes > 0
+
+    def may_go(self, now: float) -> bool:
+        """Whether it makes room for any other."""
+        return self.assembly.complete or now >= self.kept_until
 
 
 def _name_of(part: Manifest | Chunk) -> bytes:

@@ -42,11 +42,16 @@ def chunk_of(manifest: Manifest, payload: bytes, index: int) -> Chunk:
 
 
 class Assembly:
-    """The chunks of one manifest that are there."""
+    """The chunks of one manifest that are there.
+
+    Attributes:
+        n_bytes: of what is there.
+    """
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
         self._parts: dict[int, bytes] = {}
+        self.n_bytes = 0
 
     @property
     def complete(self) -> bool:
@@ -56,11 +61,11 @@ class Assembly:
         """The chunks that are not there, in order."""
         return [index for index in range(self.manifest.n_chunks) if index not in self._parts]
 
-    def add(self, chunk: Chunk) -> bool:
-        """Take a chunk; False if it was there.
+    def lacks(self, chunk: Chunk) -> bool:
+        """Whether `add` would take the chunk; False if it is there.
 
         Raises:
-            MessageError: ``malformed``, it is of another message or not of its length; nothing is changed.
+            MessageError: ``malformed``, it is of another message or not of its length.
         """
         if chunk.digest != self.manifest.digest:
             raise MessageError(ReceiptCode.MALFORMED, "a chunk of another message")
@@ -69,9 +74,18 @@ class Assembly:
             raise MessageError(
                 ReceiptCode.MALFORMED, f"chunk {chunk.index} has {len(chunk.data)} bytes; it should have {expected}"
             )
-        if chunk.index in self._parts:
+        return chunk.index not in self._parts
+
+    def add(self, chunk: Chunk) -> bool:
+        """Take a chunk; False if it was there.
+
+        Raises:
+            MessageError: as `lacks`; nothing is changed.
+        """
+        if not self.lacks(chunk):
             return False
         self._parts[chunk.index] = chunk.data
+        self.n_bytes += len(chunk.data)
         return True
 
     def payload(self) -> bytes:
@@ -87,6 +101,7 @@ class Assembly:
         whole = b"".join(parts)
         if len(whole) != self.manifest.size or hashlib.sha256(whole).digest() != self.manifest.digest:
             self._parts.clear()
+            self.n_bytes = 0
             raise MessageError(ReceiptCode.MALFORMED, "the chunks are not the message that the manifest names")
         return whole
 

@@ -8,10 +8,11 @@ from federator.deciding.members import Members
 from federator.reading import Limits, MembershipAsked, Refused, Signed, UpdateOffered, read_message
 from federator.reassembly import (
     IDLE_S,
+    KEPT_AT_MOST_S,
     OVERHEAD_BYTES,
+    PART_KEEPS_S,
     READ_AGAIN_AFTER_S,
     RETRY_AFTER_S,
-    YIELDS_AFTER_S,
     Assembler,
     PartAnswered,
 )
@@ -224,48 +225,105 @@ def senders(members, room_for):
 
 def test_a_newcomer_waits_for_those_under_way(members):
     """Busy, with the time after which to try; those under way are not disturbed."""
-    assembler, a, b, c = senders(members, room_for=2)
+    _assembler, a, b, c = senders(members, room_for=1)
     a.offer()
     b.offer()
+    c.offer()
     a.chunk(0)
-    answer = c.offer(NOW + YIELDS_AFTER_S / 2)
+    a.chunk(1)
+    answer = c.chunk(0)
     assert (answer.code, answer.retry_after_s) == (ReceiptCode.BUSY, RETRY_AFTER_S)
     assert answer.payload_digest == payload_digest(c.payload)
-    assert a.offer().missing == [1, 2]
-    assert len(assembler) == 2
+    assert a.offer().missing == [2]
+
+
+def test_a_manifest_keeps_nobody_out(members):
+    """However often it comes again: it costs its sender nothing, so it reserves nothing."""
+    assembler, a, b, c = senders(members, room_for=1)
+    for second in range(3600):
+        a.offer(NOW + second)
+        b.offer(NOW + second)
+    assert isinstance(c.send_all(NOW + 3600), UpdateOffered)
+    assert len(assembler) == 3
+
+
+def test_a_part_and_a_manifest_again_and_again_keep_nobody_out(members):
+    """What was received is kept while parts arrive, and not while the manifest does."""
+    _assembler, a, _b, c = senders(members, room_for=1)
+    a.offer()
+    a.chunk(0)
+    a.chunk(1)
+    a.offer(NOW + 2 * PART_KEEPS_S - 1)
+    assert c.offer(NOW + 2 * PART_KEEPS_S - 1).code is ReceiptCode.BUSY
+    a.offer(NOW + 2 * PART_KEEPS_S)
+    c.offer(NOW + 2 * PART_KEEPS_S)
+    assert c.chunk(0, NOW + 2 * PART_KEEPS_S) is None
+    assert a.offer(NOW + 2 * PART_KEEPS_S).missing == [0, 1, 2]
+
+
+def test_parts_do_not_keep_their_place_for_long(members):
+    """Many at once are not paid for hours: the next one has to come within half a minute."""
+    n_features = 1_000_000  # 21 chunks
+    limits = Limits(BodySpec("dense", n_features, n_values=n_features), 100)
+    assembler = Assembler(TOPICS, limits, max_bytes=1)
+    a = Sender(assembler, members, "a", n_features=n_features)
+    b = Sender(assembler, members, "b", payload=bytes(300_000))
+    for index in a.offer().missing[:-1]:
+        a.chunk(index)
+    assert b.offer(NOW + KEPT_AT_MOST_S - 1).code is ReceiptCode.BUSY
+    b.offer(NOW + KEPT_AT_MOST_S)
+    assert b.chunk(0, NOW + KEPT_AT_MOST_S) is None
+    assert len(a.offer(NOW + KEPT_AT_MOST_S).missing) == 21
+
+
+def test_who_is_farther_goes_on_and_of_two_as_far_who_began_first(members):
+    """So those who filled all room together do not wait for each other."""
+    _assembler, a, b, _ = senders(members, room_for=1)
+    a.offer()
+    b.offer()
+    b.chunk(0)
+    a.chunk(0)
+    assert b.chunk(1).code is ReceiptCode.BUSY
+    assert a.chunk(1) is None
+    assert b.offer().code is ReceiptCode.BUSY
+    assert isinstance(a.chunk(2), UpdateOffered)
 
 
 def test_who_is_at_rest_makes_room_the_longest_unused_first(members):
     """A device that went away with half an update must not keep the others out."""
-    assembler, a, b, c = senders(members, room_for=2)
+    _assembler, a, b, c = senders(members, room_for=1)
     a.offer()
     b.offer()
+    b.chunk(0)
     a.chunk(0, NOW + 1)
-    assert c.offer(NOW + YIELDS_AFTER_S).code is ReceiptCode.INCOMPLETE
-    assert a.offer(NOW + YIELDS_AFTER_S).missing == [1, 2]
-    assert b.offer(NOW + YIELDS_AFTER_S).code is ReceiptCode.BUSY
-    assert len(assembler) == 2
+    c.offer(NOW + 1 + PART_KEEPS_S)
+    assert c.chunk(0, NOW + 1 + PART_KEEPS_S) is None
+    assert a.offer(NOW + 1 + PART_KEEPS_S).missing == [1, 2]
+    assert b.offer(NOW + 1 + PART_KEEPS_S).missing == [0, 1, 2]
 
 
 def test_what_is_complete_makes_room_at_once(members):
     """It is only kept for a receipt that was missed."""
-    assembler, a, b, c = senders(members, room_for=2)
-    b.offer()
+    assembler, a, b, _ = senders(members, room_for=1)
     a.send_all()
-    assert c.offer().code is ReceiptCode.INCOMPLETE
-    assert b.offer().missing == [0, 1, 2]
-    assert a.offer().code is ReceiptCode.BUSY
-    assert assembler.n_bytes <= 2 * len(a.payload) + 100
+    assert b.offer().code is ReceiptCode.INCOMPLETE
+    assert b.chunk(0) is None
+    assert a.offer(NOW + 1).missing == [0, 1, 2]
+    assert assembler.n_bytes <= len(a.payload) + 100
 
 
 def test_nobody_goes_for_a_newcomer_that_does_not_fit_all_the_same(members):
     """What is complete stays if letting it go is not enough."""
-    assembler = Assembler(TOPICS, LIMITS, max_bytes=750_000)
-    done = Sender(assembler, members, "a", payload=bytes(300_000))
+    assembler = Assembler(TOPICS, LIMITS, max_bytes=450_000)
+    done = Sender(assembler, members, "a", payload=bytes(10_000))
     done.send_all()
-    Sender(assembler, members, "b", payload=bytes(400_000)).offer()
-    assert Sender(assembler, members, "c", payload=bytes(400_000)).offer().code is ReceiptCode.BUSY
-    assert (len(assembler), assembler.n_bytes) == (2, 700_000)
+    b = Sender(assembler, members, "b")
+    b.offer()
+    b.chunk(0)
+    b.chunk(1)
+    c = Sender(assembler, members, "c")
+    assert c.offer().code is ReceiptCode.BUSY
+    assert (len(assembler), assembler.n_bytes) == (2, 10_000 + 2 * CHUNK_BYTES)
 
 
 def test_what_is_idle_is_dropped(members):
@@ -285,6 +343,6 @@ def test_there_is_always_room_for_one(members):
     assembler = Assembler(TOPICS, LIMITS, max_bytes=1)
     a, b = Sender(assembler, members, "a"), Sender(assembler, members, "b")
     a.offer()
-    assert b.offer().code is ReceiptCode.BUSY
+    b.offer()
     assert isinstance(a.send_all(), UpdateOffered)
     assert isinstance(b.send_all(), UpdateOffered)
