@@ -8,6 +8,7 @@ import os
 import re
 import signal
 from enum import StrEnum
+from functools import cache
 
 from foltr.errors import SettingsError
 
@@ -85,5 +86,16 @@ def _read(text: str) -> dict[str, _Action]:
     return actions
 
 
-failpoint = Failpoints(os.environ.get(VARIABLE, "")).reach
-"""Does here what the environment asks for; normally nothing."""
+@cache
+def _of_this_process() -> Failpoints:
+    # Made when the first is passed: a process may get its environment after this module was imported.
+    return Failpoints(os.environ.get(VARIABLE, ""))
+
+
+def failpoint(name: Failpoint) -> None:
+    """Do here what the environment asks for; normally nothing.
+
+    Raises:
+        SettingsError: the environment names a failpoint or an action that does not exist.
+    """
+    _of_this_process().reach(name)

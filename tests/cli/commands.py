@@ -13,6 +13,7 @@ from pathlib import Path
 from unittest import mock
 
 import structlog
+from prepared import PreparedProcess
 
 from foltr.cli import output
 from foltr.cli.main import main
@@ -64,19 +65,12 @@ def foltr_process(
     )
 
 
-def start(*arguments: str, cwd: Path | None = None, **variables: str) -> subprocess.Popen[str]:
+def start(*arguments: str, cwd: Path | None = None, **variables: str) -> PreparedProcess:
     """A command that goes on until it is stopped."""
-    return subprocess.Popen(
-        [*FOLTR, *arguments],
-        env=environment(**variables),
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    return PreparedProcess(arguments, environment(**variables), cwd)
 
 
-def stop(process: subprocess.Popen[str], timeout_s: float = 20) -> tuple[int, str]:
+def stop(process: PreparedProcess, timeout_s: float = 20) -> tuple[int, str]:
     """End ``process`` with SIGTERM; its exit code and what it printed."""
     if process.poll() is None:
         process.terminate()

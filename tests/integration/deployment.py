@@ -2,14 +2,14 @@
 
 import asyncio
 import signal
-import subprocess
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Self
 
-from cli.commands import FOLTR, environment
+from cli.commands import environment
 from databases import open_migrated
+from prepared import PreparedProcess
 
 from broker.address import BrokerAddress
 from federator.plan import FederationPlan
@@ -55,7 +55,7 @@ class Deployment:
         self.n_clients = n_clients
         self.devices = enrol(folder / "operator", broker_url, n_clients)
         self._key_store = KeyStore(folder / "keys")
-        self.federator: subprocess.Popen[bytes] | None = None
+        self.federator: PreparedProcess | None = None
         self._credentials = folder / "operator" / "federator.json"
         self._log = folder / "federator.log"
         self._keys = str(folder / "keys")
@@ -83,7 +83,7 @@ class Deployment:
         max_time_s: float = 30.0,
         broker_url: str = "",
         **variables: str,
-    ) -> subprocess.Popen[bytes]:
+    ) -> PreparedProcess:
         """``foltr federator run`` with a quorum of every client, so that a round is over when all are in it.
 
         Args:
@@ -91,7 +91,7 @@ class Deployment:
         """
         quorum = str(self.n_clients)
         command = [
-            *(*FOLTR, "federator", "run", "--credentials", str(self._credentials), "--db", self.database_url),
+            *("federator", "run", "--credentials", str(self._credentials), "--db", self.database_url),
             *("--keys", self._keys),
             *("--features", str(DIM), "--interactions", "1", "--min-clients", quorum, "--max-clients", quorum),
             *("--min-time", "0", "--max-time", f"{max_time_s:g}", "--rounds", str(n_rounds)),
@@ -100,7 +100,7 @@ class Deployment:
         ]
         variables = {"FOLTR_LOG_LEVEL": "warning", VARIABLE: failpoints, **variables}
         with self._log.open("ab") as log:
-            self.federator = subprocess.Popen(command, env=environment(**variables), stdout=log, stderr=log)
+            self.federator = PreparedProcess(command, environment(**variables), output=log.fileno())
         return self.federator
 
     def service(self, n_rounds: int, database: Database, *, patience_s: float = 60.0) -> FederatorService:

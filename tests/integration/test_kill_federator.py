@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from cli.commands import FOLTR, environment, foltr_process
+from cli.commands import environment, foltr_process
 from integration.deployment import DIM, FEDERATION, enrol
 from integration.oracle import check_history
+from prepared import PreparedProcess
 
 from foltr.operator.credentials import write_secret
 from storage.database import Database
@@ -41,11 +42,16 @@ def test_kill_9_of_the_federator_loses_nothing_and_counts_nothing_twice(mqtt_bro
     variables = environment(FOLTR_DB_URL=database_url, FOLTR_KEYS=str(tmp_path / "keys"), FOLTR_LOG_LEVEL="warning")
     assert foltr_process("db", "upgrade", "--db", database_url).returncode == 0
     federator_command = [
-        *(*FOLTR, "federator", "run", "--credentials", str(tmp_path / "operator" / "federator.json")),
+        *("federator", "run", "--credentials", str(tmp_path / "operator" / "federator.json")),
         *("--features", str(DIM), "--interactions", "1"),
         *("--min-clients", "1", "--max-clients", str(N_CLIENTS), "--min-time", "0.15", "--max-time", "20"),
     ]
-    federator = subprocess.Popen(federator_command, env=variables)
+
+    def start_federator() -> PreparedProcess:
+        with (tmp_path / "federator.log").open("ab") as log:
+            return PreparedProcess(federator_command, variables, output=log.fileno())
+
+    federator = start_federator()
     oracle_command = [sys.executable, str(ORACLE), str(N_ROUNDS), str(tmp_path)]
     devices = subprocess.Popen(oracle_command, env=variables, stdout=subprocess.PIPE, text=True)
     resumed_after_s = []
@@ -59,7 +65,7 @@ def test_kill_9_of_the_federator_loses_nothing_and_counts_nothing_twice(mqtt_bro
             federator.send_signal(signal.SIGKILL)
             federator.wait(timeout=10)
             _, n_rounds, n_completed = progress(database_url)
-            federator = subprocess.Popen(federator_command, env=variables)
+            federator = start_federator()
             started = time.monotonic()
             while progress(database_url)[2] <= n_completed:
                 assert time.monotonic() - started < 20, "the open round was not resumed"

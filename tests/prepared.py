@@ -1,0 +1,128 @@
+"""Processes that begin with everything imported: each is forked from one that has done nothing else.
+
+They are processes like any other, with arguments, environment, folder and output of their own, and may be killed like
+any other; but importing what a federator needs takes a second of a processor, and the tests start hundreds of them.
+What a fresh interpreter does is promised by the tests of `cli.commands.foltr_process`.
+"""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from multiprocessing import reduction
+from pathlib import Path
+from typing import Any, TextIO
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(
+    [
+        "aiosqlite",
+        "asyncpg",
+        "edge_client.client",
+        "federator.service",
+        "foltr.cli.main",
+        "foltr.cli.federator",
+        "numpy.random",
+        "sqlalchemy.dialects.postgresql.asyncpg",
+        "sqlalchemy.dialects.sqlite.aiosqlite",
+        "storage.federation_store",
+        "storage.migrate",
+    ]
+)
+
+
+class PreparedProcess:
+    """One running ``foltr`` command; used as a `subprocess.Popen` is.
+
+    Args:
+        words: its arguments.
+        output: the descriptor of a file that it prints to, errors too; None: a pipe.
+
+    Attributes:
+        stdout: what it prints, where that is a pipe.
+    """
+
+    def __init__(
+        self, words: Sequence[str], environment: Mapping[str, str], cwd: Path | None = None, output: int | None = None
+    ) -> None:
+        self.args = list(words)
+        self.stdout: TextIO | None = None
+        written = output
+        if written is None:
+            read, written = os.pipe()
+            self.stdout = os.fdopen(read, encoding="utf-8")
+        self._process = _CONTEXT.Process(
+            target=_run, args=(self.args, dict(environment), str(cwd or Path.cwd()), _Descriptor(written))
+        )
+        self._process.start()
+        if output is None:
+            os.close(written)
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        code = self._process.exitcode
+        if code is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        return code
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
+        """Wait for its end; what it printed must fit into a pipe, as what a test looks at does."""
+        self.wait(timeout)
+        assert self.stdout is not None
+        with self.stdout:
+            return self.stdout.read(), None
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class _Descriptor:
+    """A descriptor that the process gets a copy of, by its number there."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _taken_over, (reduction.DupFd(self._number),)
+
+
+def _taken_over(copy: Any) -> int:
+    return copy.detach()
+
+
+def _run(words: Sequence[str], environment: Mapping[str, str], cwd: str, output: int) -> None:
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(cwd)
+    sys.argv = ["foltr", *words]
+    from foltr.cli import output as consoles
+    from foltr.cli.main import main
+
+    # As wide as the environment says now; a fresh process reads this when it starts.
+    for one in (consoles.console, consoles.errors):
+        one.width = int(os.environ["COLUMNS"])
+    main()
