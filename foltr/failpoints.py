@@ -87,15 +87,19 @@ def _read(text: str) -> dict[str, _Action]:
 
 
 @cache
-def _of_this_process() -> Failpoints:
-    # Made when the first is passed: a process may get its environment after this module was imported.
-    return Failpoints(os.environ.get(VARIABLE, ""))
-
-
-def failpoint(name: Failpoint) -> None:
-    """Do here what the environment asks for; normally nothing.
+def of_this_process() -> Failpoints:
+    """Make the failpoints that the environment asks for, once.
 
     Raises:
         SettingsError: the environment names a failpoint or an action that does not exist.
     """
-    _of_this_process().reach(name)
+    return Failpoints(os.environ.get(VARIABLE, ""))
+
+
+def failpoint(name: Failpoint) -> None:
+    """Do here what the environment asks for; normally nothing."""
+    of_this_process().reach(name)
+
+
+# At once: a wrong setting is refused before anything is done.
+of_this_process()

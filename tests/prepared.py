@@ -121,6 +121,9 @@ def _run(words: Sequence[str], environment: Mapping[str, str], cwd: str, output:
     sys.argv = ["foltr", *words]
     from foltr.cli import output as consoles
     from foltr.cli.main import main
+    from foltr.failpoints import of_this_process
+
+    of_this_process.cache_clear()
 
     # As wide as the environment says now; a fresh process reads this when it starts.
     for one in (consoles.console, consoles.errors):
