@@ -127,6 +127,7 @@ def access_list(federation: str) -> str:
     clients = f"{topics.root}/clients"
     own = "\n".join(f"pattern write {clients}/%u/{name}" for name in DEVICE_WRITES)
     from_clients = "\n".join(f"topic read {clients}/+/{name}" for name in DEVICE_WRITES)
+    to_clear = "\n".join(f"topic write {clients}/+/{name}" for name in DEVICE_WRITES)
     return f"""\
 # Access list of the federation {federation}, written by `foltr broker config`. What is not granted is refused.
 
@@ -144,9 +145,9 @@ pattern read {topics.root}/unlearning/+
 
 user {FEDERATOR_USER}
 {from_clients}
-# To clear what an erased client left there: its last status and its request are retained.
-topic write {clients}/+/status
-topic write {clients}/+/forget
+# To clear what is retained there: an erased client's last status and request, and what no client may retain. Nobody
+# but the services hears it there, and no device signs what the federator writes.
+{to_clear}
 topic write {clients}/+/inbox
 topic write {topics.model}
 topic write {topics.model_chunks}

@@ -183,10 +183,21 @@ class FederationActor:
     def receive(self, message: InboundMessage) -> None:
         """Take a message from the network; called in the event loop, never blocks."""
         now = self._clock.now()
+        if message.retained:
+            self._clear_unless_retained(message.topic)
         if self.intake.offer(message) is not None and now - self._busy_noticed_at >= _BUSY_NOTICE_S:
             # Whoever is turned away is told, but one flood must not cost a commit for every message.
             self._busy_noticed_at = now
             self.intake.wake()
+
+    def _clear_unless_retained(self, topic: str) -> None:
+        """Clear what a client must not have the broker keep: each would be delivered again at every connection.
+
+        It is decided as any other. The one who retained it may have copied it from the client that it is genuine of.
+        """
+        _, kind = self._topics.parse(topic) or ("", None)
+        if kind not in (None, ClientTopic.INBOX) and not kind.is_retained:
+            self._retained.clear_foreign(topic)
 
     def _sender_of(self, message: InboundMessage) -> str:
         # No name begins with a question mark, so no stranger shares a member's place.

@@ -137,8 +137,7 @@ def read_message(topics: Topics, limits: Limits, message: InboundMessage) -> Rea
     if parsed is None:
         return None
     client_id, topic = parsed
-    cleared = topic in (ClientTopic.STATUS, ClientTopic.FORGET) and not message.payload
-    if topic is ClientTopic.INBOX or cleared:
+    if topic is ClientTopic.INBOX or not message.payload:
         return None  # its own receipt, or something retained that was cleared
     try:
         if topic is ClientTopic.UPDATES:

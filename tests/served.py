@@ -54,6 +54,9 @@ class Retained:
         if when_done is not None:
             when_done()
 
+    def clear_foreign(self, topic: str) -> None:
+        self.put(topic, None)
+
 
 class Served:
     """An actor, driven turn by turn."""

@@ -8,6 +8,9 @@ from federator.publishing.delivery import keep_published, wait_while
 from foltr.protocol.codec import Signer
 from foltr.protocol.fields import Message
 
+# Of topics that were not asked for: on a broker without access control anybody may retain on any number of them.
+MAX_WAITING = 1000
+
 
 class RetainedTopics:
     """Keeps some retained topics equal to what was put there last."""
@@ -32,6 +35,11 @@ class RetainedTopics:
         if when_done is not None:
             self._when_done[topic] = when_done
         self._changed.set()
+
+    def clear_foreign(self, topic: str) -> None:
+        """Clear what somebody else has retained; not while many topics wait: it is heard of at the next connection."""
+        if topic not in self._waiting and len(self._waiting) < MAX_WAITING:
+            self.put(topic, None)
 
     def put_again(self) -> None:
         """Publish everything once more: the connection, perhaps the broker, is a new one."""

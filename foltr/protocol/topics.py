@@ -22,6 +22,11 @@ class ClientTopic(StrEnum):
     UNLEARNING = "unlearning"
     INBOX = "inbox"
 
+    @property
+    def is_retained(self) -> bool:
+        """Whether a client has the broker keep what it said there last."""
+        return self in (ClientTopic.STATUS, ClientTopic.FORGET)
+
 
 def check_name(key: str, value: str) -> str:
     """Return ``value`` if it can be one level of a topic; SettingsError naming ``key`` otherwise."""

@@ -236,3 +236,21 @@ async def all_that_says_a(served, operator) -> list[str]:
     with pytest.raises(DataError) as unreadable:
         [row async for row in stream_updates(served.db, "mail", 1)]
     return [turned_away.detail, not_enrolled.value.detail, str(unreadable.value)]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ClientTopic if kind is not ClientTopic.INBOX])
+async def test_what_a_client_must_not_have_retained_is_cleared(signed, kind):
+    """It would be delivered again at every connection; it is decided all the same, and what is its right stays."""
+    topic = f"foltr/v1/mail/clients/alice/{kind}"
+    signed.actor.receive(InboundMessage(topic, b"junk", retained=True))
+    signed.actor.receive(InboundMessage(topic, b"", retained=False))
+    assert (topic in signed.retained.topics) is not kind.is_retained
+    await signed.turn()
+    refused = [event for event in await list_events(signed.db, "mail") if event.code is not None]
+    assert sum(event.n for event in refused) == 1  # the junk; that it was cleared asks for nothing
+
+
+async def test_what_is_live_is_not_cleared(signed):
+    """Every message that devices send while the federator is connected comes without the mark."""
+    signed.actor.receive(InboundMessage("foltr/v1/mail/clients/alice/updates", b"junk", retained=False))
+    assert "foltr/v1/mail/clients/alice/updates" not in signed.retained.topics

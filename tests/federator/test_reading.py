@@ -143,7 +143,6 @@ def test_an_update_of_another_method_is_stored_in_its_own_encoding(spec, body, s
 @pytest.mark.parametrize(
     ("payload", "code"),
     [
-        pytest.param(b"", "malformed", id="empty"),
         pytest.param(b"\xc1", "malformed", id="not msgpack"),
         pytest.param(update()[:-1], "malformed", id="truncated"),
         pytest.param(A_LEAVE, "malformed", id="a leave"),
@@ -178,9 +177,10 @@ def test_nobody_speaks_for_another(topic, kind, federation, client, code):
     assert (refused.client_id, refused.code) == ("device-7", ReceiptCode(code))
 
 
-def test_a_cleared_status_asks_for_nothing():
-    """A device that left clears its retained status with an empty message."""
-    assert read(ClientTopic.STATUS, b"") is None
+@pytest.mark.parametrize("topic", ClientTopic)
+def test_a_cleared_topic_asks_for_nothing(topic):
+    """A device that left clears its retained status with an empty message, the federator what nobody may retain."""
+    assert read(topic, b"") is None
 
 
 @pytest.mark.parametrize(

@@ -266,6 +266,10 @@ class FederatorProcess:
             self._when_retained[topic] = when_done
         self._schedule.after(_ANNOUNCING_S, self._retain)
 
+    def clear_foreign(self, topic: str) -> None:
+        """As `federator.publishing.retained.RetainedTopics.clear_foreign`."""
+        self.put(topic, None)
+
     def _retain(self) -> None:
         if not self.is_up or not self._started or self.down.is_cut:
             return
