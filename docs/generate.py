@@ -26,7 +26,7 @@ from foltr.protocol.states import AbandonReason
 from foltr.protocol.updates import DenseDelta, EvolutionPair, ModelUpdate, PartDelta, UpdateBody
 from foltr.reproductions.claims import Status
 from storage.tables import metadata
-from storage.views import client_history, round_history
+from storage.views import client_history, event_history, round_history
 
 DOCS = Path(__file__).parent
 
@@ -170,8 +170,9 @@ def _body(spec: BodySpec) -> UpdateBody:
 
 def tables() -> str:
     parts = []
-    for table in (round_history, client_history, *metadata.sorted_tables):
-        kind = "view" if table in (round_history, client_history) else "table"
+    history = (round_history, client_history, event_history)
+    for table in (*history, *metadata.sorted_tables):
+        kind = "view" if table in history else "table"
         parts.append(f"### {table.name} ({kind})\n\n{table.comment}\n\n| column | meaning |\n|---|---|")
         parts[-1] += "".join(f"\n| `{column.name}` | {column.comment} |" for column in table.columns)
     return "\n\n".join(parts)

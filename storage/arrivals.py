@@ -14,6 +14,7 @@ from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import Membership, RoundState
 from storage.cipher import encrypt_bodies
+from storage.clients import is_client, key_of, select_clients
 from storage.database import Database, fetch_all, insert_into
 from storage.events import clean, store_events
 from storage.federations import require_epoch, writer_transaction
@@ -23,23 +24,21 @@ from storage.rounds import change_deadline, require_collecting, stop_collecting
 from storage.schema import DETAIL_MAX, SHORT_TEXT_MAX
 from storage.tables import clients, federations, rounds, updates
 
-# The identities come as one JSON array, joined as a table: one look into the unique index for each, and one
+# The identities come as one JSON array, joined as a table: one look into each unique index for each, and one
 # statement for any number of them. `(client_id, update_id) IN (...)` scans every update of the federation; so
 # does SQLite with a plain JOIN, while its CROSS JOIN means: the left side first.
 _FIND_UPDATES = {
     "sqlite": text("""
-        SELECT u.client_id, u.update_id, u.round
+        SELECT c.client_id, u.update_id, u.round
         FROM json_each(:identities) AS wanted
-        CROSS JOIN updates AS u ON u.federation = :name
-            AND u.client_id = json_extract(wanted.value, '$[0]')
-            AND u.update_id = json_extract(wanted.value, '$[1]')
+        CROSS JOIN clients AS c ON c.federation = :name AND c.client_id = json_extract(wanted.value, '$[0]')
+        CROSS JOIN updates AS u ON u.client = c.id AND u.update_id = json_extract(wanted.value, '$[1]')
     """),
     "postgresql": text("""
-        SELECT u.client_id, u.update_id, u.round
+        SELECT c.client_id, u.update_id, u.round
         FROM json_array_elements(CAST(:identities AS json)) AS wanted (value)
-        JOIN updates AS u ON u.federation = :name
-            AND u.client_id = wanted.value ->> 0
-            AND u.update_id = wanted.value ->> 1
+        JOIN clients AS c ON c.federation = :name AND c.client_id = wanted.value ->> 0
+        JOIN updates AS u ON u.client = c.id AND u.update_id = wanted.value ->> 1
     """),
 }
 
@@ -93,7 +92,7 @@ async def find_updates(db: Database, name: str, identities: Collection[tuple[str
 async def load_clients(db: Database, name: str) -> list[ClientRow]:
     """List every client that ever joined."""
     async with db.reading() as connection:
-        return await fetch_all(connection, ClientRow, select(clients).where(clients.c.federation == name))
+        return await fetch_all(connection, ClientRow, select_clients(name))
 
 
 async def _begin_batch(connection: AsyncConnection, name: str, epoch: int, batch: Batch) -> bool:
@@ -132,9 +131,9 @@ async def _store_updates(
 ) -> None:
     values = [
         {
-            "federation": name,
+            "of_federation": name,
+            "of_client": item.client_id,
             "round": item.round,
-            "client_id": item.client_id,
             "update_id": item.update_id,
             "base_version": item.base_version,
             "n_interactions": item.n_interactions,
@@ -153,9 +152,9 @@ async def _store_updates(
     # The conflict names the update's identity only: a second update of a client in a round is not a
     # redelivery and must not vanish silently behind a receipt, so it violates the primary key.
     await connection.execute(
-        insert_into(connection, updates).on_conflict_do_nothing(
-            index_elements=["federation", "client_id", "update_id"]
-        ),
+        insert_into(connection, updates)
+        .values(federation=bindparam("of_federation"), client=_CLIENT)
+        .on_conflict_do_nothing(index_elements=["client", "update_id"]),
         values,
     )
 
@@ -164,7 +163,7 @@ async def _withdraw(connection: AsyncConnection, name: str, withdrawn: Collectio
     for number, client_id in withdrawn:
         await connection.execute(
             delete(updates).where(
-                updates.c.federation == name, updates.c.round == number, updates.c.client_id == client_id
+                updates.c.federation == name, updates.c.round == number, updates.c.client == key_of(name, client_id)
             )
         )
 
@@ -220,7 +219,7 @@ def _join(connection: AsyncConnection) -> Any:
             "status_nonce": join.excluded.status_nonce,
             # A member that says hello again is still in the membership it has.
             "joined_at": case(
-                (clients.c.membership == Membership.LEFT, join.excluded.joined_at), else_=clients.c.joined_at
+                (clients.c.membership == Membership.JOINED, clients.c.joined_at), else_=join.excluded.joined_at
             ),
             "left_at": None,
             "last_seen_at": join.excluded.last_seen_at,
@@ -235,14 +234,16 @@ def _join(connection: AsyncConnection) -> Any:
 
 
 def _change_client(**values: Any) -> Update:
-    # An unknown client changes nothing: only joining makes a row.
+    # Of who never joined nothing changes.
     return (
         update(clients)
         .where(clients.c.federation == bindparam("of_federation"), clients.c.client_id == bindparam("of_client"))
+        .where(is_client())
         .values(last_seen_at=bindparam("at", type_=clients.c.last_seen_at.type), **values)
     )
 
 
+_CLIENT = key_of(bindparam("of_federation"), bindparam("of_client"), is_client())
 _NONCE: BindParameter[int] = bindparam("with_nonce")
 _LEFT_AT = bindparam("at", type_=clients.c.left_at.type)
 _GONE = {

@@ -68,7 +68,8 @@ def decrypt_row(keys: KeyStore | None, row: UpdateRow) -> UpdateRow:
     Raises:
         DataError: the body was deleted with its round, its key is destroyed, no keys are at hand, or it does not open.
     """
-    of = f"the update of round {row.round} from {row.client_id!r} in federation {row.federation!r}"
+    # Not by its client's name: what stopped an aggregation is stored in words, and in these no name is looked for.
+    of = f"update {row.update_id} of round {row.round} in federation {row.federation!r}"
     body: bytes | None = row.body
     if body is None:
         raise DataError(f"{of} was deleted when its round was thinned; take a round whose updates are kept")

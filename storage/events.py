@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from storage.clients import keys_for
 from storage.records import NewEvent
 from storage.schema import CLIENT_ID_MAX, DETAIL_MAX, INTEGER_MAX
 from storage.tables import events
@@ -13,12 +14,16 @@ from storage.tables import events
 
 async def store_events(connection: AsyncConnection, name: str, new: Sequence[NewEvent]) -> None:
     """Store events, within a transaction."""
-    if new:
-        await connection.execute(insert(events), [event_values(name, event) for event in new])
+    if not new:
+        return
+    rows = [event_values(name, event) for event in new]
+    named = [row["client_id"] for row in rows if row["client_id"]]
+    keys = await keys_for(connection, name, named, new[-1].at) if named else {}
+    await connection.execute(insert(events), [row | {"client": keys.get(row.pop("client_id"))} for row in rows])
 
 
 def event_values(name: str, event: NewEvent) -> dict[str, Any]:
-    """Make a row of the table ``events``."""
+    """Make a row of the table ``events``, with the name of its client in the place of its key."""
     named_a_round = event.round is not None and 0 <= event.round <= INTEGER_MAX
     return {
         "federation": name,

@@ -8,6 +8,7 @@ from sqlalchemy import Select, func, insert, select, text
 
 from foltr.aggregation.fates import Fate
 from foltr.protocol.states import Membership
+from storage.clients import key_of, select_clients, select_named
 from storage.database import Database, fetch_all, fetch_one
 from storage.keys import KeyStore
 from storage.records import (
@@ -69,7 +70,7 @@ async def count_fates(db: Database, name: str, client_id: str) -> dict[str, int]
     async with db.reading() as connection:
         answer = await connection.execute(
             select(update_fates.c.fate, func.count())
-            .where(update_fates.c.federation == name, update_fates.c.client_id == client_id)
+            .where(update_fates.c.client == key_of(name, client_id))
             .group_by(update_fates.c.fate)
         )
         counted = {fate: int(count) for fate, count in answer}
@@ -82,35 +83,34 @@ async def list_quarantined(db: Database, name: str) -> list[ClientRow]:
         return await fetch_all(
             connection,
             ClientRow,
-            select(clients)
-            .where(clients.c.federation == name, clients.c.quarantined_at.is_not(None))
-            .order_by(clients.c.client_id),
+            select_clients(name).where(clients.c.quarantined_at.is_not(None)).order_by(clients.c.client_id),
         )
 
 
 async def list_proposals(db: Database, name: str) -> list[ProposalRow]:
     """List the clients proposed for quarantine since the operator last put them there or let them out, by identity."""
-    of_kind = events.c.federation == name, events.c.client_id.is_not(None)
+    of_kind = events.c.federation == name, events.c.client.is_not(None)
     decided = (
-        select(events.c.client_id, func.max(events.c.id).label("id"))
+        select(events.c.client, func.max(events.c.id).label("id"))
         .where(*of_kind, events.c.kind.in_(("client_quarantined", "quarantine_lifted")))
-        .group_by(events.c.client_id)
+        .group_by(events.c.client)
         .subquery()
     )
     proposed = (
         select(func.max(events.c.id).label("id"), func.sum(events.c.n).label("n"))
-        .outerjoin(decided, decided.c.client_id == events.c.client_id)
+        .outerjoin(decided, decided.c.client == events.c.client)
         .where(*of_kind, events.c.kind == "quarantine_proposed", events.c.id > func.coalesce(decided.c.id, 0))
-        .group_by(events.c.client_id)
+        .group_by(events.c.client)
         .subquery()
     )
     async with db.reading() as connection:
         return await fetch_all(
             connection,
             ProposalRow,
-            select(events.c.client_id, proposed.c.n, events.c.at, events.c.round, events.c.detail)
-            .join(proposed, proposed.c.id == events.c.id)
-            .order_by(events.c.client_id),
+            select(clients.c.client_id, proposed.c.n, events.c.at, events.c.round, events.c.detail)
+            .join_from(events, proposed, proposed.c.id == events.c.id)
+            .join(clients, clients.c.id == events.c.client)
+            .order_by(clients.c.client_id),
         )
 
 
@@ -120,16 +120,14 @@ async def list_clients(db: Database, name: str, limit: int = 1000) -> list[Clien
         return await fetch_all(
             connection,
             ClientRow,
-            select(clients).where(clients.c.federation == name).order_by(clients.c.client_id).limit(limit),
+            select_clients(name).order_by(clients.c.client_id).limit(limit),
         )
 
 
 async def get_client(db: Database, name: str, client_id: str) -> ClientRow | None:
     """Find one client; None if it never joined."""
     async with db.reading() as connection:
-        return await fetch_one(
-            connection, ClientRow, select(clients).where(clients.c.federation == name, clients.c.client_id == client_id)
-        )
+        return await fetch_one(connection, ClientRow, select_clients(name).where(clients.c.client_id == client_id))
 
 
 async def list_contributions(
@@ -164,9 +162,10 @@ async def list_events(
     limit: int = 100,
 ) -> list[EventRow]:
     """List the newest events that match every filter given, newest last."""
+    client = None if client_id is None else key_of(name, client_id)
     statement = _matching(
-        select(events).where(events.c.federation == name),
-        {events.c.kind: kind, events.c.client_id: client_id, events.c.round: round_number},
+        select_named(events).where(events.c.federation == name),
+        {events.c.kind: kind, events.c.client: client, events.c.round: round_number},
     )
     async with db.reading() as connection:
         newest_first = statement.order_by(events.c.id.desc()).limit(limit)

@@ -54,16 +54,16 @@ async def delete_old_bodies(
         numbers, following = await _rounds_to_clear(connection, name, first_round, end, interval, limit)
         these = (updates.c.federation == name, updates.c.round.in_(numbers), updates.c.body.is_not(None))
         answer = await connection.execute(
-            select(updates.c.round, updates.c.client_id)
+            select(updates.c.round, updates.c.client)
             .where(*these)
-            .order_by(updates.c.round, updates.c.client_id)
+            .order_by(updates.c.round, updates.c.client)
             .limit(limit)
         )
         bodies = answer.all()
     if not bodies:
         return RetentionStep(0, following)
-    last, client_id = bodies[-1]
-    until = or_(updates.c.round < last, and_(updates.c.round == last, updates.c.client_id <= client_id))
+    last, client = bodies[-1]
+    until = or_(updates.c.round < last, and_(updates.c.round == last, updates.c.client <= client))
     async with fenced_transaction(db, name, epoch) as connection:
         deleted = await connection.execute(update(updates).where(*these, until).values(body=None))
     return RetentionStep(int(deleted.rowcount), last if len(bodies) == limit else following)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import asdict
 from datetime import datetime
 
-from sqlalchemy import case, func, insert, select, update
+from sqlalchemy import bindparam, case, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.aggregation.fates import Fate
@@ -17,12 +17,13 @@ from foltr.errors import DataError, ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import OPEN_ROUND, RoundState
 from storage.cipher import decrypt_row
+from storage.clients import key_of, select_named
 from storage.database import Database, fetch_all, fetch_one, insert_into
 from storage.events import clean, store_events
 from storage.federations import fenced_transaction
 from storage.records import DeadlineChange, NewAggregation, NewEvent, NewModel, RoundOpening, RoundRow, UpdateRow
 from storage.schema import DETAIL_MAX
-from storage.tables import models, round_aggregations, rounds, update_fates, updates
+from storage.tables import clients, models, round_aggregations, rounds, update_fates, updates
 
 
 async def open_round(db: Database, name: str, epoch: int, opening: RoundOpening) -> None:
@@ -42,9 +43,10 @@ async def load_open_round(db: Database, name: str) -> tuple[RoundRow, list[tuple
         if opened is None:
             return None
         committed = await connection.execute(
-            select(updates.c.client_id, updates.c.update_id)
+            select(clients.c.client_id, updates.c.update_id)
+            .join_from(updates, clients, clients.c.id == updates.c.client)
             .where(updates.c.federation == name, updates.c.round == opened.number)
-            .order_by(updates.c.client_id)
+            .order_by(clients.c.client_id)
         )
         return opened, [(client_id, update_id) for client_id, update_id in committed]
 
@@ -156,12 +158,23 @@ async def load_updates(
         DataError: an update cannot be read: retention has deleted it, its data key is destroyed or not at hand, or it
             does not open.
     """
-    statement = select(updates).where(updates.c.federation == name, updates.c.round == number)
-    statement = statement.order_by(updates.c.client_id).limit(limit)
+    of_round = (updates.c.federation == name) & (updates.c.round == number)
+    # The keys first, and each page in order here: the database would carry the bodies along to put names in order.
+    ordered = (
+        select(updates.c.client)
+        .join_from(updates, clients, clients.c.id == updates.c.client)
+        .where(of_round)
+        .order_by(clients.c.client_id)
+        .limit(limit)
+    )
     rows: list[UpdateRow] = []
     while True:
+        following = ordered.where(clients.c.client_id > after).scalar_subquery()
+        statement = select_named(updates).where(of_round, updates.c.client.in_(following))
         async with db.reading() as connection:
-            page = await fetch_all(connection, UpdateRow, statement.where(updates.c.client_id > after))
+            page = await fetch_all(connection, UpdateRow, statement)
+        # By code points, which is the order of the bytes.
+        page.sort(key=lambda row: row.client_id)
         for row in page:
             try:
                 rows.append(decrypt_row(db.keys, row))
@@ -307,9 +320,10 @@ async def _store_aggregation(connection: AsyncConnection, name: str, number: int
     if made.fates:
         # One statement for any number of clients.
         values = [
-            of_round
-            | {
-                "client_id": fate.client_id,
+            {
+                "of_federation": name,
+                "of_client": fate.client_id,
+                "round": number,
                 "fate": fate.fate,
                 "share": None if fate.share is None else min(1.0, max(0.0, fate.share)),  # a sum may round past 1
                 "score": _finite(fate.score),
@@ -317,7 +331,9 @@ async def _store_aggregation(connection: AsyncConnection, name: str, number: int
             }
             for fate in made.fates
         ]
-        await connection.execute(insert(update_fates), values)
+        client = key_of(bindparam("of_federation"), bindparam("of_client"))
+        fated = insert(update_fates).values(federation=bindparam("of_federation"), client=client)
+        await connection.execute(fated, values)
 
 
 def _finite(number: float | None) -> float | None:

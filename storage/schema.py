@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from sqlalchemy import BigInteger, Column, DateTime, Dialect, Integer, MetaData, String, TypeDecorator
+from sqlalchemy import BigInteger, Column, DateTime, Dialect, ForeignKey, Integer, MetaData, String, TypeDecorator
 
 FEDERATION_MAX = 64
 CLIENT_ID_MAX = 64
@@ -85,3 +85,11 @@ metadata = MetaData(
 
 def federation_column(**options: Any) -> "Column[str]":
     return Column("federation", String(FEDERATION_MAX), nullable=False, comment="Federation", **options)
+
+
+def client_column(comment: str, **options: Any) -> "Column[int]":
+    """Make the column that has a client's key; its name is in ``clients`` alone.
+
+    Something is to index it: before a client's row is deleted the database looks for rows that refer to it.
+    """
+    return Column("client", RowId, ForeignKey("clients.id"), comment=comment, **options)

@@ -1,7 +1,8 @@
 """The tables, as SQLAlchemy Core sees them. The constraints carry the invariants.
 
 `migrations/` creates the same schema; a test shows that the two agree on SQLite and PostgreSQL.
-Every table is keyed by ``federation``, so that several federations share one database.
+Every table is keyed by ``federation``, so that several federations share one database. A client's name is in its row of
+``clients`` and nowhere else: the other tables have its key, ``client``, so that to forget a client is to delete rows.
 """
 
 from sqlalchemy import (
@@ -24,9 +25,10 @@ from sqlalchemy import (
 )
 
 from foltr.aggregation.fates import Fate
-from foltr.protocol.states import OPEN_ROUND, Membership, OrderOutcome, Pacing, RoundState
+from foltr.protocol.states import CLIENTS, OPEN_ROUND, Membership, Pacing, RoundState
 
-# For the metadata: whoever has these tables has those of erasure, too.
+# For the metadata: whoever has these tables has the others, too.
+from storage import order_tables  # noqa: F401
 from storage.erasure import tables  # noqa: F401
 from storage.schema import (
     CLIENT_ID_MAX,
@@ -38,6 +40,7 @@ from storage.schema import (
     Member,
     RowId,
     UtcDateTime,
+    client_column,
     federation_column,
     in_words,
     metadata,
@@ -122,13 +125,14 @@ federations = Table(
 clients = Table(
     "clients",
     metadata,
+    Column("id", RowId, primary_key=True, autoincrement=True, comment="Key that other tables have; never used again"),
     federation_column(),
-    Column("client_id", ClientId, nullable=False, comment="Identity of the device within the federation"),
+    Column("client_id", ClientId, nullable=False, comment="Identity of the device within the federation: its name"),
     Column("membership", Member(Membership), nullable=False, comment=in_words(Membership)),
     Column("online", Boolean, nullable=False, comment="Connected, as far as its status messages tell"),
-    Column("joined_at", UtcDateTime, nullable=False, comment="Start of the latest membership, UTC"),
+    Column("joined_at", UtcDateTime, comment="Start of the latest membership, UTC; null for who is, or was, no member"),
     Column("left_at", UtcDateTime, comment="When it left, UTC; set exactly while membership is left"),
-    Column("last_seen_at", UtcDateTime, nullable=False, comment="Latest join, leave or status, UTC"),
+    Column("last_seen_at", UtcDateTime, nullable=False, comment="Latest join, leave, status or refusal, UTC"),
     Column("n_features", Integer, comment="Features the device said it has"),
     Column("sdk_version", String(SHORT_TEXT_MAX), comment="Version of foltr the device said it runs"),
     Column("public_key", LargeBinary, comment="Ed25519 key its messages are verified with"),
@@ -157,17 +161,19 @@ clients = Table(
         server_default="0",
         comment="The mark: its interactions up to this number are in stored updates, or will never be",
     ),
-    PrimaryKeyConstraint("federation", "client_id"),
+    UniqueConstraint("federation", "client_id"),
     ForeignKeyConstraint(["federation"], ["federations.name"]),
     CheckConstraint(f"length(client_id) BETWEEN 1 AND {CLIENT_ID_MAX}", name="client_id_length"),
     CheckConstraint(one_of("membership", Membership), name="membership"),
     CheckConstraint(f"(membership = '{Membership.LEFT}') = (left_at IS NOT NULL)", name="left_at_iff_left"),
+    CheckConstraint(f"({one_of('membership', CLIENTS)}) = (joined_at IS NOT NULL)", name="joined_at_iff_client"),
     CheckConstraint("n_features > 0", name="n_features"),
     CheckConstraint(f"length(sdk_version) <= {SHORT_TEXT_MAX}", name="sdk_version_length"),
     CheckConstraint("(quarantined_at IS NULL) = (quarantine_reason IS NULL)", name="quarantine_reason_iff_quarantined"),
     CheckConstraint(f"length(quarantine_reason) <= {DETAIL_MAX}", name="quarantine_reason_length"),
     CheckConstraint("counted_through >= 0", name="counted_through"),
-    comment="Every device that ever joined, and where it stands now",
+    comment="Every device that ever joined, and where it stands now; and strangers. No other table has names",
+    sqlite_autoincrement=True,
 )
 
 models = Table(
@@ -316,7 +322,7 @@ updates = Table(
     metadata,
     federation_column(),
     Column("round", Integer, nullable=False, comment="The round it counts in"),
-    Column("client_id", ClientId, nullable=False, comment="The device that sent it"),
+    client_column("The device that sent it", nullable=False),
     Column("update_id", String(UPDATE_ID_MAX), nullable=False, comment="Chosen by the device, kept on resending"),
     Column("base_version", Integer, nullable=False, comment="The model the device trained from"),
     Column("n_interactions", Integer, nullable=False, comment="Interactions behind it"),
@@ -344,12 +350,11 @@ updates = Table(
         comment="How body is sealed with its client's data key: aes-256-gcm; empty: it is as sent",
     ),
     # A client contributes once to a round, and an update counts once however often it is delivered.
-    PrimaryKeyConstraint("federation", "round", "client_id"),
-    UniqueConstraint("federation", "client_id", "update_id"),
+    PrimaryKeyConstraint("federation", "round", "client"),
+    UniqueConstraint("client", "update_id"),
     # No interaction is in two updates: what a client's updates cover begins where the one before ended, or later.
-    UniqueConstraint("federation", "client_id", "covers_after"),
+    UniqueConstraint("client", "covers_after"),
     ForeignKeyConstraint(["federation", "round"], ["rounds.federation", "rounds.number"]),
-    ForeignKeyConstraint(["federation", "client_id"], ["clients.federation", "clients.client_id"]),
     CheckConstraint(f"length(update_id) BETWEEN 1 AND {UPDATE_ID_MAX}", name="update_id_length"),
     CheckConstraint("base_version >= 0", name="base_version"),
     CheckConstraint("n_interactions > 0", name="n_interactions"),
@@ -386,19 +391,17 @@ update_fates = Table(
     metadata,
     federation_column(),
     Column("round", Integer, nullable=False, comment="The round"),
-    Column("client_id", ClientId, nullable=False, comment="The device whose update it is"),
+    client_column("The device whose update it is", nullable=False, index=True),
     Column("fate", Member(Fate), nullable=False, comment=in_words(Fate)),
     Column("share", Float, comment="How much of the model's step is this update's, 0 to 1; null: cannot be said"),
     Column("score", Float, comment="What the rule decided by; its meaning is the rule's"),
     Column("reason", Text, nullable=False, comment="Why it was clipped or dropped; empty if it was kept"),
     # No foreign key to the update: its body may be deleted before what became of it is.
-    PrimaryKeyConstraint("federation", "round", "client_id"),
+    PrimaryKeyConstraint("federation", "round", "client"),
     ForeignKeyConstraint(["federation", "round"], ["round_aggregations.federation", "round_aggregations.round"]),
-    ForeignKeyConstraint(["federation", "client_id"], ["clients.federation", "clients.client_id"]),
     CheckConstraint(one_of("fate", Fate), name="fate"),
     CheckConstraint("share >= 0 AND share <= 1", name="share"),
     CheckConstraint(f"length(reason) <= {DETAIL_MAX}", name="reason_length"),
-    Index(None, "federation", "client_id"),
     comment="What a rule made of each update of a round; none for the plain mean",
 )
 
@@ -416,44 +419,15 @@ events = Table(
     Column("at", UtcDateTime, nullable=False, comment="When it happened, UTC"),
     Column("kind", String(SHORT_TEXT_MAX), nullable=False, comment="What happened, e.g. update_rejected"),
     Column("code", String(SHORT_TEXT_MAX), comment="Reason code of the receipt, e.g. late"),
-    # No foreign key: a rejected message may come from a client, or name a round, that does not exist.
-    Column("client_id", ClientId, comment="The client as the message named it"),
+    client_column("The client as the message named it; null where it named none, or one of too many", index=True),
+    # No foreign key: a rejected message may name a round that does not exist.
     Column("round", Integer, comment="The round as the message named it"),
     Column("detail", Text, nullable=False, comment="What a person needs to know"),
     Column("n", Integer, nullable=False, server_default="1", comment="How often, within one batch of messages"),
     CheckConstraint(f"length(kind) BETWEEN 1 AND {SHORT_TEXT_MAX}", name="kind_length"),
     CheckConstraint(f"length(code) BETWEEN 1 AND {SHORT_TEXT_MAX}", name="code_length"),
-    CheckConstraint(f"length(client_id) <= {CLIENT_ID_MAX}", name="client_id_length"),
     CheckConstraint(f"length(detail) <= {DETAIL_MAX}", name="detail_length"),
     Index(None, "federation", "round"),
-    Index(None, "federation", "client_id"),
     comment="What was refused, who came and who left",
     sqlite_autoincrement=True,
-)
-
-orders = Table(
-    "orders",
-    metadata,
-    federation_column(),
-    Column("number", Integer, nullable=False, comment="1, 2, 3, ... as the operator numbered them"),
-    Column("kind", String(SHORT_TEXT_MAX), nullable=False, comment="What was ordered, e.g. quarantine"),
-    Column("payload", LargeBinary, comment="The order as signed; null once a client that it names was forgotten"),
-    Column("digest", LargeBinary, nullable=False, comment="SHA-256 of the order as signed"),
-    Column("outcome", Member(OrderOutcome), nullable=False, comment=in_words(OrderOutcome)),
-    Column("code", String(SHORT_TEXT_MAX), comment="Reason code of the refusal; null exactly where it was obeyed"),
-    Column("detail", Text, nullable=False, comment="What a person needs to know"),
-    # No foreign key: an order may be about a client that never joined.
-    Column("client_id", ClientId, comment="The client that it is about; null where it is about none"),
-    Column("at", UtcDateTime, nullable=False, comment="When it was obeyed or refused, UTC"),
-    PrimaryKeyConstraint("federation", "number"),
-    ForeignKeyConstraint(["federation"], ["federations.name"]),
-    CheckConstraint("number >= 1", name="number"),
-    CheckConstraint(f"length(kind) BETWEEN 1 AND {SHORT_TEXT_MAX}", name="kind_length"),
-    CheckConstraint("length(digest) = 32", name="digest_length"),
-    CheckConstraint(one_of("outcome", OrderOutcome), name="outcome"),
-    CheckConstraint(f"(outcome = '{OrderOutcome.OBEYED}') = (code IS NULL)", name="code_iff_refused"),
-    CheckConstraint(f"length(code) BETWEEN 1 AND {SHORT_TEXT_MAX}", name="code_length"),
-    CheckConstraint(f"length(client_id) BETWEEN 1 AND {CLIENT_ID_MAX}", name="client_id_length"),
-    CheckConstraint(f"length(detail) <= {DETAIL_MAX}", name="detail_length"),
-    comment="The operator's orders with what became of each: obeyed in their order, each exactly once",
 )

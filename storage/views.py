@@ -62,3 +62,18 @@ client_history = Table(
     Column("body", Text, comment="What is stored of the update: plain, sealed or deleted (its round was thinned)"),
     comment="What every client contributed to every round",
 )
+
+event_history = Table(
+    "event_history",
+    views,
+    Column("id", Integer, comment="Order of recording"),
+    Column("federation", String, comment="The federation"),
+    Column("at", UtcDateTime, comment="When it happened"),
+    Column("kind", String, comment="What happened"),
+    Column("code", String, comment="Reason code of the receipt"),
+    Column("client_id", String, comment="The client as the message named it; null where it named none"),
+    Column("round", Integer, comment="The round as the message named it"),
+    Column("detail", Text, comment="What a person needs to know; no name of a client"),
+    Column("n", Integer, comment="How often, within one batch of messages"),
+    comment="What was refused, who came and who left, by name",
+)

@@ -209,8 +209,7 @@ class Members:
         """
         client = self._clients.get(client_id)
         if client is None:
-            named = "of this name" if self.is_forgotten(client_id) else client_id  # never to be written again
-            raise MessageError(ReceiptCode.UNKNOWN_CLIENT, f"no client {named} has ever joined")
+            raise MessageError(ReceiptCode.UNKNOWN_CLIENT, "no client of this name has ever joined")
         changed = client.quarantined is lifted
         client.quarantined = not lifted
         return changed

@@ -78,9 +78,11 @@ def answer_turned_away(
     """Note all messages the intake had no room for in one event, and tell each known sender that it is ``busy``."""
     if not n_messages:
         return
-    detail = f"{n_messages} messages were turned away{_worst(state, senders)}"
+    worst = max(senders, key=lambda sender: sender.n_messages, default=None)
+    named = worst.sender if worst is not None and state.members.is_known(worst.sender) else None
+    detail = f"{n_messages} messages were turned away{_worst(worst, named)}"
     number = state.current_round.number
-    decisions.note(NewEvent(to_datetime(now), "intake_full", detail, ReceiptCode.BUSY, round=number))
+    decisions.note(NewEvent(to_datetime(now), "intake_full", detail, ReceiptCode.BUSY, named, number))
     decisions.receipts += [
         UpdateReceipt(
             federation=state.federation,
@@ -95,10 +97,9 @@ def answer_turned_away(
     ]
 
 
-def _worst(state: FederationState, senders: Sequence[RefusedSender]) -> str:
-    """Say who was turned away most; no name of a stranger, and so none that has a space."""
-    worst = max(senders, key=lambda sender: sender.n_messages, default=None)
+def _worst(worst: RefusedSender | None, named: str | None) -> str:
+    """Say how often the sender was turned away that was most; its name is the event's, and a stranger's is nowhere."""
     if worst is None:
         return ""
-    name = worst.sender if state.members.is_known(worst.sender) else "unknown clients"
-    return f"; most from {name}: {worst.n_messages} ({worst.cause})"
+    who = "unknown clients" if named is None else "this client"
+    return f"; most from {who}: {worst.n_messages} ({worst.cause})"

@@ -35,7 +35,7 @@ def read_enrolment(payload: bytes, enrolment_key: bytes, federation: str, client
     envelope = open_envelope(payload)
     if not envelope.is_signed_by(enrolment_key, Topics(federation).enrolment(client_id)):
         raise MessageError(
-            ReceiptCode.NOT_ENROLLED, f"the enrolment is not one of {client_id} signed by this federation's operator"
+            ReceiptCode.NOT_ENROLLED, "the enrolment is not one of this client signed by this federation's operator"
         )
     enrolment = envelope.read(Enrolment)
     if (enrolment.federation, enrolment.client_id) != (federation, client_id):

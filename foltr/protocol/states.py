@@ -9,10 +9,19 @@ from typing import Final
 
 
 class Membership(StrEnum):
-    """Whether a client that once joined is a member."""
+    """Why a name is known.
+
+    A client that once joined is a member or has left. A stranger was named by a message that was refused, and never
+    joined. Who was forgotten keeps its name until its device was told.
+    """
 
     JOINED = "joined"
     LEFT = "left"
+    STRANGER = "stranger"
+    FORGOTTEN = "forgotten"
+
+
+CLIENTS: Final = (Membership.JOINED, Membership.LEFT)
 
 
 class OrderOutcome(StrEnum):

@@ -21,8 +21,8 @@ _TABLES = (
     "federations",
     "audit_log",
     "clients",
-    "events",
     "models",
+    "events",
     "orders",
     "rounds",
     "unlearning_jobs",
@@ -31,7 +31,7 @@ _TABLES = (
     "updates",
     "update_fates",
 )
-_VIEWS = ("round_history", "client_history")
+_VIEWS = ("round_history", "client_history", "event_history")
 
 # The one expression the two databases spell differently.
 _DURATION_S = {
@@ -83,7 +83,7 @@ CREATE VIEW client_history AS
 -- One row for each client and round it contributed to.
 SELECT
     u.federation,
-    u.client_id,
+    c.client_id,
     u.round,
     u.update_id,
     u.n_interactions,
@@ -100,13 +100,32 @@ SELECT
     -- for behind the body
     CASE WHEN u.body IS NULL THEN 'deleted' WHEN length(u.body) = u.n_bytes THEN 'plain' ELSE 'sealed' END AS body
 FROM updates u
+JOIN clients c ON c.id = u.client
 JOIN rounds r ON r.federation = u.federation AND r.number = u.round
-LEFT JOIN update_fates f ON f.federation = u.federation AND f.round = u.round AND f.client_id = u.client_id
+LEFT JOIN update_fates f ON f.federation = u.federation AND f.round = u.round AND f.client = u.client
+"""
+
+_EVENT_HISTORY = """
+CREATE VIEW event_history AS
+-- One row for each event, with the name of the client that it is about.
+SELECT
+    e.id,               -- order of recording
+    e.federation,
+    e.at,               -- UTC
+    e.kind,
+    e.code,             -- reason code of the receipt
+    c.client_id,
+    e.round,            -- the round as the message named it
+    e.detail,
+    e.n                 -- how often, within one batch of messages
+FROM events e
+LEFT JOIN clients c ON c.id = e.client
 """
 
 _VIEW_COMMENTS = {
     "round_history": "Every round with what it collected, what it refused and how it ended",
     "client_history": "What every client contributed to every round",
+    "event_history": "What was refused, who came and who left, by name",
 }
 _COLUMN_COMMENTS = {
     "round_history.duration_s": "Seconds from opening to closing; null while open",
@@ -220,13 +239,20 @@ def upgrade() -> None:
     )
     op.create_table(
         "clients",
+        sa.Column(
+            "id", _row_id, autoincrement=True, nullable=False, comment="Key that other tables have; never used again"
+        ),
         sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
-        sa.Column("client_id", _client_id, nullable=False, comment="Identity of the device within the federation"),
-        sa.Column("membership", sa.String(16), nullable=False, comment="joined or left"),
+        sa.Column(
+            "client_id", _client_id, nullable=False, comment="Identity of the device within the federation: its name"
+        ),
+        sa.Column("membership", sa.String(16), nullable=False, comment="joined, left, stranger or forgotten"),
         sa.Column("online", sa.Boolean(), nullable=False, comment="Connected, as far as its status messages tell"),
-        sa.Column("joined_at", _moment, nullable=False, comment="Start of the latest membership, UTC"),
+        sa.Column(
+            "joined_at", _moment, comment="Start of the latest membership, UTC; null for who is, or was, no member"
+        ),
         sa.Column("left_at", _moment, comment="When it left, UTC; set exactly while membership is left"),
-        sa.Column("last_seen_at", _moment, nullable=False, comment="Latest join, leave or status, UTC"),
+        sa.Column("last_seen_at", _moment, nullable=False, comment="Latest join, leave, status or refusal, UTC"),
         sa.Column("n_features", sa.Integer(), comment="Features the device said it has"),
         sa.Column("sdk_version", sa.String(64), comment="Version of foltr the device said it runs"),
         sa.Column("public_key", sa.LargeBinary(), comment="Ed25519 key its messages are verified with"),
@@ -258,7 +284,12 @@ def upgrade() -> None:
             comment="The mark: its interactions up to this number are in stored updates, or will never be",
         ),
         sa.CheckConstraint("(membership = 'left') = (left_at IS NOT NULL)", name=op.f("ck_clients_left_at_iff_left")),
-        sa.CheckConstraint("membership IN ('joined', 'left')", name=op.f("ck_clients_membership")),
+        sa.CheckConstraint(
+            "(membership IN ('joined', 'left')) = (joined_at IS NOT NULL)", name=op.f("ck_clients_joined_at_iff_client")
+        ),
+        sa.CheckConstraint(
+            "membership IN ('joined', 'left', 'stranger', 'forgotten')", name=op.f("ck_clients_membership")
+        ),
         sa.CheckConstraint(
             "(quarantined_at IS NULL) = (quarantine_reason IS NULL)",
             name=op.f("ck_clients_quarantine_reason_iff_quarantined"),
@@ -269,33 +300,11 @@ def upgrade() -> None:
         sa.CheckConstraint("length(sdk_version) <= 64", name=op.f("ck_clients_sdk_version_length")),
         sa.CheckConstraint("n_features > 0", name=op.f("ck_clients_n_features")),
         sa.ForeignKeyConstraint(["federation"], ["federations.name"], name=op.f("fk_clients_federations_federation")),
-        sa.PrimaryKeyConstraint("federation", "client_id", name=op.f("pk_clients")),
-        comment="Every device that ever joined, and where it stands now",
-    )
-    op.create_table(
-        "events",
-        sa.Column("id", _row_id, autoincrement=True, nullable=False, comment="Order of recording"),
-        sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
-        sa.Column("at", _moment, nullable=False, comment="When it happened, UTC"),
-        sa.Column("kind", sa.String(64), nullable=False, comment="What happened, e.g. update_rejected"),
-        sa.Column("code", sa.String(64), comment="Reason code of the receipt, e.g. late"),
-        sa.Column("client_id", _client_id, comment="The client as the message named it"),
-        sa.Column("round", sa.Integer(), comment="The round as the message named it"),
-        sa.Column("detail", sa.Text(), nullable=False, comment="What a person needs to know"),
-        sa.Column(
-            "n", sa.Integer(), server_default="1", nullable=False, comment="How often, within one batch of messages"
-        ),
-        sa.CheckConstraint("length(client_id) <= 64", name=op.f("ck_events_client_id_length")),
-        sa.CheckConstraint("length(code) BETWEEN 1 AND 64", name=op.f("ck_events_code_length")),
-        sa.CheckConstraint("length(detail) <= 500", name=op.f("ck_events_detail_length")),
-        sa.CheckConstraint("length(kind) BETWEEN 1 AND 64", name=op.f("ck_events_kind_length")),
-        sa.ForeignKeyConstraint(["federation"], ["federations.name"], name=op.f("fk_events_federations_federation")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_events")),
-        comment="What was refused, who came and who left",
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_clients")),
+        sa.UniqueConstraint("federation", "client_id", name=op.f("uq_clients_federation_client_id")),
+        comment="Every device that ever joined, and where it stands now; and strangers. No other table has names",
         sqlite_autoincrement=True,
     )
-    op.create_index(op.f("ix_events_federation_client_id"), "events", ["federation", "client_id"], unique=False)
-    op.create_index(op.f("ix_events_federation_round"), "events", ["federation", "round"], unique=False)
     op.create_table(
         "models",
         sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
@@ -362,6 +371,34 @@ def upgrade() -> None:
         comment="Every version of the ranker. It is the outbox too: a model is published until it is marked so",
     )
     op.create_table(
+        "events",
+        sa.Column("id", _row_id, autoincrement=True, nullable=False, comment="Order of recording"),
+        sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
+        sa.Column("at", _moment, nullable=False, comment="When it happened, UTC"),
+        sa.Column("kind", sa.String(64), nullable=False, comment="What happened, e.g. update_rejected"),
+        sa.Column("code", sa.String(64), comment="Reason code of the receipt, e.g. late"),
+        sa.Column(
+            "client",
+            _row_id,
+            comment="The client as the message named it; null where it named none, or one of too many",
+        ),
+        sa.Column("round", sa.Integer(), comment="The round as the message named it"),
+        sa.Column("detail", sa.Text(), nullable=False, comment="What a person needs to know"),
+        sa.Column(
+            "n", sa.Integer(), server_default="1", nullable=False, comment="How often, within one batch of messages"
+        ),
+        sa.CheckConstraint("length(code) BETWEEN 1 AND 64", name=op.f("ck_events_code_length")),
+        sa.CheckConstraint("length(detail) <= 500", name=op.f("ck_events_detail_length")),
+        sa.CheckConstraint("length(kind) BETWEEN 1 AND 64", name=op.f("ck_events_kind_length")),
+        sa.ForeignKeyConstraint(["client"], ["clients.id"], name=op.f("fk_events_clients_client")),
+        sa.ForeignKeyConstraint(["federation"], ["federations.name"], name=op.f("fk_events_federations_federation")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_events")),
+        comment="What was refused, who came and who left",
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_events_client"), "events", ["client"], unique=False)
+    op.create_index(op.f("ix_events_federation_round"), "events", ["federation", "round"], unique=False)
+    op.create_table(
         "orders",
         sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
         sa.Column("number", sa.Integer(), nullable=False, comment="1, 2, 3, ... as the operator numbered them"),
@@ -373,20 +410,25 @@ def upgrade() -> None:
         sa.Column("outcome", sa.String(16), nullable=False, comment="obeyed or refused"),
         sa.Column("code", sa.String(64), comment="Reason code of the refusal; null exactly where it was obeyed"),
         sa.Column("detail", sa.Text(), nullable=False, comment="What a person needs to know"),
-        sa.Column("client_id", _client_id, comment="The client that it is about; null where it is about none"),
+        sa.Column(
+            "client",
+            _row_id,
+            comment="The client that it is about; null where it is about none, or one that was forgotten",
+        ),
         sa.Column("at", _moment, nullable=False, comment="When it was obeyed or refused, UTC"),
         sa.CheckConstraint("(outcome = 'obeyed') = (code IS NULL)", name=op.f("ck_orders_code_iff_refused")),
         sa.CheckConstraint("outcome IN ('obeyed', 'refused')", name=op.f("ck_orders_outcome")),
-        sa.CheckConstraint("length(client_id) BETWEEN 1 AND 64", name=op.f("ck_orders_client_id_length")),
         sa.CheckConstraint("length(code) BETWEEN 1 AND 64", name=op.f("ck_orders_code_length")),
         sa.CheckConstraint("length(detail) <= 500", name=op.f("ck_orders_detail_length")),
         sa.CheckConstraint("length(digest) = 32", name=op.f("ck_orders_digest_length")),
         sa.CheckConstraint("length(kind) BETWEEN 1 AND 64", name=op.f("ck_orders_kind_length")),
         sa.CheckConstraint("number >= 1", name=op.f("ck_orders_number")),
+        sa.ForeignKeyConstraint(["client"], ["clients.id"], name=op.f("fk_orders_clients_client")),
         sa.ForeignKeyConstraint(["federation"], ["federations.name"], name=op.f("fk_orders_federations_federation")),
         sa.PrimaryKeyConstraint("federation", "number", name=op.f("pk_orders")),
         comment="The operator's orders with what became of each: obeyed in their order, each exactly once",
     )
+    op.create_index(op.f("ix_orders_client"), "orders", ["client"], unique=False)
     op.create_table(
         "rounds",
         sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
@@ -591,7 +633,9 @@ def upgrade() -> None:
         "erasures",
         sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
         sa.Column("pseudonym", sa.String(32), nullable=False, comment="What is left of its name: 32 hex digits"),
-        sa.Column("client_id", _client_id, comment="Its name, until its device was told; then null"),
+        sa.Column(
+            "client", _row_id, comment="Its row of clients, which has its name until its device was told; then null"
+        ),
         sa.Column("state", sa.String(16), nullable=False, comment="erased, waiting, unlearning or done"),
         sa.Column("requested_at", _moment, nullable=False, comment="When it was asked for, UTC"),
         sa.Column("requested_by", sa.String(16), nullable=False, comment="device or operator"),
@@ -627,12 +671,12 @@ def upgrade() -> None:
         sa.CheckConstraint(
             "(n_rounds = 0) = (first_round IS NULL)", name=op.f("ck_erasures_first_round_iff_in_models")
         ),
-        sa.CheckConstraint("length(client_id) BETWEEN 1 AND 64", name=op.f("ck_erasures_client_id_length")),
         sa.CheckConstraint("length(erased_digest) = 64", name=op.f("ck_erasures_erased_digest_length")),
         sa.CheckConstraint("length(pseudonym) = 32", name=op.f("ck_erasures_pseudonym_length")),
         sa.CheckConstraint(
             "n_rounds >= 0 AND n_updates >= n_rounds AND n_events >= 0", name=op.f("ck_erasures_counts")
         ),
+        sa.ForeignKeyConstraint(["client"], ["clients.id"], name=op.f("fk_erasures_clients_client")),
         sa.ForeignKeyConstraint(
             ["federation", "job"],
             ["unlearning_jobs.federation", "unlearning_jobs.number"],
@@ -642,6 +686,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("federation", "pseudonym", name=op.f("pk_erasures")),
         comment="Every client that was forgotten: what proves it, and that its name is not used again",
     )
+    op.create_index(op.f("ix_erasures_client"), "erasures", ["client"], unique=False)
     op.create_index(op.f("ix_erasures_federation_state"), "erasures", ["federation", "state"], unique=False)
     op.create_table(
         "round_aggregations",
@@ -674,7 +719,7 @@ def upgrade() -> None:
         "updates",
         sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
         sa.Column("round", sa.Integer(), nullable=False, comment="The round it counts in"),
-        sa.Column("client_id", _client_id, nullable=False, comment="The device that sent it"),
+        sa.Column("client", _row_id, nullable=False, comment="The device that sent it"),
         sa.Column("update_id", sa.String(36), nullable=False, comment="Chosen by the device, kept on resending"),
         sa.Column("base_version", sa.Integer(), nullable=False, comment="The model the device trained from"),
         sa.Column("n_interactions", sa.Integer(), nullable=False, comment="Interactions behind it"),
@@ -709,30 +754,22 @@ def upgrade() -> None:
             "n_interactions <= covers_through - covers_after", name=op.f("ck_updates_covers_interactions")
         ),
         sa.CheckConstraint("n_interactions > 0", name=op.f("ck_updates_n_interactions")),
-        sa.ForeignKeyConstraint(
-            ["federation", "client_id"],
-            ["clients.federation", "clients.client_id"],
-            name=op.f("fk_updates_clients_federation_client_id"),
-        ),
+        sa.ForeignKeyConstraint(["client"], ["clients.id"], name=op.f("fk_updates_clients_client")),
         sa.ForeignKeyConstraint(
             ["federation", "round"],
             ["rounds.federation", "rounds.number"],
             name=op.f("fk_updates_rounds_federation_round"),
         ),
-        sa.PrimaryKeyConstraint("federation", "round", "client_id", name=op.f("pk_updates")),
-        sa.UniqueConstraint(
-            "federation", "client_id", "covers_after", name=op.f("uq_updates_federation_client_id_covers_after")
-        ),
-        sa.UniqueConstraint(
-            "federation", "client_id", "update_id", name=op.f("uq_updates_federation_client_id_update_id")
-        ),
+        sa.PrimaryKeyConstraint("federation", "round", "client", name=op.f("pk_updates")),
+        sa.UniqueConstraint("client", "covers_after", name=op.f("uq_updates_client_covers_after")),
+        sa.UniqueConstraint("client", "update_id", name=op.f("uq_updates_client_update_id")),
         comment="Every accepted update: the contribution of one client to one round",
     )
     op.create_table(
         "update_fates",
         sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
         sa.Column("round", sa.Integer(), nullable=False, comment="The round"),
-        sa.Column("client_id", _client_id, nullable=False, comment="The device whose update it is"),
+        sa.Column("client", _row_id, nullable=False, comment="The device whose update it is"),
         sa.Column("fate", sa.String(16), nullable=False, comment="kept, clipped or dropped"),
         sa.Column(
             "share", sa.Float(), comment="How much of the model's step is this update's, 0 to 1; null: cannot be said"
@@ -742,22 +779,16 @@ def upgrade() -> None:
         sa.CheckConstraint("fate IN ('kept', 'clipped', 'dropped')", name=op.f("ck_update_fates_fate")),
         sa.CheckConstraint("length(reason) <= 500", name=op.f("ck_update_fates_reason_length")),
         sa.CheckConstraint("share >= 0 AND share <= 1", name=op.f("ck_update_fates_share")),
-        sa.ForeignKeyConstraint(
-            ["federation", "client_id"],
-            ["clients.federation", "clients.client_id"],
-            name=op.f("fk_update_fates_clients_federation_client_id"),
-        ),
+        sa.ForeignKeyConstraint(["client"], ["clients.id"], name=op.f("fk_update_fates_clients_client")),
         sa.ForeignKeyConstraint(
             ["federation", "round"],
             ["round_aggregations.federation", "round_aggregations.round"],
             name=op.f("fk_update_fates_round_aggregations_federation_round"),
         ),
-        sa.PrimaryKeyConstraint("federation", "round", "client_id", name=op.f("pk_update_fates")),
+        sa.PrimaryKeyConstraint("federation", "round", "client", name=op.f("pk_update_fates")),
         comment="What a rule made of each update of a round; none for the plain mean",
     )
-    op.create_index(
-        op.f("ix_update_fates_federation_client_id"), "update_fates", ["federation", "client_id"], unique=False
-    )
+    op.create_index(op.f("ix_update_fates_client"), "update_fates", ["client"], unique=False)
     _create_views()
 
 
@@ -772,6 +803,7 @@ def _create_views() -> None:
     dialect = op.get_bind().dialect.name
     op.execute(_ROUND_HISTORY.format(duration_s=_DURATION_S[dialect]))
     op.execute(_CLIENT_HISTORY)
+    op.execute(_EVENT_HISTORY)
     if dialect == "postgresql":  # SQLite keeps no comments
         for view, comment in _VIEW_COMMENTS.items():
             op.execute(f"COMMENT ON VIEW {view} IS '{comment}'")

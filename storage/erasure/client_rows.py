@@ -1,14 +1,14 @@
-"""What of a client is where in the database: how it is taken out, and what is left of it.
+"""What of a client is where in the database, and how it is deleted.
 
 Most functions are parts of the transaction that erases a client (`storage.erasure.erasures`).
 """
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Column, Row, Table, delete, func, or_, select, update
+from sqlalchemy import Row, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.aggregation.client_records import without_client
@@ -16,20 +16,18 @@ from foltr.errors import ProtocolViolationError
 from foltr.protocol.codec import open_envelope
 from foltr.protocol.fields import MAX_CHUNKED_BYTES
 from foltr.protocol.orders import Roster
-from foltr.protocol.states import RoundState
+from foltr.protocol.states import Membership, RoundState
+from storage.clients import key_of
 from storage.database import Database
-from storage.erasure.redaction import PLACES, in_the_federators_words, in_the_operators_words, is_unmistakable
 from storage.erasure.tables import erasures, unlearning_jobs
-from storage.schema import DETAIL_MAX
+from storage.order_tables import orders
 from storage.tables import clients, events, federations, models, rounds, update_fates, updates
 
 # So many updates' bytes are in memory at once.
 _PAGE = 64
-# The one kind of event whose words are the operator's.
-_OPERATOR_SAYS = "client_quarantined"
 
 
-async def rounds_of(connection: AsyncConnection, name: str, client_id: str) -> Sequence[Row[*tuple[Any, ...]]]:
+async def rounds_of(connection: AsyncConnection, name: str, client: int) -> Sequence[Row[*tuple[Any, ...]]]:
     """Find (round, state, model_version) of each round with an update of the client, by round.
 
     Raises:
@@ -38,7 +36,7 @@ async def rounds_of(connection: AsyncConnection, name: str, client_id: str) -> S
     answer = await connection.execute(
         select(updates.c.round, rounds.c.state, rounds.c.model_version)
         .join(rounds, (rounds.c.federation == updates.c.federation) & (rounds.c.number == updates.c.round))
-        .where(updates.c.federation == name, updates.c.client_id == client_id)
+        .where(updates.c.client == client)
         .order_by(updates.c.round)
     )
     rows = answer.all()
@@ -47,7 +45,7 @@ async def rounds_of(connection: AsyncConnection, name: str, client_id: str) -> S
     return rows
 
 
-async def digest_of(connection: AsyncConnection, name: str, client_id: str, numbers: Sequence[int]) -> str:
+async def digest_of(connection: AsyncConnection, client: int, numbers: Sequence[int]) -> str:
     """Compute SHA-256, in hex, over the client's updates as they are stored, in order of rounds.
 
     Those that retention deleted have no bytes.
@@ -56,7 +54,7 @@ async def digest_of(connection: AsyncConnection, name: str, client_id: str, numb
     for start in range(0, len(numbers), _PAGE):
         bodies = await connection.scalars(
             select(updates.c.body)
-            .where(updates.c.federation == name, updates.c.client_id == client_id, updates.c.body.is_not(None))
+            .where(updates.c.client == client, updates.c.body.is_not(None))
             .where(updates.c.round.in_(numbers[start : start + _PAGE]))
             .order_by(updates.c.round)
         )
@@ -65,61 +63,33 @@ async def digest_of(connection: AsyncConnection, name: str, client_id: str, numb
     return digest.hexdigest()
 
 
-async def delete_rows_of(connection: AsyncConnection, table: Table, name: str, client_id: str) -> int:
-    """Delete a client's rows of a table, and say how many."""
-    deleted = await connection.execute(delete(table).where(table.c.federation == name, table.c.client_id == client_id))
-    return int(deleted.rowcount)
+async def delete_rows_of(connection: AsyncConnection, client: int) -> dict[str, int]:
+    """Delete a client's rows of every table but its own, and say how many there were of each.
+
+    An order that was about it keeps its number and its outcome, so that it is not obeyed a second time, but not what
+    was signed.
+    """
+    await connection.execute(update(orders).where(orders.c.client == client).values(client=None, payload=None))
+    deleted = {}
+    for table in (update_fates, updates, events):
+        answer = await connection.execute(delete(table).where(table.c.client == client))
+        deleted[table.name] = int(answer.rowcount)
+    return deleted
 
 
-async def take_out_name(connection: AsyncConnection, name: str, client_id: str, pseudonym: str) -> None:
-    """Put the pseudonym in the place of the name where words about others hold it (`storage.erasure.redaction`)."""
-    for redaction in await redactions_of(connection, name, client_id, pseudonym):
-        for identity, rewritten in redaction.rows:
-            await connection.execute(
-                update(redaction.table)
-                .where(redaction.table.c.federation == name, redaction.key == identity)
-                .values({redaction.words: rewritten[:DETAIL_MAX]})
-            )
+async def leave_only_the_name(connection: AsyncConnection, client: int, at: datetime) -> None:
+    """Take everything but its name out of a client's own row: its device is to be told still."""
+    blank: dict[str, Any] = {column.name: None for column in clients.columns if column.nullable}
+    blank |= {column.name: 0 for column in clients.columns if column.server_default is not None}
+    blank |= {"membership": Membership.FORGOTTEN, "online": False, "last_seen_at": at}
+    await connection.execute(update(clients).where(clients.c.id == client).values(blank))
 
 
-async def names_stranger(connection: AsyncConnection, name: str, client_id: str) -> bool:
-    """Tell whether an event, or words about others, name somebody who is no client: all else is a client's."""
-    own = select(events.c.id).where(events.c.federation == name, events.c.client_id == client_id).limit(1)
-    if (await connection.execute(own)).first() is not None:
-        return True
-    return any(redaction.rows for redaction in await redactions_of(connection, name, client_id, ""))
-
-
-@dataclass(frozen=True)
-class Redaction:
-    """Rows whose words name a client: the key of each, and its words with something else in the place of the name."""
-
-    table: Table
-    key: Column[Any]
-    words: Column[Any]
-    rows: list[tuple[Any, str]]
-
-
-async def redactions_of(connection: AsyncConnection, name: str, client_id: str, instead: str) -> list[Redaction]:
-    """Find the rows of each table whose words name a client; those of its own are not looked for."""
-    said, detail = events.c.kind == _OPERATOR_SAYS, events.c.detail
-    by_operator = in_the_operators_words(client_id, instead)
-    # The database looks for the very words that are taken out, so that few rows are read, whatever the name is.
-    places = (("", ""),) if is_unmistakable(client_id) else PLACES
-    by_federator = (detail.contains(f"{before}{client_id}{after}", autoescape=True) for before, after in places)
-    reason = clients.c.quarantine_reason
-    looked_for = (
-        (events, events.c.id, detail, or_(*by_federator) & ~said, in_the_federators_words(client_id, instead)),
-        (events, events.c.id, detail, detail.contains(client_id, autoescape=True) & said, by_operator),
-        (clients, clients.c.client_id, reason, reason.contains(client_id, autoescape=True), by_operator),
-    )
-    redactions = []
-    for table, key, words, likely, rewrite in looked_for:
-        others = table.c.client_id.is_distinct_from(client_id)
-        answer = await connection.execute(select(key, words).where(table.c.federation == name, others, likely))
-        rows = [(identity, rewrite(text)) for identity, text in answer.all() if rewrite(text) != text]
-        redactions.append(Redaction(table, key, words, rows))
-    return redactions
+async def delete_client(connection: AsyncConnection, client: int) -> None:
+    """Delete a forgotten client's row, and its name with it; whatever was stored of it since goes, too."""
+    await delete_rows_of(connection, client)
+    await connection.execute(update(erasures).where(erasures.c.client == client).values(client=None))
+    await connection.execute(delete(clients).where(clients.c.id == client))
 
 
 async def take_out_record(connection: AsyncConnection, name: str, client_id: str) -> None:
@@ -136,22 +106,21 @@ async def take_out_record(connection: AsyncConnection, name: str, client_id: str
                 )
 
 
-async def rows_that_name(db: Database, name: str, client_id: str) -> dict[str, int]:
-    """Count the rows of each table that name a client: as theirs, or in words about others; tables without any are out.
+async def rows_of(db: Database, name: str, client_id: str) -> dict[str, int]:
+    """Count the rows of each table that are a client's; tables without any are left out.
 
-    ``erasures`` has the name of a forgotten client until its device was told, and ``federations`` that of a client
-    whose enrolment the operator's newest roster voids.
+    ``clients`` and ``erasures`` have one of a forgotten client until its device was told, and ``federations`` one that
+    names a client whose enrolment the operator's newest roster voids.
 
     Raises:
         MessageError: the stored roster cannot be read.
     """
     n_rows: dict[str, int] = {}
     async with db.reading() as connection:
-        for table in (clients, updates, update_fates, events, erasures):
-            of_client = table.c.federation == name, table.c.client_id == client_id
-            n_rows[table.name] = (await connection.execute(select(func.count()).where(*of_client))).scalar_one()
-        for redaction in await redactions_of(connection, name, client_id, ""):
-            n_rows[redaction.table.name] += len(redaction.rows)
+        key = key_of(name, client_id)
+        for column in (clients.c.id, *(table.c.client for table in (updates, update_fates, events, orders, erasures))):
+            counted = await connection.execute(select(func.count()).where(column == key))
+            n_rows[column.table.name] = counted.scalar_one()
         roster = await connection.scalar(select(federations.c.roster).where(federations.c.name == name))
     if roster is not None:
         # The federator has checked whose it is before it stored it.

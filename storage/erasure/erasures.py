@@ -15,30 +15,32 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from foltr.erasure.states import NOTHING_UNLEARNED, TRANSITIONS, ErasureEvent, ErasureState, following
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.states import RoundState
+from foltr.protocol.states import Membership, RoundState
+from storage.clients import find_keys, key_of, keys_for, select_clients, select_named
 from storage.database import Database, fetch_all, fetch_one
 from storage.erasure.audit_log import append_audit
 from storage.erasure.client_rows import (
+    delete_client,
     delete_rows_of,
     digest_of,
-    names_stranger,
+    leave_only_the_name,
     rounds_of,
-    take_out_name,
     take_out_record,
 )
 from storage.erasure.records import ErasureOutcome, ErasureRequest, ErasureRow, Sign
 from storage.erasure.tables import erasures
 from storage.events import store_events
 from storage.federations import fenced_transaction
-from storage.tables import clients, events, federations, models, update_fates, updates
+from storage.records import ClientRow
+from storage.tables import clients, federations, models, updates
 
 
 async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequest) -> ErasureRow:
     """Delete everything about a client, and taint the models that its updates are in.
 
-    Its updates, what rules made of them, its events and its own row go; its name is taken out of other rows. A row of
-    ``erasures`` with its pseudonym stays, in state ``erased``, and an entry of the audit log. A client that nothing is
-    stored of gets such a row, too. Erased again, nothing changes and the row that is there is returned.
+    Its updates, what rules made of them and its events go. A row of ``erasures`` with its pseudonym stays, in state
+    ``erased``, and an entry of the audit log; of its own row its name stays until its device was told. A client that
+    nothing is stored of gets such rows, too. Erased again, nothing changes and the row that is there is returned.
 
     Raises:
         WriterFencedError: another federator has taken over.
@@ -54,9 +56,10 @@ async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequ
             )
         if (known := await _find(connection, name, pseudonym)) is not None:
             return known
-        contributed = await rounds_of(connection, name, client_id)
+        client = (await keys_for(connection, name, [client_id], request.erased_at))[client_id]
+        contributed = await rounds_of(connection, name, client)
         completed = [row for row in contributed if row.state is RoundState.COMPLETED]
-        digest = await digest_of(connection, name, client_id, [row.round for row in contributed])
+        digest = await digest_of(connection, client, [row.round for row in contributed])
         if completed:
             await connection.execute(
                 update(models)
@@ -64,11 +67,8 @@ async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequ
                 .where(models.c.version >= min(row.model_version for row in completed))
                 .values(tainted_at=request.erased_at)
             )
-        deleted = {
-            table.name: await delete_rows_of(connection, table, name, client_id)
-            for table in (update_fates, updates, events, clients)
-        }
-        await take_out_name(connection, name, client_id, pseudonym)
+        deleted = await delete_rows_of(connection, client)
+        await leave_only_the_name(connection, client, request.erased_at)
         await take_out_record(connection, name, client_id)
         row = ErasureRow(
             federation=name,
@@ -90,7 +90,9 @@ async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequ
             receipt=None,
             audit_seq=None,
         )
-        await connection.execute(insert(erasures).values(asdict(row)))
+        values = asdict(row)
+        del values["client_id"]
+        await connection.execute(insert(erasures).values(values | {"client": client}))
         body = {
             "pseudonym": pseudonym,
             "requested_by": row.requested_by,
@@ -116,14 +118,15 @@ async def find_erasure(db: Database, name: str, pseudonym: str) -> ErasureRow | 
 async def is_named(db: Database, name: str, client_id: str) -> bool:
     """Tell whether anything stored has the name of somebody who is no client: refusals, say, before it could join."""
     async with db.reading() as connection:
-        return await names_stranger(connection, name, client_id)
+        stranger = key_of(name, client_id, clients.c.membership == Membership.STRANGER)
+        return await connection.scalar(select(stranger)) is not None
 
 
 async def list_erasures(db: Database, name: str, limit: int = 100) -> list[ErasureRow]:
     """List the newest erasures, newest last."""
     async with db.reading() as connection:
         newest_first = (
-            select(erasures)
+            select_named(erasures)
             .where(erasures.c.federation == name)
             .order_by(erasures.c.erased_at.desc(), erasures.c.pseudonym.desc())
             .limit(limit)
@@ -139,7 +142,7 @@ async def waiting_erasures(db: Database, name: str) -> list[ErasureRow]:
 
 async def unfinished_erasures(db: Database, name: str) -> list[ErasureRow]:
     """List what a federator that starts has to go on with: keys to destroy, devices to tell."""
-    untold = erasures.c.told.is_(False) & erasures.c.client_id.is_not(None)
+    untold = erasures.c.told.is_(False) & erasures.c.client.is_not(None)
     async with db.reading() as connection:
         return await select_erasures(connection, name, (erasures.c.state == ErasureState.ERASED) | untold)
 
@@ -178,15 +181,17 @@ async def note_told(db: Database, name: str, epoch: int, pseudonym: str) -> None
 async def drop_untold_names(db: Database, name: str, epoch: int, erased_before: datetime) -> int:
     """Give up on devices that were not there to be told since; how many names went with that."""
     async with fenced_transaction(db, name, epoch) as connection:
-        dropped = await connection.execute(
-            update(erasures)
+        untold = await connection.scalars(
+            select(erasures.c.client)
             .where(erasures.c.federation == name, erasures.c.erased_at < erased_before)
-            .where(erasures.c.client_id.is_not(None), erasures.c.state != ErasureState.ERASED)
-            .values(client_id=None)
+            .where(erasures.c.client.is_not(None), erasures.c.state != ErasureState.ERASED)
         )
-        if dropped.rowcount:
+        keys = list(untold)
+        for client in keys:
+            await delete_client(connection, client)
+        if keys:
             await count_deletion(connection, name)
-        return int(dropped.rowcount)
+        return len(keys)
 
 
 async def complete_erasure(
@@ -268,7 +273,7 @@ async def select_erasures(connection: AsyncConnection, name: str, condition: Col
     return await fetch_all(
         connection,
         ErasureRow,
-        select(erasures)
+        select_named(erasures)
         .where(erasures.c.federation == name, condition)
         .order_by(erasures.c.erased_at, erasures.c.pseudonym),
     )
@@ -284,16 +289,14 @@ async def unreadable_clients(db: Database, name: str) -> list[str]:
     if keys is None:
         return []
     async with db.reading() as connection:
-        names = await connection.scalars(
-            select(clients.c.client_id).where(clients.c.federation == name).order_by(clients.c.client_id)
-        )
-        known = list(names)
+        rows = await fetch_all(connection, ClientRow, select_clients(name).order_by(clients.c.client_id))
+        known = [row.client_id for row in rows]
         keyless = await asyncio.to_thread(lambda: [who for who in known if keys.find(name, who) is None])
         sealed = select(updates.c.round).where(updates.c.federation == name, updates.c.cipher != "").limit(1)
         return [
             client_id
             for client_id in keyless
-            if (await connection.execute(sealed.where(updates.c.client_id == client_id))).first() is not None
+            if (await connection.execute(sealed.where(updates.c.client == key_of(name, client_id)))).first() is not None
         ]
 
 
@@ -336,7 +339,9 @@ async def note_vacuum(db: Database, name: str, epoch: int, n_deletions: int) -> 
 
 async def _find(connection: AsyncConnection, name: str, pseudonym: str) -> ErasureRow | None:
     return await fetch_one(
-        connection, ErasureRow, select(erasures).where(erasures.c.federation == name, erasures.c.pseudonym == pseudonym)
+        connection,
+        ErasureRow,
+        select_named(erasures).where(erasures.c.federation == name, erasures.c.pseudonym == pseudonym),
     )
 
 
@@ -347,12 +352,14 @@ async def _require(connection: AsyncConnection, name: str, pseudonym: str) -> Er
     return row
 
 
-async def _change(connection: AsyncConnection, known: ErasureRow, **values: Any) -> None:
-    """Store new values of a row, ``known`` as it is stored; where its name goes with that, bytes of it may be left."""
+async def _change(connection: AsyncConnection, known: ErasureRow, *, client_id: str | None, **values: Any) -> None:
+    """Store new values of a row, ``known`` as it is stored; without its name the row of ``clients`` goes, too."""
     await connection.execute(
         update(erasures)
         .where(erasures.c.federation == known.federation, erasures.c.pseudonym == known.pseudonym)
         .values(**values)
     )
-    if known.client_id is not None and values["client_id"] is None:
+    if known.client_id is not None and client_id is None:
+        keys = await find_keys(connection, known.federation, [known.client_id])
+        await delete_client(connection, keys[known.client_id])
         await count_deletion(connection, known.federation)

@@ -1,6 +1,6 @@
 """The tables of erasure: who was forgotten, the jobs that make models without them, and the log that says so.
 
-What is left of a client is its pseudonym. No table here has a foreign key to ``clients``: the row there is deleted.
+What is left of a client is its pseudonym: its row of ``clients`` is deleted once its device was told.
 """
 
 from sqlalchemy import (
@@ -22,12 +22,11 @@ from sqlalchemy import (
 from foltr.erasure.states import ErasureState, Requester
 from foltr.protocol.states import OPEN_JOB, JobState, Strategy
 from storage.schema import (
-    CLIENT_ID_MAX,
     DETAIL_MAX,
     SHORT_TEXT_MAX,
-    ClientId,
     Member,
     UtcDateTime,
+    client_column,
     federation_column,
     in_words,
     metadata,
@@ -92,7 +91,7 @@ erasures = Table(
     metadata,
     federation_column(),
     Column("pseudonym", String(32), nullable=False, comment="What is left of its name: 32 hex digits"),
-    Column("client_id", ClientId, comment="Its name, until its device was told; then null"),
+    client_column("Its row of clients, which has its name until its device was told; then null", index=True),
     Column("state", Member(ErasureState), nullable=False, comment=in_words(ErasureState)),
     Column("requested_at", UtcDateTime, nullable=False, comment="When it was asked for, UTC"),
     Column("requested_by", Member(Requester), nullable=False, comment=in_words(Requester)),
@@ -117,7 +116,6 @@ erasures = Table(
     ForeignKeyConstraint(["federation"], ["federations.name"]),
     ForeignKeyConstraint(["federation", "job"], ["unlearning_jobs.federation", "unlearning_jobs.number"]),
     CheckConstraint("length(pseudonym) = 32", name="pseudonym_length"),
-    CheckConstraint(f"length(client_id) BETWEEN 1 AND {CLIENT_ID_MAX}", name="client_id_length"),
     CheckConstraint(one_of("state", ErasureState), name="state"),
     CheckConstraint(one_of("requested_by", Requester), name="requested_by"),
     CheckConstraint("n_rounds >= 0 AND n_updates >= n_rounds AND n_events >= 0", name="counts"),

@@ -83,7 +83,7 @@ def test_a_client_of_a_plain_mean_is_told_too(tmp_path):
         with connection:
             connection.execute("DELETE FROM update_fates")
             connection.execute("DELETE FROM round_aggregations")
-            connection.execute("DELETE FROM updates WHERE client_id = 'b'")
+            connection.execute("DELETE FROM updates WHERE client = (SELECT id FROM clients WHERE client_id = 'b')")
     finally:
         connection.close()
     options = ("--db", db, "--federation", "mail")

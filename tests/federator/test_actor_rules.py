@@ -370,7 +370,7 @@ async def test_what_became_of_an_order_is_logged(serve, operator):
             await served.turn()
     assert [(line["event"], line["log_level"], line.get("client_id"), line["detail"]) for line in lines] == [
         ("client_quarantined", "info", "erin", "it flips signs"),
-        ("order_refused", "warning", None, "no client nobody has ever joined"),
+        ("order_refused", "warning", None, "no client of this name has ever joined"),
         ("quarantine_lifted", "info", "erin", ""),
         ("deadline_set", "info", None, "90 s after the opening"),
     ]

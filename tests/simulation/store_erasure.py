@@ -22,7 +22,6 @@ from storage.erasure.records import (
     ErasureRow,
     Sign,
 )
-from storage.erasure.redaction import in_the_federators_words
 
 
 async def look(db: Session) -> Tables:
@@ -44,8 +43,7 @@ def _erase(tables: Tables, request: ErasureRequest) -> ErasureRow:
         del tables.updates[row.round, client_id], tables.identities[client_id, row.update_id]
     kept = tuple(event for event in tables.events if event.client_id != client_id)
     n_events = len(tables.events) - len(kept)
-    without_name = in_the_federators_words(client_id, pseudonym)
-    tables.events = tuple(replace(event, detail=without_name(event.detail)) for event in kept)
+    tables.events = kept
     tables.clients.pop(client_id, None)
     erased = ErasureRow(
         federation=NAME,
@@ -161,9 +159,8 @@ class ErasureStore(RoundStore):
         return (await look(self.session)).erasures.get(pseudonym)
 
     async def is_named(self, client_id: str) -> bool:
-        rewrite = in_the_federators_words(client_id, "")
-        events = (await read(self.session)).events
-        return any(event.client_id == client_id or rewrite(event.detail) != event.detail for event in events)
+        tables = await read(self.session)
+        return client_id not in tables.clients and any(event.client_id == client_id for event in tables.events)
 
     async def waiting_erasures(self) -> list[ErasureRow]:
         return those(await look(self.session), lambda row: row.state is ErasureState.WAITING)

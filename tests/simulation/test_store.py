@@ -19,6 +19,7 @@ from sqlalchemy import select
 
 import federator.eraser
 from storage import tables
+from storage.clients import select_clients, select_named
 from storage.database import Database, fetch_all
 from storage.erasure import tables as erasure_tables
 from storage.erasure.audit_log import stream_audit
@@ -155,10 +156,16 @@ def questions(simulated: Tables) -> list[tuple[str, tuple[Any, ...]]]:
 
 async def _rows(db: Database, table: Any, row: Callable[..., Any]) -> list[Any]:
     async with db.reading() as connection:
-        return await fetch_all(connection, row, select(table).order_by(*table.primary_key))
+        if table is tables.clients:
+            return await fetch_all(connection, row, select_clients(NAME).order_by(table.c.client_id))
+        if table is tables.updates:
+            named = select_named(table).order_by(table.c.round, tables.clients.c.client_id)
+            return await fetch_all(connection, row, named)
+        rows = select_named(table) if "client" in table.columns else select(table)
+        return await fetch_all(connection, row, rows.order_by(*table.primary_key))
 
 
 async def _events(db: Database) -> list[dict[str, Any]]:
-    columns = [column for column in tables.events.columns if column.name != "id"]
     async with db.reading() as connection:
-        return await fetch_all(connection, dict, select(*columns).order_by(tables.events.c.id))
+        stored = await fetch_all(connection, dict, select_named(tables.events).order_by(tables.events.c.id))
+        return [{name: value for name, value in event.items() if name != "id"} for event in stored]

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from databases import open_migrated
-from sqlalchemy import select
+from sqlalchemy import Select, Table, select
 
 from storage.arrivals import commit_batch
+from storage.clients import select_named
 from storage.database import Database
 from storage.erasure.erasures import erase_client, note_key_destroyed
 from storage.erasure.records import ErasureRequest, ErasureRow
@@ -27,6 +28,11 @@ N_FEATURES = 3
 def at(seconds: float) -> datetime:
     """A moment so many seconds into the test's story."""
     return NOW + timedelta(seconds=seconds)
+
+
+def with_names(table: Table) -> Select[Any]:
+    """Select the rows of a table with names in the place of keys, where it has such a column."""
+    return select_named(table) if "client" in table.columns else select(table)
 
 
 @dataclass
@@ -77,11 +83,11 @@ class Stored:
         await commit_batch(self.db, self.name, self.epoch, batch)
 
     async def dump(self) -> dict[str, list[tuple[Any, ...]]]:
-        """Every row of every table."""
+        """Every row of every table, with the name of its client in the place of its key."""
         async with self.db.reading() as connection:
             return {
-                table.name: [tuple(row) for row in await connection.execute(select(table).order_by(*table.primary_key))]
-                for table in metadata.sorted_tables
+                table.name: [tuple(row) for row in await connection.execute(rows.order_by(*table.primary_key))]
+                for table, rows in ((table, with_names(table)) for table in metadata.sorted_tables)
             }
 
 

@@ -6,6 +6,7 @@ import math
 import pytest
 from sqlalchemy import select
 
+from storage.clients import key_of
 from storage.federations import create_federation
 from storage.models import latest_model, list_models
 from storage.queries import (
@@ -209,10 +210,10 @@ async def test_proposals_are_open_until_the_operator_decides(closing) -> None:
 
 
 async def test_the_fates_of_one_client_are_found_by_its_name(closing) -> None:
-    """Whoever erases a client deletes by (federation, client_id); nothing else refers to the rows."""
+    """Whoever erases a client deletes by its key; nothing else refers to the rows."""
     await complete(closing, NewModel(1, closing.weights, aggregation=MADE))
     async with closing.db.transaction() as connection:
-        mine = (update_fates.c.federation == "web") & (update_fates.c.client_id == "c")
+        mine = update_fates.c.client == key_of("web", "c")
         assert (await connection.execute(update_fates.delete().where(mine))).rowcount == 1
     assert await get_client(closing.db, "web", "c") is not None
     assert [line.fate for line in await list_contributions(closing.db, "web")] == ["kept", "clipped", None]

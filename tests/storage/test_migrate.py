@@ -146,7 +146,7 @@ async def _insert_a_row_for_each_table(db: Database) -> None:
             "min_time_s": 0.0, "max_time_s": 60.0, "opened_at": NOW, "closes_at": NOW,
         },
         "updates": {
-            "round": 1, "client_id": "a", "update_id": "u", "base_version": 0, "n_interactions": 5,
+            "round": 1, "client": 1, "update_id": "u", "base_version": 0, "n_interactions": 5,
             "encoding": "dense_f32", "n_bytes": 2, "body": b"ab", "received_at": NOW,
         },
         "events": {"at": NOW, "kind": "update_rejected", "code": "late", "round": 1, "detail": ""},

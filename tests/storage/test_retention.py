@@ -45,7 +45,7 @@ async def test_every_interval_th_round_keeps_its_updates(learned) -> None:
     assert thinned is not None
     assert made is not None
     assert (thinned.n_updates, thinned.n_interactions, made.n_kept) == (3, 15, 3)
-    with pytest.raises(DataError, match=r"round 2 from 'a'.*was deleted when its round was thinned"):
+    with pytest.raises(DataError, match=r"update a2 of round 2.*was deleted when its round was thinned"):
         [row async for row in stream_updates(learned.db, "web", 2)]
 
 

@@ -267,10 +267,21 @@ async def forget(store: FederationStore, client_id: str) -> ErasureRow:
     return await store.note_key_destroyed(row.pseudonym)
 
 
+async def test_a_stranger_is_named_by_what_was_refused_of_it(store) -> None:
+    """It is no client; once it was forgotten nothing names it, as nothing names who never came."""
+    await store.commit_batch(Batch(events=[NewEvent(NOW, "message_refused", "", "not_enrolled", "knocker")]))
+    assert await store.is_named("knocker")
+    assert not await store.is_named("nobody")
+    assert {client.client_id for client in await store.load_clients()} == {"a", "b", "c"}
+    assert (await store.erase_client(request("knocker"))).n_events == 1
+    assert not await store.is_named("knocker")
+    assert await store.find_updates([("knocker", "u1")]) == {}
+
+
 async def test_who_is_in_no_model_is_forgotten_at_once(store) -> None:
     """Its rows go, its pseudonym stays; the name is kept until its device was told, and counts as a deletion then."""
     await store.commit_batch(Batch(events=[NewEvent(NOW, "client_joined", client_id="a")]))
-    assert await store.is_named("a")
+    assert not await store.is_named("a")
     assert await store.deletions_to_vacuum() is None
     row = await store.erase_client(request("a"))
     assert (row.state, row.n_events, row.first_round) == (ErasureState.ERASED, 1, None)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from sqlalchemy import insert, update
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
 from storage import records
@@ -14,6 +14,8 @@ from storage.tables import metadata
 from storage.views import views
 
 LONG = "x" * 1000
+# The first client that joins; `test_a_name_is_given_no_key_twice` shows what keys are.
+KEY_OF_A = 1
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
@@ -37,14 +39,14 @@ def valid(stored) -> dict[str, dict[str, Any]]:
             "state": "abandoned", "closed_at": now, "reason": "x", "n_updates": 0, "n_interactions": 0,
         },
         "updates": in_web | {
-            "round": 1, "client_id": "a", "update_id": "u1", "base_version": 0, "n_interactions": 5,
+            "round": 1, "client": KEY_OF_A, "update_id": "u1", "base_version": 0, "n_interactions": 5,
             "encoding": "dense_f32", "n_bytes": 2, "body": b"ab", "received_at": now,
         },
         "events": in_web | {"at": now, "kind": "update_rejected", "detail": ""},
         "round_aggregations": in_web | {
             "round": 1, "rule": "krum", "parameters": "{}", "n_kept": 1, "n_clipped": 0, "n_dropped": 9,
         },
-        "update_fates": in_web | {"round": 1, "client_id": "a", "fate": "kept", "reason": ""},
+        "update_fates": in_web | {"round": 1, "client": KEY_OF_A, "fate": "kept", "reason": ""},
         "erasures": in_web | {
             "pseudonym": "a" * 32, "state": "erased", "requested_at": now, "requested_by": "device", "erased_at": now,
             "n_rounds": 1, "n_updates": 2, "n_events": 0, "erased_digest": "0" * 64, "first_round": 1,
@@ -57,7 +59,7 @@ def valid(stored) -> dict[str, dict[str, Any]]:
         },
         "orders": in_web | {
             "number": 1, "kind": "quarantine", "payload": b"{}", "digest": bytes(32), "outcome": "refused",
-            "code": "stale", "detail": "", "client_id": "stranger", "at": now,
+            "code": "stale", "detail": "", "client": KEY_OF_A, "at": now,
         },
         "audit_log": in_web | {
             "seq": 1, "at": now, "kind": "client_erased", "body": "{}", "previous_hash": "0" * 64, "hash": "1" * 64,
@@ -82,6 +84,9 @@ WRONG = [
     ("clients", {"client_id": "a"}),
     ("clients", {"membership": "maybe"}),
     ("clients", {"membership": "left"}),
+    ("clients", {"membership": "stranger"}),
+    ("clients", {"membership": "forgotten"}),
+    ("clients", {"joined_at": None}),
     ("clients", {"n_features": 0}),
     ("clients", {"sdk_version": LONG}),
     ("clients", {"counted_through": None}),
@@ -118,7 +123,8 @@ WRONG = [
         {"state": "aggregating", "closed_at": None, "reason": None, "n_updates": None, "n_interactions": None},
     ),
     ("updates", {"round": 9}),
-    ("updates", {"client_id": "stranger"}),
+    ("updates", {"client": 999}),
+    ("updates", {"client": None}),
     ("updates", {"update_id": ""}),
     ("updates", {"update_id": LONG}),
     ("updates", {"n_interactions": 0}),
@@ -142,7 +148,8 @@ WRONG = [
     ("round_aggregations", {"n_kept": -1}),
     ("round_aggregations", {"n_dropped": -1}),
     ("update_fates", {"round": 9}),
-    ("update_fates", {"client_id": "stranger"}),
+    ("update_fates", {"client": 999}),
+    ("update_fates", {"client": None}),
     ("update_fates", {"fate": "lost"}),
     ("update_fates", {"share": 1.5}),
     ("update_fates", {"share": -0.5}),
@@ -156,7 +163,7 @@ WRONG = [
     ("updates", {"cipher": "aes-256-gcm"}),
     ("updates", {"cipher": "", "body": bytes(30)}),
     ("erasures", {"pseudonym": "a"}),
-    ("erasures", {"client_id": ""}),
+    ("erasures", {"client": 999}),
     ("erasures", {"state": "gone"}),
     ("erasures", {"requested_by": "stranger"}),
     ("erasures", {"n_updates": 0}),
@@ -195,12 +202,12 @@ WRONG = [
     ("orders", {"outcome": "obeyed"}),
     ("orders", {"code": None}),
     ("orders", {"code": ""}),
-    ("orders", {"client_id": ""}),
+    ("orders", {"client": 999}),
     ("orders", {"detail": LONG}),
     ("events", {"federation": "nowhere"}),
     ("events", {"kind": ""}),
     ("events", {"code": ""}),
-    ("events", {"client_id": LONG}),
+    ("events", {"client": 999}),
     ("events", {"detail": LONG}),
 ]
 
@@ -227,7 +234,7 @@ async def test_no_two_updates_of_a_client_cover_an_interaction_from_the_same_num
     covering = valid["updates"] | {"covers_after": 0, "covers_through": 9}
     async with stored.db.transaction() as connection:
         await connection.execute(insert(metadata.tables["updates"]), covering)
-        await connection.execute(insert(metadata.tables["updates"]), covering | {"client_id": "b"})
+        await connection.execute(insert(metadata.tables["updates"]), covering | {"client": 2})
         await connection.execute(
             update(metadata.tables["rounds"]).values(
                 state="abandoned", closed_at=NOW, reason="x", n_updates=2, n_interactions=10
@@ -240,6 +247,18 @@ async def test_no_two_updates_of_a_client_cover_an_interaction_from_the_same_num
             await connection.execute(insert(metadata.tables["updates"]), again)
     async with stored.db.transaction() as connection:
         await connection.execute(insert(metadata.tables["updates"]), again | {"covers_after": 9, "covers_through": 14})
+
+
+async def test_a_name_is_given_no_key_twice(stored) -> None:
+    """A client whose row was deleted is nobody's, and a key in an old backup is not suddenly somebody else's."""
+    await stored.join("a", "b")
+    clients = metadata.tables["clients"]
+    async with stored.db.transaction() as connection:
+        await connection.execute(delete(clients).where(clients.c.client_id == "b"))
+    await stored.join("b")
+    async with stored.db.reading() as connection:
+        keys = (await connection.execute(select(clients.c.client_id, clients.c.id).order_by(clients.c.id))).all()
+    assert keys == [("a", 1), ("b", 3)]
 
 
 async def test_a_deadline_before_the_opening_is_refused(stored, valid) -> None:
@@ -277,5 +296,12 @@ def test_every_table_and_column_has_a_comment() -> None:
     ],
 )
 def test_a_record_mirrors_its_table(record: Any, table: Any) -> None:
-    """Rows become records by the names of the columns; that the order is the same makes the two easy to compare."""
-    assert [field.name for field in dataclasses.fields(record)] == [column.name for column in table.columns]
+    """Rows become records by the names of the columns; that the order is the same makes the two easy to compare.
+
+    A client's key is for the tables alone: a record has its name.
+    """
+    assert [field.name for field in dataclasses.fields(record)] == [
+        "client_id" if column.name == "client" else column.name
+        for column in table.columns
+        if column is not metadata.tables["clients"].c.id
+    ]

@@ -67,7 +67,7 @@ def erasures_show(
 
     With --receipt, get its receipt.
     """
-    from storage.erasure.client_rows import rows_that_name
+    from storage.erasure.client_rows import rows_of
     from storage.erasure.unlearning_jobs import load_job
 
     check_name("client", client)
@@ -81,9 +81,9 @@ def erasures_show(
             if receipt == "-":
                 return
         job = None if row.job is None else await load_job(database, name, row.job)
-        named = None if client == row.pseudonym else await rows_that_name(database, name, client)
+        named = None if client == row.pseudonym else await rows_of(database, name, client)
         if json:
-            print_json({"erasure": row, "job": _plain_job(job), "rows_that_name_it": named})
+            print_json({"erasure": row, "job": _plain_job(job), "rows_of_it": named})
             return
         shown = to_plain(row) | {"receipt": _receipt_in_words(row)}
         console.print(_fields(shown, f"Erasure of {row.pseudonym} in {name}"))
@@ -91,7 +91,7 @@ def erasures_show(
             console.print(_fields(plain, f"Unlearning job {plain['number']}"))
         _say(f"The model without it: {_progress(row, job)}")
         if named is not None:
-            _say(f"Rows that name {client} now: {_where(named)}")
+            _say(f"Rows of {client} now: {_where(named)}")
         if receipt is not None:
             _say(f"Wrote its receipt; check it: foltr receipt verify {receipt} --key FILE")
         elif row.receipt is not None:
@@ -196,7 +196,7 @@ def _where(rows: dict[str, int]) -> str:
     """How many rows of which table, and what is to be done about those that may stay."""
     told = ", ".join(f"{n} of {table}" for table, n in rows.items()) or "none"
     if "erasures" in rows:
-        told += "; the one of erasures until its device was told"
+        told += "; the one of clients has its name until its device was told"
     if "federations" in rows:
         told += "; the one of federations is the operator's roster, which voids its enrolment by name"
     return told

@@ -83,9 +83,10 @@ async def stored_updates(db: "Database", federation: str, client_id: str) -> lis
     """A client's updates as they are in the database: sealed, where it has data keys."""
     from sqlalchemy import select
 
+    from storage.clients import key_of
     from storage.tables import updates
 
-    of_client = (updates.c.federation == federation) & (updates.c.client_id == client_id)
+    of_client = updates.c.client == key_of(federation, client_id)
     async with db.reading() as connection:
         return list(await connection.scalars(select(updates.c.body).where(of_client, updates.c.body.is_not(None))))
 

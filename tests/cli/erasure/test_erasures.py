@@ -83,7 +83,7 @@ def test_an_erasure_is_shown_by_pseudonym_and_by_name(folder):
     """In full, with its job; the digest is whole in a narrow terminal, too."""
     by_name = json.loads(erasures(folder, "show", DONE, "--json").stdout)
     by_pseudonym = json.loads(erasures(folder, "show", pseudonym_of(DONE), "--json").stdout)
-    assert by_name == by_pseudonym | {"rows_that_name_it": {"erasures": 1}}
+    assert by_name == by_pseudonym | {"rows_of_it": {"clients": 1, "erasures": 1}}
     assert by_name["erasure"]["pseudonym"] == pseudonym_of(DONE)
     assert by_name["job"]["number"] == 1
     assert verify_receipt(by_name["erasure"]["receipt"], KEY.public).pseudonym == pseudonym_of(DONE)
@@ -94,24 +94,24 @@ def test_an_erasure_is_shown_by_pseudonym_and_by_name(folder):
 
 
 def test_what_still_names_a_client_is_counted(tmp_path):
-    """By its name alone: rows of its own that came back, words about others, the operator's roster; or none."""
+    """By its name alone: its row, rows that came back, the operator's roster; or none."""
     asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite"))
     key = SigningKey(bytes(32))
     roster = issue_roster(key, "mail", 1, 0.0, 5, {DONE: 1})
     connection = sqlite3.connect(tmp_path / "foltr.sqlite")
-    waiting = "1 of erasures; the one of erasures until its device was told"
-    assert f"Rows that name {WAITING} now: {waiting}" in erasures(tmp_path, "show", WAITING).stdout
-    connection.execute("UPDATE erasures SET client_id = NULL, told = 1 WHERE pseudonym = ?", (pseudonym_of(DONE),))
+    waiting = "1 of clients, 1 of erasures; the one of clients has its name until its device was told"
+    assert f"Rows of {WAITING} now: {waiting}" in erasures(tmp_path, "show", WAITING).stdout
+    connection.execute("UPDATE erasures SET client = NULL, told = 1 WHERE pseudonym = ?", (pseudonym_of(DONE),))
+    connection.execute("DELETE FROM clients WHERE client_id = ?", (DONE,))
     connection.commit()
-    assert f"Rows that name {DONE} now: none" in erasures(tmp_path, "show", DONE).stdout
-    assert "Rows that name" not in erasures(tmp_path, "show", pseudonym_of(DONE)).stdout
+    assert f"Rows of {DONE} now: none" in erasures(tmp_path, "show", DONE).stdout
+    assert "Rows of" not in erasures(tmp_path, "show", pseudonym_of(DONE)).stdout
     connection.execute("CREATE TEMPORARY TABLE back AS SELECT * FROM clients WHERE client_id = ?", (STAYED,))
-    connection.execute("UPDATE back SET client_id = ?", (DONE,))
+    connection.execute("UPDATE back SET client_id = ?, id = 99", (DONE,))
     connection.execute("INSERT INTO clients SELECT * FROM back")
     connection.execute(
-        "INSERT INTO events (federation, at, kind, detail, n) "
-        "VALUES ('mail', '2026-01-02 03:04:05.000000', 'message_refused', ?, 1)",
-        (f"no client {DONE} has ever joined",),
+        "INSERT INTO events (federation, at, kind, client, detail, n) "
+        "VALUES ('mail', '2026-01-02 03:04:05.000000', 'message_refused', 99, 'late', 1)"
     )
     connection.execute("UPDATE federations SET roster_version = 1, roster = ?", (roster,))
     connection.commit()
@@ -119,7 +119,7 @@ def test_what_still_names_a_client_is_counted(tmp_path):
     shown = erasures(tmp_path, "show", DONE).stdout
     assert "1 of clients, 1 of events, 1 of federations; the one of federations is the operator's roster" in shown
     told = json.loads(erasures(tmp_path, "show", DONE, "--json").stdout)
-    assert told["rows_that_name_it"] == {"clients": 1, "events": 1, "federations": 1}
+    assert told["rows_of_it"] == {"clients": 1, "events": 1, "federations": 1}
 
 
 def test_a_job_of_which_the_row_is_gone_is_said(tmp_path):

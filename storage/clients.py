@@ -1,0 +1,75 @@
+"""Who is who: the row of a client in ``clients``, which alone has its name, and the key that all other rows have.
+
+Outside of this package everybody speaks of clients by their names.
+"""
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, ScalarSelect, Select, Table, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from foltr.protocol.states import Membership
+from storage.database import insert_into
+from storage.tables import clients
+
+# The key is for other rows, not for other code.
+CLIENT_COLUMNS = tuple(column for column in clients.columns if column is not clients.c.id)
+
+
+def key_of(name: Any, client_id: Any, *conditions: ColumnElement[bool]) -> ScalarSelect[int]:
+    """Make the expression for the key of a name; null where nobody has it, or one of the conditions does not hold.
+
+    Args:
+        name: the federation's name, or a parameter of the statement; ``client_id`` likewise.
+    """
+    named = clients.c.federation == name, clients.c.client_id == client_id
+    return select(clients.c.id).where(*named, *conditions).scalar_subquery()
+
+
+def select_named(table: Table, *more: Any) -> Select[Any]:
+    """Select the rows of a table with the name ``client_id`` in the place of the key ``client``."""
+    columns = (clients.c.client_id if column.name == "client" else column for column in table.columns)
+    is_outer = bool(table.c.client.nullable)
+    return select(*columns, *more).join_from(table, clients, clients.c.id == table.c.client, isouter=is_outer)
+
+
+def is_client() -> ColumnElement[bool]:
+    """Make the condition that a row is that of somebody who once joined and was not forgotten."""
+    return clients.c.joined_at.is_not(None)
+
+
+def select_clients(name: str) -> Select[Any]:
+    """Select the rows, as `storage.records.ClientRow`, of all who ever joined and were not forgotten."""
+    return select(*CLIENT_COLUMNS).where(clients.c.federation == name, is_client())
+
+
+async def find_keys(connection: AsyncConnection, name: str, client_ids: Collection[str]) -> dict[str, int]:
+    """Find the keys of those who have a row, by their names."""
+    answer = await connection.execute(
+        select(clients.c.client_id, clients.c.id).where(
+            clients.c.federation == name, clients.c.client_id.in_(set(client_ids))
+        )
+    )
+    return {row.client_id: row.id for row in answer}
+
+
+async def keys_for(connection: AsyncConnection, name: str, client_ids: Collection[str], at: datetime) -> dict[str, int]:
+    """Find the keys of all of these names, within a transaction; who has no row gets one, as a stranger."""
+    known = await find_keys(connection, name, client_ids)
+    strangers = [client_id for client_id in dict.fromkeys(client_ids) if client_id not in known]
+    if not strangers:
+        return known
+    rows = [
+        {
+            "federation": name,
+            "client_id": client_id,
+            "membership": Membership.STRANGER,
+            "online": False,
+            "last_seen_at": at,
+        }
+        for client_id in strangers
+    ]
+    await connection.execute(insert_into(connection, clients), rows)
+    return known | await find_keys(connection, name, strangers)
