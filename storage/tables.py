@@ -259,7 +259,7 @@ rounds = Table(
         comment="Buffered: an update of staleness s weighs (1 + s) ** -exponent",
     ),
     Column("selection_seed", LargeBinary, comment="Seed of its random selection; null: all were asked"),
-    Column("selection_cutoff", LargeBinary, comment="Highest ticket that was asked"),
+    Column("selection_cutoff", LargeBinary, comment="Whose ticket is at most this was asked; nobody has it"),
     Column("n_selected", Integer, comment="How many clients were to be asked"),
     Column("n_eligible", Integer, comment="Clients online when it opened"),
     Column(

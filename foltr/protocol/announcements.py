@@ -34,7 +34,8 @@ class Selection(Message):
     (see `foltr.protocol.client_selection`).
 
     The round's seed follows from the federation's first seed and the round's number alone, so nobody chose it for
-    this round; ``cutoff`` is the ``n_selected``-th lowest ticket of the ``n_eligible`` clients online at the opening.
+    this round; ``cutoff`` lies between the ``n_selected``-th lowest ticket of the ``n_eligible`` clients online at the
+    opening and the next.
     """
 
     kind_name: ClassVar[str] = "selection"

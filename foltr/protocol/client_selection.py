@@ -23,9 +23,19 @@ def ticket(seed: bytes, client_id: str) -> bytes:
 
 
 def cutoff(seed: bytes, eligible: Iterable[str], n_wanted: int) -> bytes:
-    """The highest ticket that is asked: the ``n_wanted``-th lowest, or any where so many are not there."""
+    """A number from which on nobody is asked; the highest there is where fewer than ``n_wanted`` are there.
+
+    It lies between the last ticket that is asked and the first that is not, and says no more than what tells the two
+    apart: the bits that they begin with in common, a 0, and 1s to the end. It is announced and stored, and a ticket is
+    a hash of a name, which can be found by trying names.
+    """
     tickets = sorted(ticket(seed, client_id) for client_id in eligible)
-    return HIGHEST_TICKET if len(tickets) <= n_wanted else tickets[n_wanted - 1]
+    if len(tickets) <= n_wanted:
+        return HIGHEST_TICKET
+    last, first_left_out = (int.from_bytes(each) for each in tickets[n_wanted - 1 : n_wanted + 1])
+    # Bits below the first that differs. Equal tickets, of which there is one pair in 2^64, are asked both.
+    n_below = max(0, (last ^ first_left_out).bit_length() - 1)
+    return (last | ((1 << n_below) - 1)).to_bytes(TICKET_BYTES)
 
 
 def is_selected(seed: bytes, highest: bytes, client_id: str) -> bool:

@@ -462,7 +462,9 @@ def upgrade() -> None:
             comment="Buffered: an update of staleness s weighs (1 + s) ** -exponent",
         ),
         sa.Column("selection_seed", sa.LargeBinary(), comment="Seed of its random selection; null: all were asked"),
-        sa.Column("selection_cutoff", sa.LargeBinary(), comment="Highest ticket that was asked"),
+        sa.Column(
+            "selection_cutoff", sa.LargeBinary(), comment="Whose ticket is at most this was asked; nobody has it"
+        ),
         sa.Column("n_selected", sa.Integer(), comment="How many clients were to be asked"),
         sa.Column("n_eligible", sa.Integer(), comment="Clients online when it opened"),
         sa.Column(

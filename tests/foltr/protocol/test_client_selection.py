@@ -30,12 +30,23 @@ def test_tickets_and_seeds_are_what_any_other_program_computes():
     assert ticket(bytes(32), "device-8").hex() == "3e141da7b528134f"
 
 
-def test_the_cutoff_is_the_last_ticket_asked():
-    """By hand: of three tickets in order, two wanted, the second is the highest that is asked."""
+def test_the_cutoff_lies_between_the_last_ticket_asked_and_the_next():
+    """By hand: 3e... and 70... begin with the bits 0011 and 0111; they differ in the second, and 1s follow it."""
     seed = bytes(32)
-    in_order = sorted(["device-7", "device-8", "device-9"], key=lambda client_id: ticket(seed, client_id))
-    assert cutoff(seed, in_order, 2) == ticket(seed, in_order[1])
-    assert selected(seed, in_order, 2) == set(in_order[:2])
+    assert cutoff(seed, ["device-7", "device-8"], 1).hex() == "3fffffffffffffff"
+    assert selected(seed, ["device-7", "device-8"], 1) == {"device-8"}
+
+
+@settings(derandomize=True, deadline=None)
+@given(seeds, st.sets(names, min_size=2, max_size=40), st.data())
+def test_the_cutoff_is_nobodys_ticket(seed, clients, data):
+    """It is stored for ever, so it may be no hash of a name: strictly between two, and few of its bits say anything."""
+    n_wanted = data.draw(st.integers(1, len(clients) - 1))
+    tickets = sorted(ticket(seed, client_id) for client_id in clients)
+    announced = cutoff(seed, clients, n_wanted)
+    assert tickets[n_wanted - 1] < announced < tickets[n_wanted]
+    bits = f"{int.from_bytes(announced):064b}"
+    assert len(bits.rstrip("1")) <= 24
 
 
 @settings(derandomize=True, deadline=None)
