@@ -20,6 +20,7 @@ from federator.deciding.decisions import Decisions
 from federator.deciding.state import FederationState
 from federator.engine import Backlog, Decidable, Timed, decide
 from federator.eraser import Eraser, signed_by
+from federator.held_refusals import HeldRefusals
 from federator.job_driver import Unlearner
 from federator.persistence import patient
 from federator.plan import FederationPlan
@@ -86,6 +87,7 @@ class FederationActor:
         self.retention = Retention(plan, store, clock)
         self._stopping = False
         self._busy_noticed_at = 0.0
+        self._held = HeldRefusals()
         self._published: tuple[int, datetime] | None = None
 
     def _new_unlearner(self) -> Unlearner:
@@ -122,12 +124,13 @@ class FederationActor:
         now = self._clock.now()
         await self.turn(now)
         await self._serve_waiting(now)
+        await self.store_waiting()
 
     def _wake_at(self) -> float:
         """When there is something to do although no message arrived; epoch seconds."""
         round_at = math.inf if self.state.round is None else self.state.round.wake_at()
         retention_at = self.retention.wake_at() if self._unlearner.idle else math.inf
-        return min(round_at, self._unlearner.wake_at(), self.eraser.wake_at(), retention_at)
+        return min(round_at, self._unlearner.wake_at(), self.eraser.wake_at(), retention_at, self._held.due_at)
 
     async def turn(self, now: float) -> None:
         """Answer what has arrived, and end the round if it is due or full.
@@ -214,10 +217,10 @@ class FederationActor:
         self._published = (version, to_datetime(self._clock.now()))
         asyncio.get_running_loop().call_later(_PUBLISHED_NOTE_S, self.intake.wake)
 
-    async def note_published(self) -> None:
-        """Commit what `model_published` noted, where no further batch will."""
-        if self._published is not None:
-            await self._commit(Decisions(), self._clock.now())
+    async def store_waiting(self) -> None:
+        """Commit what waits for a batch that may not come: what `model_published` noted, and refusals."""
+        self._held.due_at = min(self._held.due_at, self._clock.now())
+        await self._commit(Decisions(), self._clock.now())
 
     async def _backlog(self, arrivals: Sequence[Arrival], now: float) -> Backlog:
         """Read what has arrived, and look up what storage knows of it."""
@@ -246,7 +249,7 @@ class FederationActor:
     async def _serve(self, arrivals: Sequence[Arrival], now: float) -> None:
         """Decide, commit, answer; and end the round in between whenever it is full."""
         backlog = await self._backlog(arrivals, now)
-        if backlog.is_empty and self._published is None:
+        if backlog.is_empty and self._published is None and now < self._held.due_at:
             return
         while True:
             decisions, backlog = decide(self.state, backlog, now)
@@ -275,8 +278,15 @@ class FederationActor:
         batch = batch_of(decisions, filled, self._published)
         self._published = None
         failpoint(Failpoint.BATCH_DECIDED)
-        if not batch.is_empty:
-            await self._store.commit_batch(batch)
+        # Who is to be forgotten must not be named by an event that is stored after it.
+        if batch.only_refuses and now < self._held.due_at and not decisions.erasures:
+            # What is refused was decided by what is stored; that it is stored still is read, and nothing written.
+            await self._store.require_writer()
+            self._held.hold(batch.events, now)
+        else:
+            batch = replace(batch, events=[*self._held.take(), *batch.events])
+            if not batch.is_empty:
+                await self._store.commit_batch(batch)
         failpoint(Failpoint.BATCH_COMMITTED)
         _log_orders(decisions)
 

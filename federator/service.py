@@ -121,7 +121,7 @@ class FederatorService:
         if published:
             await self._receipts.wait_sent(_LAST_WORDS_S)
             await self._retained.wait_settled(_LAST_WORDS_S)
-            await self._actor.note_published()
+            await self._actor.store_waiting()
         elif self._actor.finished:
             raise UnavailableError(
                 f"MQTT broker {self._link.address}: the last round is stored but not announced. "

@@ -64,6 +64,9 @@ class FederationStore(Protocol):
 
     async def claim_federation(self) -> int: ...
 
+    async def require_writer(self) -> None:
+        """Raise WriterFencedError where another federator has claimed the federation since; it only reads."""
+
     async def get_federation(self) -> FederationRow | None: ...
 
     async def load_clients(self) -> list[ClientRow]: ...

@@ -84,6 +84,9 @@ class SqlFederationStore:
         failpoint(Failpoint.FEDERATION_CLAIMED)
         return self.epoch
 
+    async def require_writer(self) -> None:
+        await federations.require_writer(self._db, self._name, self.epoch)
+
     async def get_federation(self) -> FederationRow | None:
         return await federations.get_federation(self._db, self._name)
 

@@ -7,9 +7,8 @@ still the latest claim, so a federator that was paused, replaced and woken canno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import Select, func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -142,9 +141,22 @@ async def writer_transaction(db: Database, name: str) -> AsyncIterator[AsyncConn
 async def require_epoch(connection: AsyncConnection, name: str, epoch: int) -> None:
     """Raise WriterFencedError unless ``epoch`` is the federation's latest claim."""
     # On PostgreSQL the row is locked until commit; on SQLite BEGIN IMMEDIATE has locked the whole file.
-    newest: Any = await connection.scalar(
-        select(federations.c.writer_epoch).where(federations.c.name == name).with_for_update()
-    )
+    newest = await connection.scalar(_newest_epoch(name).with_for_update())
+    _require_newest(name, newest, epoch)
+
+
+async def require_writer(db: Database, name: str, epoch: int) -> None:
+    """Raise WriterFencedError as every write does, and write nothing: for an answer that stores nothing."""
+    async with db.reading() as connection:
+        newest = await connection.scalar(_newest_epoch(name))
+    _require_newest(name, newest, epoch)
+
+
+def _newest_epoch(name: str) -> Select[tuple[int]]:
+    return select(federations.c.writer_epoch).where(federations.c.name == name)
+
+
+def _require_newest(name: str, newest: int | None, epoch: int) -> None:
     if newest != epoch:
         raise WriterFencedError(
             f"federation {name!r} is at writer epoch {newest}, this federator holds {epoch}: "

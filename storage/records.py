@@ -5,7 +5,7 @@ record by their names.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 from uuid import uuid4
@@ -125,6 +125,12 @@ class Batch:
         given = (self.updates, self.events, self.membership, self.withdrawn, self.quarantines)
         orders = (self.stop_collecting, self.published, self.roster, self.deadline, self.operator_nonce)
         return not any(given) and all(order is None for order in orders)
+
+    @property
+    def only_refuses(self) -> bool:
+        """Whether all there is to store is that messages were refused: nothing is promised to anybody by it."""
+        refusals = [event for event in self.events if event.code is not None]
+        return replace(self, events=()).is_empty and len(refusals) == len(self.events) > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,4 +97,6 @@ class Served:
         self.receive(device, ClientTopic.UPDATES, update.model_copy(update=changes))
 
     async def turn(self) -> None:
+        """One turn, and what it leaves for a later batch: tests look at what is stored."""
         await self.actor.turn(self.clock.now())
+        await self.actor.store_waiting()

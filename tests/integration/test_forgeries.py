@@ -29,8 +29,9 @@ def broker(mosquitto_server):
 
 
 async def refusals(database, kind):
-    """(code, client) of every event of a kind, oldest first."""
-    return [(event.code, event.client_id) for event in await list_events(database, FEDERATION, kind=kind)]
+    """(code, client) of every message that events of a kind are about, oldest first; equal ones share a row."""
+    events = await list_events(database, FEDERATION, kind=kind)
+    return [(event.code, event.client_id) for event in events for _ in range(event.n)]
 
 
 async def model_of_round(database, number):

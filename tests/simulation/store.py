@@ -14,6 +14,7 @@ from simulation.database import NAME, Session, Tables, federation_of, read, requ
 from foltr.errors import DataError, UnavailableError
 from foltr.failpoints import Failpoint
 from foltr.protocol.states import OPEN_ROUND, Membership, RoundState
+from storage.errors import WriterFencedError
 from storage.records import (
     Batch,
     ClientRow,
@@ -252,6 +253,11 @@ class RoundStore:
         self.epoch = await write(self.session, change)
         self.session.pass_failpoint(Failpoint.FEDERATION_CLAIMED)
         return self.epoch
+
+    async def require_writer(self) -> None:
+        newest = federation_of(await read(self.session)).writer_epoch
+        if newest != self.epoch:
+            raise WriterFencedError(f"writer epoch {newest}, this federator holds {self.epoch}")
 
     async def get_federation(self) -> FederationRow | None:
         return (await read(self.session)).federation
