@@ -3,23 +3,28 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from storage.clients import keys_for
+from storage.database import insert_into
 from storage.records import NewEvent
 from storage.schema import CLIENT_ID_MAX, DETAIL_MAX, INTEGER_MAX
 from storage.tables import events
 
 
 async def store_events(connection: AsyncConnection, name: str, new: Sequence[NewEvent]) -> None:
-    """Store events, within a transaction."""
+    """Store events, within a transaction. A refusal like another of its minute is added to that one's row."""
     if not new:
         return
     rows = [event_values(name, event) for event in new]
     named = [row["client_id"] for row in rows if row["client_id"]]
     keys = await keys_for(connection, name, named, new[-1].at) if named else {}
-    await connection.execute(insert(events), [row | {"client": keys.get(row.pop("client_id"))} for row in rows])
+    store = insert_into(connection, events)
+    again = store.on_conflict_do_update(
+        index_elements=["federation", "client", "kind", "code", "round", "minute"],
+        set_={"n": events.c.n + store.excluded.n, "detail": store.excluded.detail},
+    )
+    await connection.execute(again, [row | {"client": keys.get(row.pop("client_id"))} for row in rows])
 
 
 def event_values(name: str, event: NewEvent) -> dict[str, Any]:
@@ -34,6 +39,7 @@ def event_values(name: str, event: NewEvent) -> dict[str, Any]:
         "round": event.round if named_a_round else None,
         "detail": clean(event.detail, DETAIL_MAX),
         "n": event.n,
+        "minute": None if event.code is None else int(event.at.timestamp()) // 60,
     }
 
 

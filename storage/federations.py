@@ -7,6 +7,7 @@ still the latest claim, so a federator that was paused, replaced and woken canno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Select, func, select, update
 from sqlalchemy.exc import IntegrityError
@@ -152,7 +153,7 @@ async def require_writer(db: Database, name: str, epoch: int) -> None:
     _require_newest(name, newest, epoch)
 
 
-def _newest_epoch(name: str) -> Select[tuple[int]]:
+def _newest_epoch(name: str) -> Select[Any]:
     return select(federations.c.writer_epoch).where(federations.c.name == name)
 
 

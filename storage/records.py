@@ -331,6 +331,7 @@ class EventRow:
     round: int | None
     detail: str
     n: int
+    minute: int | None
 
 
 @dataclass(frozen=True, slots=True)

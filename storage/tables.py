@@ -423,7 +423,11 @@ events = Table(
     # No foreign key: a rejected message may name a round that does not exist.
     Column("round", Integer, comment="The round as the message named it"),
     Column("detail", Text, nullable=False, comment="What a person needs to know"),
-    Column("n", Integer, nullable=False, server_default="1", comment="How often, within one batch of messages"),
+    Column("n", Integer, nullable=False, server_default="1", comment="How often; of refusals, within the minute"),
+    Column("minute", BigInteger, comment="Of a refusal: the minute, since 1970, of which equal ones are this row"),
+    # Whoever sends junk all day leaves a row a minute. Where one of these is null rows are as many as batches.
+    UniqueConstraint("federation", "client", "kind", "code", "round", "minute"),
+    CheckConstraint("minute IS NULL OR code IS NOT NULL", name="minute_of_a_refusal"),
     CheckConstraint(f"length(kind) BETWEEN 1 AND {SHORT_TEXT_MAX}", name="kind_length"),
     CheckConstraint(f"length(code) BETWEEN 1 AND {SHORT_TEXT_MAX}", name="code_length"),
     CheckConstraint(f"length(detail) <= {DETAIL_MAX}", name="detail_length"),

@@ -385,14 +385,27 @@ def upgrade() -> None:
         sa.Column("round", sa.Integer(), comment="The round as the message named it"),
         sa.Column("detail", sa.Text(), nullable=False, comment="What a person needs to know"),
         sa.Column(
-            "n", sa.Integer(), server_default="1", nullable=False, comment="How often, within one batch of messages"
+            "n", sa.Integer(), server_default="1", nullable=False, comment="How often; of refusals, within the minute"
+        ),
+        sa.Column(
+            "minute", sa.BigInteger(), comment="Of a refusal: the minute, since 1970, of which equal ones are this row"
         ),
         sa.CheckConstraint("length(code) BETWEEN 1 AND 64", name=op.f("ck_events_code_length")),
         sa.CheckConstraint("length(detail) <= 500", name=op.f("ck_events_detail_length")),
         sa.CheckConstraint("length(kind) BETWEEN 1 AND 64", name=op.f("ck_events_kind_length")),
         sa.ForeignKeyConstraint(["client"], ["clients.id"], name=op.f("fk_events_clients_client")),
         sa.ForeignKeyConstraint(["federation"], ["federations.name"], name=op.f("fk_events_federations_federation")),
+        sa.CheckConstraint("minute IS NULL OR code IS NOT NULL", name=op.f("ck_events_minute_of_a_refusal")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_events")),
+        sa.UniqueConstraint(
+            "federation",
+            "client",
+            "kind",
+            "code",
+            "round",
+            "minute",
+            name=op.f("uq_events_federation_client_kind_code_round_minute"),
+        ),
         comment="What was refused, who came and who left",
         sqlite_autoincrement=True,
     )

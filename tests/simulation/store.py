@@ -50,7 +50,7 @@ def store_batch(tables: Tables, batch: Batch) -> None:
             del tables.identities[client_id, withdrawn.update_id]
     for update in batch.updates:
         _store_update(tables, update)
-    tables.events += tuple(batch.events)
+    note_events(tables, batch.events)
     if batch.deadline is not None:
         _change_deadline(tables, batch.deadline)
     if batch.stop_collecting is not None:
@@ -61,6 +61,24 @@ def store_batch(tables: Tables, batch: Batch) -> None:
             tables.models[version] = replace(tables.models[version], published_at=at)
     if batch.roster is not None and batch.roster[0] > federation_of(tables).roster_version:
         tables.federation = replace(federation_of(tables), roster_version=batch.roster[0], roster=batch.roster[1])
+
+
+def note_events(tables: Tables, new: Sequence[NewEvent]) -> None:
+    """Store events; a refusal of somebody, like another of its minute, is added to that one."""
+    stored = {_sameness(event): i for i, event in enumerate(tables.events)}
+    for event in new:
+        i = stored.get(_sameness(event)) if event.code and event.client_id and event.round is not None else None
+        if i is None:
+            stored[_sameness(event)] = len(tables.events)
+            tables.events += (event,)
+        else:
+            before = tables.events[i]
+            merged = replace(before, n=before.n + event.n, detail=event.detail)
+            tables.events = (*tables.events[:i], merged, *tables.events[i + 1 :])
+
+
+def _sameness(event: NewEvent) -> tuple[object, ...]:
+    return event.kind, event.code, event.client_id, event.round, int(event.at.timestamp()) // 60
 
 
 def _store_update(tables: Tables, new: NewUpdate) -> None:
@@ -343,7 +361,7 @@ class RoundStore:
                 defence_state=model.defence_state,
                 tainted_at=None if tables.models[row.base_version].tainted_at is None else closed_at,
             )
-            tables.events += tuple(model.events)
+            note_events(tables, model.events)
             if version - 1 in tables.models:
                 tables.models[version - 1] = replace(tables.models[version - 1], defence_state=None)
             _close(tables, number, state=RoundState.COMPLETED, closed_at=closed_at, model_version=version)
@@ -363,7 +381,7 @@ class RoundStore:
         def change(tables: Tables) -> None:
             if not close_without_model(tables, number, reason, closed_at):
                 return
-            tables.events += tuple(noted)
+            note_events(tables, noted)
             if next_opening is not None:
                 open_next(tables, next_opening)
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from simulation.database import NAME, Tables, require, write
-from simulation.store import close_without_model, open_next
+from simulation.store import close_without_model, note_events, open_next
 from simulation.store_erasure import (
     ErasureStore,
     append_audit,
@@ -67,7 +67,7 @@ def _swap(tables: Tables, job: UnlearningJobRow, completion: JobCompletion, sign
     outcome = ErasureOutcome(job.strategy, at, job.step, newest, version, n_withdrawn, job.coverage, figures)
     unlearned = those(tables, lambda row: row.job == job.number and row.state is ErasureState.UNLEARNING)
     finished = [finish_erasure(tables, row, outcome, sign) for row in unlearned]
-    tables.events += tuple(completion.events)
+    note_events(tables, completion.events)
     return finished
 
 
@@ -218,7 +218,7 @@ class SimulatedFederationStore(ErasureStore):
                 put_erasure(tables, replace(row, state=ErasureState.WAITING))
             body = {"job": number, "strategy": job.strategy, "step": job.step, "reason": reason}
             append_audit(tables, closed_at, "job_failed", body)
-            tables.events += tuple(noted)
+            note_events(tables, noted)
 
         await write(self.session, change, self.epoch)
 

@@ -25,7 +25,7 @@ _MUTANT_FROM = {
     "withdrawals are not stored": 150,
     "announcements begin anew at a restart": 1_700,
     "bytes are left at the end": 500,
-    "who is forgotten answers on": 900,
+    "who is forgotten answers on": 6_000,
 }
 
 

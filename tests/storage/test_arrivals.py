@@ -118,6 +118,29 @@ async def test_hostile_text_becomes_an_event(stored, hostile: str) -> None:
     assert "\0" not in found.detail
 
 
+async def test_refusals_of_one_client_code_round_and_minute_are_one_row(stored) -> None:
+    """Whatever the batches: who sends junk all day leaves a row a minute, with how often and the newest detail."""
+    start = stored.opening(1).opened_at.replace(second=0)
+
+    def refusal(second: int, detail: str = "junk", code: str = "malformed", client: str = "a", number: int = 1):
+        at = start + timedelta(seconds=second)
+        return NewEvent(at, "update_rejected", detail, code, client, number, n=2)
+
+    for second in (0, 30, 59, 60):
+        await stored.commit(Batch(events=[refusal(second, f"junk at {second}")]))
+    await stored.commit(Batch(events=[refusal(0, code="late"), refusal(1, client="b"), refusal(2, number=2)]))
+    await stored.commit(Batch(events=[NewEvent(start, "client_online", client_id="a")] * 2))
+    found = await list_events(stored.db, "web")
+    assert [(row.code, row.client_id, row.round, row.n, row.detail) for row in found] == [
+        ("malformed", "a", 1, 6, "junk at 59"),
+        ("malformed", "a", 1, 2, "junk at 60"),
+        ("late", "a", 1, 2, "junk"),
+        ("malformed", "b", 1, 2, "junk"),
+        ("malformed", "a", 2, 2, "junk"),
+        *[(None, "a", None, 1, "")] * 2,
+    ]
+
+
 async def test_find_updates_tells_which_are_stored_and_where(stored) -> None:
     """Any number of identities may be asked for at once."""
     names = [f"c{n}" for n in range(20)]

@@ -209,6 +209,7 @@ WRONG = [
     ("events", {"code": ""}),
     ("events", {"client": 999}),
     ("events", {"detail": LONG}),
+    ("events", {"minute": 1}),
 ]
 
 
