@@ -55,13 +55,14 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
         ProtocolViolationError: an update does not fit what is stored: its round is not collecting, its client
             never joined, or the client has another update in that round. Nothing of the batch is kept.
     """
-    cipher, bodies = await encrypt_bodies(db.keys, name, batch.updates)
     async with writer_transaction(db, name) as connection:
         if not await _begin_batch(connection, name, epoch, batch):
             return
         await _store_membership(connection, name, batch.membership)
         await _store_quarantines(connection, name, batch.quarantines)
         await _withdraw(connection, name, batch.withdrawn)
+        # Only who holds the federation's row makes keys: one that another federator has destroyed must not come back.
+        cipher, bodies = await encrypt_bodies(db.keys, name, batch.updates)
         await _store_updates(connection, name, batch.updates, cipher, bodies)
         await store_events(connection, name, batch.events)
         if batch.deadline is not None:

@@ -10,6 +10,8 @@ from sqlalchemy import select, text
 
 from foltr.errors import DataError
 from storage.cipher import associated_data, decrypt, encrypt
+from storage.errors import WriterFencedError
+from storage.federations import claim_federation
 from storage.keys import KeyStore
 from storage.queries import list_contributions
 from storage.records import Batch
@@ -142,3 +144,14 @@ async def test_an_update_moved_to_another_row_does_not_open(sealed, keys: KeySto
         await connection.execute(text(f"UPDATE updates SET {change}"))  # noqa: S608
     with pytest.raises(DataError, match="cannot be opened"):
         [row async for row in stream_updates(sealed.db, "web", 2 if change == "round = 2" else 1)]
+
+
+async def test_who_was_fenced_makes_no_key(stored, tmp_path):
+    """Another federator may have destroyed it since: a name that was forgotten would have one again."""
+    stored.db.keys = KeyStore(tmp_path / "fenced-keys")
+    await stored.join("a")
+    await stored.open(1)
+    await claim_federation(stored.db, "web")
+    with pytest.raises(WriterFencedError):
+        await stored.commit(Batch(updates=[stored.update("a")]))
+    assert not (tmp_path / "fenced-keys").exists()
