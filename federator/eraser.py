@@ -31,9 +31,11 @@ log = structlog.get_logger(__name__)
 
 # A device that was not told by then has not been here since; its name is let go all the same.
 _NAMES_KEPT = timedelta(days=30)
-_VACUUM_PAUSE_S = 10.0
-# Whoever stops a federator waits for it. SQLite vacuums a gigabyte in half of that.
-_LAST_VACUUM_S = 30.0
+_PURGE_PAUSE_S = 10.0
+# A reader that is in the way may be a backup: it is asked ever more rarely whether it still is.
+_LONGEST_PURGE_PAUSE_S = 600.0
+# Whoever stops a federator waits for it.
+_LAST_PURGE_S = 30.0
 _NAMES_EVERY_S = 86_400.0
 
 
@@ -96,15 +98,16 @@ class Eraser:
         # Told by now, and to be noted so with the next occasion.
         self._told: list[str] = []
         # Something may have been deleted whose bytes are still in the file; the database knows whether it is so.
-        self._vacuum_due = False
-        self._vacuum_at = 0.0
-        self._vacuuming: asyncio.Task[None] | None = None
+        self._purge_due = False
+        self._purge_at = 0.0
+        self._purge_pause_s = _PURGE_PAUSE_S
+        self._purging: asyncio.Task[None] | None = None
         self._names_at = 0.0
 
     async def start(self) -> None:
         """Go on with what the last federator did not finish."""
         # It may have died, or was stopped, after it deleted something and before the bytes were gone.
-        self._vacuum_due = await self._store.deletions_to_vacuum() is not None
+        self._purge_due = await self._store.deletions_to_purge() is not None
         for row in await self._store.unfinished_erasures():
             await self._finish(row)
 
@@ -148,7 +151,7 @@ class Eraser:
             now = to_datetime(self._clock.now())
             row = await self._store.complete_erasure(row.pseudonym, now, self._sign)
         log.info("client_erased", pseudonym=row.pseudonym, n_updates=row.n_updates, n_rounds=row.n_rounds)
-        self._vacuum_due = True
+        self._purge_due = True
         if client_id is not None:
             # Until it is done its device may have to be told more.
             self.clear(client_id, row.pseudonym if row.state is ErasureState.DONE else None)
@@ -164,70 +167,71 @@ class Eraser:
 
     def wake_at(self) -> float:
         """When `tidy` has something to do although no message arrived; epoch seconds."""
-        if self._vacuuming is not None:
-            return self._clock.now() + _VACUUM_PAUSE_S  # another one may be due by then
-        return self._vacuum_at if self._vacuum_due else math.inf
+        if self._purging is not None:
+            return self._clock.now() + _PURGE_PAUSE_S  # another one may be due by then
+        return self._purge_at if self._purge_due else math.inf
 
     async def tidy(self) -> None:
-        """Let go of the names of those who were told, and leave no bytes of what was deleted.
+        """Let go of the names of those who were told, and leave no bytes of them.
 
-        That writes the whole file anew where it is SQLite, so it is not done for each of many.
+        That writes a table anew, so it is not done for each of many.
         """
         while self._told:
             pseudonym = self._told[-1]
             await self._store.note_told(pseudonym)
             self._told.remove(pseudonym)
-            self._vacuum_due = True
+            self._purge_due = True
         now = self._clock.now()
         if now >= self._names_at:
             self._names_at = now + _NAMES_EVERY_S
             n_dropped = await self._store.drop_untold_names(to_datetime(now) - _NAMES_KEPT)
-            self._vacuum_due = self._vacuum_due or n_dropped > 0
-        if self._vacuum_due and now >= self._vacuum_at and self._vacuuming is None:
+            self._purge_due = self._purge_due or n_dropped > 0
+        if self._purge_due and now >= self._purge_at and self._purging is None:
             # Beside everything else: it takes long where much is stored, and must not end anything.
-            self._vacuum_at = now + _VACUUM_PAUSE_S
-            self._vacuuming = asyncio.create_task(self._vacuum(), name="vacuum")
+            self._purge_at = now + self._purge_pause_s
+            self._purging = asyncio.create_task(self._purge(), name="purge")
 
-    async def _vacuum(self) -> None:
-        # What is deleted from here on is for the next vacuum.
-        self._vacuum_due, is_done = False, False
+    async def _purge(self) -> None:
+        # What is deleted from here on is for the next purge.
+        self._purge_due, is_done = False, False
         try:
-            is_done = await self._vacuum_what_was_deleted()
+            is_done = await self._purge_what_was_deleted()
         except WriterFencedError:
-            is_done = True  # the federator that has taken over vacuums
+            is_done = True  # the federator that has taken over purges
         except Exception as error:  # noqa: BLE001 (it is done again, and must not end what it runs beside)
             log.warning("purge_delayed", cause=str(error))
         finally:
-            self._vacuum_due = self._vacuum_due or not is_done
-            self._vacuuming = None
+            self._purge_due = self._purge_due or not is_done
+            self._purge_pause_s = _PURGE_PAUSE_S if is_done else min(2 * self._purge_pause_s, _LONGEST_PURGE_PAUSE_S)
+            self._purging = None
 
-    async def _vacuum_what_was_deleted(self) -> bool:
+    async def _purge_what_was_deleted(self) -> bool:
         """Whether no bytes are left of what had been deleted when this began."""
-        n_deletions = await self._store.deletions_to_vacuum()
+        n_deletions = await self._store.deletions_to_purge()
         if n_deletions is None:
             return True
-        if not await self._store.vacuum():
+        if not await self._store.purge():
             return False
-        await self._store.note_vacuum(n_deletions)
+        await self._store.note_purge(n_deletions)
         return True
 
-    async def wait_vacuumed(self) -> None:
-        """Wait for the end of the vacuum that runs beside everything else, if one does."""
-        if self._vacuuming is not None:
-            await self._vacuuming
+    async def wait_purged(self) -> None:
+        """Wait for the end of the purge that runs beside everything else, if one does."""
+        if self._purging is not None:
+            await self._purging
 
     async def close(self) -> None:
-        """Vacuum what is due, for a while: the next start does what is left, but perhaps there is none."""
+        """Purge what is due, for a while: the next start does what is left, but perhaps there is none."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_VACUUM_S):
-                await self.wait_vacuumed()
-                if self._vacuum_due:
-                    await self._vacuum()
-        if self._vacuum_due:
+            async with asyncio.timeout(_LAST_PURGE_S):
+                await self.wait_purged()
+                if self._purge_due:
+                    await self._purge()
+        if self._purge_due:
             log.warning(
                 "bytes_left",
                 detail=f"what was deleted may have left bytes in the database's files: no purge within "
-                f"{_LAST_VACUUM_S:g} s. Start the federator again: it purges first",
+                f"{_LAST_PURGE_S:g} s. Start the federator again: it purges first",
             )
 
     def tell(self, client_id: str, row: ErasureRow) -> None:
@@ -253,8 +257,8 @@ class Eraser:
             self.tell(client_id, row)
 
     async def after_swap(self, done: Sequence[ErasureRow]) -> None:
-        """Vacuum the weights that were deleted, and tell those who have not been told that it is over."""
-        self._vacuum_due = True
+        """Purge the weights that were deleted, and tell those who have not been told that it is over."""
+        self._purge_due = True
         for row in done:
             if row.client_id is not None:
                 self.clear(row.client_id, row.pseudonym)

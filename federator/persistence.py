@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 # These are no transactions: what fails is done again later, by whoever asked for it.
-_TRIED_ONCE: Final = {"destroy_key", "vacuum"}
+_TRIED_ONCE: Final = {"destroy_key", "purge"}
 
 
 def patient(store: FederationStore, patience_s: float) -> FederationStore:

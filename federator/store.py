@@ -137,12 +137,12 @@ class FederationStore(Protocol):
 
     async def complete_erasure(self, pseudonym: str, completed_at: datetime, sign: Sign) -> ErasureRow: ...
 
-    async def deletions_to_vacuum(self) -> int | None: ...
+    async def deletions_to_purge(self) -> int | None: ...
 
-    async def note_vacuum(self, n_deletions: int) -> None: ...
+    async def note_purge(self, n_deletions: int) -> None: ...
 
-    async def vacuum(self) -> bool:
-        """Leave no byte of what was deleted in the database's files; False where it is to be done again."""
+    async def purge(self) -> bool:
+        """Leave no byte of a forgotten name in the database's files; False where it is to be done again."""
 
     # --- unlearning jobs --------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from foltr.errors import SettingsError, UnavailableError
 from storage.keys import KeyStore
+from storage.rewriting import rewrite_postgres, rewrite_sqlite
 
 Record = TypeVar("Record")
 
@@ -118,13 +119,27 @@ class Database:
             # No connection without foreign keys may stay in the pool.
             await self.engine.dispose()
 
-    async def vacuum(self) -> bool:
-        """SQLite: leave no byte of what was deleted, neither in the file nor in its write-ahead log.
+    async def purge(self, table: str) -> bool:
+        """Leave no byte of the rows that were deleted from a small table, neither in the file nor in SQLite's log.
 
-        A deleted row is overwritten with zeros where it was (``secure_delete``), but pages that were split or joined
-        before may hold copies of it. VACUUM writes the whole database anew, without them: 15 s a gigabyte, in which
-        other writers wait. Then the log is moved into the file and emptied. PostgreSQL keeps the bytes until VACUUM,
-        which is done here, and something else takes their place, and in its own log: only the data keys reach those.
+        Returns:
+            False where others are in the way, such as a reader of an old state; do it again later.
+
+        Raises:
+            UnavailableError: the disk has no room for a second copy of the table, for example.
+        """
+        try:
+            if self.dialect == "sqlite":
+                return await asyncio.to_thread(rewrite_sqlite, self.engine.url.database or "", table)
+            async with self.engine.connect() as connection:
+                return await rewrite_postgres(connection, table, VACUUM_TIMEOUT_S)
+        except Exception as error:
+            raise self.unavailable(error) from error
+
+    async def vacuum(self) -> bool:
+        """Write the whole database anew, without a byte of anything that was deleted from it, and give space back.
+
+        Others wait meanwhile: 15 s a gigabyte for SQLite.
 
         Returns:
             False where another process holds the database for the whole timeout; do it again.
@@ -136,8 +151,11 @@ class Database:
             driver: Any = (await connection.get_raw_connection()).driver_connection
             if self.dialect == "postgresql":
                 try:
-                    await driver.execute("VACUUM", timeout=VACUUM_TIMEOUT_S)
+                    await driver.execute("SET statement_timeout = 0")
+                    await driver.execute("VACUUM (FULL)", timeout=VACUUM_TIMEOUT_S)
+                    await driver.execute("RESET statement_timeout")
                 except Exception as error:
+                    await connection.invalidate()
                     raise self.unavailable(error) from error
                 return True
             try:
@@ -328,7 +346,7 @@ def _create_engine(url: URL) -> AsyncEngine:
 def _prepare_sqlite(connection: Any, _record: object) -> None:
     cursor = connection.cursor()
     # WAL lets readers go on beside the writer; FULL makes a commit survive a power cut, as receipts promise.
-    # What is deleted is overwritten at once: what an erased client leaves until `Database.vacuum` is little.
+    # What is deleted is overwritten at once: what an erased client leaves until `Database.purge` is little.
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()

@@ -29,6 +29,7 @@ from storage.records import (
     RoundRow,
     UpdateRow,
 )
+from storage.tables import clients
 
 
 class SqlFederationStore:
@@ -185,15 +186,15 @@ class SqlFederationStore:
     async def complete_erasure(self, pseudonym: str, completed_at: datetime, sign: Sign) -> ErasureRow:
         return await erasures.complete_erasure(self._db, self._name, self.epoch, pseudonym, completed_at, sign)
 
-    async def deletions_to_vacuum(self) -> int | None:
-        return await erasures.deletions_to_vacuum(self._db, self._name)
+    async def deletions_to_purge(self) -> int | None:
+        return await erasures.deletions_to_purge(self._db, self._name)
 
-    async def note_vacuum(self, n_deletions: int) -> None:
-        await erasures.note_vacuum(self._db, self._name, self.epoch, n_deletions)
+    async def note_purge(self, n_deletions: int) -> None:
+        await erasures.note_purge(self._db, self._name, self.epoch, n_deletions)
 
-    async def vacuum(self) -> bool:
-        """Leave no byte of what was deleted in the database's files; False where it is to be done again."""
-        return await self._db.vacuum()
+    async def purge(self) -> bool:
+        """Leave no byte of a forgotten name in the database's files; False where it is to be done again."""
+        return await self._db.purge(clients.name)
 
     # --- unlearning jobs --------------------------------------------------------------------------------------
 

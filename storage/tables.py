@@ -110,7 +110,7 @@ federations = Table(
         Integer,
         nullable=False,
         server_default="0",
-        comment="So many of them have left no bytes: the database was purged since",
+        comment="So many of them have left no byte of a name: the database was purged since",
     ),
     CheckConstraint(f"length(name) BETWEEN 1 AND {FEDERATION_MAX}", name="name_length"),
     CheckConstraint("writer_epoch >= 0", name="writer_epoch"),

@@ -1,4 +1,4 @@
-"""``foltr db``: create the tables, bring them up to date."""
+"""``foltr db``: create the tables, bring them up to date, leave nothing of what was deleted."""
 
 import asyncio
 
@@ -7,8 +7,9 @@ import typer
 from foltr.cli import options
 from foltr.cli.output import console, print_json, require_existing
 from foltr.cli.settings import load_settings
+from foltr.errors import UnavailableError
 
-app = typer.Typer(help="Create and upgrade the database.", no_args_is_help=True)
+app = typer.Typer(help="Create and upgrade the database, and write it anew.", no_args_is_help=True)
 
 
 @app.command("upgrade")
@@ -26,6 +27,29 @@ def upgrade(db: options.Db = None, give_up_after: options.GiveUpAfter = None) ->
             await upgrade_database(database)
             after = f"from revision {before or 'none'} to {head()}" if before != head() else f"at {head()} already"
             console.print(f"{database.location}: {after}", soft_wrap=True)
+
+    asyncio.run(run())
+
+
+@app.command("vacuum")
+def vacuum(db: options.Db = None) -> None:
+    """Write the whole database anew: nothing is left of what was deleted, and its space is given back.
+
+    A federator that forgets a client needs no such thing for the name. Run it while none is running: all others wait,
+    SQLite for about 15 s a gigabyte, and the disk needs room for a second copy.
+    """
+    from storage.database import Database
+
+    settings = load_settings(db_url=db)
+    require_existing(settings.db_url)
+
+    async def run() -> None:
+        async with await Database.connect(settings.db_url) as database:
+            if not await database.vacuum():
+                raise UnavailableError(
+                    f"{database.location} is in use: stop the federator and whoever reads it, and run this again"
+                )
+            console.print(f"{database.location}: written anew", soft_wrap=True)
 
     asyncio.run(run())
 

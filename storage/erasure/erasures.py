@@ -302,19 +302,19 @@ async def unreadable_clients(db: Database, name: str) -> list[str]:
 
 # --- what deletions leave in the database's files ---------------------------------------------------------------
 #
-# They are counted in the transactions that delete, so that a federator that dies before it vacuums leaves it to the
+# They are counted in the transactions that delete, so that a federator that dies before it purges leaves it to the
 # next.
 
 
 async def count_deletion(connection: AsyncConnection, name: str) -> None:
-    """Note within a transaction that it deletes something of a forgotten client: the database is to be vacuumed."""
+    """Note within a transaction that it deletes something of a forgotten client: the database is to be purged."""
     await connection.execute(
         update(federations).where(federations.c.name == name).values(n_deletions=federations.c.n_deletions + 1)
     )
 
 
-async def deletions_to_vacuum(db: Database, name: str) -> int | None:
-    """Count the deletions that a vacuum which begins now is for, from the first one on; None where none needs it."""
+async def deletions_to_purge(db: Database, name: str) -> int | None:
+    """Count the deletions that a purge which begins now is for, from the first one on; None where none needs it."""
     async with db.reading() as connection:
         answer = await connection.execute(
             select(federations.c.n_deletions).where(
@@ -324,11 +324,11 @@ async def deletions_to_vacuum(db: Database, name: str) -> int | None:
         return answer.scalar_one_or_none()
 
 
-async def note_vacuum(db: Database, name: str, epoch: int, n_deletions: int) -> None:
-    """Note a vacuum that began after so many deletions; those since then are to be vacuumed still.
+async def note_purge(db: Database, name: str, epoch: int, n_deletions: int) -> None:
+    """Note a purge that began after so many deletions; those since then are to be purged still.
 
     Raises:
-        WriterFencedError: another federator has taken over: it vacuums once more.
+        WriterFencedError: another federator has taken over: it purges once more.
     """
     async with fenced_transaction(db, name, epoch) as connection:
         await connection.execute(update(federations).where(federations.c.name == name).values(n_purged=n_deletions))

@@ -1,5 +1,6 @@
 """What every command has in common: help, exit codes, one clear line for what is wrong."""
 
+import contextlib
 import socket
 import sqlite3
 
@@ -114,6 +115,7 @@ def test_a_wrong_setting_is_one_clear_line_and_exit_code_2(arguments, variables,
         ("replay", "1"),
         ("replay", "--without", "device-1", "--from", "1"),
         ("db", "current"),
+        ("db", "vacuum"),
     ],
     ids=" ".join,
 )
@@ -211,6 +213,25 @@ def test_a_bad_line_of_letor_data_is_named(tmp_path):
     assert done.returncode == 1
     assert "train.txt" in done.stderr
     assert "2" in done.stderr
+
+
+def test_a_database_is_written_anew_unless_somebody_uses_it(tmp_path):
+    """It gives space back; while another process holds it, one line says what to do."""
+    file = tmp_path / "f.sqlite"
+    db = f"sqlite:///{file}"
+    assert foltr("db", "upgrade", "--db", db).returncode == 0
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE large AS SELECT randomblob(1000000) AS body")
+        connection.execute("DROP TABLE large")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        n_bytes = file.stat().st_size
+        done = foltr("db", "vacuum", "--db", db)
+        assert (done.returncode, done.stdout.endswith("f.sqlite: written anew\n")) == (0, True)
+        assert file.stat().st_size < n_bytes - 900_000
+        connection.execute("BEGIN IMMEDIATE")
+        done = foltr("db", "vacuum", "--db", db)
+    assert done.returncode == 3
+    assert "is in use: stop the federator and whoever reads it" in done.stderr
 
 
 def test_a_damaged_database_is_one_line(tmp_path):

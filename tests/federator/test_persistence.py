@@ -28,7 +28,7 @@ class Failing:
             raise self.errors.pop(0)
         return 3
 
-    vacuum = newest_unlearned
+    purge = newest_unlearned
 
 
 @pytest.fixture(autouse=True)
@@ -73,9 +73,9 @@ async def test_what_would_fail_again_is_not_tried_again() -> None:
     assert failing.n_calls == 1
 
 
-async def test_a_vacuum_is_tried_once() -> None:
+async def test_a_purge_is_tried_once() -> None:
     """It is no transaction, and done again when it is due again."""
     failing = Failing(OSError("away"))
     with pytest.raises(OSError, match="away"):
-        await patiently(failing).vacuum()
+        await patiently(failing).purge()
     assert failing.n_calls == 1

@@ -78,7 +78,7 @@ class Session(Protocol):
     def pass_failpoint(self, name: Failpoint) -> None:
         """The process may end here, before what it does is committed."""
 
-    async def vacuum(self) -> bool:
+    async def purge(self) -> bool:
         """Leave no bytes of what was deleted; False: do it again."""
 
 
@@ -146,7 +146,7 @@ class QuietSession:
     def pass_failpoint(self, _name: Failpoint) -> None:
         pass
 
-    async def vacuum(self) -> bool:
+    async def purge(self) -> bool:
         self.store.unpurged = False
         return True
 

@@ -71,7 +71,7 @@ def _bytes_are_left_at_a_restart() -> Any:
     class Careless(Eraser):
         async def start(self) -> None:
             await super().start()
-            self._vacuum_due = False
+            self._purge_due = False
 
     return mock.patch.object(federator.actor, "Eraser", Careless)
 

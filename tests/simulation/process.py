@@ -32,7 +32,7 @@ from storage.errors import WriterFencedError
 
 _LONGEST_TRANSACTION_S = 0.3
 _ANNOUNCING_S = 0.01
-_VACUUM_S = 0.1
+_PURGE_S = 0.1
 
 Receipt = UpdateReceipt | MembershipReceipt | ErasureNotice
 
@@ -235,10 +235,10 @@ class FederatorProcess:
             self.n_database_failures -= 1
             raise OSError("the database is away")
 
-    async def vacuum(self) -> bool:
+    async def purge(self) -> bool:
         if self.n_database_failures:
             return False
-        await pause(_VACUUM_S)
+        await pause(_PURGE_S)
         self.store.unpurged = False
         return True
 

@@ -220,11 +220,11 @@ class ErasureStore(RoundStore):
         row: ErasureRow = await write(self.session, change, self.epoch)
         return row
 
-    async def deletions_to_vacuum(self) -> int | None:
+    async def deletions_to_purge(self) -> int | None:
         federation = federation_of(await look(self.session))
         return federation.n_deletions if federation.n_purged < federation.n_deletions else None
 
-    async def note_vacuum(self, n_deletions: int) -> None:
+    async def note_purge(self, n_deletions: int) -> None:
         def change(tables: Tables) -> None:
             require(0 <= n_deletions <= tables.n_deletions, "ck_federations_n_purged")
             tables.federation = replace(federation_of(tables), n_purged=n_deletions)
@@ -237,5 +237,5 @@ class ErasureStore(RoundStore):
         keys.discard(client_id)
         return was_there
 
-    async def vacuum(self) -> bool:
-        return await self.session.vacuum()
+    async def purge(self) -> bool:
+        return await self.session.purge()

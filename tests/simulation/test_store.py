@@ -36,7 +36,7 @@ _QUESTIONS = (
     "latest_model",
     "newest_unlearned",
     "forgotten_pseudonyms",
-    "deletions_to_vacuum",
+    "deletions_to_purge",
     "unfinished_erasures",
     "waiting_erasures",
     "load_job",
@@ -73,7 +73,7 @@ class _NotingDatabase:
 class _NotingSession:
     def __init__(self, session: Session, note: Callable[[], None]) -> None:
         self.before, self.after, self.store = session.before, session.after, _NotingDatabase(session.store, note)
-        self.pass_failpoint, self.vacuum = session.pass_failpoint, session.vacuum
+        self.pass_failpoint, self.purge = session.pass_failpoint, session.purge
 
 
 class _RecordedStore:

@@ -1,11 +1,14 @@
-"""No byte of an erased client is left in SQLite's files: not on a free page, not in the write-ahead log."""
+"""No byte of a forgotten name is left in the database's files: not on a free page, not in a write-ahead log."""
 
 import contextlib
 import sqlite3
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from storage.database import Database
 from storage.records import Batch, NewEvent, NewModel
@@ -55,6 +58,28 @@ async def crowded(stored, seed: int):
 
 
 @pytest.mark.parametrize("seed", range(4))
+async def test_no_byte_of_a_name_is_left_after_a_purge(crowded) -> None:
+    """Not on a page that was split, of the table or its index; everybody else's row is as it was, and its key."""
+    row = await crowded.erase_with_key(LEAVER)
+    async with crowded.db.transaction() as connection:
+        # As when its device was told.
+        await connection.exec_driver_sql("UPDATE erasures SET client = NULL")
+        await connection.exec_driver_sql("DELETE FROM clients WHERE membership = 'forgotten'")
+    before = await crowded.dump()
+    assert len(found_in(crowded.db, LEAVER.encode())) >= 1, "in the log, if nowhere else"
+    assert await crowded.db.purge("clients")
+    assert found_in(crowded.db, LEAVER.encode()) == []
+    assert await crowded.dump() == before
+    await crowded.join("late")
+    newest = (await crowded.dump())["clients"][-1]
+    assert (newest[2], newest[0]) == ("late", 62), "no key is given twice"
+    with pytest.raises(DBAPIError):
+        async with crowded.db.transaction() as connection:
+            await connection.exec_driver_sql("DELETE FROM clients")
+    assert row.n_updates == 12
+
+
+@pytest.mark.parametrize("seed", range(4))
 async def test_no_byte_is_left_after_a_vacuum(crowded) -> None:
     """Of its name and of its updates, which are stored plain here; they were there before, and in the log."""
     sought = LEAVER.encode(), MARK
@@ -94,6 +119,58 @@ async def test_copies_on_pages_that_were_split_go_too(stored) -> None:
     assert found_in(stored.db, LEAVER.encode()) == []
 
 
+async def test_a_reader_holds_a_purge_up(stored) -> None:
+    """Not the federation: it is told at once that it is to be done again, and then it is."""
+    await stored.join("a", "b")
+    async with stored.db.reading() as reader:
+        await reader.exec_driver_sql("SELECT count(*) FROM clients")
+        async with stored.db.transaction() as connection:
+            await connection.exec_driver_sql("DELETE FROM clients WHERE client_id = 'b'")
+        began = time.monotonic()
+        assert await stored.db.purge("clients") is False
+        assert time.monotonic() - began < 4
+        await stored.join("c")
+    assert await stored.db.purge("clients") is True
+    assert [row[2] for row in (await stored.dump())["clients"]] == ["a", "c"]
+
+
+async def test_a_writer_holds_a_purge_up(stored) -> None:
+    """As above: the table cannot be written anew while somebody writes it."""
+    await stored.join("a")
+    async with stored.db.transaction() as connection:
+        await connection.exec_driver_sql("UPDATE clients SET online = false")
+        assert await stored.db.purge("clients") is False
+    assert await stored.db.purge("clients") is True
+
+
+async def test_postgresql_has_no_byte_of_a_name_either(stored) -> None:
+    """Neither in the files of the table and of its indexes, nor in the statistics that a planner keeps of others."""
+    if stored.db.dialect != "postgresql":
+        pytest.skip("as above")
+    names = [f"device-{n}" for n in np.random.default_rng(3).integers(10**9, size=600)]
+    await stored.join(*names, LEAVER)
+    async with stored.db.engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        await connection.exec_driver_sql("ANALYZE clients")
+        await connection.exec_driver_sql("DELETE FROM clients WHERE client_id = $1", (LEAVER,))
+        await connection.exec_driver_sql("CHECKPOINT")
+        assert await _holds(connection, LEAVER.encode())
+    assert await stored.db.purge("clients") is True
+    async with stored.db.engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        await connection.exec_driver_sql("CHECKPOINT")
+        assert not await _holds(connection, LEAVER.encode())
+        assert await _holds(connection, names[0].encode())
+
+
+async def _holds(connection: AsyncConnection, sought: bytes) -> bool:
+    """Whether a file of the database has these bytes."""
+    files = await connection.exec_driver_sql(
+        "SELECT current_setting('data_directory') || '/' || pg_relation_filepath(oid) FROM pg_class "
+        "WHERE relfilenode <> 0 OR relname IN ('pg_class', 'pg_statistic')"
+    )
+    paths = [Path(path) for (path,) in files if path is not None]
+    return any(sought in path.read_bytes() for path in paths if path.is_file())
+
+
 async def test_a_reader_holds_the_log_up(stored) -> None:
     """Whoever reads an old state still sees it: the vacuum says that it is not done, and the next one is."""
     if stored.db.dialect != "sqlite":
@@ -123,12 +200,14 @@ async def test_a_writer_holds_it_up(stored) -> None:
 
 
 async def test_postgresql_is_vacuumed(stored) -> None:
-    """The space of deleted rows may be used again from then on."""
+    """The whole database is written anew, however long a statement may take otherwise."""
     if stored.db.dialect != "postgresql":
-        pytest.skip("SQLite overwrites what is deleted")
-    await stored.join("a")
-    await stored.erase("a")
+        pytest.skip("SQLite has been asked above")
+    await stored.join("a", LEAVER)
+    async with stored.db.transaction() as connection:
+        await connection.exec_driver_sql("DELETE FROM clients WHERE client_id = $1", (LEAVER,))
     assert await stored.db.vacuum() is True
-    async with stored.db.reading() as connection:
-        dead = await connection.exec_driver_sql("SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'clients'")
-        assert dead.scalar_one() == 0
+    async with stored.db.engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        await connection.exec_driver_sql("CHECKPOINT")
+        assert not await _holds(connection, LEAVER.encode())
+        assert (await connection.exec_driver_sql("SHOW statement_timeout")).scalar_one() == "30s"

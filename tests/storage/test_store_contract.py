@@ -282,7 +282,7 @@ async def test_who_is_in_no_model_is_forgotten_at_once(store) -> None:
     """Its rows go, its pseudonym stays; the name is kept until its device was told, and counts as a deletion then."""
     await store.commit_batch(Batch(events=[NewEvent(NOW, "client_joined", client_id="a")]))
     assert not await store.is_named("a")
-    assert await store.deletions_to_vacuum() is None
+    assert await store.deletions_to_purge() is None
     row = await store.erase_client(request("a"))
     assert (row.state, row.n_events, row.first_round) == (ErasureState.ERASED, 1, None)
     assert await store.erase_client(request("a")) == row
@@ -294,12 +294,12 @@ async def test_who_is_in_no_model_is_forgotten_at_once(store) -> None:
     done = await store.complete_erasure(row.pseudonym, at(102), unsigned)
     assert (done.state, done.client_id, done.key_destroyed) == (ErasureState.DONE, "a", False)
     assert await store.complete_erasure(row.pseudonym, at(103), unsigned) == done
-    before = await store.deletions_to_vacuum()
-    await store.note_vacuum(before)
+    before = await store.deletions_to_purge()
+    await store.note_purge(before)
     await store.note_told(row.pseudonym)
-    assert await store.deletions_to_vacuum() == before + 1
+    assert await store.deletions_to_purge() == before + 1
     assert (await store.find_erasure(row.pseudonym)).client_id is None
-    assert await store.vacuum()
+    assert await store.purge()
 
 
 async def test_who_is_in_a_round_that_is_aggregated_is_not_erased(store) -> None:

@@ -1,4 +1,4 @@
-"""What was deleted is counted with the deletion, and noted as vacuumed up to where a vacuum began."""
+"""What was deleted is counted with the deletion, and noted as purged up to where a purge began."""
 
 from datetime import timedelta
 
@@ -7,12 +7,12 @@ import pytest
 import storage.erasure.erasures
 from storage.erasure.erasures import (
     complete_erasure,
-    deletions_to_vacuum,
+    deletions_to_purge,
     drop_untold_names,
     erase_client,
     note_key_destroyed,
+    note_purge,
     note_told,
-    note_vacuum,
 )
 from storage.erasure.records import JobCompletion, NewJob
 from storage.erasure.unlearning_jobs import complete_job, create_job
@@ -33,7 +33,7 @@ def sign(*_: object) -> str:
 async def test_every_deletion_is_counted(learned) -> None:
     """An erasure, a name that goes, models that are withdrawn; and what deletes nothing, or is done again, is not."""
     db, epoch, request = learned.db, learned.epoch, learned.request("c")
-    assert await deletions_to_vacuum(db, "web") is None
+    assert await deletions_to_purge(db, "web") is None
     for _ in range(2):
         await learned.erase("c")
     assert await counts(learned) == (1, 0)
@@ -48,11 +48,11 @@ async def test_every_deletion_is_counted(learned) -> None:
     for _ in range(2):
         await complete_job(db, "web", epoch, 1, completion, sign)
     assert await counts(learned) == (3, 0)
-    assert await deletions_to_vacuum(db, "web") == 3
+    assert await deletions_to_purge(db, "web") == 3
 
 
 async def test_names_that_go_late_are_counted(stored) -> None:
-    """With the key, with the receipt, or after thirty days; where no name goes there is nothing to vacuum."""
+    """With the key, with the receipt, or after thirty days; where no name goes there is nothing to purge."""
     db, epoch = stored.db, stored.epoch
     for n_deletions, name in ((1, "a"), (2, "b")):
         await stored.erase(name)
@@ -82,28 +82,28 @@ async def test_an_erasure_that_failed_is_not_counted(stored, monkeypatch) -> Non
     assert await counts(stored) == (0, 0)
 
 
-async def test_a_vacuum_is_for_what_was_deleted_before_it(stored) -> None:
+async def test_a_purge_is_for_what_was_deleted_before_it(stored) -> None:
     """What was deleted meanwhile is left to the next one, however often the end of the first is noted."""
     await stored.erase("a")
-    n_deletions = await deletions_to_vacuum(stored.db, "web")
+    n_deletions = await deletions_to_purge(stored.db, "web")
     assert n_deletions == 1
-    assert await stored.db.vacuum()
+    assert await stored.db.purge("clients")
     await stored.erase("b")
     for _ in range(2):
-        await note_vacuum(stored.db, "web", stored.epoch, n_deletions)
+        await note_purge(stored.db, "web", stored.epoch, n_deletions)
     assert await counts(stored) == (2, 1)
-    assert await deletions_to_vacuum(stored.db, "web") == 2
-    await note_vacuum(stored.db, "web", stored.epoch, 2)
-    assert await deletions_to_vacuum(stored.db, "web") is None
+    assert await deletions_to_purge(stored.db, "web") == 2
+    await note_purge(stored.db, "web", stored.epoch, 2)
+    assert await deletions_to_purge(stored.db, "web") is None
 
 
-async def test_only_the_writer_notes_a_vacuum(stored) -> None:
-    """Another federator that has taken over vacuums itself; the old one's count would be behind."""
+async def test_only_the_writer_notes_a_purge(stored) -> None:
+    """Another federator that has taken over purges itself; the old one's count would be behind."""
     await stored.erase("a")
     epoch = await claim_federation(stored.db, "web")
     with pytest.raises(WriterFencedError):
-        await note_vacuum(stored.db, "web", stored.epoch, 1)
-    assert await deletions_to_vacuum(stored.db, "web") == 1
+        await note_purge(stored.db, "web", stored.epoch, 1)
+    assert await deletions_to_purge(stored.db, "web") == 1
     await erase_client(stored.db, "web", epoch, stored.request("b"))
-    await note_vacuum(stored.db, "web", epoch, 2)
+    await note_purge(stored.db, "web", epoch, 2)
     assert await counts(stored) == (2, 2)

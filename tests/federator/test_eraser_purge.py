@@ -1,4 +1,4 @@
-"""When a federator vacuums the database: once after something was deleted, whatever happens in between."""
+"""When a federator purges the database: once after something was deleted, whatever happens in between."""
 
 import asyncio
 from pathlib import Path
@@ -12,7 +12,7 @@ from foltr.failpoints import Failpoint
 from foltr.protocol.membership import Forget
 from foltr.protocol.topics import ClientTopic
 from storage.database import Database
-from storage.erasure.erasures import deletions_to_vacuum
+from storage.erasure.erasures import deletions_to_purge
 from storage.federations import get_federation
 
 NAMES = ("alice", "bob", "carol")
@@ -23,8 +23,8 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-class Vacuums:
-    """Counts the vacuums of a database, each of them real, and may hold one up when it has written the file."""
+class Purges:
+    """Counts the purges of a database, each of them real, and may hold one up when it has written the file."""
 
     def __init__(self) -> None:
         self.n = 0
@@ -32,11 +32,11 @@ class Vacuums:
         self.goes_on = asyncio.Event()
         self.goes_on.set()
 
-    def of(self, vacuum):
-        async def counted(db: Database) -> bool:
+    def of(self, purge):
+        async def counted(db: Database, table: str) -> bool:
             self.n += 1
             self.begun.set()
-            done = await vacuum(db)
+            done = await purge(db, table)
             await self.goes_on.wait()
             return done
 
@@ -44,10 +44,10 @@ class Vacuums:
 
 
 @pytest.fixture
-def vacuums(monkeypatch) -> Vacuums:
-    vacuums = Vacuums()
-    monkeypatch.setattr(Database, "vacuum", vacuums.of(Database.vacuum))
-    return vacuums
+def purges(monkeypatch) -> Purges:
+    purges = Purges()
+    monkeypatch.setattr(Database, "purge", purges.of(Database.purge))
+    return purges
 
 
 @pytest.fixture
@@ -64,11 +64,11 @@ async def forget(served, device) -> None:
     await served.turn()
 
 
-async def vacuumed(served) -> None:
-    """A turn in which whatever is due may begin, and the end of the vacuum that did."""
+async def purged(served) -> None:
+    """A turn in which whatever is due may begin, and the end of the purge that did."""
     served.clock.at += 10.0
     await served.turn()
-    await served.actor.eraser.wait_vacuumed()
+    await served.actor.eraser.wait_purged()
 
 
 async def counts(served) -> tuple[int, int]:
@@ -88,133 +88,133 @@ def killed_at(point: Failpoint):
     return dies
 
 
-async def test_a_start_after_nothing_was_deleted_vacuums_nothing(serve, joined, vacuums):
-    """Also where clients were forgotten once: what was deleted then was vacuumed then."""
+async def test_a_start_after_nothing_was_deleted_purges_nothing(serve, joined, purges):
+    """Also where clients were forgotten once: what was deleted then was purged then."""
     served, devices = joined
     again = await serve(POLICY)
-    await vacuumed(again)
-    assert vacuums.n == 0
+    await purged(again)
+    assert purges.n == 0
     await forget(again, devices[0])
-    await vacuumed(again)
-    await vacuumed(again)
-    n_before = vacuums.n
+    await purged(again)
+    await purged(again)
+    n_before = purges.n
     assert n_before >= 1
-    assert await deletions_to_vacuum(served.db, "mail") is None
+    assert await deletions_to_purge(served.db, "mail") is None
     for _ in range(2):
         started = await serve(POLICY)
-        await vacuumed(started)
+        await purged(started)
         await started.actor.close()
-    assert vacuums.n == n_before
+    assert purges.n == n_before
 
 
 @pytest.mark.parametrize("at", [Failpoint.ERASED, Failpoint.KEY_DESTROYED])
-async def test_a_kill_before_the_vacuum_leaves_it_to_the_next_start(serve, joined, vacuums, monkeypatch, tmp_path, at):
-    """Which vacuums once, and then no byte of the name is left; the start after that vacuums nothing."""
+async def test_a_kill_before_the_purge_leaves_it_to_the_next_start(serve, joined, purges, monkeypatch, tmp_path, at):
+    """Which purges once, and then no byte of the name is left; the start after that purges nothing."""
     served, devices = joined
     with monkeypatch.context() as patch:
         patch.setattr("federator.eraser.failpoint", killed_at(at))
         with pytest.raises(Killed):
             await forget(served, devices[0])
-    assert vacuums.n == 0
+    assert purges.n == 0
     again = await serve(POLICY)
-    await vacuumed(again)
-    await vacuumed(again)
-    assert await deletions_to_vacuum(again.db, "mail") is None
-    assert vacuums.n == 1
+    await purged(again)
+    await purged(again)
+    assert await deletions_to_purge(again.db, "mail") is None
+    assert purges.n == 1
     assert not is_in_files(b"alice", tmp_path)
-    await vacuumed(await serve(POLICY))
-    assert vacuums.n == 1
+    await purged(await serve(POLICY))
+    assert purges.n == 1
 
 
-async def test_a_deletion_during_a_vacuum_is_vacuumed_by_the_next(joined, vacuums):
-    """The first vacuum counts for what was deleted before it began, and not for what came while it ended."""
+async def test_a_deletion_during_a_purge_is_purged_by_the_next(joined, purges):
+    """The first purge counts for what was deleted before it began, and not for what came while it ended."""
     served, devices = joined
-    vacuums.goes_on.clear()
+    purges.goes_on.clear()
     await forget(served, devices[0])
-    await vacuums.begun.wait()
+    await purges.begun.wait()
     n_before, _ = await counts(served)
     await forget(served, devices[1])
-    vacuums.goes_on.set()
-    await served.actor.eraser.wait_vacuumed()
+    purges.goes_on.set()
+    await served.actor.eraser.wait_purged()
     n_deletions, n_purged = await counts(served)
     assert n_purged <= n_before < n_deletions
-    await vacuumed(served)
-    assert vacuums.n == 2
-    assert await deletions_to_vacuum(served.db, "mail") is None
+    await purged(served)
+    assert purges.n == 2
+    assert await deletions_to_purge(served.db, "mail") is None
 
 
-async def test_a_deletion_during_a_vacuum_outlives_a_kill(serve, joined, vacuums):
-    """As above, where the federator dies before its next vacuum."""
+async def test_a_deletion_during_a_purge_outlives_a_kill(serve, joined, purges):
+    """As above, where the federator dies before its next purge."""
     served, devices = joined
-    vacuums.goes_on.clear()
+    purges.goes_on.clear()
     await forget(served, devices[0])
-    await vacuums.begun.wait()
+    await purges.begun.wait()
     await forget(served, devices[1])
-    vacuums.goes_on.set()
-    await served.actor.eraser.wait_vacuumed()
+    purges.goes_on.set()
+    await served.actor.eraser.wait_purged()
     again = await serve(POLICY)
-    await vacuumed(again)
-    assert vacuums.n == 2
-    assert await deletions_to_vacuum(again.db, "mail") is None
+    await purged(again)
+    assert purges.n == 2
+    assert await deletions_to_purge(again.db, "mail") is None
 
 
-async def test_nobody_looks_all_the_time_while_a_vacuum_runs(joined, vacuums):
+async def test_nobody_looks_all_the_time_while_a_purge_runs(joined, purges):
     """A federator that waits for messages is woken now and then, also where more was deleted since."""
     served, devices = joined
-    vacuums.goes_on.clear()
+    purges.goes_on.clear()
     await forget(served, devices[0])
-    await vacuums.begun.wait()
+    await purges.begun.wait()
     served.clock.at += 30.0
     await forget(served, devices[1])
     assert served.actor.eraser.wake_at() == served.clock.at + 10.0
-    vacuums.goes_on.set()
-    await served.actor.eraser.wait_vacuumed()
+    purges.goes_on.set()
+    await served.actor.eraser.wait_purged()
     assert served.actor.eraser.wake_at() <= served.clock.at
 
 
-async def test_stopping_vacuums_what_is_due(joined):
+async def test_stopping_purges_what_is_due(joined):
     """Perhaps no federator starts again; and nothing is said of it."""
     served, devices = joined
     await forget(served, devices[0])
     with capture_logs() as lines:
         await served.actor.close()
-    assert await deletions_to_vacuum(served.db, "mail") is None
+    assert await deletions_to_purge(served.db, "mail") is None
     assert lines == []
 
 
-async def test_stopping_does_not_wait_for_ever(serve, joined, vacuums, monkeypatch):
+async def test_stopping_does_not_wait_for_ever(serve, joined, purges, monkeypatch):
     """After a while it says what is left and what to do, and the next start does it."""
     served, devices = joined
-    vacuums.goes_on.clear()
+    purges.goes_on.clear()
     await forget(served, devices[0])
-    monkeypatch.setattr("federator.eraser._LAST_VACUUM_S", 0.5)
+    monkeypatch.setattr("federator.eraser._LAST_PURGE_S", 0.5)
     with capture_logs() as lines:
         await served.actor.close()
     (line,) = lines
     assert (line["event"], line["log_level"]) == ("bytes_left", "warning")
     assert "no purge within 0.5 s. Start the federator again" in line["detail"]
-    assert await deletions_to_vacuum(served.db, "mail") is not None
-    vacuums.goes_on.set()
+    assert await deletions_to_purge(served.db, "mail") is not None
+    purges.goes_on.set()
     again = await serve(POLICY)
-    await vacuumed(again)
-    assert await deletions_to_vacuum(again.db, "mail") is None
+    await purged(again)
+    assert await deletions_to_purge(again.db, "mail") is None
 
 
 @pytest.mark.parametrize("error", [UnavailableError("no room on the disk"), RuntimeError("whatever it is")])
-async def test_a_vacuum_that_fails_is_told_and_done_again(joined, monkeypatch, error):
+async def test_a_purge_that_fails_is_told_and_done_again(joined, monkeypatch, error):
     """Beside the federator and at its end, with the cause; it ends nothing."""
     served, devices = joined
 
-    async def fails(_db: Database) -> bool:
+    async def fails(_db: Database, _table: str) -> bool:
         raise error
 
     with monkeypatch.context() as patch, capture_logs() as lines:
-        patch.setattr(Database, "vacuum", fails)
+        patch.setattr(Database, "purge", fails)
         await forget(served, devices[0])
-        await vacuumed(served)
+        await purged(served)
         await served.actor.close()
     told = [(line["event"], line.get("cause")) for line in lines if line["log_level"] == "warning"]
     assert ("purge_delayed", str(error)) in told
     assert told[-2:] == [("purge_delayed", str(error)), ("bytes_left", None)]
-    await vacuumed(served)
-    assert await deletions_to_vacuum(served.db, "mail") is None
+    await purged(served)
+    assert await deletions_to_purge(served.db, "mail") is None
