@@ -13,6 +13,7 @@ from foltr.protocol.topics import Topics, check_name
 ACL_NAME = "acl"
 PASSWORDS_NAME = "passwords"
 CA_NAME = "ca.crt"
+REVOKED_NAME = "ca.crl"
 SERVER_CERTIFICATE_NAME = "server.crt"
 SERVER_KEY_NAME = "server.key"
 PID_NAME = "mosquitto.pid"
@@ -92,6 +93,9 @@ def listener_options(access: Access) -> str:
             "require_certificate true",
             "# Off by default. The name in the certificate is the user of the access list, whatever a client claims.",
             "use_identity_as_username true",
+            "# None by default: a revoked device could connect until its certificate ends. Asked at each handshake,",
+            "# read again on SIGHUP.",
+            f"crlfile {access.folder / REVOKED_NAME}",
         ]
     return "\n".join(["", *lines, ""])
 

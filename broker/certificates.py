@@ -5,7 +5,7 @@ ECDSA on P-256: small, fast on a device, and understood by every TLS library the
 
 import ipaddress
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -101,6 +101,45 @@ def still_good(certificate_pem: str, authority_pem: str, hosts: Collection[str] 
         return True
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return set(names) == {_general_name(host) for host in hosts}
+
+
+def serial_of(certificate_pem: str) -> int:
+    """The number that an authority knows its certificate by."""
+    return _certificate(certificate_pem).serial_number
+
+
+def issue_revocations(authority: KeyPair, serials: Iterable[int], before: str | None) -> str:
+    """A list, as PEM text, of the certificates that count no more: these, and those on the list of ``before``.
+
+    It lasts as long as the authority: with one that is over a broker lets nobody in. One that has them all stays.
+
+    Raises:
+        SettingsError: ``before`` is no list of this authority.
+    """
+    issuer, key = _certificate(authority.certificate_pem), _private_key(authority.key_pem)
+    now = datetime.now(UTC)
+    on_it = {} if before is None else _listed(before, issuer)
+    added = dict.fromkeys(serials, now)
+    if before is not None and added.keys() <= on_it.keys():
+        return before
+    builder = x509.CertificateRevocationListBuilder(
+        issuer_name=issuer.subject, last_update=now - _CLOCK_SKEW, next_update=issuer.not_valid_after_utc
+    )
+    for serial, since in sorted((added | on_it).items()):
+        entry = x509.RevokedCertificateBuilder(serial_number=serial, revocation_date=since).build()
+        builder = builder.add_revoked_certificate(entry)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _listed(pem: str, issuer: x509.Certificate) -> dict[int, datetime]:
+    """The numbers on a list, and since when."""
+    try:
+        listed = x509.load_pem_x509_crl(pem.encode())
+        if not listed.is_signature_valid(issuer.public_key()):  # type: ignore[arg-type]
+            raise ValueError("it is another authority's")
+    except (ValueError, TypeError) as error:
+        raise SettingsError(f"the list of revoked certificates: {error}; put back the one of this authority") from error
+    return {entry.serial_number: entry.revocation_date_utc for entry in listed}
 
 
 def _issue(

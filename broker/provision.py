@@ -19,6 +19,7 @@ from broker.access import (
     CA_NAME,
     PASSWORDS_NAME,
     PID_NAME,
+    REVOKED_NAME,
     SERVER_CERTIFICATE_NAME,
     SERVER_KEY_NAME,
     Anonymous,
@@ -40,6 +41,7 @@ from broker.broker_records import (
 from broker.certificates import KeyPair, create_authority, issue_client, issue_server, load_authority, still_good
 from broker.files import Owner, owner_named, replace_file
 from broker.mosquitto import CONFIG_NAME, MosquittoSettings, mosquitto_config, refuse_to_replace, write_config
+from broker.revocations import ISSUED_NAME, note_issued, revoke_all_of, write_revocations
 from foltr.errors import SettingsError, UnavailableError
 from foltr.operator.credentials import FEDERATOR_USER, OPERATOR_USER
 from foltr.protocol.topics import check_name
@@ -53,9 +55,9 @@ class Withdrawal(StrEnum):
     """The effects at the broker of withdrawing a user."""
 
     REFUSED = "refused"
-    """Once the broker has read its password file again, the user does not get in."""
+    """Once the broker has read its files again, the user does not get in."""
     STILL_ADMITTED = "still_admitted"
-    """It can still connect, with its certificate or without; that its signature is revoked is what counts."""
+    """It can still connect: everybody can, or the broker's folder is not on this machine. Its signature is revoked."""
 
 
 def provision_broker(
@@ -105,6 +107,8 @@ def provision_broker(
         if tls:
             authority = _authority(out_dir, operator_dir, federation)
             _write_server_certificate(out_dir, authority, hosts, owner)
+            if mode is Mode.MTLS:
+                write_revocations(operator_dir, out_dir, authority)
         if acl is not None:
             replace_file(out_dir / ACL_NAME, acl, owner=owner)
         if mode is Mode.PASSWORDS:
@@ -157,22 +161,29 @@ def provision_users(operator_dir: Path, names: Collection[str]) -> dict[str, Bro
 
 
 def withdraw_user(operator_dir: Path, name: str) -> Withdrawal:
-    """Take the device ``name`` out of the broker's password file, if the broker has one.
+    """Take the device ``name`` out of the broker's password file, or put its certificates on the list of revoked ones.
 
     Raises:
         SettingsError: there is no broker record in ``operator_dir``, or ``name`` is not a name.
-        UnavailableError: the password file cannot be written.
+        UnavailableError: a file cannot be written.
     """
     check_name("name", name)
     record = read_record(operator_dir)
-    if record.mode is not Mode.PASSWORDS:
-        return Withdrawal.STILL_ADMITTED
-    file = Path(record.broker_dir, PASSWORDS_NAME)
+    broker_dir = Path(record.broker_dir)
+    file = broker_dir / (PASSWORDS_NAME if record.mode is Mode.PASSWORDS else REVOKED_NAME)
     try:
-        passwords.remove_user(file, name)
+        match record.mode:
+            case Mode.ANONYMOUS:
+                return Withdrawal.STILL_ADMITTED
+            case Mode.PASSWORDS:
+                passwords.remove_user(file, name)
+                return Withdrawal.REFUSED
+            case Mode.MTLS:
+                authority = load_authority(operator_dir / CA_NAME, operator_dir / CA_KEY_NAME)
+                is_out = revoke_all_of(operator_dir, broker_dir, authority, name)
+                return Withdrawal.REFUSED if is_out else Withdrawal.STILL_ADMITTED
     except OSError as error:
         raise _cannot_write(file, error) from error
-    return Withdrawal.REFUSED
 
 
 def reload_broker(operator_dir: Path) -> bool:
@@ -319,6 +330,11 @@ def _admit(operator_dir: Path, record: BrokerRecord, users: Collection[str]) -> 
         case Mode.MTLS:
             authority = load_authority(operator_dir / CA_NAME, operator_dir / CA_KEY_NAME)
             pairs = {user: issue_client(authority, user) for user in users}
+            devices = {user: pair for user, pair in pairs.items() if user not in SERVICES.values()}
+            try:
+                note_issued(operator_dir, Path(record.broker_dir), authority, devices)
+            except OSError as error:
+                raise _cannot_write(operator_dir / ISSUED_NAME, error) from error
             return {
                 user: BrokerCredentials(url, user, None, ca, pair.certificate_pem, pair.key_pem)
                 for user, pair in pairs.items()

@@ -107,7 +107,7 @@ TLS = {
     "keyfile /etc/foltr/server.key",
     "tls_version tlsv1.2",
 }
-IDENTITY = {"require_certificate true", "use_identity_as_username true"}
+IDENTITY = {"require_certificate true", "use_identity_as_username true", "crlfile /etc/foltr/ca.crl"}
 PASSWORDS = {"password_file /etc/foltr/passwords"}
 
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from broker.access import Anonymous, ClientCertificates, Passwords
 from broker.broker_records import BrokerCredentials, BrokerRecord, Mode, read_credentials, read_record
-from broker.certificates import KeyPair, issue_server
+from broker.certificates import KeyPair, create_authority, issue_revocations, issue_server, serial_of
 from broker.mosquitto import MosquittoSettings
 from broker.passwords import accepts, users
 from broker.provision import (
@@ -308,11 +309,53 @@ def test_users_come_and_go(folders):
     assert "device-1" not in users(file)
 
 
-def test_a_certificate_is_not_withdrawn_at_the_broker(folders):
-    """The caller is told, and revokes what the device signs."""
+def listed(folder):
+    """The numbers of the certificates that count no more."""
+    return {entry.serial_number for entry in x509.load_pem_x509_crl((folder / "ca.crl").read_bytes())}
+
+
+def test_a_certificate_is_withdrawn_by_a_list(folders):
+    """Every one that the device was given, also before it was enrolled anew; what others have stays."""
     folders.provision(folders.mtls())
-    assert provision_user(folders.operator, "device-1").certificate is not None
+    assert listed(folders.broker) == set()
+    first, other = (serial_of(provision_user(folders.operator, f"device-{n}").certificate) for n in (1, 2))
+    second = serial_of(provision_user(folders.operator, "device-1").certificate)
+    assert listed(folders.broker) == {first}
+    assert withdraw_user(folders.operator, "device-1") is Withdrawal.REFUSED
+    assert withdraw_user(folders.operator, "device-1") is Withdrawal.REFUSED
+    assert listed(folders.broker) == listed(folders.operator) == {first, second}
+    assert other not in listed(folders.broker)
+    assert "device-1" not in (folders.operator / "certificates.json").read_text()
+    folders.provision(folders.mtls())
+    assert listed(folders.broker) == {first, second}
+
+
+def test_a_list_lives_as_long_as_its_authority(folders):
+    """With one that is out of date the broker would let nobody in."""
+    folders.provision(folders.mtls())
+    signed = x509.load_pem_x509_crl((folders.broker / "ca.crl").read_bytes())
+    authority = x509.load_pem_x509_certificate((folders.broker / "ca.crt").read_bytes())
+    assert signed.next_update_utc == authority.not_valid_after_utc
+    assert signed.is_signature_valid(authority.public_key())
+
+
+def test_a_list_waits_in_the_operators_folder_for_a_broker_elsewhere(folders):
+    """The caller is told that the device still gets in."""
+    folders.provision(folders.mtls())
+    serial = serial_of(provision_user(folders.operator, "device-1").certificate)
+    folders.broker.rename(folders.broker.with_name("elsewhere"))
     assert withdraw_user(folders.operator, "device-1") is Withdrawal.STILL_ADMITTED
+    assert listed(folders.operator) == {serial}
+
+
+def test_a_list_of_another_authority_is_refused(folders):
+    """Nobody is forgotten silently because a file was mixed up."""
+    folders.provision(folders.mtls())
+    provision_user(folders.operator, "device-1")
+    other = create_authority("another")
+    (folders.operator / "ca.crl").write_text(issue_revocations(other, [1], None))
+    with pytest.raises(SettingsError, match="another authority's"):
+        withdraw_user(folders.operator, "device-1")
 
 
 @pytest.mark.parametrize("name", ["@operator", "@federator", "a:b", "a/b", "+", "#", "%u", "", "a\nb", "a" * 65])

@@ -34,6 +34,10 @@ roster_app = typer.Typer(
     help="Look at the roster of enrolled and revoked devices, and publish it.", no_args_is_help=True
 )
 
+_LISTED = (
+    "Its certificate still connects to the broker; what it sends is refused by its signature. To cut it off copy "
+    "{}/ca.crl into the broker's folder, on its machine, and send the broker SIGHUP."
+)
 _RELOAD = "The broker was not told (is it on another machine?): restart it or send it SIGHUP."
 
 
@@ -216,14 +220,14 @@ def _tell_broker(folder: Path) -> bool:
 def _withdraw(folder: Path, client: str) -> str:
     """Take a device out of the broker's users; what is left to say about it."""
     from broker.broker_records import Mode
-    from broker.provision import Withdrawal, withdraw_user
+    from broker.provision import Withdrawal, reload_broker, withdraw_user
 
     record = broker_record(folder)
     if record is None or record.mode is Mode.ANONYMOUS:
         return ""
     if withdraw_user(folder, client) is Withdrawal.STILL_ADMITTED:
-        return "Its certificate still connects to the broker; what it sends is refused by its signature."
-    return "" if _tell_broker(folder) else _RELOAD
+        return _LISTED.format(folder)
+    return "" if reload_broker(folder) else _RELOAD
 
 
 def _publish(authority: "Authority", roster: bytes, broker: str | None) -> str:
