@@ -144,7 +144,7 @@ class Eraser:
         client_id = row.client_id
         if row.state is ErasureState.ERASED:
             # Only what was destroyed here is told: a key that was not found may be in another folder.
-            destroyed = client_id is not None and await self._store.destroy_key(client_id)
+            destroyed = client_id is not None and await self._store.destroy_key(client_id, row.key_fingerprint)
             failpoint(Failpoint.KEY_DESTROYED)
             row = await self._store.note_key_destroyed(row.pseudonym, destroyed=destroyed)
         if row.state is ErasureState.ERASED:

@@ -126,8 +126,12 @@ class FederationStore(Protocol):
 
     async def forgotten_pseudonyms(self) -> set[str]: ...
 
-    async def destroy_key(self, client_id: str) -> bool:
-        """Destroy the client's data key, which lies outside the database; False if none was found."""
+    async def destroy_key(self, client_id: str, fingerprint: bytes | None) -> bool:
+        """Destroy the client's data key, which lies outside the database; False if it was not found.
+
+        Args:
+            fingerprint: of the key that its updates were sealed with: no other is destroyed. None: with none.
+        """
 
     async def note_key_destroyed(self, pseudonym: str, *, destroyed: bool = True) -> ErasureRow: ...
 

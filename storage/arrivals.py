@@ -13,7 +13,7 @@ from sqlalchemy.sql.elements import BindParameter
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import Membership, RoundState
-from storage.cipher import encrypt_bodies
+from storage.cipher import StoredBody, encrypt_bodies
 from storage.clients import is_client, key_of, select_clients
 from storage.database import Database, fetch_all, insert_into
 from storage.events import clean, store_events
@@ -54,6 +54,7 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
         WriterFencedError: another federator has taken over.
         ProtocolViolationError: an update does not fit what is stored: its round is not collecting, its client
             never joined, or the client has another update in that round. Nothing of the batch is kept.
+        SettingsError: a client has sealed updates, and their key is not at hand.
     """
     async with writer_transaction(db, name) as connection:
         if not await _begin_batch(connection, name, epoch, batch):
@@ -62,8 +63,8 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
         await _store_quarantines(connection, name, batch.quarantines)
         await _withdraw(connection, name, batch.withdrawn)
         # Only who holds the federation's row makes keys: one that another federator has destroyed must not come back.
-        cipher, bodies = await encrypt_bodies(db.keys, name, batch.updates)
-        await _store_updates(connection, name, batch.updates, cipher, bodies)
+        bodies = await encrypt_bodies(connection, db.keys, name, batch.updates)
+        await _store_updates(connection, name, batch.updates, bodies)
         await store_events(connection, name, batch.events)
         if batch.deadline is not None:
             # Before collecting stops: the same batch may fill the round.
@@ -128,7 +129,7 @@ async def _begin_batch(connection: AsyncConnection, name: str, epoch: int, batch
 
 
 async def _store_updates(
-    connection: AsyncConnection, name: str, new: Sequence[NewUpdate], cipher: str, bodies: Sequence[bytes]
+    connection: AsyncConnection, name: str, new: Sequence[NewUpdate], bodies: Sequence[StoredBody]
 ) -> None:
     values = [
         {
@@ -143,10 +144,11 @@ async def _store_updates(
             "received_at": item.received_at,
             "covers_after": item.covers_after,
             "covers_through": item.covers_through,
-            "body": body,
-            "cipher": cipher,
+            "body": stored.body,
+            "cipher": stored.cipher,
+            "key_fingerprint": stored.key_fingerprint,
         }
-        for item, body in zip(new, bodies, strict=True)
+        for item, stored in zip(new, bodies, strict=True)
     ]
     if not values:
         return
@@ -154,6 +156,7 @@ async def _store_updates(
     # redelivery and must not vanish silently behind a receipt, so it violates the primary key.
     await connection.execute(
         insert_into(connection, updates)
+        .inline()
         .values(federation=bindparam("of_federation"), client=_CLIENT)
         .on_conflict_do_nothing(index_elements=["client", "update_id"]),
         values,

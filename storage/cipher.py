@@ -3,15 +3,18 @@
 import asyncio
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.errors import DataError
-from storage.keys import KeyStore
+from storage.keys import KeyStore, fingerprint
 from storage.records import NewUpdate, UpdateRow
+from storage.tables import clients, updates
 
 PLAIN: Final = ""
 AES_256_GCM: Final = "aes-256-gcm"
@@ -45,21 +48,43 @@ def associated_data(federation: str, number: int, client_id: str, update_id: str
     return f"foltr update 1\n{federation}\n{number}\n{client_id}\n{update_id}".encode()
 
 
-async def encrypt_bodies(keys: KeyStore | None, name: str, new: Sequence[NewUpdate]) -> tuple[str, list[bytes]]:
-    """Say how a federation's updates are stored: the cipher, and each body under it, in the order given."""
+@dataclass(frozen=True, slots=True)
+class StoredBody:
+    """An update's body as it is stored: under which cipher, and with which key it opens."""
+
+    body: bytes
+    cipher: str = PLAIN
+    key_fingerprint: bytes | None = None
+
+
+async def encrypt_bodies(
+    connection: AsyncConnection, keys: KeyStore | None, name: str, new: Sequence[NewUpdate]
+) -> list[StoredBody]:
+    """Say, within a transaction, how each of a federation's updates is stored, in the order given.
+
+    Raises:
+        SettingsError: a client has sealed updates, and their key is not at hand.
+    """
     if keys is None:
-        return PLAIN, [item.body for item in new]
+        return [StoredBody(item.body) for item in new]
     if missing := keys.missing(name, {item.client_id for item in new}):
+        sealed_with = await fingerprints(connection, name, clients.c.client_id.in_(missing))
         # Each client's first update waits for the disk; the event loop does not.
-        await asyncio.to_thread(keys.ensure, name, missing)
-    return AES_256_GCM, [
-        encrypt(
-            keys.key(name, item.client_id),
-            item.body,
-            associated_data(name, item.round, item.client_id, item.update_id),
-        )
-        for item in new
-    ]
+        await asyncio.to_thread(keys.ensure, name, missing, sealed_with)
+    return [_sealed(keys.key(name, item.client_id), name, item) for item in new]
+
+
+def _sealed(key: bytes, name: str, item: NewUpdate) -> StoredBody:
+    associated = associated_data(name, item.round, item.client_id, item.update_id)
+    return StoredBody(encrypt(key, item.body, associated), AES_256_GCM, fingerprint(key))
+
+
+async def fingerprints(connection: AsyncConnection, name: str, *whose: ColumnElement[bool]) -> dict[str, bytes]:
+    """Find the fingerprint of the key that a client's updates are sealed with; who has none that are is left out."""
+    sealed = updates.c.client == clients.c.id, updates.c.key_fingerprint.is_not(None)
+    first = select(updates.c.key_fingerprint).where(*sealed).limit(1).scalar_subquery()
+    answer = await connection.execute(select(clients.c.client_id, first).where(clients.c.federation == name, *whose))
+    return {client_id: stored for client_id, stored in answer if stored is not None}
 
 
 def decrypt_row(keys: KeyStore | None, row: UpdateRow) -> UpdateRow:
@@ -82,6 +107,10 @@ def decrypt_row(keys: KeyStore | None, row: UpdateRow) -> UpdateRow:
         raise DataError(
             f"{of} is sealed and its data key is not in {keys.folder}: the client was erased, or this folder is not "
             "that of this database's keys (--keys)"
+        )
+    if row.key_fingerprint != fingerprint(key):
+        raise DataError(
+            f"{of} is sealed with another data key than the one in {keys.folder}: name their folder (--keys)"
         )
     associated = associated_data(row.federation, row.round, row.client_id, row.update_id)
     return replace(row, body=decrypt(key, body, associated))

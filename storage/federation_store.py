@@ -169,10 +169,10 @@ class SqlFederationStore:
     async def forgotten_pseudonyms(self) -> set[str]:
         return await erasures.forgotten_pseudonyms(self._db, self._name)
 
-    async def destroy_key(self, client_id: str) -> bool:
-        """Destroy the client's data key; False if none was found, or the database has no keys."""
+    async def destroy_key(self, client_id: str, fingerprint: bytes | None) -> bool:
+        """Destroy the client's data key; False if it was not found, or the database has no keys."""
         keys = self._db.keys
-        return keys is not None and await asyncio.to_thread(keys.destroy, self._name, client_id)
+        return keys is not None and await asyncio.to_thread(keys.destroy, self._name, client_id, fingerprint)
 
     async def note_key_destroyed(self, pseudonym: str, *, destroyed: bool = True) -> ErasureRow:
         return await erasures.note_key_destroyed(self._db, self._name, self.epoch, pseudonym, destroyed=destroyed)

@@ -10,9 +10,10 @@ blocks (copy on write, snapshots, a worn flash cell) may keep an overwritten key
 import hashlib
 import os
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from sqlalchemy import make_url
@@ -21,6 +22,7 @@ from sqlalchemy.exc import ArgumentError
 from foltr.errors import DataError, SettingsError
 
 KEY_BYTES: Final = 32
+FINGERPRINT_BYTES: Final = 8
 _FLUSHED_AT_ONCE: Final = 8
 
 
@@ -35,30 +37,48 @@ class KeyStore:
         """
         self.folder = folder
         self._cache: dict[tuple[str, str], bytes] = {}
+        # Whose key may seal: one that was only read may be another database's.
+        self._ensured: set[tuple[str, str]] = set()
         if folder.exists():
             _require_private(folder)
 
     def key(self, federation: str, client_id: str) -> bytes:
         """The client's key, 32 bytes; made, and on the disk, when it has none."""
-        known = self._cache.get((federation, client_id))
-        if known is None:
+        if (federation, client_id) not in self._ensured:
             self.ensure(federation, (client_id,))
-            known = self._cache[federation, client_id]
-        return known
+        return self._cache[federation, client_id]
 
     def missing(self, federation: str, client_ids: Collection[str]) -> list[str]:
-        """Those whose key was not yet looked for: `ensure` waits for the disk for them, and for no others."""
-        return [client_id for client_id in client_ids if (federation, client_id) not in self._cache]
+        """List those whose key was not yet made sure of: `ensure` waits for the disk for them, and for no others."""
+        return [client_id for client_id in client_ids if (federation, client_id) not in self._ensured]
 
-    def ensure(self, federation: str, client_ids: Collection[str]) -> None:
-        """Make the keys that there are none of; all are on the disk, and found by `key` at once, after it."""
+    def ensure(
+        self, federation: str, client_ids: Collection[str], sealed_with: Mapping[str, bytes] = MappingProxyType({})
+    ) -> None:
+        """Make the keys that there are none of; all are on the disk, and found by `key` at once, after it.
+
+        Args:
+            sealed_with: fingerprints of the keys that stored updates of a client are sealed with.
+
+        Raises:
+            SettingsError: such a key is not here. Were another one made in its place, nobody would notice the loss.
+        """
         made: list[tuple[str, Path, bytes]] = []
+        found: dict[str, bytes] = {}
         for client_id in self.missing(federation, client_ids):
             path = self._path(federation, client_id)
-            if (known := _read(path)) is None:
+            known = _read(path)
+            if client_id in sealed_with and (known is None or fingerprint(known) != sealed_with[client_id]):
+                raise SettingsError(
+                    f"keys = {str(self.folder)!r}: stored updates of client {client_id!r} are sealed, and "
+                    f"{'there is no data key of it' if known is None else 'its data key here is another one'}. "
+                    "Restore the backup of the keys that belongs to this database, or name their folder with --keys"
+                )
+            if known is None:
                 made.append((client_id, path, secrets.token_bytes(KEY_BYTES)))
             else:
-                self._cache[federation, client_id] = known
+                found[client_id] = known
+        self._note(federation, found)
         if not made:
             return
         self._make_folders({path.parent for _, path, _ in made})
@@ -68,8 +88,7 @@ class KeyStore:
         for _, path, _ in made:
             _temporary(path).rename(path)
         _flush_all({path.parent for _, path, _ in made})
-        for client_id, _, key in made:
-            self._cache[federation, client_id] = key
+        self._note(federation, {client_id: key for client_id, _, key in made})
 
     def find(self, federation: str, client_id: str) -> bytes | None:
         """The client's key; None if it was destroyed or never made."""
@@ -78,10 +97,25 @@ class KeyStore:
             self._cache[federation, client_id] = known
         return known
 
-    def destroy(self, federation: str, client_id: str) -> bool:
-        """Overwrite the key and remove it, on the disk when this returns. False if there was none."""
+    def has(self, federation: str, client_id: str, sealed_with: bytes) -> bool:
+        """Tell whether the client's key is the one of this fingerprint."""
+        known = self.find(federation, client_id)
+        return known is not None and fingerprint(known) == sealed_with
+
+    def destroy(self, federation: str, client_id: str, sealed_with: bytes | None = None) -> bool:
+        """Overwrite the key and remove it, on the disk when this returns.
+
+        Args:
+            sealed_with: fingerprint of the key that is meant; None means whichever there is.
+
+        Returns:
+            False if there was none, or another one: that one is of another database, and stays.
+        """
         self._cache.pop((federation, client_id), None)
+        self._ensured.discard((federation, client_id))
         path = self._path(federation, client_id)
+        if sealed_with is not None and (known := _read(path)) is not None and fingerprint(known) != sealed_with:
+            return False
         # Of a process that died while it made one: never used, and as secret.
         unfinished = [_temporary(path)] if _temporary(path).exists() else []
         there = path.exists()
@@ -95,6 +129,11 @@ class KeyStore:
             # Whether or not there was one: a removal of before may not have reached the disk.
             _flush(path.parent)
         return there
+
+    def _note(self, federation: str, found: Mapping[str, bytes]) -> None:
+        named = {(federation, client_id): key for client_id, key in found.items()}
+        self._cache |= named
+        self._ensured |= named.keys()
 
     def _path(self, federation: str, client_id: str) -> Path:
         name = hashlib.sha256(f"{federation}\n{client_id}".encode()).hexdigest()
@@ -113,6 +152,11 @@ class KeyStore:
         except OSError as error:
             raise SettingsError(f"keys = {str(self.folder)!r}: cannot be made: {error.strerror or error}") from error
         _flush(self.folder)
+
+
+def fingerprint(key: bytes) -> bytes:
+    """Compute the 8 bytes by which a key is known; they say nothing of it."""
+    return hashlib.sha256(b"foltr data key\n" + key).digest()[:FINGERPRINT_BYTES]
 
 
 def keys_folder(db_url: str, keys: str | None) -> Path:

@@ -314,6 +314,7 @@ class UpdateRow:
     received_at: datetime
     covers_after: int | None
     covers_through: int | None
+    key_fingerprint: bytes | None
     body: bytes
     cipher: str = ""
 

@@ -7,6 +7,7 @@ from sqlalchemy import and_, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.protocol.states import RoundState
+from storage.cipher import PLAIN
 from storage.database import Database
 from storage.federations import fenced_transaction
 from storage.tables import rounds, updates
@@ -65,7 +66,9 @@ async def delete_old_bodies(
     last, client = bodies[-1]
     until = or_(updates.c.round < last, and_(updates.c.round == last, updates.c.client <= client))
     async with fenced_transaction(db, name, epoch) as connection:
-        deleted = await connection.execute(update(updates).where(*these, until).values(body=None))
+        deleted = await connection.execute(
+            update(updates).where(*these, until).values(body=None, cipher=PLAIN, key_fingerprint=None)
+        )
     return RetentionStep(int(deleted.rowcount), last if len(bodies) == limit else following)
 
 

@@ -340,6 +340,7 @@ updates = Table(
         comment="It covers its client's interactions above this number; null once taken back with its round",
     ),
     Column("covers_through", BigInteger, comment="... and up to this one"),
+    Column("key_fingerprint", LargeBinary, comment="Which data key body is sealed with; null where it is as sent"),
     # After what listings read, so that SQLite does not follow a long body's overflow pages for them.
     Column("body", LargeBinary, comment="The update itself, sealed as cipher says; null once thinned"),
     Column(
@@ -362,6 +363,8 @@ updates = Table(
     CheckConstraint("covers_after >= 0 AND covers_after < covers_through", name="covers_range"),
     CheckConstraint("n_interactions <= covers_through - covers_after", name="covers_interactions"),
     CheckConstraint("cipher IN ('', 'aes-256-gcm')", name="cipher"),
+    CheckConstraint("(cipher = '') = (key_fingerprint IS NULL)", name="key_fingerprint_iff_sealed"),
+    CheckConstraint("length(key_fingerprint) = 8", name="key_fingerprint_length"),
     # A sealed body is a nonce of 12 bytes and a tag of 16 longer.
     CheckConstraint("length(body) = n_bytes + CASE cipher WHEN '' THEN 0 ELSE 28 END", name="n_bytes"),
     comment="Every accepted update: the contribution of one client to one round",

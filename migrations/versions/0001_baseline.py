@@ -393,9 +393,9 @@ def upgrade() -> None:
         sa.CheckConstraint("length(code) BETWEEN 1 AND 64", name=op.f("ck_events_code_length")),
         sa.CheckConstraint("length(detail) <= 500", name=op.f("ck_events_detail_length")),
         sa.CheckConstraint("length(kind) BETWEEN 1 AND 64", name=op.f("ck_events_kind_length")),
+        sa.CheckConstraint("minute IS NULL OR code IS NOT NULL", name=op.f("ck_events_minute_of_a_refusal")),
         sa.ForeignKeyConstraint(["client"], ["clients.id"], name=op.f("fk_events_clients_client")),
         sa.ForeignKeyConstraint(["federation"], ["federations.name"], name=op.f("fk_events_federations_federation")),
-        sa.CheckConstraint("minute IS NULL OR code IS NOT NULL", name=op.f("ck_events_minute_of_a_refusal")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_events")),
         sa.UniqueConstraint(
             "federation",
@@ -668,6 +668,9 @@ def upgrade() -> None:
         sa.Column(
             "first_round", sa.Integer(), comment="The first completed round with an update of it; null: in no model"
         ),
+        sa.Column(
+            "key_fingerprint", sa.LargeBinary(), comment="Which data key its updates were sealed with; null: with none"
+        ),
         sa.Column("key_destroyed", sa.Boolean(), nullable=False, comment="No data key of it exists any more"),
         sa.Column("told", sa.Boolean(), nullable=False, comment="Its device knows"),
         sa.Column("job", sa.Integer(), comment="The unlearning job it is or was in"),
@@ -687,6 +690,7 @@ def upgrade() -> None:
             "(n_rounds = 0) = (first_round IS NULL)", name=op.f("ck_erasures_first_round_iff_in_models")
         ),
         sa.CheckConstraint("length(erased_digest) = 64", name=op.f("ck_erasures_erased_digest_length")),
+        sa.CheckConstraint("length(key_fingerprint) = 8", name=op.f("ck_erasures_key_fingerprint_length")),
         sa.CheckConstraint("length(pseudonym) = 32", name=op.f("ck_erasures_pseudonym_length")),
         sa.CheckConstraint(
             "n_rounds >= 0 AND n_updates >= n_rounds AND n_events >= 0", name=op.f("ck_erasures_counts")
@@ -749,6 +753,9 @@ def upgrade() -> None:
             comment="It covers its client's interactions above this number; null once taken back with its round",
         ),
         sa.Column("covers_through", sa.BigInteger(), comment="... and up to this one"),
+        sa.Column(
+            "key_fingerprint", sa.LargeBinary(), comment="Which data key body is sealed with; null where it is as sent"
+        ),
         sa.Column("body", sa.LargeBinary(), comment="The update itself, sealed as cipher says; null once thinned"),
         sa.Column(
             "cipher",
@@ -757,6 +764,9 @@ def upgrade() -> None:
             nullable=False,
             comment="How body is sealed with its client's data key: aes-256-gcm; empty: it is as sent",
         ),
+        sa.CheckConstraint(
+            "(cipher = '') = (key_fingerprint IS NULL)", name=op.f("ck_updates_key_fingerprint_iff_sealed")
+        ),
         sa.CheckConstraint("cipher IN ('', 'aes-256-gcm')", name=op.f("ck_updates_cipher")),
         sa.CheckConstraint(
             "length(body) = n_bytes + CASE cipher WHEN '' THEN 0 ELSE 28 END", name=op.f("ck_updates_n_bytes")
@@ -764,6 +774,7 @@ def upgrade() -> None:
         sa.CheckConstraint("(covers_after IS NULL) = (covers_through IS NULL)", name=op.f("ck_updates_covers_both")),
         sa.CheckConstraint("base_version >= 0", name=op.f("ck_updates_base_version")),
         sa.CheckConstraint("covers_after >= 0 AND covers_after < covers_through", name=op.f("ck_updates_covers_range")),
+        sa.CheckConstraint("length(key_fingerprint) = 8", name=op.f("ck_updates_key_fingerprint_length")),
         sa.CheckConstraint("length(update_id) BETWEEN 1 AND 36", name=op.f("ck_updates_update_id_length")),
         sa.CheckConstraint(
             "n_interactions <= covers_through - covers_after", name=op.f("ck_updates_covers_interactions")

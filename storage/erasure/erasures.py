@@ -16,7 +16,8 @@ from foltr.erasure.states import NOTHING_UNLEARNED, TRANSITIONS, ErasureEvent, E
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import Membership, RoundState
-from storage.clients import find_keys, key_of, keys_for, select_clients, select_named
+from storage.cipher import fingerprints
+from storage.clients import find_keys, is_client, key_of, keys_for, select_named
 from storage.database import Database, fetch_all, fetch_one
 from storage.erasure.audit_log import append_audit
 from storage.erasure.client_rows import (
@@ -31,8 +32,7 @@ from storage.erasure.records import ErasureOutcome, ErasureRequest, ErasureRow, 
 from storage.erasure.tables import erasures
 from storage.events import store_events
 from storage.federations import fenced_transaction
-from storage.records import ClientRow
-from storage.tables import clients, federations, models, updates
+from storage.tables import clients, federations, models
 
 
 async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequest) -> ErasureRow:
@@ -59,6 +59,7 @@ async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequ
         client = (await keys_for(connection, name, [client_id], request.erased_at))[client_id]
         contributed = await rounds_of(connection, name, client)
         completed = [row for row in contributed if row.state is RoundState.COMPLETED]
+        key_fingerprint = (await fingerprints(connection, name, clients.c.id == client)).get(client_id)
         digest = await digest_of(connection, client, [row.round for row in contributed])
         if completed:
             await connection.execute(
@@ -84,6 +85,7 @@ async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequ
             n_events=deleted["events"],
             erased_digest=digest,
             first_round=completed[0].round if completed else None,
+            key_fingerprint=key_fingerprint,
             key_destroyed=False,
             told=False,
             job=None,
@@ -280,7 +282,7 @@ async def select_erasures(connection: AsyncConnection, name: str, condition: Col
 
 
 async def unreadable_clients(db: Database, name: str) -> list[str]:
-    """List the clients with sealed updates and without a data key, by identity; none where the database has no keys.
+    """List the clients whose updates are sealed with a data key that is not there; none where the database has no keys.
 
     After the database was restored from a backup these were erased since: erase them again. Where it is everybody, the
     folder is not that of this database's keys.
@@ -289,15 +291,10 @@ async def unreadable_clients(db: Database, name: str) -> list[str]:
     if keys is None:
         return []
     async with db.reading() as connection:
-        rows = await fetch_all(connection, ClientRow, select_clients(name).order_by(clients.c.client_id))
-        known = [row.client_id for row in rows]
-        keyless = await asyncio.to_thread(lambda: [who for who in known if keys.find(name, who) is None])
-        sealed = select(updates.c.round).where(updates.c.federation == name, updates.c.cipher != "").limit(1)
-        return [
-            client_id
-            for client_id in keyless
-            if (await connection.execute(sealed.where(updates.c.client == key_of(name, client_id)))).first() is not None
-        ]
+        sealed_with = await fingerprints(connection, name, is_client())
+    return await asyncio.to_thread(
+        lambda: sorted(who for who in sealed_with if not keys.has(name, who, sealed_with[who]))
+    )
 
 
 # --- what deletions leave in the database's files ---------------------------------------------------------------

@@ -52,6 +52,7 @@ class ErasureRow:
     n_events: int
     erased_digest: str
     first_round: int | None
+    key_fingerprint: bytes | None
     key_destroyed: bool
     told: bool
     job: int | None

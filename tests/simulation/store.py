@@ -101,6 +101,7 @@ def _store_update(tables: Tables, new: NewUpdate) -> None:
         received_at=new.received_at,
         covers_after=new.covers_after,
         covers_through=new.covers_through,
+        key_fingerprint=None,
         body=new.body,
     )
 

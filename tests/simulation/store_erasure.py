@@ -59,6 +59,7 @@ def _erase(tables: Tables, request: ErasureRequest) -> ErasureRow:
         n_events=n_events,
         erased_digest=digest,
         first_round=completed[0].number if completed else None,
+        key_fingerprint=None,
         key_destroyed=False,
         told=False,
         job=None,
@@ -231,7 +232,7 @@ class ErasureStore(RoundStore):
 
         await write(self.session, change, self.epoch)
 
-    async def destroy_key(self, client_id: str) -> bool:
+    async def destroy_key(self, client_id: str, fingerprint: bytes | None) -> bool:  # noqa: ARG002 (nothing is sealed here)
         keys = self.session.store.keys
         was_there = client_id in keys
         keys.discard(client_id)

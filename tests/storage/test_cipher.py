@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select, text
 
-from foltr.errors import DataError
+from foltr.errors import DataError, SettingsError
 from storage.cipher import associated_data, decrypt, encrypt
+from storage.erasure.erasures import unreadable_clients
 from storage.errors import WriterFencedError
 from storage.federations import claim_federation
 from storage.keys import KeyStore
@@ -142,8 +143,33 @@ async def test_an_update_moved_to_another_row_does_not_open(sealed, keys: KeySto
             )
         )
         await connection.execute(text(f"UPDATE updates SET {change}"))  # noqa: S608
-    with pytest.raises(DataError, match="cannot be opened"):
+    with pytest.raises(DataError, match=r"cannot be opened|another data key"):
         [row async for row in stream_updates(sealed.db, "web", 2 if change == "round = 2" else 1)]
+
+
+async def test_no_key_is_made_in_the_place_of_one_that_is_lost(sealed, keys: KeyStore, tmp_path) -> None:
+    """Nobody would notice that what was sealed with it can be read no more; for who has sealed nothing one is made."""
+    await sealed.join("a", "b")
+    await sealed.open(1)
+    await sealed.commit(Batch(updates=[sealed.update("a")]))
+    moved = tmp_path / "lost"
+    keys.folder.rename(moved)
+    KeyStore(tmp_path / "other").ensure("web", ["a"])
+    other = KeyStore(tmp_path / "other")
+    assert other.find("web", "a") is not None
+    before = await sealed.dump()
+    for there, says in ((KeyStore(keys.folder), "there is no data key of it"), (other, "its data key here is another")):
+        sealed.db.keys = there
+        # What is stored already is offered again, under a process that has not looked for its key yet.
+        with pytest.raises(SettingsError, match=rf"client 'a' are sealed, and {says}.*Restore the backup of the keys"):
+            await sealed.commit(Batch(updates=[sealed.update("a", "u2")]))
+        assert await sealed.dump() == before
+        with pytest.raises(DataError, match="data key"):
+            [row async for row in stream_updates(sealed.db, "web", 1)]
+        assert await unreadable_clients(sealed.db, "web") == ["a"]
+    await sealed.commit(Batch(updates=[sealed.update("b")]))
+    sealed.db.keys = KeyStore(moved)
+    assert await unreadable_clients(sealed.db, "web") == ["b"]
 
 
 async def test_who_was_fenced_makes_no_key(stored, tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foltr.errors import DataError, SettingsError
-from storage.keys import KeyStore, keys_folder
+from storage.keys import KeyStore, fingerprint, keys_folder
 
 
 def files(folder: Path) -> list[Path]:
@@ -73,6 +73,18 @@ def test_a_destroyed_key_is_gone_and_overwritten(keys: KeyStore, tmp_path: Path)
     assert KeyStore(keys.folder).find("web", "a") is None
     assert keys.find("web", "b") == other
     assert keys.key("web", "a") != key
+
+
+def test_only_the_key_that_is_meant_is_destroyed(keys: KeyStore) -> None:
+    """Another one of the same name is of another database: it stays, and nobody says that it was destroyed."""
+    key = keys.key("web", "a")
+    assert keys.has("web", "a", fingerprint(key))
+    assert not keys.has("web", "a", bytes(8))
+    assert not keys.has("web", "b", fingerprint(key))
+    assert keys.destroy("web", "a", bytes(8)) is False
+    assert keys.find("web", "a") == key
+    assert keys.destroy("web", "a", fingerprint(key)) is True
+    assert keys.find("web", "a") is None
 
 
 def test_what_a_killed_process_left_is_no_key(keys: KeyStore) -> None:

@@ -263,7 +263,7 @@ async def test_retention_keeps_what_jobs_replay(store) -> None:
 
 async def forget(store: FederationStore, client_id: str) -> ErasureRow:
     row = await store.erase_client(request(client_id))
-    await store.destroy_key(client_id)
+    await store.destroy_key(client_id, row.key_fingerprint)
     return await store.note_key_destroyed(row.pseudonym)
 
 
