@@ -271,7 +271,9 @@ class FederationActor:
         current = self.state.round
         # A quorum is no end while more waits that may have arrived in time; a full round takes nothing more.
         is_last = current is not None and (current.full or not (more_waits or len(self.intake)))
-        if decisions.updates and current is not None and is_last and self.state.fills_round(now):
+        # While an update of a client to erase is in the round it must go on collecting.
+        may_stop = decisions.updates and not decisions.erasures
+        if may_stop and current is not None and is_last and self.state.fills_round(now):
             # The last update and the end of collecting in one transaction: one wait for the disk less a round.
             current.stop_collecting()
             filled = current.number

@@ -52,12 +52,17 @@ def resumed_round(row: RoundRow, contributions: Mapping[str, str], now: float, g
 
 
 def batch_of(decisions: Decisions, stop_collecting: int | None, published: tuple[int, datetime] | None) -> Batch:
-    """Make the rows of one batch of messages; the other two arguments are as `Batch` has them."""
+    """Make the rows of one batch of messages; the other two arguments are as `Batch` has them.
+
+    What is withdrawn of a client that is to be forgotten is deleted with all else of it, in that transaction: a
+    process that dies before has done neither.
+    """
+    erased = {wanted.client_id for wanted in decisions.erasures}
     return Batch(
         updates=decisions.updates,
         events=decisions.events,
         membership=decisions.membership,
-        withdrawn=decisions.withdrawn,
+        withdrawn=[(number, client_id) for number, client_id in decisions.withdrawn if client_id not in erased],
         roster=decisions.roster,
         deadline=decisions.deadline,
         quarantines=decisions.quarantines,

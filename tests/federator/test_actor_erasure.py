@@ -1,6 +1,7 @@
 """A client is forgotten: what is erased, who is told what, and how the model is made without it."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -117,6 +118,38 @@ async def test_a_name_that_was_forgotten_is_not_used_again(joined):
     await served.turn()
     assert [one.code for one in served.receipts.sent] == ["forgotten"] * 3
     assert notices(served)[0].receipt == first
+
+
+async def test_it_is_withdrawn_and_forgotten_in_one_transaction(joined, serve, monkeypatch):
+    """A federator that dies before it erases has withdrawn nothing either, and does both when it is asked again."""
+    served, devices = await joined()
+    served.update(devices[2], 1, 0, body=delta(ROWS[2]))
+    await served.turn()
+    monkeypatch.setattr(served.actor.eraser, "erase", Mock(side_effect=OSError("killed")))
+    ask(served, devices[2])
+    with pytest.raises(OSError, match="killed"):
+        await served.turn()
+    assert [row.client_id for row in await list_contributions(served.db, "mail")] == ["carol"]
+    again = await serve(THREE, n_features=N_FEATURES, key=KEY, unlearning=EAGER)
+    assert list(again.actor.state.current_round.contributions) == ["carol"]
+    ask(again, devices[2])
+    await again.turn()
+    assert [one.code for one in notices(again)] == [ReceiptCode.FORGOTTEN]
+    assert await list_contributions(again.db, "mail") == []
+
+
+async def test_a_round_that_is_filled_as_one_leaves_it_is_completed_without(joined):
+    """Who is forgotten goes before the round stops collecting, although both are decided in one batch."""
+    served, devices = await joined(RoundPolicy(2, 2, 0.0, 60.0))
+    served.update(devices[2], 1, 0, body=delta(ROWS[2]))
+    await served.turn()
+    ask(served, devices[2])
+    for device, row in zip(devices[:2], ROWS[:2], strict=True):
+        served.update(device, 1, 0, body=delta(row))
+    await served.turn()
+    first = await get_round(served.db, "mail", 1)
+    assert (first.state, first.n_updates) == ("completed", 2)
+    assert {row.client_id for row in await list_contributions(served.db, "mail")} == {"alice", "bob"}
 
 
 async def test_its_update_in_the_open_round_counts_no_more(joined):
