@@ -86,6 +86,8 @@ class Load:
     def __init__(self, client: paho.Client, identities: list[dict[str, Any]], inbox: list[tuple[float, bytes]]) -> None:
         self._client = client
         self._inbox = inbox
+        # An update begins where the client's last one ended.
+        self._n_made: Counter[str] = Counter()
         self._senders = []
         for identity in identities:
             credentials = identity.get("credentials")
@@ -149,6 +151,8 @@ class Load:
         )
 
     def _make_update(self, name: str, signer: Signer) -> tuple[str, str, bytes]:
+        after = self._n_made[name]
+        self._n_made[name] += 1
         update = ModelUpdate(
             federation=FEDERATION,
             client_id=name,
@@ -156,6 +160,8 @@ class Load:
             # The oldest round and model there are: right for as long as the federation goes on.
             round=1,
             base_version=0,
+            after=after,
+            through=after + 1,
             n_interactions=1,
             body=DenseDelta(dim=DIM, values=pack_vector(np.full(DIM, 1e-3))),
         )

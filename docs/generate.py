@@ -31,12 +31,9 @@ from storage.views import client_history, event_history, round_history
 DOCS = Path(__file__).parent
 
 REACTION_WORDS = {
-    DeviceReaction.FORGET_UPDATE: "drops the update: it counts",
-    DeviceReaction.RETRAIN: "drops the update; its interactions go into a later one",
-    DeviceReaction.SEND_AGAIN: "sends the same update again, after the pause named",
-    DeviceReaction.SEND_CHUNKS: "sends the chunks that are missing",
-    DeviceReaction.JOIN_AGAIN: "joins, then sends the same update again",
-    DeviceReaction.DISCARD: "drops the update and its interactions, and logs an error",
+    DeviceReaction.SETTLE: "drops the update; what the mark leaves of its interactions goes into a later one",
+    DeviceReaction.SEND_AGAIN: "sends the same update again, later or once it has what is asked for",
+    DeviceReaction.STOP: "deletes all it has, and stops",
 }
 EXIT_WORDS = {
     0: "done, or stopped by SIGTERM or Ctrl-C",
@@ -129,6 +126,8 @@ def bodies_table() -> str:
             update_id="0123456789abcdef" * 2,
             round=100,
             base_version=99,
+            after=495,
+            through=500,
             n_interactions=5,
             body=body,
         )

@@ -121,6 +121,12 @@ class Agent:
         """The federation has erased this client."""
         return self.forgetting.forgotten
 
+    @property
+    def is_settled(self) -> bool:
+        """No update waits for its receipt, nor for being sent at all."""
+        is_being_made = self.contributor.is_altering or self.contributor.waits_to_join
+        return self.participation.pending is None and not is_being_made
+
     # --- what the application does --------------------------------------------------------------------------
 
     def rank(self, features: npt.ArrayLike, k: int) -> Serp:

@@ -75,9 +75,9 @@ class EdgeClient:
             distribution, or the lists of a perturbed ranker; False shows the best list the device knows, of which
             FOLtR-ES learns nothing.
         max_interactions: how many interactions may wait on the device; beyond it the oldest are dropped.
-        keep_interactions: how many of those in updates that counted are kept on the device, to learn from them again
-            when another client is to be unlearned; the oldest go. Never sent. 0 keeps none: then this device cannot
-            help the federation to forget others.
+        keep_interactions: how many of those that count are kept on the device, to learn from them again when another
+            client is to be unlearned, or when they count no more because their round was abandoned; the oldest go.
+            Never sent. 0 keeps none: then this device cannot help the federation to forget others.
         seed: of everything the device draws; None takes fresh entropy, and what must be drawn the same after a
             restart comes from the store.
         learner: how one interaction changes the weights; None, except in tests: by the announced method.
@@ -203,8 +203,13 @@ class EdgeClient:
         return self._store.n_waiting()
 
     @property
+    def counted_through(self) -> int | None:
+        """The last of this device's interactions that counts, as the federation said last; None before it did."""
+        return self._store.mark()
+
+    @property
     def n_updates_counted(self) -> int:
-        """Distinct updates that are known to count, since this client was made."""
+        """Distinct updates that the federation said count, since this client was made."""
         return self._agent.contributor.n_counted
 
     @property
@@ -304,12 +309,9 @@ class EdgeClient:
 
     async def wait_settled(self, timeout_s: float = 60.0) -> bool:
         """Wait up to ``timeout_s``; return whether the pending update (if any) got its receipt."""
-        agent = self._agent
         try:
             async with asyncio.timeout(timeout_s), self._news:
-                await self._news.wait_for(
-                    lambda: agent.participation.pending is None and not agent.contributor.is_altering
-                )
+                await self._news.wait_for(lambda: self._agent.is_settled)
         except TimeoutError:
             return False
         return True

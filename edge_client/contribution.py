@@ -7,16 +7,27 @@ from collections.abc import Awaitable, Callable
 
 from edge_client.messaging.session import Session
 from edge_client.participation import Participation
-from edge_client.store.store import DeviceStore, PendingUpdate
-from edge_client.training.trainer import Trainer
+from edge_client.store.store import DeviceStore, PendingUpdate, Settlement
+from edge_client.training.trainer import Learned, Trainer
 from foltr.errors import DataError, FoltrError
 from foltr.logs import get_logger
 from foltr.protocol.announcements import RoundAnnouncement
-from foltr.protocol.receipts import DeviceReaction, ReceiptCode, UpdateReceipt
+from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.updates import ModelUpdate, UpdateBody
 
 log = get_logger(__name__)
+
+# The update was no message of this federation's: one of the two sides is not as it should be.
+_WRONG = (
+    ReceiptCode.CLIENT_MISMATCH,
+    ReceiptCode.WRONG_FEDERATION,
+    ReceiptCode.MALFORMED,
+    ReceiptCode.WRONG_SHAPE,
+    ReceiptCode.OUT_OF_RANGE,
+    ReceiptCode.NOT_FINITE,
+    ReceiptCode.TOO_LARGE,
+)
 
 Alteration = Callable[[ModelUpdate, RoundAnnouncement], Awaitable[UpdateBody]]
 """An alteration makes, of an honest update and its round, the body that is sent in its place, unchecked.
@@ -33,7 +44,7 @@ class Contributor:
         on_change: called when an update was made, or will not be, outside of `contribute`.
 
     Attributes:
-        n_counted: how many distinct updates are known to count.
+        n_counted: how many distinct updates the federation said count.
         quarantined: the federator's operator has excluded this client's updates; what its user clicks waits here.
     """
 
@@ -61,11 +72,23 @@ class Contributor:
         """An update was made and is not yet what it will be sent as."""
         return self._altering is not None
 
+    @property
+    def waits_to_join(self) -> bool:
+        """There is enough for an update, and it is not known yet where it is to begin."""
+        model = self._trainer.working_model
+        if self._store.mark() is not None or model is None or model.training is None:
+            return False
+        is_enough = len(model.interaction_ids) >= model.training.min_interactions
+        return is_enough and self._participation.may_contribute()
+
     def contribute(self) -> None:
         """Make an update if a round is open and enough was learned."""
         working_model, round_ = self._trainer.working_model, self._participation.round
         if working_model is None or round_ is None or self.is_altering or not self._participation.may_contribute():
             return
+        mark = self._store.mark()
+        if mark is None:
+            return  # the answer to the join will tell it
         body = self._trainer.body()
         if body is None:
             return
@@ -75,42 +98,90 @@ class Contributor:
             update_id=uuid.uuid4().hex,
             round=round_.round,
             base_version=working_model.base_version,
+            after=mark,
+            through=working_model.interaction_ids[-1],
             n_interactions=len(working_model.interaction_ids),
             body=body,
         )
-        ids, local_state = list(working_model.interaction_ids), self._trainer.local_state()
+        learned = self._trainer.learned()
         if self._alter is None:
-            self._put(update, ids, local_state)
+            self._put(update, learned)
         else:
-            altered = self._put_altered(self._alter(update, round_), update, ids, local_state)
+            altered = self._put_altered(self._alter(update, round_), update, learned)
             self._altering = asyncio.create_task(altered, name=f"alter-{update.client_id}")
 
     def take_receipt(self, receipt: UpdateReceipt) -> None:
         """Take a receipt. If it settles the pending update, there may be a next one."""
-        pending = self._participation.pending
-        reaction = self._participation.take_update_receipt(receipt, time.monotonic())
-        if pending is None or self._participation.pending is not None:
-            return
         self._take_note_of_quarantine(receipt)
+        if self._store.mark() is None:
+            return  # of a store that was lost since; what counts now, the answer to the join tells
+        pending = self._participation.pending
+        is_answered = self._participation.take_update_receipt(receipt, time.monotonic())
+        if pending is None or not is_answered:
+            self._settle(receipt.counted_through)
+        else:
+            self._settle(receipt.counted_through, pending.update_id, receipt)
+
+    def take_membership_receipt(self, receipt: MembershipReceipt) -> bool:
+        """Take the mark of an answer to a message of this session; the first one, a store learns by joining.
+
+        Returns:
+            whether it could be stored.
+        """
+        if receipt.code is ReceiptCode.JOINED or self._store.mark() is not None:
+            return self._settle(receipt.counted_through)
+        return True
+
+    def _settle(self, mark: int | None, answered: str | None = None, receipt: UpdateReceipt | None = None) -> bool:
+        """Settle by the mark that an answer has, whatever else it says.
+
+        Args:
+            mark: None where the federation knows no client of this name: what was known stays.
+            answered: the pending update that ``receipt`` answers for good.
+
+        Returns:
+            whether it could be stored.
+        """
+        mark = self._store.mark() if mark is None else mark
+        if mark is None:
+            return True
         try:
-            self._store.remove_update(
-                pending.update_id,
-                keep_interactions=reaction is DeviceReaction.RETRAIN,
-                counted=reaction is DeviceReaction.FORGET_UPDATE,
-            )
+            settlement = self._store.settle(mark, answered)
         except DataError as error:
             # Pending on disk, so pending here too: sent again, it is answered again.
             log.error("receipt_not_stored", cause=str(error))  # noqa: TRY400
-            self._participation.keep_pending(pending, time.monotonic())
-            return
-        if reaction is DeviceReaction.FORGET_UPDATE:
-            self.n_counted += 1
-        elif reaction is DeviceReaction.DISCARD:
-            log.error("update_refused", client_id=self._session.client_id, code=receipt.code, detail=receipt.detail)
-        if reaction is not DeviceReaction.FORGET_UPDATE:
+            self._participation.put_off(time.monotonic())
+            return False
+        if settlement.changed:
+            self._follow(settlement, receipt)
+        return True
+
+    def _follow(self, settlement: Settlement, receipt: UpdateReceipt | None) -> None:
+        """Go on as the store does: with another mark, or without a pending update."""
+        self._tell(settlement, receipt)
+        if settlement.counted or settlement.given_up:
+            # One that began elsewhere than what counts was never decided on.
+            self._participation.end_pending(may_try_again=receipt is not None and receipt.code is ReceiptCode.OVERLAPS)
+        self.n_counted += settlement.counted
+        if settlement.taken_back:
             self._trainer.take_back()
         self._trainer.catch_up()
         self.contribute()
+
+    def _tell(self, settlement: Settlement, receipt: UpdateReceipt | None) -> None:
+        """Log what whoever runs the device, or the federation, should look at."""
+        client_id = self._session.client_id
+        if settlement.lost:
+            log.warning(
+                "federation_lost_updates",
+                client_id=client_id,
+                federation=self._session.federation,
+                mark_before=settlement.mark_before,
+                mark=settlement.mark,
+                hint="its database was restored or replaced; what this device has kept is learned again",
+            )
+        if settlement.given_up and receipt is not None and receipt.code in _WRONG:
+            log.error("update_refused", client_id=client_id, code=receipt.code, detail=receipt.detail)
 
     async def close(self) -> None:
         """Make nothing more; an error of the alteration that nobody foresaw is raised here."""
@@ -120,11 +191,13 @@ class Contributor:
             if isinstance(outcome, Exception):
                 raise outcome
 
-    def _put(self, update: ModelUpdate, interaction_ids: list[int], local_state: bytes | None) -> None:
+    def _put(self, update: ModelUpdate, learned: Learned) -> None:
         payload = self._session.sign(update, ClientTopic.UPDATES)
-        pending = PendingUpdate(update.update_id, update.round, payload, local_state)
+        pending = PendingUpdate(
+            update.update_id, update.round, update.after, update.through, payload, learned.local_state
+        )
         try:
-            self._store.put_update(pending, interaction_ids)
+            self._store.put_update(pending, learned.interaction_ids, spent=learned.spent_when_sent)
         except DataError as error:
             log.error("update_not_stored", cause=str(error))  # noqa: TRY400 (tried again at the next occasion)
             return
@@ -142,9 +215,7 @@ class Contributor:
             log.info("quarantine_lifted", client_id=client_id)
             self.quarantined = False
 
-    async def _put_altered(
-        self, altering: Awaitable[UpdateBody], update: ModelUpdate, interaction_ids: list[int], state: bytes | None
-    ) -> None:
+    async def _put_altered(self, altering: Awaitable[UpdateBody], update: ModelUpdate, learned: Learned) -> None:
         try:
             body = await altering
         except FoltrError as error:
@@ -156,9 +227,10 @@ class Contributor:
             self._participation.may_contribute()
             and (round_ is not None and round_.round == update.round)
             and (working_model is not None and working_model.base_version == update.base_version)
+            and self._store.mark() == update.after
         )
         if body is not None and still_wanted:
-            self._put(update.model_copy(update={"body": body}), interaction_ids, state)
+            self._put(update.model_copy(update={"body": body}), learned)
         elif not still_wanted:
             log.debug("altered_too_late", client_id=update.client_id, round=update.round)
             self.contribute()

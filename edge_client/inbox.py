@@ -15,7 +15,7 @@ from edge_client.training.relearning import Relearning
 from edge_client.training.trainer import Trainer
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningRound
 from foltr.protocol.codec import Envelope
-from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
+from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.updates import Chunk, Manifest
 
@@ -122,6 +122,9 @@ class Inbox:
         if receipt.code in ERASED:
             self._on_erased()
         else:
+            is_stored = self._contributor.take_membership_receipt(receipt)
+            if receipt.code is ReceiptCode.JOINED and not is_stored:
+                return  # joined is who knows what counts; asked again, it is answered again
             self._membership.take_receipt(receipt)
 
     def _take_erasure_notice(self, notice: ErasureNotice) -> None:

@@ -21,9 +21,6 @@ RESEND_LIMIT_S = 120.0
 ANSWER_TIME_S = 2.0
 
 
-_GIVES_UP = (DeviceReaction.RETRAIN, DeviceReaction.DISCARD)
-
-
 class Outgoing(StrEnum):
     JOIN = "join"
     UPDATE = "update"  # or the offer of one that is too large for one message
@@ -94,27 +91,40 @@ class Participation:
             if self.pending is not None:
                 self._send_update_at(now)
 
-    def take_update_receipt(self, receipt: UpdateReceipt, now: float) -> DeviceReaction | None:
-        """Do with the pending update what its receipt asks for; return that, or None for nothing.
+    def take_update_receipt(self, receipt: UpdateReceipt, now: float) -> bool:
+        """Do what a receipt asks for; return whether it answers the pending update for good.
 
-        A receipt that is not about the pending update asks for nothing.
+        A receipt that is not about the pending update asks for nothing; its mark may settle it all the same.
         """
         if self.pending is None or not _is_about(receipt, self.pending):
-            return None
-        reaction = receipt.code.reaction
-        match reaction:
-            case None:
-                pass
-            case DeviceReaction.SEND_AGAIN:
-                self._send_again(receipt.retry_after_s, now)
-            case DeviceReaction.SEND_CHUNKS:
-                self._send_missing(receipt.missing or [], now)
-            case DeviceReaction.JOIN_AGAIN:
-                self._join_again(now)
-            case DeviceReaction.FORGET_UPDATE | DeviceReaction.RETRAIN | DeviceReaction.DISCARD:
-                self._settled_round = self.pending.round
-                self.pending = None
-        return reaction
+            return False
+        if receipt.code.reaction is DeviceReaction.SEND_AGAIN:
+            self._ask_again(receipt, now)
+        return receipt.code.reaction is DeviceReaction.SETTLE
+
+    def end_pending(self, *, may_try_again: bool) -> None:
+        """Have no pending update any more.
+
+        Args:
+            may_try_again: another update for the same round is worth sending.
+        """
+        if self.pending is not None and not may_try_again:
+            self._settled_round = self.pending.round
+        self.pending = None
+
+    def put_off(self, now: float) -> None:
+        """Ask for an answer again after a pause: the one that came could not be stored."""
+        if self.pending is not None:
+            self._send_update_at(now + FIRST_RESEND_S)
+
+    def _ask_again(self, receipt: UpdateReceipt, now: float) -> None:
+        """Send the pending update again when it may help; one of another version waits for its growing pauses."""
+        if receipt.code.joins_first:
+            self._join_again(now)
+        elif receipt.code is ReceiptCode.INCOMPLETE:
+            self._send_missing(receipt.missing or [], now)
+        elif receipt.code is ReceiptCode.BUSY:
+            self._send_again(receipt.retry_after_s, now)
 
     def _send_again(self, retry_after_s: float | None, now: float) -> None:
         pause = FIRST_RESEND_S if retry_after_s is None else retry_after_s
@@ -163,11 +173,6 @@ class Participation:
         self.pending = update
         self._send_update_at(now)
 
-    def keep_pending(self, update: PendingUpdate, now: float) -> None:
-        """Keep an update whose receipt came and could not be stored: ask for it again after a pause."""
-        self.pending = update
-        self._send_update_at(now + FIRST_RESEND_S)
-
     def due(self, now: float) -> list[Outgoing]:
         """Return what to send now; each thing named counts as sent."""
         if self.left:
@@ -212,4 +217,4 @@ def _is_about(receipt: UpdateReceipt, pending: PendingUpdate) -> bool:
     if receipt.update_id != pending.update_id:
         return False
     # The bytes that are refused may be others: recorded, perhaps, before this update was signed anew.
-    return receipt.code.reaction not in _GIVES_UP or receipt.payload_digest in (None, digest)
+    return receipt.code.reaction is not DeviceReaction.SETTLE or receipt.payload_digest in (None, digest)

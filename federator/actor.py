@@ -39,7 +39,7 @@ from foltr.protocol.events import ORDERS, EventKind
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import RoundState
 from foltr.protocol.topics import ClientTopic, Topics
-from storage.records import Batch, NewEvent
+from storage.records import Batch, NewEvent, StoredUpdate
 
 log = structlog.get_logger(__name__)
 
@@ -81,7 +81,7 @@ class FederationActor:
         self._assembler = Assembler(self._topics, self._limits)
         self.intake = BoundedIntake(clock.now, self._sender_of, intake_limits or IntakeLimits())
         self._sign = signed_by(key)
-        self.rounds = Rounds(plan, store, clock)
+        self.rounds = Rounds(plan, store, clock, receipts)
         self.eraser = Eraser(plan.federation, store, clock, receipts, retained, key)
         self._unlearner = self._new_unlearner()
         self.retention = Retention(plan, store, clock)
@@ -236,7 +236,7 @@ class FederationActor:
             return self._assembler.take(reading, self.state.members, now)
         return reading
 
-    async def _stored_already(self, messages: Sequence[Timed]) -> dict[tuple[str, str], int]:
+    async def _stored_already(self, messages: Sequence[Timed]) -> dict[tuple[str, str], StoredUpdate]:
         """Look up which of the updates are stored already, in whatever round they say they are for."""
         offers = [timed.reading.offer for timed in messages if isinstance(timed.reading, UpdateOffered)]
         identities = {(offer.client_id, offer.update_id) for offer in offers}

@@ -26,6 +26,7 @@ from federator.reading import (
     UpdateOffered,
 )
 from foltr.erasure.states import Requester
+from storage.records import StoredUpdate
 
 MAX_STRANGERS = 10
 Decidable = UpdateOffered | MembershipAsked | ErasureAsked | UnlearningAnswered | OperatorSpoke | Refused | PartAnswered
@@ -44,14 +45,14 @@ class Backlog:
     """The messages that have arrived and are not decided on yet.
 
     Attributes:
-        stored: (client_id, update_id) to the round it counts in, for those of the messages that are stored.
+        stored: what is stored of the messages' updates, by (client_id, update_id).
         turned_away: senders of messages that the intake had no room for, which are answered, too.
         n_turned_away: how many messages these were in all.
         strangers_left: see `federator.deciding.erasure.decide_erasure`.
     """
 
     messages: Sequence[Timed]
-    stored: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    stored: Mapping[tuple[str, str], StoredUpdate] = field(default_factory=dict)
     turned_away: Sequence[RefusedSender] = ()
     n_turned_away: int = 0
     strangers_left: int = MAX_STRANGERS
@@ -101,7 +102,7 @@ def _decide_one(state: FederationState, timed: Timed, backlog: Backlog, now: flo
 def _rest(backlog: Backlog, n_taken: int, decisions: Decisions) -> Backlog:
     """Keep what is left, with what is stored once these decisions are."""
     withdrawn = set(decisions.withdrawn)
-    stored = {key: number for key, number in backlog.stored.items() if (number, key[0]) not in withdrawn}
-    stored |= {(update.client_id, update.update_id): update.round for update in decisions.updates}
+    stored = {key: update for key, update in backlog.stored.items() if (update.round, key[0]) not in withdrawn}
+    stored |= {(new.client_id, new.update_id): StoredUpdate(new.round, counts=True) for new in decisions.updates}
     has_looked = decisions.stranger is not None and decisions.stranger.by is Requester.DEVICE
     return Backlog(backlog.messages[n_taken:], stored, strangers_left=backlog.strangers_left - has_looked)

@@ -204,7 +204,7 @@ def read_update(
         return refused(error, update)
     encoding, body = pack_body(update.body)
     return UpdateOffered(
-        Offer(client_id, update.update_id, update.round, update.base_version),
+        Offer(client_id, update.update_id, update.round, update.base_version, update.after, update.through),
         update.n_interactions,
         encoding,
         body,
@@ -233,7 +233,7 @@ def _digest_of_refused(payload: bytes, topic: ClientTopic) -> bytes | None:
 def _check_interactions(update: ModelUpdate, limits: Limits) -> None:
     if update.n_interactions > limits.max_interactions:
         # It is the update's weight in the mean: a client must not give itself more than was announced. Stale, for
-        # it may have been announced before the federator was started with other settings; the clicks are good.
+        # it may have been announced before the federator was started with other settings.
         raise MessageError(
             ReceiptCode.STALE,
             f"{update.n_interactions} interactions; an update has at most {limits.max_interactions}",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from federator.clock import to_datetime
 from federator.deciding.state import FederationState
 from federator.plan import FederationPlan
+from federator.round import RecordedUpdate
 from federator.rows import resumed_round
 from federator.store import FederationStore
 from foltr.methods.registry import initial_weights, spec_of
@@ -74,8 +75,9 @@ async def resume_rounds(store: FederationStore, claimed: Claim, now: float) -> t
     if stored is None:
         await _start_round(store, claimed, now)
         return model, events
-    row, contributions = stored
-    state.round = resumed_round(row, dict(contributions), now, state.plan.resume_grace_s)
+    row, counting = stored
+    contributions = {update.client_id: RecordedUpdate(update.update_id, update.covers_after) for update in counting}
+    state.round = resumed_round(row, contributions, now, state.plan.resume_grace_s)
     detail = f"{len(contributions)} updates"
     events.append(NewEvent(to_datetime(now), "round_resumed", round=row.number, detail=detail))
     return model, events

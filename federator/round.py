@@ -16,6 +16,9 @@ reason, and so it is when aggregation fails. The deadline needs no message to fi
 to look again. Nothing here reads a clock, awaits or stores; the caller commits what was decided before it
 tells anyone. An event that a state does not allow raises ProtocolViolationError and changes nothing.
 
+Which interactions count is one number for each client, its mark (`federator.deciding.members`): an update counts only
+if it begins there. So no interaction is in two updates, whatever became of the round, and whatever was refused before.
+
 ``aggregating`` is a state of its own, and stored, because a decided round must stay decided: after a crash
 between the decision and the model no further update may enter, or the receipts already sent would be untrue.
 """
@@ -30,6 +33,7 @@ from foltr.errors import ProtocolViolationError
 from foltr.protocol.client_selection import is_selected
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.states import AbandonReason, Pacing, RoundState
+from storage.records import StoredUpdate
 
 
 class RoundEvent(StrEnum):
@@ -92,12 +96,22 @@ class RoundPolicy:
 
 @dataclass(frozen=True)
 class Offer:
-    """The part of an update that decides whether it counts."""
+    """The part of an update that decides whether it counts: it covers what is above ``after``, up to ``through``."""
 
     client_id: str
     update_id: str
     round: int
     base_version: int
+    after: int
+    through: int
+
+
+@dataclass(frozen=True)
+class RecordedUpdate:
+    """An update that counts in a round. ``after`` is what its client's mark was before."""
+
+    update_id: str
+    after: int
 
 
 @dataclass(frozen=True)
@@ -142,7 +156,7 @@ class SelectedClients:
 
 @dataclass
 class Round:
-    """One round. ``contributions``: client_id to the update_id recorded for it. Times are epoch seconds."""
+    """One round. ``contributions``: client_id to the update recorded for it. Times are epoch seconds."""
 
     number: int
     base_version: int
@@ -151,7 +165,7 @@ class Round:
     closes_at: float
     selection: SelectedClients | None = None
     state: RoundState = RoundState.COLLECTING
-    contributions: dict[str, str] = field(default_factory=dict)
+    contributions: dict[str, RecordedUpdate] = field(default_factory=dict)
 
     @classmethod
     def open(
@@ -169,7 +183,7 @@ class Round:
         opened_at: float,
         closes_at: float,
         state: RoundState,
-        contributions: Mapping[str, str],
+        contributions: Mapping[str, RecordedUpdate],
         selection: SelectedClients | None = None,
         now: float,
         grace_s: float,
@@ -191,23 +205,27 @@ class Round:
             contributions=dict(contributions),
         )
 
-    def decide(self, offer: Offer, now: float, *, stored_in_round: int | None = None) -> Record | Reject:
+    def decide(
+        self, offer: Offer, now: float, *, counted_through: int, stored: StoredUpdate | None = None
+    ) -> Record | Reject:
         """Decide on an update; a recorded one is part of the round from here on.
 
         Args:
-            stored_in_round: the round in which this very update_id is stored already, if it is.
+            counted_through: the client's mark.
+            stored: this very update_id as it is stored already, if it is.
         """
         recorded = self.contributions.get(offer.client_id)
-        if recorded == offer.update_id or stored_in_round is not None:
-            counted_in = self.number if stored_in_round is None else stored_in_round
-            return Reject(ReceiptCode.DUPLICATE, f"counted once, in round {counted_in}")
+        if recorded is not None and recorded.update_id == offer.update_id:
+            return Reject(ReceiptCode.DUPLICATE, f"counted once, in round {self.number}")
+        if stored is not None:
+            return _stored_before(stored)
         if offer.round > self.number:
             return Reject(ReceiptCode.UNKNOWN_ROUND, f"round {offer.round}; the newest is {self.number}")
         buffered = self.policy.pacing is Pacing.BUFFERED
         if offer.round < self.number and not buffered:
             return Reject(ReceiptCode.LATE, f"round {offer.round} is over; round {self.number} is the newest")
         if recorded is not None:
-            return Reject(ReceiptCode.ALREADY_CONTRIBUTED, f"round {self.number} has update {recorded} of this client")
+            return Reject(ReceiptCode.ALREADY_CONTRIBUTED, f"round {self.number} has another update of this client")
         if self.selection is not None and not self.selection.includes(offer.client_id):
             return Reject(ReceiptCode.NOT_SELECTED, f"round {self.number} asked others")
         if self.state is not RoundState.COLLECTING or now >= self.closes_at or self.full:
@@ -215,17 +233,22 @@ class Round:
         staleness = self.base_version - offer.base_version
         if not 0 <= staleness <= (self.policy.staleness_limit if buffered else 0):
             return Reject(ReceiptCode.STALE, self._why_stale(offer.base_version))
+        if offer.after != counted_through:
+            # Last: a device may send another one that begins where it should, and that would count.
+            return Reject(
+                ReceiptCode.OVERLAPS,
+                f"it covers interactions {offer.after + 1} to {offer.through}; those up to {counted_through} count",
+            )
         self.move(RoundEvent.UPDATE_RECORDED)
-        self.contributions[offer.client_id] = offer.update_id
+        self.contributions[offer.client_id] = RecordedUpdate(offer.update_id, offer.after)
         return Record(staleness)
 
-    def withdraw(self, client_id: str) -> bool:
-        """Take a client's update out of a collecting round; False if it has none, or the round is decided."""
+    def withdraw(self, client_id: str) -> RecordedUpdate | None:
+        """Take a client's update out of a collecting round; None if it has none, or the round is decided."""
         if self.state is not RoundState.COLLECTING or client_id not in self.contributions:
-            return False
+            return None
         self.move(RoundEvent.UPDATE_WITHDRAWN)
-        del self.contributions[client_id]
-        return True
+        return self.contributions.pop(client_id)
 
     def set_deadline(self, max_time_s: float, not_before: float = -math.inf) -> None:
         """End this round ``max_time_s`` after it opened, but not before ``not_before``.
@@ -281,3 +304,9 @@ class Round:
         if following is None:
             raise ProtocolViolationError(f"round {self.number} is {self.state}: {event} is not allowed")
         self.state = following
+
+
+def _stored_before(stored: StoredUpdate) -> Reject:
+    if stored.counts:
+        return Reject(ReceiptCode.DUPLICATE, f"counted once, in round {stored.round}")
+    return Reject(ReceiptCode.ROUND_ABANDONED, f"round {stored.round} ended without a model")

@@ -5,8 +5,9 @@ import structlog
 from federator.clock import Clock, to_datetime
 from federator.closing.next_model import model_row, new_model, next_model
 from federator.deciding.state import FederationState
+from federator.deciding.withdrawal import take_back_round
 from federator.plan import FederationPlan
-from federator.publishing.announcements import Announcer, model_announcement, round_announcement
+from federator.publishing.announcements import Announcer, ReceiptSender, model_announcement, round_announcement
 from federator.resumption import Claim
 from federator.round import Aggregate, Round
 from federator.rows import swap_of
@@ -24,9 +25,10 @@ log = structlog.get_logger(__name__)
 class Rounds:
     """The rounds of one federation. Only its single writer calls it."""
 
-    def __init__(self, plan: FederationPlan, store: FederationStore, clock: Clock) -> None:
+    def __init__(self, plan: FederationPlan, store: FederationStore, clock: Clock, receipts: ReceiptSender) -> None:
         self._plan = plan
         self._store = store
+        self._receipts = receipts
         self._clock = clock
         self._state = FederationState(plan)
         self._seed = b""
@@ -113,6 +115,7 @@ class Rounds:
         await self._store.abandon_round(number, reason, closed_at, opening, events)
         failpoint(Failpoint.ROUND_ABANDONED)
         current.abandon(reason)
+        self._receipts.send(take_back_round(self._state, current))
         self._state.follow(following, current.base_version)
         self.announce()
         log.info("round_abandoned", round=number, reason=reason, n_updates=len(current.contributions))
@@ -142,6 +145,7 @@ class Rounds:
             state.serve_model(version)
         else:
             current.abandon(AbandonReason.UNLEARNED)
+            self._receipts.send(take_back_round(state, current))
             state.follow(following, version)
         state.oldest_base = version
         self.announce()

@@ -8,18 +8,18 @@ from numpy.typing import NDArray
 
 from federator.closing.stored_rules import stored_rule
 from federator.deciding.decisions import Decisions
-from federator.round import Round, RoundPolicy, SelectedClients
+from federator.round import RecordedUpdate, Round, RoundPolicy, SelectedClients
 from foltr.protocol.fields import unpack_vector
 from foltr.unlearning.measures import cosine, relative_distance
 from storage.erasure.records import JobCompletion, UnlearningJobRow
 from storage.records import Batch, ModelRow, NewEvent, RoundOpening, RoundRow
 
 
-def resumed_round(row: RoundRow, contributions: Mapping[str, str], now: float, grace_s: float) -> Round:
+def resumed_round(row: RoundRow, contributions: Mapping[str, RecordedUpdate], now: float, grace_s: float) -> Round:
     """Resume a stored round after a restart, see `Round.resume`.
 
     Args:
-        contributions: the stored updates, from client_id to update_id.
+        contributions: the stored updates by client_id.
         now: epoch seconds.
 
     Raises:

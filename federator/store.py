@@ -17,12 +17,14 @@ from storage.erasure.records import (
 from storage.records import (
     Batch,
     ClientRow,
+    CountingUpdate,
     FederationRow,
     ModelRow,
     NewEvent,
     NewModel,
     RoundOpening,
     RoundRow,
+    StoredUpdate,
     UpdateRow,
 )
 from storage.retention import RetentionStep
@@ -79,11 +81,11 @@ class FederationStore(Protocol):
 
     async def commit_batch(self, batch: Batch) -> None: ...
 
-    async def find_updates(self, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]: ...
+    async def find_updates(self, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], StoredUpdate]: ...
 
     # --- rounds -----------------------------------------------------------------------------------------------
 
-    async def load_open_round(self) -> tuple[RoundRow, list[tuple[str, str]]] | None: ...
+    async def load_open_round(self) -> tuple[RoundRow, list[CountingUpdate]] | None: ...
 
     async def latest_round(self) -> RoundRow | None: ...
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, case, delete, func, select, text, update
+from sqlalchemy import bindparam, case, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import Update
 from sqlalchemy.sql.elements import BindParameter
@@ -18,8 +18,9 @@ from storage.clients import is_client, key_of, select_clients
 from storage.database import Database, fetch_all, insert_into
 from storage.events import clean, store_events
 from storage.federations import require_epoch, writer_transaction
+from storage.marks import move_marks, withdraw_updates
 from storage.models import mark_model_published
-from storage.records import Batch, ClientRow, MembershipChange, NewUpdate, QuarantineChange
+from storage.records import Batch, ClientRow, MembershipChange, NewUpdate, QuarantineChange, StoredUpdate
 from storage.rounds import change_deadline, require_collecting, stop_collecting
 from storage.schema import DETAIL_MAX, SHORT_TEXT_MAX
 from storage.tables import clients, federations, rounds, updates
@@ -29,13 +30,13 @@ from storage.tables import clients, federations, rounds, updates
 # does SQLite with a plain JOIN, while its CROSS JOIN means: the left side first.
 _FIND_UPDATES = {
     "sqlite": text("""
-        SELECT c.client_id, u.update_id, u.round
+        SELECT c.client_id, u.update_id, u.round, u.covers_after IS NOT NULL
         FROM json_each(:identities) AS wanted
         CROSS JOIN clients AS c ON c.federation = :name AND c.client_id = json_extract(wanted.value, '$[0]')
         CROSS JOIN updates AS u ON u.client = c.id AND u.update_id = json_extract(wanted.value, '$[1]')
     """),
     "postgresql": text("""
-        SELECT c.client_id, u.update_id, u.round
+        SELECT c.client_id, u.update_id, u.round, u.covers_after IS NOT NULL
         FROM json_array_elements(CAST(:identities AS json)) AS wanted (value)
         JOIN clients AS c ON c.federation = :name AND c.client_id = wanted.value ->> 0
         JOIN updates AS u ON u.client = c.id AND u.update_id = wanted.value ->> 1
@@ -47,13 +48,14 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
     """Store accepted updates, membership changes and events in one transaction.
 
     Offering the batch that was committed last once more changes nothing, so a commit whose answer was lost is
-    simply repeated. An update that is stored already, under whatever batch, is not stored again. Where the database
-    has keys, each body is stored encrypted with its client's.
+    simply repeated. With an update its client's mark moves, from where the update begins to where it ends. Where the
+    database has keys, each body is stored encrypted with its client's.
 
     Raises:
         WriterFencedError: another federator has taken over.
         ProtocolViolationError: an update does not fit what is stored: its round is not collecting, its client
-            never joined, or the client has another update in that round. Nothing of the batch is kept.
+            never joined or has its mark elsewhere, or the client has another update in that round. Nothing of the
+            batch is kept.
         SettingsError: a client has sealed updates, and their key is not at hand.
     """
     async with writer_transaction(db, name) as connection:
@@ -61,7 +63,8 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
             return
         await _store_membership(connection, name, batch.membership)
         await _store_quarantines(connection, name, batch.quarantines)
-        await _withdraw(connection, name, batch.withdrawn)
+        await withdraw_updates(connection, name, batch.withdrawn)
+        await move_marks(connection, name, batch.updates)
         # Only who holds the federation's row makes keys: one that another federator has destroyed must not come back.
         bodies = await encrypt_bodies(connection, db.keys, name, batch.updates)
         await _store_updates(connection, name, batch.updates, bodies)
@@ -83,12 +86,17 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
         failpoint(Failpoint.IN_BATCH_TRANSACTION)
 
 
-async def find_updates(db: Database, name: str, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """Find which of these (client_id, update_id) are stored, each with the round it counts in."""
+async def find_updates(
+    db: Database, name: str, identities: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], StoredUpdate]:
+    """Find which of these (client_id, update_id) are stored."""
     parameters = {"name": name, "identities": json.dumps(list(identities))}
     async with db.reading() as connection:
         rows = await connection.execute(_FIND_UPDATES[db.dialect], parameters)
-        return {(client_id, update_id): number for client_id, update_id, number in rows}
+        return {
+            (client_id, update_id): StoredUpdate(number, counts=bool(counts))
+            for client_id, update_id, number, counts in rows
+        }
 
 
 async def load_clients(db: Database, name: str) -> list[ClientRow]:
@@ -138,12 +146,12 @@ async def _store_updates(
             "round": item.round,
             "update_id": item.update_id,
             "base_version": item.base_version,
+            "covers_after": item.covers_after,
+            "covers_through": item.covers_through,
             "n_interactions": item.n_interactions,
             "encoding": item.encoding,
             "n_bytes": len(item.body),
             "received_at": item.received_at,
-            "covers_after": item.covers_after,
-            "covers_through": item.covers_through,
             "body": stored.body,
             "cipher": stored.cipher,
             "key_fingerprint": stored.key_fingerprint,
@@ -152,24 +160,9 @@ async def _store_updates(
     ]
     if not values:
         return
-    # The conflict names the update's identity only: a second update of a client in a round is not a
-    # redelivery and must not vanish silently behind a receipt, so it violates the primary key.
     await connection.execute(
-        insert_into(connection, updates)
-        .inline()
-        .values(federation=bindparam("of_federation"), client=_CLIENT)
-        .on_conflict_do_nothing(index_elements=["client", "update_id"]),
-        values,
+        insert(updates).inline().values(federation=bindparam("of_federation"), client=_CLIENT), values
     )
-
-
-async def _withdraw(connection: AsyncConnection, name: str, withdrawn: Collection[tuple[int, str]]) -> None:
-    for number, client_id in withdrawn:
-        await connection.execute(
-            delete(updates).where(
-                updates.c.federation == name, updates.c.round == number, updates.c.client == key_of(name, client_id)
-            )
-        )
 
 
 async def _store_quarantines(connection: AsyncConnection, name: str, changes: Iterable[QuarantineChange]) -> None:

@@ -21,12 +21,14 @@ from storage.erasure.records import (
 from storage.records import (
     Batch,
     ClientRow,
+    CountingUpdate,
     FederationRow,
     ModelRow,
     NewEvent,
     NewModel,
     RoundOpening,
     RoundRow,
+    StoredUpdate,
     UpdateRow,
 )
 from storage.tables import clients
@@ -105,12 +107,12 @@ class SqlFederationStore:
     async def commit_batch(self, batch: Batch) -> None:
         await arrivals.commit_batch(self._db, self._name, self.epoch, batch)
 
-    async def find_updates(self, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    async def find_updates(self, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], StoredUpdate]:
         return await arrivals.find_updates(self._db, self._name, identities)
 
     # --- rounds -----------------------------------------------------------------------------------------------
 
-    async def load_open_round(self) -> tuple[RoundRow, list[tuple[str, str]]] | None:
+    async def load_open_round(self) -> tuple[RoundRow, list[CountingUpdate]] | None:
         return await rounds.load_open_round(self._db, self._name)
 
     async def latest_round(self) -> RoundRow | None:

@@ -24,12 +24,29 @@ class NewUpdate:
     client_id: str
     update_id: str
     base_version: int
+    covers_after: int
+    covers_through: int
     n_interactions: int
     encoding: str
     body: bytes
     received_at: datetime
-    covers_after: int | None = None
-    covers_through: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredUpdate:
+    """An update that is stored already. It ``counts`` unless its round ended without a model."""
+
+    round: int
+    counts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CountingUpdate:
+    """An update that counts in the open round; ``covers_after`` is what its client's mark was before."""
+
+    client_id: str
+    update_id: str
+    covers_after: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +119,8 @@ class Batch:
     Attributes:
         stop_collecting: the round that these updates fill: it is aggregating from then on.
         published: the model version that the broker has taken, and when.
-        withdrawn: (round, client_id) of updates that count no more; their round must be collecting.
+        withdrawn: (round, client_id) of updates that count no more, and whose clients' marks go back; their round must
+            be collecting.
         roster: version and signed bytes of a newer roster.
         operator_nonce: of the newest order that was obeyed.
     """

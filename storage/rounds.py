@@ -21,7 +21,17 @@ from storage.clients import key_of, select_named
 from storage.database import Database, fetch_all, fetch_one, insert_into
 from storage.events import clean, store_events
 from storage.federations import fenced_transaction
-from storage.records import DeadlineChange, NewAggregation, NewEvent, NewModel, RoundOpening, RoundRow, UpdateRow
+from storage.marks import take_back_round
+from storage.records import (
+    CountingUpdate,
+    DeadlineChange,
+    NewAggregation,
+    NewEvent,
+    NewModel,
+    RoundOpening,
+    RoundRow,
+    UpdateRow,
+)
 from storage.schema import DETAIL_MAX
 from storage.tables import clients, models, round_aggregations, rounds, update_fates, updates
 
@@ -32,8 +42,8 @@ async def open_round(db: Database, name: str, epoch: int, opening: RoundOpening)
         await open_next(connection, name, opening)
 
 
-async def load_open_round(db: Database, name: str) -> tuple[RoundRow, list[tuple[str, str]]] | None:
-    """Find the open round with the (client_id, update_id) of every update it has, or None if none is open."""
+async def load_open_round(db: Database, name: str) -> tuple[RoundRow, list[CountingUpdate]] | None:
+    """Find the open round with every update that counts in it, or None if none is open."""
     async with db.reading() as connection:
         opened = await fetch_one(
             connection,
@@ -43,12 +53,12 @@ async def load_open_round(db: Database, name: str) -> tuple[RoundRow, list[tuple
         if opened is None:
             return None
         committed = await connection.execute(
-            select(clients.c.client_id, updates.c.update_id)
+            select(clients.c.client_id, updates.c.update_id, updates.c.covers_after)
             .join_from(updates, clients, clients.c.id == updates.c.client)
             .where(updates.c.federation == name, updates.c.round == opened.number)
             .order_by(clients.c.client_id)
         )
-        return opened, [(client_id, update_id) for client_id, update_id in committed]
+        return opened, [CountingUpdate(*row) for row in committed]
 
 
 async def latest_round(db: Database, name: str) -> RoundRow | None:
@@ -292,12 +302,13 @@ async def abandon_round(
 async def close_without_model(
     connection: AsyncConnection, name: str, number: int, reason: str, closed_at: datetime
 ) -> bool:
-    """Abandon an open round, within a transaction; False if it is abandoned already."""
+    """Abandon an open round, within a transaction; False if it is abandoned already. Its updates count no more."""
     stored = await _load(connection, name, number)
     if stored.state is RoundState.ABANDONED:
         return False
     if stored.state is RoundState.COMPLETED:
         raise ProtocolViolationError(f"round {number} of {name!r} is completed and cannot be abandoned")
+    await take_back_round(connection, name, number)
     await _close(connection, name, number, closed_at, state=RoundState.ABANDONED, reason=reason[:DETAIL_MAX])
     return True
 

@@ -353,7 +353,7 @@ updates = Table(
     # A client contributes once to a round, and an update counts once however often it is delivered.
     PrimaryKeyConstraint("federation", "round", "client"),
     UniqueConstraint("client", "update_id"),
-    # No interaction is in two updates: what a client's updates cover begins where the one before ended, or later.
+    # No interaction is in two updates that count: each begins where the one before it ended (`storage.marks`).
     UniqueConstraint("client", "covers_after"),
     ForeignKeyConstraint(["federation", "round"], ["rounds.federation", "rounds.number"]),
     CheckConstraint(f"length(update_id) BETWEEN 1 AND {UPDATE_ID_MAX}", name="update_id_length"),

@@ -52,7 +52,18 @@ async def made_erasures(db_url: str, *, signs: bool = True) -> None:
 
         async def complete_round_of(number: int, base: int, *client_ids: str) -> None:
             sent = [
-                NewUpdate(number, name, f"{name}-{number}", base, 5, "dense_f32", bytes(12), at(number))
+                NewUpdate(
+                    number,
+                    name,
+                    f"{name}-{number}",
+                    base,
+                    5 * (number - 1),
+                    5 * number,
+                    5,
+                    "dense_f32",
+                    bytes(12),
+                    at(number),
+                )
                 for name in client_ids
             ]
             await commit_batch(db, NAME, epoch, Batch(updates=sent))

@@ -38,7 +38,7 @@ async def made_history(db_url: str, federation: str) -> None:
         epoch = await claim_federation(db, federation)
         joined = [MembershipChange(name, "joined", OPENED) for name in "abc"]
         await open_round(db, federation, epoch, opening)
-        sent = [NewUpdate(1, name, f"{name}1", 0, 5, "dense_f32", bytes(4), at) for name in "abc"]
+        sent = [NewUpdate(1, name, f"{name}1", 0, 0, 5, 5, "dense_f32", bytes(4), at) for name in "abc"]
         await commit_batch(db, federation, epoch, Batch(updates=sent, membership=joined))
         await begin_aggregation(db, federation, epoch, 1)
         parameters = '{"n": 3.0, "m": 1.0}'

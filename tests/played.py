@@ -46,6 +46,7 @@ class Federator:
         self.key = key
         self._tasks = set()
         self._update = b""
+        self.marks = {}
         self.link = MqttLink(
             BrokerAddress.parse(url),
             client_id="federator",
@@ -95,11 +96,15 @@ class Federator:
         await self.link.publish(topic, encode(message, topic, nonce, key or self.key), retain=retain)
 
     async def membership(self, client_id, code, *, key=None, **more):
+        more = {"counted_through": self.marks.get(client_id, 0), **more}
         receipt = MembershipReceipt(federation="mail", client_id=client_id, code=code, **more)
         await self.say(TOPICS.client(client_id, ClientTopic.INBOX), receipt, key=key)
 
     async def receipt(self, update, code, *, named=True, key=None, **more):
-        """Answer ``update``; without its name, as the bytes last heard."""
+        """Answer ``update``; without its name, as the bytes last heard. The mark moves with what counts."""
+        if code in (ReceiptCode.ACCEPTED, ReceiptCode.DUPLICATE):
+            self.marks[update.client_id] = update.through
+        more = {"counted_through": self.marks.get(update.client_id, 0), **more}
         receipt = UpdateReceipt(
             federation="mail",
             client_id=update.client_id,
@@ -187,6 +192,11 @@ def see(client, *numbers):
         serps.append(client.rank(features))
         client.record_clicks(serps[-1], [0])
     return serps
+
+
+async def taken_in(client):
+    """Wait until the federation has told the client what counts: before, it makes no update."""
+    await until(lambda: client.counted_through is not None)
 
 
 def content(update):

@@ -93,7 +93,8 @@ class Served:
             self.actor.receive(InboundMessage(topic, b"junk", retained=False))
 
     def update(self, device, number=1, base=0, **changes) -> None:
-        update = device.update(number, base, f"{number:032x}")
+        after = self.actor.state.members.counted_through(device.client_id) or 0
+        update = device.update(number, base, f"{number:032x}", after)
         self.receive(device, ClientTopic.UPDATES, update.model_copy(update=changes))
 
     async def turn(self) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgpack
 
+from foltr.protocol.fields import SCHEMA_VERSION
 from foltr.protocol.updates import ModelUpdate
 
 # How the captured messages were made, and what they say. If the bytes of this version must change, SCHEMA_VERSION
@@ -12,12 +13,12 @@ from foltr.protocol.updates import ModelUpdate
 CAPTURE = runpy.run_path(str(Path(__file__).parent / "foltr" / "captured" / "capture.py"))
 KEY, FIRST_NONCE, name_of = CAPTURE["KEY"], CAPTURE["FIRST_NONCE"], CAPTURE["name_of"]
 MESSAGES = CAPTURE["MESSAGES"] + CAPTURE["VARIANTS"]
-V3 = CAPTURE["captured"](3)
+V4 = CAPTURE["captured"](4)
 JOIN = {"federation": "mail", "client_id": "device-7", "sdk_version": "0.1.0"}
 UPDATE = next(message for message, _ in MESSAGES if isinstance(message, ModelUpdate)).model_dump()
 
 
-def envelope(body, kind="join", version=3, nonce=0, signature=b""):
+def envelope(body, kind="join", version=SCHEMA_VERSION, nonce=0, signature=b""):
     """An envelope as a peer may build it: ``body`` packed, or as it stands if it is bytes."""
     packed = body if isinstance(body, bytes) else msgpack.packb(body)
     return msgpack.packb({"v": version, "kind": kind, "nonce": nonce, "body": packed, "signature": signature})

@@ -84,9 +84,9 @@ class Session:
                 return pending
             payload = self.sign(envelope.read(ModelUpdate), ClientTopic.UPDATES)
         except MessageError as error:
-            # Made by another version of the software: its interactions go into a new one.
+            # Its interactions go into a new one, which counts only if this one has not.
             log.warning("pending_update_not_understood", client_id=self.client_id, cause=str(error))
-            self._store.remove_update(pending.update_id, keep_interactions=True)
+            self._store.settle(self._store.mark() or 0, answered=pending.update_id)
             return None
         self._store.replace_payload(pending.update_id, payload)
         return replace(pending, payload=payload)

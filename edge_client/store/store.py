@@ -1,12 +1,18 @@
 """A device remembers across restarts its clicks, its unsent update and the newest model.
 
 One SQLite file, by the standard library alone. Every change is one transaction and, by default, on disk when
-the call returns, so that a device that loses power loses nothing it was told is recorded. What must never
-happen is one interaction in two counted updates: an update takes its interactions in the same transaction
-that stores it, and they are spent in the same transaction that removes it. A method's local state goes the
-same way: it becomes the device's own in the transaction that spends the interactions it was learned from.
+the call returns, so that a device that loses power loses nothing it was told is recorded.
 
-Some of what is spent is kept, to learn from it again if another client is to be unlearned; nothing of it is sent.
+Interactions are numbered, and no number is used twice. What one is follows from numbers alone:
+
+* up to the *mark* they count, as the federation says with every answer; the newest of them are kept, to be learned
+  again if they count no more, or if another client is to be unlearned;
+* up to the *floor* they are spent: they were sent with noise of the device's own, and are never learned again;
+* those that the pending update covers wait for its receipt;
+* all others wait to be learned.
+
+So a click is in no two updates that count, as far as the device can tell; that it never is, the federator's database
+sees to. What a method keeps on the device alone goes with the mark, back too.
 """
 
 import sqlite3
@@ -21,9 +27,11 @@ from edge_client.store.store_file import StoreFile
 from foltr.errors import DataError
 from foltr.learning.interaction import Interaction
 
-__all__ = ["DeviceStore", "Interaction", "PendingUpdate"]
+__all__ = ["DeviceStore", "Interaction", "PendingUpdate", "Settlement"]
 
 KEPT_INTERACTIONS = 500
+# The mark goes back by one update, or as far as a database that was restored.
+_REMEMBERED_UPDATES = 4
 
 
 @dataclass(frozen=True)
@@ -31,13 +39,43 @@ class PendingUpdate:
     """An update that has no receipt yet, as the bytes that are sent until it has one.
 
     Attributes:
+        after, through: it covers the interactions above the one and up to the other.
         local_state: what the device keeps to itself of what it learned, if its method has such a thing.
     """
 
     update_id: str
     round: int
+    after: int
+    through: int
     payload: bytes
     local_state: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """What an answer of the federator has changed in the store.
+
+    Attributes:
+        mark_before: None where the federation had not told it yet.
+        counted: the pending update counts, and is pending no more.
+        given_up: the pending update does not count, and is pending no more.
+        lost: the federation has lost updates that counted: its database was restored, or replaced by an empty one.
+    """
+
+    mark_before: int | None
+    mark: int
+    counted: bool = False
+    given_up: bool = False
+    lost: bool = False
+
+    @property
+    def changed(self) -> bool:
+        return self.mark != self.mark_before or self.counted or self.given_up
+
+    @property
+    def taken_back(self) -> bool:
+        """Whether something that was learned is to be learned again."""
+        return self.given_up or (self.mark_before is not None and self.mark < self.mark_before)
 
 
 class DeviceStore(StoreFile):
@@ -46,7 +84,7 @@ class DeviceStore(StoreFile):
     Args:
         path: a file, created if missing, or ``":memory:"`` for a device that need not survive a restart.
         max_interactions: when this many wait, the oldest not yet in an update makes room for a new one.
-        max_kept: of the interactions that are spent, how many are kept; the oldest go.
+        max_kept: of the interactions that count, how many are kept; the oldest go.
 
     Attributes:
         n_dropped: how many interactions made room for newer ones.
@@ -110,10 +148,10 @@ class DeviceStore(StoreFile):
             return Interaction(row_id, features, ranking, clicks, variant, base_version, scores)
 
     def waiting_interactions(self, limit: int) -> list[Interaction]:
-        """Return the oldest interactions that no update holds."""
+        """Return the oldest interactions that wait to be learned."""
         rows = self._db.execute(
-            "SELECT id, n_documents, features, ranking, clicks, scores, variant, base_version FROM interactions "
-            "WHERE update_id IS NULL ORDER BY id LIMIT ?",
+            "SELECT id, n_documents, features, ranking, clicks, scores, variant, base_version FROM waiting "
+            "ORDER BY id LIMIT ?",
             (limit,),
         )
         return [_interaction(*row) for row in rows]
@@ -124,64 +162,117 @@ class DeviceStore(StoreFile):
             cursor.executemany("DELETE FROM interactions WHERE id = ?", [(i,) for i in ids])
 
     def n_waiting(self) -> int:
-        """Count the interactions that no update holds."""
-        return int(self._db.execute("SELECT count(*) FROM interactions WHERE update_id IS NULL").fetchone()[0])
+        """Count the interactions that wait to be learned."""
+        return int(self._db.execute("SELECT count(*) FROM waiting").fetchone()[0])
+
+    # --- what counts ----------------------------------------------------------------------------------------
+
+    def mark(self) -> int | None:
+        """Return the last interaction that counts; 0 before the first, None before the federation has told it."""
+        row = self._db.execute("SELECT mark FROM bounds").fetchone()
+        return None if row is None else row[0]
+
+    def settle(self, mark: int, answered: str | None = None) -> Settlement:
+        """Take the mark of an answer: what is up to it counts, and what is above it is to be learned.
+
+        The pending update goes if it counts. What it covers waits again if it does not, and has its answer.
+
+        Args:
+            answered: the update_id that the answer settles for good, if it does that.
+        """
+        before, pending = self.mark(), self.pending_update()
+        counted = pending is not None and mark >= pending.through
+        given_up = not counted and pending is not None and pending.update_id == answered
+        lost = before is not None and mark < self._newest_began(before)
+        settlement = Settlement(before, mark, counted, given_up, lost)
+        if not settlement.changed:
+            return settlement
+        with self.transaction() as cursor:
+            self._number_above(cursor, mark, is_new=before is None)
+            if pending is not None and counted:
+                self._remember_counted(cursor, pending)
+            if counted or given_up:
+                cursor.execute("DELETE FROM pending_update")
+            cursor.execute("UPDATE bounds SET mark = ?", (mark,))
+            cursor.execute(
+                "DELETE FROM interactions WHERE id <= (SELECT floor FROM bounds) "
+                "AND NOT EXISTS (SELECT 1 FROM pending_update WHERE after < interactions.id)"
+            )
+            self._trim_kept(cursor)
+        return settlement
+
+    def _number_above(self, cursor: sqlite3.Cursor, mark: int, *, is_new: bool) -> None:
+        """See that the next interaction is numbered above the mark.
+
+        A store that has not known a mark is a new one; what it has recorded counted nowhere, and is numbered anew. One
+        that is behind the mark is older than what was sent from it.
+        """
+        highest = cursor.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'interactions'")
+        newest = highest.fetchone()[0]
+        if is_new and mark:
+            # In two steps: no number may be there twice in between.
+            cursor.execute("UPDATE interactions SET id = -id")
+            cursor.execute("UPDATE interactions SET id = ? - id", (mark,))
+        following = newest + mark if is_new else max(newest, mark)
+        if following != newest:
+            cursor.execute("DELETE FROM sqlite_sequence WHERE name = 'interactions'")
+            cursor.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('interactions', ?)", (following,))
+
+    def _newest_began(self, mark: int) -> int:
+        """Return the mark before the newest update that counts: no federation that lost nothing has a lower one."""
+        row = self._db.execute(
+            "SELECT after FROM counted_updates WHERE through <= ? ORDER BY through DESC LIMIT 1", (mark,)
+        ).fetchone()
+        return 0 if row is None else int(row[0])
+
+    @staticmethod
+    def _remember_counted(cursor: sqlite3.Cursor, update: PendingUpdate) -> None:
+        # What counted above where it begins was taken back before.
+        cursor.execute("DELETE FROM counted_updates WHERE through > ?", (update.after,))
+        cursor.execute(
+            "INSERT INTO counted_updates (through, after, local_state) VALUES (?, ?, ?)",
+            (update.through, update.after, update.local_state),
+        )
+        cursor.execute(
+            "DELETE FROM counted_updates WHERE through NOT IN "
+            "(SELECT through FROM counted_updates ORDER BY through DESC LIMIT ?)",
+            (_REMEMBERED_UPDATES,),
+        )
 
     # --- the unsent update ----------------------------------------------------------------------------------
 
-    def put_update(self, update: PendingUpdate, interaction_ids: Sequence[int]) -> None:
-        """Make ``update`` the pending one, holding these interactions; its local state is kept with it.
+    def put_update(self, update: PendingUpdate, interaction_ids: Sequence[int], *, spent: bool = False) -> None:
+        """Make ``update`` the pending one, made of these interactions; its local state is kept with it.
+
+        Args:
+            spent: they are never learned again, whatever becomes of the update.
 
         Raises:
-            DataError: one of them is not waiting any more; nothing is changed.
+            DataError: they are not those that wait up to ``through``, or the mark is not ``after``; nothing is changed.
         """
         with self.transaction() as cursor:
-            cursor.execute(
-                "INSERT INTO pending_update (only_one, update_id, round, payload, local_state) VALUES (1, ?, ?, ?, ?)",
-                (update.update_id, update.round, update.payload, update.local_state),
-            )
-            cursor.executemany(
-                "UPDATE interactions SET update_id = ? WHERE id = ? AND update_id IS NULL",
-                [(update.update_id, i) for i in interaction_ids],
-            )
-            if cursor.rowcount != len(interaction_ids):
+            waiting = cursor.execute(
+                "SELECT id FROM waiting WHERE id <= ? ORDER BY id",
+                (update.through,),
+            ).fetchall()
+            if [row[0] for row in waiting] != list(interaction_ids) or self.mark() != update.after:
                 raise DataError(
-                    f"update {update.update_id}: only {cursor.rowcount} of its {len(interaction_ids)} interactions "
-                    "are still waiting"
+                    f"update {update.update_id}: its {len(interaction_ids)} interactions are not the {len(waiting)} "
+                    f"that wait up to {update.through}, or {update.after} is not what counts"
                 )
+            cursor.execute(
+                "INSERT INTO pending_update (only_one, update_id, round, after, through, payload, local_state) "
+                "VALUES (1, ?, ?, ?, ?, ?, ?)",
+                (update.update_id, update.round, update.after, update.through, update.payload, update.local_state),
+            )
+            if spent:
+                cursor.execute("UPDATE bounds SET floor = ?", (update.through,))
 
     def pending_update(self) -> PendingUpdate | None:
-        row = self._db.execute("SELECT update_id, round, payload, local_state FROM pending_update").fetchone()
+        row = self._db.execute(
+            "SELECT update_id, round, after, through, payload, local_state FROM pending_update"
+        ).fetchone()
         return None if row is None else PendingUpdate(*row)
-
-    def remove_update(self, update_id: str, *, keep_interactions: bool, counted: bool = True) -> None:
-        """Remove an update that has its receipt: spend its interactions, or give them back to be trained on again.
-
-        Where they are spent and the update ``counted``, what was learned from them stays: its local state is the
-        device's from now on, and the newest of them are kept. What the federation refused for good is forgotten here
-        too. What a variant of the ranker earned is spent by being sent: told again with fresh noise, it would say more
-        than the noise allows.
-        """
-        with self.transaction() as cursor:
-            if counted and not keep_interactions:
-                cursor.execute(
-                    "INSERT INTO kept_interactions (id, n_documents, features, ranking, clicks, scores) "
-                    "SELECT id, n_documents, features, ranking, clicks, scores FROM interactions "
-                    "WHERE update_id = ? AND variant = 0 ORDER BY id DESC LIMIT ?",
-                    (update_id, self._max_kept),
-                )
-                self._trim_kept(cursor)
-                cursor.execute(
-                    "INSERT OR REPLACE INTO meta (key, value) SELECT 'local_state', local_state FROM pending_update "
-                    "WHERE update_id = ? AND local_state IS NOT NULL",
-                    (update_id,),
-                )
-            cursor.execute("DELETE FROM pending_update WHERE update_id = ?", (update_id,))
-            if keep_interactions:
-                cursor.execute(
-                    "UPDATE interactions SET update_id = NULL WHERE update_id = ? AND variant = 0", (update_id,)
-                )
-            cursor.execute("DELETE FROM interactions WHERE update_id = ?", (update_id,))
 
     def replace_payload(self, update_id: str, payload: bytes) -> None:
         """Keep an update in other bytes, e.g. signed with another key."""
@@ -189,23 +280,23 @@ class DeviceStore(StoreFile):
             cursor.execute("UPDATE pending_update SET payload = ? WHERE update_id = ?", (payload, update_id))
 
     def local_state(self) -> bytes | None:
-        """Return the state that the newest update left: the pending one, or else the last that was settled."""
+        """Return the state that the newest update left: the pending one, or else the newest that counts."""
         row = self._db.execute(
-            "SELECT coalesce((SELECT local_state FROM pending_update), "
-            "(SELECT value FROM meta WHERE key = 'local_state'))"
+            "SELECT coalesce((SELECT local_state FROM pending_update), (SELECT local_state FROM counted_updates "
+            "WHERE through <= (SELECT mark FROM bounds) AND local_state IS NOT NULL ORDER BY through DESC LIMIT 1))"
         ).fetchone()
         return None if row[0] is None else bytes(row[0])
 
-    # --- what is kept of spent interactions ---------------------------------------------------------------------
+    # --- what is kept of what counts ----------------------------------------------------------------------------
 
     def kept_ids(self) -> list[int]:
-        """Return the ids of the interactions that are kept, the oldest first."""
-        return [row[0] for row in self._db.execute("SELECT id FROM kept_interactions ORDER BY id")]
+        """Return the ids of the interactions that count and are kept, the oldest first."""
+        return [row[0] for row in self._db.execute("SELECT id FROM kept ORDER BY id")]
 
     def kept_interaction(self, kept_id: int) -> Interaction:
         """Return an interaction that `kept_ids` names."""
         row = self._db.execute(
-            "SELECT id, n_documents, features, ranking, clicks, scores FROM kept_interactions WHERE id = ?", (kept_id,)
+            "SELECT id, n_documents, features, ranking, clicks, scores FROM interactions WHERE id = ?", (kept_id,)
         ).fetchone()
         return _interaction(*row)
 
@@ -242,16 +333,17 @@ class DeviceStore(StoreFile):
 
     def _trim_kept(self, cursor: sqlite3.Cursor) -> None:
         cursor.execute(
-            "DELETE FROM kept_interactions WHERE id NOT IN (SELECT id FROM kept_interactions ORDER BY id DESC LIMIT ?)",
+            "DELETE FROM interactions WHERE id IN (SELECT id FROM kept ORDER BY id DESC LIMIT -1 OFFSET ?)",
             (self._max_kept,),
         )
 
     def _make_room(self, cursor: sqlite3.Cursor) -> None:
-        n_stored = cursor.execute("SELECT count(*) FROM interactions").fetchone()[0]
+        n_stored = cursor.execute(
+            "SELECT count(*) FROM interactions WHERE id > coalesce((SELECT mark FROM bounds), 0)"
+        ).fetchone()[0]
         if n_stored > self._max_interactions:
             cursor.execute(
-                "DELETE FROM interactions WHERE id IN "
-                "(SELECT id FROM interactions WHERE update_id IS NULL ORDER BY id LIMIT ?)",
+                "DELETE FROM interactions WHERE id IN (SELECT id FROM waiting ORDER BY id LIMIT ?)",
                 (n_stored - self._max_interactions,),
             )
             self.n_dropped += cursor.rowcount

@@ -16,36 +16,47 @@ from typing import Any
 
 from foltr.errors import DataError, SettingsError
 
-# What leads from version i to version i + 1 of the file. Only ever added to.
-UPGRADES = (
-    """
+# The store's whole schema. Another one is another version, and a store of another version is not read.
+_SCHEMA_VERSION = 1
+_SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
 CREATE TABLE interactions (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used again: the agent remembers by it what it has learned
+    id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used again: what counts, and what was learned, are told by it
     serp_id TEXT NOT NULL UNIQUE,
     n_documents INTEGER NOT NULL CHECK (n_documents > 0),
     features BLOB NOT NULL,   -- little-endian float32, (n_documents, features), row by row
     ranking BLOB NOT NULL,    -- little-endian int64: the shown documents, best first
     clicks BLOB NOT NULL,     -- one byte a shown document: 1 clicked, 0 not
-    update_id TEXT            -- the unsent update that holds it, if one does
+    variant INTEGER NOT NULL, -- which of a method's rankers showed the list
+    base_version INTEGER,     -- and of which global model; NULL before the first
+    scores BLOB               -- little-endian float32, (n_documents,), it was drawn by; NULL where by something else
+) STRICT;
+CREATE TABLE bounds (
+    only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
+    mark INTEGER CHECK (mark >= 0),             -- interactions up to it count; NULL until the federation has told it
+    floor INTEGER NOT NULL CHECK (floor >= 0)   -- interactions up to it are spent, whether they count or not
 ) STRICT;
 CREATE TABLE pending_update (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
     update_id TEXT NOT NULL,
     round INTEGER NOT NULL,
-    payload BLOB NOT NULL
+    after INTEGER NOT NULL,    -- it covers the interactions above this one
+    through INTEGER NOT NULL,  -- up to this one
+    payload BLOB NOT NULL,
+    local_state BLOB,          -- of the method, with what the update holds learned; never sent
+    CHECK (0 <= after AND after < through)
 ) STRICT;
-""",
-    # variant and base_version: which of a method's rankers showed the list, and of which global model.
-    # local_state: of the method, with what the update holds learned; never sent.
-    """
-ALTER TABLE interactions ADD COLUMN variant INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE interactions ADD COLUMN base_version INTEGER NULL;
-ALTER TABLE pending_update ADD COLUMN local_state BLOB NULL;
-""",
-    # Of the guard (`edge_client.guard.held_back`): features are little-endian float32, (n_shown, features); pairs
-    # little-endian int64, (2, pairs), positions of what was preferred and of what not; weights little-endian float64.
-    """
+CREATE TABLE counted_updates (
+    through INTEGER PRIMARY KEY,
+    after INTEGER NOT NULL CHECK (0 <= after AND after < through),
+    local_state BLOB
+) STRICT;
+CREATE VIEW waiting AS SELECT * FROM interactions WHERE id > (
+    SELECT max(coalesce(mark, 0), floor, coalesce((SELECT through FROM pending_update), 0)) FROM bounds
+);
+CREATE VIEW kept AS SELECT * FROM interactions WHERE id <= (SELECT mark FROM bounds);
+-- Of the guard (`edge_client.guard.held_back`): features are little-endian float32, (n_shown, features); pairs
+-- little-endian int64, (2, pairs), positions of what was preferred and of what not; weights little-endian float64.
 CREATE TABLE held_back (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     serp_id TEXT NOT NULL UNIQUE,
@@ -63,25 +74,7 @@ CREATE TABLE refused_models (
     loss REAL NOT NULL,
     standard_error REAL NOT NULL
 ) STRICT;
-""",
-    # Interactions of updates that counted (`edge_client.training.relearning`), with the ids they had and the columns
-    # that it takes to learn from them again.
-    """
-CREATE TABLE kept_interactions (
-    id INTEGER PRIMARY KEY,
-    n_documents INTEGER NOT NULL CHECK (n_documents > 0),
-    features BLOB NOT NULL,
-    ranking BLOB NOT NULL,
-    clicks BLOB NOT NULL
-) STRICT;
-""",
-    # By which the list was drawn: little-endian float32, (n_documents,). NULL where it was not drawn by scores.
-    """
-ALTER TABLE interactions ADD COLUMN scores BLOB NULL;
-ALTER TABLE kept_interactions ADD COLUMN scores BLOB NULL;
-""",
-)
-_SCHEMA_VERSION = len(UPGRADES)
+"""
 _SALT_BYTES = 16
 
 
@@ -132,22 +125,27 @@ class StoreFile:
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("PRAGMA secure_delete = ON")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version not in range(_SCHEMA_VERSION + 1):
+        if version not in (0, _SCHEMA_VERSION):
             raise SettingsError(
-                f"store: {self._path} is of version {version}, this software reads up to {_SCHEMA_VERSION}; upgrade it"
+                f"store: {self._path} is of version {version}, and this software reads version {_SCHEMA_VERSION} only. "
+                "Use the software that wrote it, or name another file"
             )
         with self.transaction() as cursor:
-            for upgrade in UPGRADES[version:]:
-                for statement in upgrade.split(";\n"):
-                    cursor.execute(statement)
-            if version < _SCHEMA_VERSION:
-                cursor.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
             if version == 0:
-                cursor.execute("INSERT INTO meta (key, value) VALUES ('owner', ?)", (self._owner.encode(),))
+                self._create(cursor)
             self._check_owner()
             if not self._meta("forgotten"):
                 seed = secrets.randbits(63).to_bytes(8, "big")
                 cursor.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('device_seed', ?)", (seed,))
+
+    def _create(self, cursor: sqlite3.Cursor) -> None:
+        if cursor.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None:
+            raise SettingsError(f"store: {self._path} is a database of something else; name another file")
+        for statement in _SCHEMA.split(";\n"):
+            cursor.execute(statement)
+        cursor.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+        cursor.execute("INSERT INTO meta (key, value) VALUES ('owner', ?)", (self._owner.encode(),))
+        cursor.execute("INSERT INTO bounds (only_one, mark, floor) VALUES (1, NULL, 0)")
 
     def _check_owner(self) -> None:
         mark = self._meta("forgotten")
@@ -159,7 +157,7 @@ class StoreFile:
                 )
             return
         stored = (self._meta("owner") or b"").decode()
-        if stored != self._owner:  # and then it is not upgraded either
+        if stored != self._owner:
             raise SettingsError(f"store: {self._path} belongs to {stored}, not to {self._owner}; one store per client")
 
     @contextmanager

@@ -2,7 +2,7 @@
 
 In each step of an unlearning job the federator announces weights, and every device answers with what it learns from
 them (thesis, Section 6.1; `federator.job`). So that a step costs little, a device learns from a few interactions
-only, drawn from those of its updates that have counted. They, what waits for the next round, and what the method keeps
+only, drawn from those that count. They, what waits for the next round, and what the method keeps
 on the device stay as they are.
 """
 
@@ -112,7 +112,7 @@ class Relearning:
         device = self._trainer.device_under(model, round_.training) if kept else None
         if device is None:
             return None
-        working_model, causes = WorkingModel(model, round_.training, device, began_while_pending=False), set[str]()
+        working_model, causes = WorkingModel(model, round_.training, device), set[str]()
         for i in rng.permutation(kept).tolist():
             if len(working_model.interaction_ids) == round_.n_local:
                 break

@@ -1,11 +1,13 @@
 """A device's trainer keeps its working model: the newest model, with what waits in the store learned in order.
 
 A working model follows from the announced one, the method's local state and the interactions, so it can be dropped and
-made again. Each interaction must enter the local state once, like a counted update; so the state travels with the
-update. It is stored beside the pending one, and a working model that is made while the update waits for its receipt
-begins with it. If the update counts, the state stays; if its interactions are given back, they are learned again, and
-so is such a working model, from the state before.
+made again. Each interaction must enter the local state once, like a counted update; so the state goes with the mark of
+what counts. It is stored beside the pending update, and a working model that is made while the update waits for its
+receipt begins with it. If the update counts, the state stays; if it does not, or counts no more, its interactions are
+learned again, from the state before.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +35,20 @@ from foltr.protocol.trainings import Training
 from foltr.protocol.updates import UpdateBody
 
 log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What an update was made of.
+
+    Attributes:
+        local_state: what its method keeps on the device.
+        spent_when_sent: its interactions are not learned again, whatever becomes of it.
+    """
+
+    interaction_ids: tuple[int, ...]
+    local_state: bytes | None
+    spent_when_sent: bool
 
 
 class Trainer:
@@ -103,9 +119,9 @@ class Trainer:
             self._learn(working_model, [interaction])
 
     def take_back(self) -> None:
-        """Unlearn what was learned with the pending update, which does not count."""
+        """Begin anew, with what counts now: an update does not count that seemed to, or that was hoped to."""
         working_model = self.working_model
-        if working_model is not None and working_model.began_while_pending:
+        if working_model is not None:
             self._begin(working_model.announcement, working_model.training)
 
     def body(self) -> UpdateBody | None:
@@ -128,12 +144,16 @@ class Trainer:
         bare = BareModel(model.ranker, unpack_vector(model.weights))
         return bare.weights if device is None else device.weights
 
-    def local_state(self) -> bytes | None:
-        """The method's local state, which the store keeps with the update made of the working model."""
+    def learned(self) -> Learned:
+        """Return what is stored with the update that is made of the working model."""
         working_model = self.working_model
         if working_model is None or working_model.training is None or working_model.device is None:
-            return None
-        return mark_state(working_model.device.local_state(), working_model.training)
+            return Learned((), None, spent_when_sent=False)
+        return Learned(
+            tuple(working_model.interaction_ids),
+            mark_state(working_model.device.local_state(), working_model.training),
+            spent_when_sent=spec_of(working_model.training).spent_when_sent,
+        )
 
     def forget(self) -> None:
         """Keep nothing that was learned."""
@@ -141,7 +161,7 @@ class Trainer:
 
     def _begin(self, model: ModelAnnouncement, training: Training | None) -> WorkingModel:
         device = None if training is None else self.device_under(model, training)
-        self.working_model = WorkingModel(model, training, device, self._participation.pending is not None)
+        self.working_model = WorkingModel(model, training, device)
         return self.working_model
 
     def device_under(self, model: ModelAnnouncement, training: Training) -> Device | None:

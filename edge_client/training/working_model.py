@@ -51,14 +51,12 @@ class WorkingModel:
         announcement: the global model.
         training: as announced with the newest round; None before one was seen.
         device: what learns; None if ``training`` is None or cannot be used.
-        began_while_pending: an update waited for its receipt when this was made.
         interaction_ids: what was learned, in order.
     """
 
     announcement: ModelAnnouncement
     training: Training | None
     device: Device | None
-    began_while_pending: bool
     interaction_ids: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:

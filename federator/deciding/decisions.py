@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from federator.round import Round
+from federator.round import RecordedUpdate
 from foltr.erasure.states import Requester
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.updates import UnlearningUpdate
@@ -86,20 +86,28 @@ class Decisions:
             event = replace(event, n=before.n + event.n)
         self._events[key] = event
 
-    def withdraw(self, client_id: str, current: Round) -> None:
-        """Take the client's update out of the open round, whether it is stored or was decided in this batch."""
-        if not current.withdraw(client_id):
-            return
-        undone = {update.update_id for update in self.updates if update.client_id == client_id}
-        if not undone:
-            self.withdrawn.append((current.number, client_id))
-            return
-        self.updates = [update for update in self.updates if update.client_id != client_id]
-        # It was to be told that they count.
-        self.receipts = [
-            receipt
-            for receipt in self.receipts
-            if not (
-                isinstance(receipt, UpdateReceipt) and receipt.client_id == client_id and receipt.update_id in undone
-            )
-        ]
+    def withdraw(self, number: int, client_id: str, withdrawn: RecordedUpdate) -> None:
+        """Have the client's update taken out of a round, whether it is stored or was decided in this batch.
+
+        What else the client is told in this batch is told with the mark that holds without the update.
+        """
+        own = [receipt for receipt in self.receipts if receipt.client_id == client_id]
+        if any(update.client_id == client_id for update in self.updates):
+            self.updates = [update for update in self.updates if update.client_id != client_id]
+            own = [receipt for receipt in own if not _is_about(receipt, withdrawn)]  # it was to be told that it counts
+        else:
+            self.withdrawn.append((number, client_id))
+        others = [receipt for receipt in self.receipts if receipt.client_id != client_id]
+        self.receipts = others + [_without(withdrawn, receipt) for receipt in own]
+
+
+def _is_about(receipt: Receipt, withdrawn: RecordedUpdate) -> bool:
+    """Tell whether a receipt says that an update counts which was never stored."""
+    return isinstance(receipt, UpdateReceipt) and receipt.update_id == withdrawn.update_id
+
+
+def _without(withdrawn: RecordedUpdate, receipt: Receipt) -> Receipt:
+    """Give a receipt with the mark that holds without an update which was never stored."""
+    if isinstance(receipt, ErasureNotice):
+        return receipt
+    return receipt.model_copy(update={"counted_through": withdrawn.after})

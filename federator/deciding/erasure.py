@@ -8,6 +8,7 @@ before the next decision.
 from federator.clock import to_datetime
 from federator.deciding.decisions import Decisions, ErasureWanted
 from federator.deciding.state import FederationState
+from federator.deciding.withdrawal import withdraw
 from federator.reading import ErasureAsked
 from foltr.erasure.states import Requester
 from foltr.errors import MessageError
@@ -45,7 +46,7 @@ def forget(state: FederationState, client_id: str, at: float, by: Requester, dec
     is_stranger = not members.is_known(client_id)
     decisions.erasures.append(ErasureWanted(client_id, members.pseudonym(client_id), at, by, is_stranger))
     if not is_stranger:
-        decisions.withdraw(client_id, state.current_round)
+        withdraw(state, client_id, decisions, told=None)
         members.forget(client_id)
 
 

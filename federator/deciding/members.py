@@ -31,6 +31,8 @@ class Client:
     serial: int | None = None
     membership_nonce: int = 0
     status_nonce: int = 0
+    # Its mark: those of its interactions up to this one count, or never will.
+    counted_through: int = 0
     # Of the enrolment last checked: a device shows the same one at every connection.
     enrolment_digest: bytes = b""
 
@@ -84,6 +86,7 @@ class Members:
                 serial=row.enrolment_serial,
                 membership_nonce=row.membership_nonce,
                 status_nonce=row.status_nonce,
+                counted_through=row.counted_through,
             )
             for row in rows
         }
@@ -213,6 +216,15 @@ class Members:
         changed = client.quarantined is lifted
         client.quarantined = not lifted
         return changed
+
+    def counted_through(self, client_id: str) -> int | None:
+        """Return a client's mark, which every answer to it carries; None where no client of this name is known."""
+        client = self._clients.get(client_id)
+        return None if client is None else client.counted_through
+
+    def move_mark(self, client_id: str, counted_through: int) -> None:
+        """Move a client's mark: up with an update that counts, and back with one that counts no more."""
+        self._clients[client_id].counted_through = counted_through
 
     def newest_nonce(self, client_id: str) -> int | None:
         client = self._clients.get(client_id)

@@ -57,6 +57,7 @@ def _answer(
             code=code,
             nonce=claim.signed.nonce,
             newest_nonce=newest_nonce,
+            counted_through=state.members.counted_through(claim.client_id),
             detail=detail,
         )
     )

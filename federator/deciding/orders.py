@@ -9,6 +9,7 @@ from federator.clock import to_datetime
 from federator.deciding.decisions import Decisions
 from federator.deciding.erasure import forget
 from federator.deciding.state import FederationState
+from federator.deciding.withdrawal import withdraw
 from federator.reading import OperatorSpoke
 from foltr.erasure.states import Requester
 from foltr.errors import MessageError
@@ -43,7 +44,7 @@ def _adopt_roster(state: FederationState, payload: bytes, now: float, decisions:
     for client_id in revoked:
         decisions.membership.append(MembershipChange(client_id, "revoked", at))
         decisions.note(NewEvent(at, "client_revoked", client_id=client_id, round=current.number))
-        decisions.withdraw(client_id, current)
+        withdraw(state, client_id, decisions, ReceiptCode.REVOKED)
 
 
 def _obey(state: FederationState, payload: bytes, now: float, decisions: Decisions) -> None:
@@ -72,7 +73,7 @@ def _quarantine(state: FederationState, order: QuarantineClient, now: float, dec
         return
     decisions.quarantines.append(QuarantineChange(client_id, at, order.reason))
     decisions.note(NewEvent(at, "client_quarantined", order.reason, client_id=client_id, round=current.number))
-    decisions.withdraw(client_id, current)
+    withdraw(state, client_id, decisions, ReceiptCode.QUARANTINED)
 
 
 def _lift_quarantine(state: FederationState, order: LiftQuarantine, now: float, decisions: Decisions) -> None:

@@ -15,7 +15,7 @@ from storage.records import NewEvent
 def decide_refused(state: FederationState, refused: Refused, at: float, decisions: Decisions) -> None:
     """Note a message that broke the protocol, and answer on those topics whose sender waits for an answer."""
     decisions.note(_event(state, refused, at))
-    receipt = _receipt(state.federation, refused)
+    receipt = _receipt(state, refused)
     if receipt is not None:
         decisions.receipts.append(receipt)
 
@@ -30,8 +30,9 @@ def _event(state: FederationState, refused: Refused, at: float) -> NewEvent:
     return NewEvent(to_datetime(at), "message_refused", detail, refused.code, named, number)
 
 
-def _receipt(federation: str, refused: Refused) -> Receipt | None:
-    client_id, code, detail = refused.client_id, refused.code, refused.detail
+def _receipt(state: FederationState, refused: Refused) -> Receipt | None:
+    federation, client_id, code, detail = state.federation, refused.client_id, refused.code, refused.detail
+    counted_through = state.members.counted_through(client_id)
     match refused.topic:
         case ClientTopic.STATUS | ClientTopic.UNLEARNING:
             return None  # nobody waits for it
@@ -44,11 +45,14 @@ def _receipt(federation: str, refused: Refused) -> Receipt | None:
                 payload_digest=refused.payload_digest,
                 code=code,
                 detail=detail,
+                counted_through=counted_through,
             )
         case ClientTopic.FORGET:
             return ErasureNotice(federation=federation, client_id=client_id, code=code, detail=detail)
         case _:
-            return MembershipReceipt(federation=federation, client_id=client_id, code=code, detail=detail)
+            return MembershipReceipt(
+                federation=federation, client_id=client_id, code=code, detail=detail, counted_through=counted_through
+            )
 
 
 def answer_part(state: FederationState, answer: PartAnswered, at: float, decisions: Decisions) -> None:
@@ -67,6 +71,7 @@ def answer_part(state: FederationState, answer: PartAnswered, at: float, decisio
             code=answer.code,
             detail=answer.detail,
             missing=answer.missing,
+            counted_through=state.members.counted_through(answer.client_id),
             retry_after_s=answer.retry_after_s,
         )
     )
@@ -90,6 +95,7 @@ def answer_turned_away(
             update_id=None,
             code=ReceiptCode.BUSY,
             detail=f"the intake is full ({sender.cause})",
+            counted_through=state.members.counted_through(sender.sender),
             retry_after_s=min(sender.retry_after_s, LONGEST_RETRY_S),
         )
         for sender in senders

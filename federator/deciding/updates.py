@@ -10,69 +10,70 @@ from federator.round import Offer, Record, Reject
 from foltr.errors import MessageError
 from foltr.protocol.receipts import ReceiptCode, UpdateReceipt
 from foltr.protocol.states import Pacing
-from storage.records import NewEvent, NewUpdate
+from storage.records import NewEvent, NewUpdate, StoredUpdate
 
 
 def decide_update(
     state: FederationState,
     reading: UpdateOffered,
     at: float,
-    stored: Mapping[tuple[str, str], int],
+    stored: Mapping[tuple[str, str], StoredUpdate],
     decisions: Decisions,
 ) -> None:
     """Record an update or refuse it, and say which in a receipt.
 
     Args:
-        stored: (client_id, update_id) to the round it counts in.
+        stored: what is stored already, by (client_id, update_id).
     """
     offer = reading.offer
-    counted_in = stored.get((offer.client_id, offer.update_id))
-    if (counted_in, offer.client_id) in decisions.withdrawn:
-        counted_in = None
-    decision = _decision(state, reading, at, counted_in)
+    before = stored.get((offer.client_id, offer.update_id))
+    if before is not None and (before.round, offer.client_id) in decisions.withdrawn:
+        before = None
+    decision = _decision(state, reading, at, before)
     code, detail = ReceiptCode.ACCEPTED, ""
     if isinstance(decision, Record):
+        state.members.move_mark(offer.client_id, offer.through)
         decisions.updates.append(_row(state, reading, at))
     else:
         code, detail = decision.code, decision.detail
         # The round that is named, if it can be in the database.
         number = min(offer.round, state.current_round.number + 1)
         decisions.note(NewEvent(to_datetime(at), "update_rejected", detail, code, offer.client_id, number))
-    decisions.receipts.append(_receipt(state.federation, reading, code, detail))
+    decisions.receipts.append(_receipt(state, reading, code, detail))
 
 
-def _decision(state: FederationState, reading: UpdateOffered, at: float, counted_in: int | None) -> Record | Reject:
-    offer = reading.offer
+def _decision(
+    state: FederationState, reading: UpdateOffered, at: float, stored: StoredUpdate | None
+) -> Record | Reject:
+    offer, members = reading.offer, state.members
     try:
-        state.members.check_sender(offer.client_id, reading.signed)
-        decision: Record | Reject = outdated(state, offer, counted_in) or state.current_round.decide(
-            offer, at, stored_in_round=counted_in
-        )
+        members.check_sender(offer.client_id, reading.signed)
     except MessageError as error:
-        decision = Reject(ReceiptCode(error.code), error.detail)
-    return final_refusal(state, decision, counted_in) if isinstance(decision, Reject) else decision
+        return Reject(ReceiptCode(error.code), error.detail)
+    counted_through = members.counted_through(offer.client_id) or 0
+    decision = outdated(state, offer, stored) or state.current_round.decide(
+        offer, at, counted_through=counted_through, stored=stored
+    )
+    return put_off(state, decision) if isinstance(decision, Reject) else decision
 
 
-def outdated(state: FederationState, offer: Offer, counted_in: int | None) -> Reject | None:
+def outdated(state: FederationState, offer: Offer, stored: StoredUpdate | None) -> Reject | None:
     """Buffered rounds take updates of older models, but none that was made before an unlearned one."""
     current = state.current_round
-    if counted_in is not None or offer.base_version >= state.oldest_base or offer.round > current.number:
+    if stored is not None or offer.base_version >= state.oldest_base or offer.round > current.number:
         return None
-    is_recorded = current.contributions.get(offer.client_id) == offer.update_id
+    recorded = current.contributions.get(offer.client_id)
+    is_recorded = recorded is not None and recorded.update_id == offer.update_id
     if is_recorded or current.policy.pacing is not Pacing.BUFFERED:
         return None
     return Reject(ReceiptCode.STALE, f"trained on model {offer.base_version}; {state.oldest_base} was unlearned since")
 
 
-def final_refusal(state: FederationState, refusal: Reject, counted_in: int | None) -> Reject:
-    """The refusal, or what to say instead where a device must not train again on what is in the update."""
-    if counted_in is not None and refusal.code in (ReceiptCode.REVOKED, ReceiptCode.QUARANTINED):
-        # What counted before it counts, and the device may be enrolled anew or let out again.
-        return Reject(ReceiptCode.DUPLICATE, f"counted once, in round {counted_in}")
+def put_off(state: FederationState, refusal: Reject) -> Reject:
+    """The refusal, or ``busy`` where the very same update may count soon: it need not be learned again."""
     # Also once the last round has ended: the federation may be given more.
     is_buffered = state.current_round.policy.pacing is Pacing.BUFFERED
     if is_buffered and refusal.code in (ReceiptCode.LATE, ReceiptCode.ALREADY_CONTRIBUTED):
-        # The next filling would take it, or a copy of it that is still on its way.
         return Reject(ReceiptCode.BUSY, f"{refusal.detail}; the next one may take it")
     return refusal
 
@@ -85,16 +86,18 @@ def _row(state: FederationState, reading: UpdateOffered, at: float) -> NewUpdate
         update_id=offer.update_id,
         base_version=offer.base_version,
         n_interactions=reading.n_interactions,
+        covers_after=offer.after,
+        covers_through=offer.through,
         encoding=reading.encoding,
         body=reading.body,
         received_at=to_datetime(at),
     )
 
 
-def _receipt(federation: str, reading: UpdateOffered, code: ReceiptCode, detail: str) -> UpdateReceipt:
+def _receipt(state: FederationState, reading: UpdateOffered, code: ReceiptCode, detail: str) -> UpdateReceipt:
     offer = reading.offer
     return UpdateReceipt(
-        federation=federation,
+        federation=state.federation,
         client_id=offer.client_id,
         # Anybody may have sent what is not signed; naming the update would make its owner drop the genuine one.
         update_id=None if code is ReceiptCode.BAD_SIGNATURE else offer.update_id,
@@ -102,6 +105,7 @@ def _receipt(federation: str, reading: UpdateOffered, code: ReceiptCode, detail:
         payload_digest=reading.digest,
         code=code,
         detail=detail,
+        counted_through=state.members.counted_through(offer.client_id),
     )
 
 

@@ -191,5 +191,6 @@ FOLTR_ES = MethodSpec(
     aggregation=_aggregation,
     # A list earns something for the perturbation it was shown under, and for no other.
     learns_again=False,
+    spent_when_sent=True,
     privacy=_privacy,
 )

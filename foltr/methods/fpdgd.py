@@ -20,9 +20,6 @@ from foltr.protocol.fields import pack_vector
 from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining, RankerSpec
 from foltr.protocol.updates import DenseDelta, UpdateBody
 
-SPENT_WHEN_SENT = 1
-"""The variant of lists whose clicks are not learned again once they were sent; those of other lists are 0."""
-
 
 class FpdgdDevice:
     """One PDGD step for each interaction, from the global model on.
@@ -46,7 +43,7 @@ class FpdgdDevice:
     ) -> tuple[NDArray[np.int64], int]:
         scores = checked_scores(self._ranker, self._weights, features)
         ranking = rank_by_score(scores, k) if rng is None else sample_plackett_luce(scores, k, rng)
-        return ranking, SPENT_WHEN_SENT if self._steps.spent_when_sent else 0
+        return ranking, 0
 
     def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:  # noqa: ARG002 (nothing is drawn)
         with np.errstate(over="ignore", invalid="ignore"):  # told as an error instead

@@ -26,7 +26,7 @@ def _steps(training: FpdgdPaperTraining, _ranker: RankerSpec) -> PdgdSteps:
         noise = gamma_noise(training.n_clients, training.sensitivity, training.epsilon, len(weights), rng)
         return clip_weights(weights, training.sensitivity) + noise
 
-    return PdgdSteps(training.learning_rate, sent=noised, spent_when_sent=True)
+    return PdgdSteps(training.learning_rate, sent=noised)
 
 
 def _check(training: FpdgdPaperTraining, _ranker: RankerSpec) -> None:
@@ -77,5 +77,6 @@ FPDGD_PAPER = MethodSpec(
     pdgd=_steps,
     # It would add noise once more, and spend epsilon for it.
     learns_again=False,
+    spent_when_sent=True,
     privacy=_privacy,
 )

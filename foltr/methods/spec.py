@@ -56,14 +56,12 @@ class PdgdSteps:
         n_shared: so many of the first weights are shared, and a device keeps the others; None shares all.
         sent: makes what is sent in place of the learned weights: from (n_weights,) those and the ones learning began
             with, and random numbers. None sends what was learned.
-        spent_when_sent: clicks of an update that was refused must not be sent again.
     """
 
     learning_rate: float
     proximal: float = 0.0
     n_shared: int | None = None
     sent: Callable[[Weights, Weights, np.random.Generator], Weights] | None = None
-    spent_when_sent: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +137,8 @@ class MethodSpec(Generic[TrainingT, RankerT]):
         personal: a device has weights of its own, so that its ranker is not the shared one.
         learns_again: a device can learn from lists that it kept, for another model than they were shown by, and send
             what it learns. Where it cannot, clients are unlearned by beginning anew.
+        spent_when_sent: what it sends has the device's own noise in it: sent again with fresh noise, the same clicks
+            would tell more than the noise allows.
         privacy: what its privacy parameters claim and give; None of a method without any.
     """
 
@@ -157,4 +157,5 @@ class MethodSpec(Generic[TrainingT, RankerT]):
     pdgd: Callable[[TrainingT, RankerT], PdgdSteps] | None = None
     personal: bool = False
     learns_again: bool = True
+    spent_when_sent: bool = False
     privacy: Callable[[TrainingT, Exposure], dict[str, Any]] | None = None

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-# 1 had no nonces and no signatures; 2 knew one method, FPDGD, and linear rankers only.
-SCHEMA_VERSION = 3
+# 1 had no nonces and no signatures; 2 knew one method, FPDGD, and linear rankers only; 3 did not number what counts.
+SCHEMA_VERSION = 4
 # No single weight of a ranker over features in [0, 1] moves this far in a round; what does would end learning.
 MAX_ABS_DELTA = 1e6
 # Brokers cut off packets at 1-2 MB by default; what is larger is sent in chunks.
@@ -26,6 +26,8 @@ Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 # Text for people. Printable: PostgreSQL stores no NUL, and terminals obey escape sequences.
 PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
 Detail = Annotated[str, StringConstraints(max_length=500, pattern=PRINTABLE)]
+# A device numbers its interactions 1, 2, 3, ..., and 0 is before the first; a mark is the last of those that count.
+Mark = Annotated[int, Field(ge=0, le=2**48)]
 Timestamp = Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
 Dim = Annotated[int, Field(ge=1, le=MAX_DIM)]
 Nonce = Annotated[int, Field(ge=0, le=2**63 - 1)]

@@ -6,18 +6,19 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field
 
 from foltr.protocol.events import EventKind
-from foltr.protocol.fields import ChunkIndex, Detail, Message, Name, Nonce, UpdateId
+from foltr.protocol.fields import ChunkIndex, Detail, Mark, Message, Name, Nonce, UpdateId
 
 
 class DeviceReaction(StrEnum):
-    """A reaction is what a device does with its pending update once it has the receipt."""
+    """A reaction is what a device does with its pending update once it has the receipt.
 
-    FORGET_UPDATE = "forget_update"  # it counts: the interactions in it are spent
-    RETRAIN = "retrain"  # it does not count: its interactions go into a later update
+    Whatever the reaction is, the receipt's mark says which of the device's interactions count: those up to it. So no
+    reaction decides whether a click may be learned again.
+    """
+
+    SETTLE = "settle"  # it is answered: what the mark leaves of its interactions goes into a later one
     SEND_AGAIN = "send_again"  # not decided yet: send the same update_id again
-    SEND_CHUNKS = "send_chunks"  # parts of it are missing: send those
-    JOIN_AGAIN = "join_again"  # not a member: join, then send the same update_id again
-    DISCARD = "discard"  # it can never count, nor can its interactions: drop both and log it
+    STOP = "stop"  # the client is to be forgotten, and so is what it clicked
 
 
 # Which kinds of event a refusal is noted as, by what was refused.
@@ -42,6 +43,11 @@ class ReceiptCode(StrEnum):
     explanation: str
     events: tuple[EventKind, ...]
 
+    @property
+    def joins_first(self) -> bool:
+        """Whether a device that gets this code joins again before anything else."""
+        return self in (ReceiptCode.UNKNOWN_CLIENT, ReceiptCode.NOT_ENROLLED)
+
     # The defaults are for type checkers, to whom `ReceiptCode("late")` is a call of this.
     def __new__(
         cls, value: str, reaction: DeviceReaction | None = None, explanation: str = "", *events: EventKind
@@ -53,41 +59,48 @@ class ReceiptCode(StrEnum):
         code.events = events
         return code
 
-    ACCEPTED = "accepted", DeviceReaction.FORGET_UPDATE, "The update is stored and counts in its round."
+    ACCEPTED = "accepted", DeviceReaction.SETTLE, "The update is stored and counts in its round."
     DUPLICATE = (
         "duplicate",
-        DeviceReaction.FORGET_UPDATE,
+        DeviceReaction.SETTLE,
         "This very update was stored before; it counts once.",
         _UPDATE,
     )
     ALREADY_CONTRIBUTED = (
         "already_contributed",
-        DeviceReaction.RETRAIN,
+        DeviceReaction.SETTLE,
         "The round has another update of this client.",
+        _UPDATE,
+    )
+    # Perhaps a notice of what was taken back was lost, or the federation's database was restored.
+    OVERLAPS = (
+        "overlaps",
+        DeviceReaction.SETTLE,
+        "The update does not begin where the client's counted interactions end; the receipt says where that is.",
         _UPDATE,
     )
     LATE = (
         "late",
-        DeviceReaction.RETRAIN,
+        DeviceReaction.SETTLE,
         "The round was over, full or past its deadline when the update arrived.",
         _UPDATE,
     )
     STALE = (
         "stale",
-        DeviceReaction.RETRAIN,
+        DeviceReaction.SETTLE,
         "The update was trained on another model than the round's, or on one too old.",
         _UPDATE,
     )
     UNKNOWN_ROUND = (
         "unknown_round",
-        DeviceReaction.RETRAIN,
+        DeviceReaction.SETTLE,
         "The round named has not been opened here; was the database restored from a backup?",
         _UPDATE,
         _ORDER,
     )
     UNKNOWN_CLIENT = (
         "unknown_client",
-        DeviceReaction.JOIN_AGAIN,
+        DeviceReaction.SEND_AGAIN,
         "The client has not joined; it joins by itself and sends again.",
         _UPDATE,
         _MESSAGE,
@@ -95,14 +108,14 @@ class ReceiptCode(StrEnum):
     )
     CLIENT_MISMATCH = (
         "client_mismatch",
-        DeviceReaction.DISCARD,
+        DeviceReaction.SETTLE,
         "The message names another client than its topic.",
         _UPDATE,
         _MESSAGE,
     )
     WRONG_FEDERATION = (
         "wrong_federation",
-        DeviceReaction.DISCARD,
+        DeviceReaction.SETTLE,
         "The message names another federation than its topic.",
         _UPDATE,
         _MESSAGE,
@@ -111,7 +124,7 @@ class ReceiptCode(StrEnum):
     )
     MALFORMED = (
         "malformed",
-        DeviceReaction.DISCARD,
+        DeviceReaction.SETTLE,
         "The bytes are not a message of this protocol; the detail says where.",
         _UPDATE,
         _MESSAGE,
@@ -120,40 +133,39 @@ class ReceiptCode(StrEnum):
     )
     WRONG_SHAPE = (
         "wrong_shape",
-        DeviceReaction.DISCARD,
+        DeviceReaction.SETTLE,
         "The update is of another kind or size than this federation asks for.",
         _UPDATE,
     )
     OUT_OF_RANGE = (
         "out_of_range",
-        DeviceReaction.DISCARD,
+        DeviceReaction.SETTLE,
         "A value is beyond what is possible, or more interactions are claimed than announced.",
         _UPDATE,
     )
-    NOT_FINITE = "not_finite", DeviceReaction.DISCARD, "The update holds NaN or infinity.", _UPDATE
+    NOT_FINITE = "not_finite", DeviceReaction.SETTLE, "The update holds NaN or infinity.", _UPDATE
     TOO_LARGE = (
         "too_large",
-        DeviceReaction.DISCARD,
+        DeviceReaction.SETTLE,
         "The message is larger than the protocol allows, or than this federation's ranker needs.",
         _UPDATE,
         _MESSAGE,
         _ROSTER,
         _ORDER,
     )
-    # The interactions stay: they can be sent once the device's software is newer.
+    # Whichever side is upgraded, the same bytes may be taken then.
     UNSUPPORTED_VERSION = (
         "unsupported_version",
-        DeviceReaction.RETRAIN,
+        DeviceReaction.SEND_AGAIN,
         "The peer speaks another version of the protocol; upgrade the older of the two.",
         _UPDATE,
         _MESSAGE,
         _ROSTER,
         _ORDER,
     )
-    # The clicks are the user's, whatever became of the device's key.
     BAD_SIGNATURE = (
         "bad_signature",
-        DeviceReaction.RETRAIN,
+        DeviceReaction.SETTLE,
         "No signature, or not this client's: a forgery, or another key than was enrolled.",
         _UPDATE,
         _MESSAGE,
@@ -162,7 +174,7 @@ class ReceiptCode(StrEnum):
     )
     NOT_ENROLLED = (
         "not_enrolled",
-        DeviceReaction.JOIN_AGAIN,
+        DeviceReaction.SEND_AGAIN,
         "The client shows no enrolment signed by this federation's operator: `foltr enrol`.",
         _MESSAGE,
         _ROSTER,
@@ -170,7 +182,7 @@ class ReceiptCode(StrEnum):
     )
     REVOKED = (
         "revoked",
-        DeviceReaction.RETRAIN,
+        DeviceReaction.SETTLE,
         "The client's enrolment was revoked, or a newer one has replaced it.",
         _UPDATE,
         _MESSAGE,
@@ -178,28 +190,34 @@ class ReceiptCode(StrEnum):
     # The next round's update asks again: that is how a device learns that it was let out.
     QUARANTINED = (
         "quarantined",
-        DeviceReaction.RETRAIN,
+        DeviceReaction.SETTLE,
         "The operator keeps this client's updates out of the rounds until it is let out again.",
         _UPDATE,
     )
     REPLAYED = (
         "replayed",
-        DeviceReaction.RETRAIN,
+        DeviceReaction.SETTLE,
         "The message is older than one already seen from this client.",
         _UPDATE,
         _MESSAGE,
         _ROSTER,
         _ORDER,
     )
+    # Told unasked to all whose updates it had.
+    ROUND_ABANDONED = (
+        "round_abandoned",
+        DeviceReaction.SETTLE,
+        "The round ended without a model: the client's update counts no more; its interactions go into a later one.",
+    )
     NOT_SELECTED = (
         "not_selected",
-        DeviceReaction.RETRAIN,
+        DeviceReaction.SETTLE,
         "The round asked other clients; the selection can be checked from its seed.",
         _UPDATE,
     )
     INCOMPLETE = (
         "incomplete",
-        DeviceReaction.SEND_CHUNKS,
+        DeviceReaction.SEND_AGAIN,
         "Chunks of a large update are missing; the receipt lists them.",
     )
     BUSY = (
@@ -209,15 +227,14 @@ class ReceiptCode(StrEnum):
         EventKind.INTAKE_FULL,
         _UPDATE,
     )
-    # Whoever it was is to be forgotten, and so is what it clicked.
     FORGETTING = (
         "forgetting",
-        DeviceReaction.DISCARD,
+        DeviceReaction.STOP,
         "The client's data is erased; the model without it is still being made.",
     )
     FORGOTTEN = (
         "forgotten",
-        DeviceReaction.DISCARD,
+        DeviceReaction.STOP,
         "The client was forgotten; its name is not used again, and its receipt is still to be had.",
         _UPDATE,
         _MESSAGE,
@@ -235,6 +252,9 @@ class UpdateReceipt(Message):
 
     ``update_id`` is None where the update could not be read far enough to know it. ``payload_digest`` then says
     which bytes are meant: anyone may have sent them, and a device must not drop a good update for another's junk.
+
+    ``counted_through`` is the client's mark: of its interactions those up to this one are in updates that count, or
+    never will be. None where the federator knows no client of this name.
     """
 
     kind_name: ClassVar[str] = "update_receipt"
@@ -245,6 +265,7 @@ class UpdateReceipt(Message):
     payload_digest: Annotated[bytes, Field(min_length=16, max_length=16)] | None = None
     code: Annotated[ReceiptCode, Field(strict=False)]
     detail: Detail = ""
+    counted_through: Mark | None = None
     retry_after_s: Annotated[float, Field(ge=0, le=LONGEST_RETRY_S, allow_inf_nan=False)] | None = None
     # With ``incomplete``: the chunks that have not arrived.
     missing: Annotated[list[ChunkIndex], Field(max_length=1000)] | None = None
@@ -254,6 +275,7 @@ class MembershipReceipt(Message):
     """Federator to one device: the answer to a join or a leave (``joined``, ``left``, or why not).
 
     ``nonce`` is that of the message answered; with ``replayed`` ``newest_nonce`` says what to rise above.
+    ``counted_through`` is as in `UpdateReceipt`.
     """
 
     kind_name: ClassVar[str] = "membership_receipt"
@@ -262,6 +284,7 @@ class MembershipReceipt(Message):
     code: Annotated[ReceiptCode, Field(strict=False)]
     nonce: Nonce | None = None
     newest_nonce: Nonce | None = None
+    counted_through: Mark | None = None
     detail: Detail = ""
 
 

@@ -11,6 +11,7 @@ from foltr.protocol.fields import (
     ChunkIndex,
     Count,
     Dim,
+    Mark,
     Message,
     Name,
     Nonce,
@@ -65,7 +66,9 @@ UpdateBody = Annotated[DenseDelta | PartDelta | EvolutionPair, Field(discriminat
 class ModelUpdate(Message):
     """Device to federator: what the device learned in one round; resent unchanged until receipted.
 
-    This is all that leaves a device after a round: the body and how many interactions made it.
+    This is all that leaves a device after a round: the body, how many interactions made it, and which they are: it
+    covers those of the device's interactions that are above ``after``, up to ``through``. Some of them may not be in
+    it (the device had dropped them, say), and none is in a later one.
     """
 
     kind_name: ClassVar[str] = "update"
@@ -74,8 +77,17 @@ class ModelUpdate(Message):
     update_id: UpdateId
     round: Count
     base_version: Count
+    # The client's mark as the device knows it: what counts already.
+    after: Mark
+    through: Mark
     n_interactions: Annotated[int, Field(ge=1, le=100_000)]
     body: UpdateBody
+
+    @model_validator(mode="after")
+    def _covers_its_interactions(self) -> "ModelUpdate":
+        if self.n_interactions > self.through - self.after:
+            raise ValueError(f"{self.n_interactions} interactions above {self.after} up to {self.through}")
+        return self
 
 
 class UnlearningUpdate(Message):

@@ -23,6 +23,7 @@ INBOX, JOIN, STATUS, UPDATES = (
     TOPICS.client("device-7", topic)
     for topic in (ClientTopic.INBOX, ClientTopic.JOIN, ClientTopic.STATUS, ClientTopic.UPDATES)
 )
+JOINED = MembershipReceipt(federation="mail", client_id="device-7", code=ReceiptCode.JOINED, counted_through=0)
 
 
 class NotedLink:
@@ -87,7 +88,7 @@ async def test_a_device_says_hello_joins_and_contributes(agent, link):
     await agent.turn()
     ((topic, payload, retain),) = link.taken()
     assert (topic, decode(payload, Join).client_id, retain) == (JOIN, "device-7", False)
-    hear(agent, INBOX, MembershipReceipt(federation="mail", client_id="device-7", code=ReceiptCode.JOINED))
+    hear(agent, INBOX, JOINED)
     await agent.turn()
     ((topic, payload, retain),) = link.taken()
     assert (topic, content(decode(payload, ModelUpdate)), retain) == (UPDATES, [4, 9], False)
@@ -115,6 +116,7 @@ def test_whatever_happens_asks_for_a_turn(agent):
         assert agent.wake.is_set()
     assert [line["event"] for line in logs] == ["message_refused"]
     hear(agent, TOPICS.round, round_on(3))
+    hear(agent, INBOX, JOINED)
     agent.wake.clear()
     see(agent, 4)
     assert not agent.wake.is_set()

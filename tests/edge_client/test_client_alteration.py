@@ -4,7 +4,7 @@ import asyncio
 
 import numpy as np
 import pytest
-from played import N_FEATURES, WITHIN_S, Federator, content, device, see, until
+from played import N_FEATURES, WITHIN_S, Federator, content, device, see, taken_in, until
 from structlog.testing import capture_logs
 
 from foltr.errors import DataError
@@ -65,6 +65,7 @@ async def test_it_may_take_its_time(mqtt_broker):
     async with Federator(mqtt_broker) as federator, device(mqtt_broker, alter_update=held) as client:
         await federator.announce(1)
         await client.next_round()
+        await taken_in(client)
         see(client, 1, 2, 3)
         assert not await client.wait_settled(0.1)
         await federator.nothing_on("updates")
@@ -79,6 +80,7 @@ async def test_what_comes_too_late_is_not_sent(mqtt_broker):
     async with Federator(mqtt_broker) as federator, device(mqtt_broker, alter_update=held) as client:
         await federator.announce(1)
         await client.next_round()
+        await taken_in(client)
         see(client, 1, 2)
         await federator.announce(2, base=1)
         await client.next_round(after=1)

@@ -56,7 +56,7 @@ async def test_a_receipt_that_cannot_be_stored_is_asked_for_again(mqtt_broker, m
             def fail(*_, **__):
                 raise DataError("device store: database or disk is full")
 
-            full_disk.setattr(DeviceStore, "remove_update", fail)
+            full_disk.setattr(DeviceStore, "settle", fail)
             await federator.receipt(first, ReceiptCode.ACCEPTED)
             await until(lambda: client.receipts.get("accepted") == 1)
         await federator.receipt(await federator.update(), ReceiptCode.DUPLICATE)

@@ -19,6 +19,7 @@ from played import (
     model,
     retained,
     see,
+    taken_in,
     until,
     until_disconnected,
 )
@@ -279,6 +280,7 @@ async def test_the_device_deletes_what_it_kept(mqtt_broker, path, hears):
         async with Federator(mqtt_broker) as federator, device(mqtt_broker, path, guard=0.5) as client:
             await federator.announce(1)
             await client.next_round()
+            await taken_in(client)
             see(client, *range(8))
             update = await federator.update()
             assert (client.n_held_back, client.n_waiting) == (4, 2)

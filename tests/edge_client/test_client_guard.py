@@ -1,7 +1,7 @@
 """A device with a guard in a federation: it refuses a model and goes on, and comes back for a better one."""
 
 import numpy as np
-from played import N_FEATURES, WITHIN_S, Federator, content, device, see
+from played import N_FEATURES, WITHIN_S, Federator, content, device, see, taken_in
 
 from edge_client.guard.model_judgement import FEWEST_LISTS
 from foltr.protocol.announcements import ModelAnnouncement
@@ -45,6 +45,7 @@ async def test_without_a_guard_nothing_is_held_back(mqtt_broker):
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
         await federator.announce(1, newest=announced(0, GOOD))
         await client.next_round()
+        await taken_in(client)
         see(client, *range(10))
         assert content(await federator.update()) == [0, 1]
         await federator.announce(2, newest=announced(1, -GOOD))

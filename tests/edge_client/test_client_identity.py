@@ -219,13 +219,16 @@ async def test_an_update_waits_for_the_new_enrolment(mqtt_broker, path):
             assert await client.wait_settled(WITHIN_S)
 
 
-async def test_an_update_of_schema_version_1_is_made_again(mqtt_broker, path):
-    """The software was upgraded with an update on its way: its clicks are in the next one."""
+async def test_an_update_that_is_not_understood_is_made_again(mqtt_broker, path):
+    """Its bytes were spoiled, or are another version's: its clicks are in the next one."""
     features = np.zeros((1, N_FEATURES), np.float32)
     features[0, 3] = 1.0
     with stored(path) as store:
         made = store.add_interaction("serp", features, np.array([0]), np.array([True]))
-        store.put_update(PendingUpdate("a" * 32, 1, b"\x83\xa1v\x01\xa4kind\xa6update\xa4body\xc4\x00"), [made.id])
+        store.settle(0)
+        store.put_update(
+            PendingUpdate("a" * 32, 1, 0, made.id, b"\x83\xa1v\x01\xa4kind\xa6update\xa4body\xc4\x00"), [made.id]
+        )
     async with Federator(mqtt_broker) as federator, device(mqtt_broker, path):
         await federator.say(TOPICS.model, model(), retain=True)
         await federator.announce(2, min_interactions=1)

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 from methods_of import LINEAR, NEURAL, trainings
-from played import N_FEATURES, WITHIN_S, Federator, device, until
+from played import N_FEATURES, WITHIN_S, Federator, device, taken_in, until
 
 from edge_client.store.store import DeviceStore
 from edge_client.training.working_model import mark_state, unmark_state
@@ -126,6 +126,7 @@ async def test_what_is_personal_survives_a_restart(mqtt_broker, path, dataset, r
                 features = dataset.query(i).features
                 async with device(mqtt_broker, path, learner=None, explore=False) as client:
                     await client.next_round()
+                    await taken_in(client)
                     serp = client.rank(features)
                     best, _ = by_hand.rank(features, K, None)
                     assert serp.ranking.tolist() == best.tolist()

@@ -1,7 +1,8 @@
 """An update of a device, against real brokers: each click counts once, whatever is lost, late or repeated."""
 
 import pytest
-from played import WITHIN_S, Federator, content, device, see, until
+from played import WITHIN_S, Federator, content, device, see, taken_in, until
+from structlog.testing import capture_logs
 
 from foltr.protocol.codec import decode
 from foltr.protocol.receipts import ReceiptCode
@@ -45,6 +46,7 @@ async def test_an_unsent_update_survives_a_restart(mqtt_broker, path):
         await federator.announce(1)
         async with device(mqtt_broker, path) as client:
             await client.next_round()
+            await taken_in(client)
             see(client, 1, 2, 3)
             first = await federator.next("updates")
         async with device(mqtt_broker, path) as client:
@@ -76,6 +78,7 @@ async def test_an_update_that_does_not_count_gives_its_interactions_back(mqtt_br
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
         await federator.announce(1)
         await client.next_round()
+        await taken_in(client)
         see(client, 1, 2)
         update = await federator.update()
         see(client, 3)
@@ -151,29 +154,87 @@ async def test_busy_is_asked_again(mqtt_broker):
 
 
 async def test_a_refused_update_does_not_stop_the_device(mqtt_broker):
-    """What can never count is dropped with its interactions; the next round is like any other."""
+    """What was refused is learned again in the next round, with what came since: whoever mends it loses nothing."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
         await federator.announce(1)
         await client.next_round()
         see(client, 1, 2)
         await federator.receipt(await federator.update(), ReceiptCode.NOT_FINITE)
         assert await client.wait_settled(WITHIN_S)
+        see(client, 3)
+        await federator.nothing_on("updates")
         await federator.announce(2, base=1)
-        await client.next_round(after=1)
-        see(client, 3, 4)
-        assert content(await federator.update()) == [3, 4]
+        assert content(await federator.update()) == [1, 2, 3]
 
 
-async def test_an_update_for_a_newer_federator_is_made_again(mqtt_broker):
-    """A federator of another version cannot read the update and so cannot name it; its clicks stay."""
+async def test_an_update_for_a_newer_federator_waits(mqtt_broker):
+    """A federator of another version cannot read it; the same bytes count once one of the two is upgraded."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
         await federator.announce(1)
         await client.next_round()
         see(client, 1, 2)
-        await federator.receipt(await federator.update(), ReceiptCode.UNSUPPORTED_VERSION, named=False)
-        assert await client.wait_settled(WITHIN_S)
+        first = await federator.update()
+        await federator.receipt(first, ReceiptCode.UNSUPPORTED_VERSION, named=False)
+        assert not await client.wait_settled(0.05)
         await federator.announce(2)
-        assert content(await federator.update()) == [1, 2]
+        assert await federator.update() == first
+
+
+async def test_what_counts_no_more_is_learned_again(mqtt_broker):
+    """The device is told unasked that its round was abandoned; or any answer tells it, by its mark."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(1)
+        await client.next_round()
+        see(client, 1, 2)
+        first = await federator.update()
+        await federator.receipt(first, ReceiptCode.ACCEPTED)
+        assert await client.wait_settled(WITHIN_S)
+        federator.marks.clear()
+        await federator.receipt(first, ReceiptCode.ROUND_ABANDONED)
+        await until(lambda: client.n_waiting == 2)
+        await federator.announce(2)
+        again = await federator.update()
+        assert (content(again), again.after, again.through) == ([1, 2], 0, 2)
+        await federator.receipt(again, ReceiptCode.ACCEPTED)
+        assert await client.wait_settled(WITHIN_S)
+        await federator.announce(3)
+        see(client, 3, 4)
+        third = await federator.update()
+        assert (content(third), third.after) == ([3, 4], 2)
+        federator.marks.clear()
+        await federator.receipt(third, ReceiptCode.OVERLAPS)
+        fourth = await federator.update()
+        assert (fourth.round, content(fourth), fourth.after) == (3, [1, 2, 3, 4], 0)
+
+
+async def test_a_federation_that_lost_its_database_is_gone_on_with(mqtt_broker, path):
+    """What the device has kept is learned again; the log names whose database it was."""
+    async with Federator(mqtt_broker) as federator:
+        async with device(mqtt_broker, path) as client:
+            for number in (1, 2):
+                await federator.announce(number, base=number)
+                await client.next_round(after=number - 1)
+                see(client, number, number + 4)
+                await federator.receipt(await federator.update(), ReceiptCode.ACCEPTED)
+                assert await client.wait_settled(WITHIN_S)
+        federator.marks.clear()
+        with capture_logs() as logs:
+            async with device(mqtt_broker, path) as client:
+                await federator.announce(1, base=0)
+                assert content(await federator.update()) == [1, 2, 5, 6]
+        told = [line for line in logs if line["event"] == "federation_lost_updates"]
+        assert [(line["federation"], line["mark_before"], line["mark"]) for line in told] == [("mail", 4, 0)]
+
+
+async def test_a_device_that_lost_its_store_goes_on_above_what_counted(mqtt_broker):
+    """Its clicks of before the first answer get numbers that were never used."""
+    async with Federator(mqtt_broker) as federator:
+        federator.marks["device-7"] = 40
+        async with device(mqtt_broker) as client:
+            see(client, 1, 2)
+            await federator.announce(1)
+            update = await federator.update()
+            assert (content(update), update.after, update.through) == ([1, 2], 40, 42)
 
 
 async def test_a_backlog_goes_out_in_parts(mqtt_broker):

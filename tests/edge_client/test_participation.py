@@ -21,7 +21,7 @@ from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
 
 CLIENT = "device-7"
 ID, OTHER_ID = "a" * 32, "b" * 32
-PENDING = PendingUpdate(ID, 4, b"payload")
+PENDING = PendingUpdate(ID, 4, 0, 5, b"payload")
 NOW = 1_000.0
 LONGEST = 1.25  # times the pause: a fleet does not resend in step
 
@@ -191,14 +191,12 @@ def test_a_round_announcement_brings_a_join_forward():
 
 @pytest.mark.parametrize("code", sorted(code for code in ReceiptCode if code.reaction is not None))
 def test_a_receipt_leads_to_its_reaction(code):
-    """Settled updates are no longer pending; the others are the same update still."""
+    """An update is answered for good or not; it stays pending until that is stored."""
     device = joined(PENDING)
     device.due(NOW)
-    reaction = device.take_update_receipt(update_receipt(code), NOW + 1)
-    assert reaction is code.reaction
-    settled = reaction not in (DeviceReaction.SEND_AGAIN, DeviceReaction.SEND_CHUNKS, DeviceReaction.JOIN_AGAIN)
-    assert device.pending == (None if settled else PENDING)
-    assert device.joined == (reaction is not DeviceReaction.JOIN_AGAIN)
+    assert device.take_update_receipt(update_receipt(code), NOW + 1) == (code.reaction is DeviceReaction.SETTLE)
+    assert device.pending == PENDING
+    assert device.joined != code.joins_first
 
 
 @pytest.mark.parametrize("code", sorted(ReceiptCode))
@@ -207,7 +205,7 @@ def test_a_receipt_for_another_update_is_ignored(code):
     device = joined(PENDING)
     device.due(NOW)
     due_at = device.next_due_at()
-    assert device.take_update_receipt(update_receipt(code, OTHER_ID), NOW + 1) is None
+    assert not device.take_update_receipt(update_receipt(code, OTHER_ID), NOW + 1)
     assert (device.pending, device.joined, device.next_due_at()) == (PENDING, True, due_at)
 
 
@@ -215,7 +213,7 @@ def test_a_receipt_for_another_update_is_ignored(code):
 def test_a_receipt_without_an_update_is_ignored(code):
     """Twice the same receipt, or one after a restart: there is nothing to settle."""
     device = joined()
-    assert device.take_update_receipt(update_receipt(code), NOW) is None
+    assert not device.take_update_receipt(update_receipt(code), NOW)
     assert device.joined
 
 
@@ -223,29 +221,37 @@ def test_a_receipt_without_an_update_is_ignored(code):
 def test_a_membership_code_settles_no_update(code):
     """Such a receipt breaks the protocol; the update goes on waiting for its own."""
     device = joined(PENDING)
-    assert device.take_update_receipt(update_receipt(code), NOW) is None
+    assert not device.take_update_receipt(update_receipt(code), NOW)
     assert device.pending == PENDING
 
 
-@pytest.mark.parametrize(
-    "code", [*sorted(c for c in ReceiptCode if c.reaction is DeviceReaction.FORGET_UPDATE), ReceiptCode.LATE]
-)
+@pytest.mark.parametrize("code", sorted(c for c in ReceiptCode if c.reaction is DeviceReaction.SETTLE))
 def test_no_update_is_settled_without_being_named(code):
-    """That an update counted, or came too late, is only believed of the update that is named."""
+    """By its id or its bytes; what the mark says, it says of any."""
     device = joined(PENDING)
-    assert device.take_update_receipt(update_receipt(code, None), NOW) is None
+    assert not device.take_update_receipt(update_receipt(code, None), NOW)
     assert device.pending == PENDING
 
 
-def test_newer_software_is_not_stuck_with_an_older_update():
-    """A federator of another version cannot read the update, so it cannot name it; still it must end.
-
-    Otherwise an update made before an upgrade is resent for ever, and the device never contributes again.
-    """
+def test_another_version_is_asked_again_ever_more_rarely():
+    """Once one of the two is upgraded, the same bytes may be taken; until then there is no hurry."""
     device = joined(PENDING)
+    times = sending_times(device, 8)
     refusal = update_receipt(ReceiptCode.UNSUPPORTED_VERSION, None, payload=PENDING.payload)
-    assert device.take_update_receipt(refusal, NOW) is DeviceReaction.RETRAIN
-    assert device.pending is None
+    assert not device.take_update_receipt(refusal, times[-1] + 1)
+    assert device.pending == PENDING
+    assert device.next_due_at() > times[-1] + 0.7 * RESEND_LIMIT_S
+
+
+def test_an_answer_that_could_not_be_stored_is_asked_for_again():
+    """After a pause; without a pending update there is nothing to ask."""
+    device = joined(PENDING)
+    device.due(NOW)
+    device.put_off(NOW)
+    assert device.next_due_at() == NOW + FIRST_RESEND_S
+    device.end_pending(may_try_again=False)
+    device.put_off(NOW)
+    assert device.next_due_at() == float("inf")
 
 
 @pytest.mark.parametrize("code", [ReceiptCode.MALFORMED, ReceiptCode.TOO_LARGE, ReceiptCode.UNSUPPORTED_VERSION])
@@ -253,7 +259,7 @@ def test_newer_software_is_not_stuck_with_an_older_update():
 def test_the_refusal_of_anothers_junk_does_not_touch_the_update(code, payload):
     """Whoever reaches the topic can send bytes that nobody can read; the update they are not stays pending."""
     device = joined(PENDING)
-    assert device.take_update_receipt(update_receipt(code, None, payload=payload), NOW) is None
+    assert not device.take_update_receipt(update_receipt(code, None, payload=payload), NOW)
     assert device.pending == PENDING
 
 
@@ -312,24 +318,30 @@ def test_may_contribute(has_model, has_round, is_open, right_base, has_pending, 
     if has_round:
         device.take_round(round_announced(is_open=is_open), NOW)
     if is_settled:
-        device.take_update_receipt(update_receipt(ReceiptCode.ACCEPTED), NOW)
+        device.end_pending(may_try_again=False)
         if has_pending:
-            device.contribute(PendingUpdate(OTHER_ID, 4, b""), NOW)
+            device.contribute(PendingUpdate(OTHER_ID, 4, 5, 9, b""), NOW)
     expected = has_model and has_round and is_open and right_base and not has_pending and not is_settled
     assert device.may_contribute() == expected
 
 
-@pytest.mark.parametrize(
-    "code", sorted(c for c in ReceiptCode if c.reaction in (DeviceReaction.FORGET_UPDATE, DeviceReaction.RETRAIN))
-)
-def test_a_settled_round_gets_no_second_update_but_the_next_one_does(code):
+def test_a_settled_round_gets_no_second_update_but_the_next_one_does():
     """Counted or not, the round is over for this device; the next round is not."""
     device = joined(PENDING)
     device.take_model(model())
     device.take_round(round_announced(4), NOW)
-    device.take_update_receipt(update_receipt(code), NOW)
+    device.end_pending(may_try_again=False)
     assert not device.may_contribute()
     device.take_round(round_announced(5), NOW)
+    assert device.may_contribute()
+
+
+def test_a_round_in_which_nothing_was_decided_may_be_tried_again():
+    """The update began elsewhere than at the mark: one that begins there may count."""
+    device = joined(PENDING)
+    device.take_model(model())
+    device.take_round(round_announced(4), NOW)
+    device.end_pending(may_try_again=True)
     assert device.may_contribute()
 
 
@@ -357,9 +369,9 @@ def test_an_update_that_waits_is_sent_although_others_are_asked_now():
 
 def test_rounds_that_start_over_are_taken():
     """A federation whose database was restored or made anew counts from a lower number again."""
-    device = joined(PendingUpdate(ID, 40, b""))
+    device = joined(PendingUpdate(ID, 40, 0, 5, b""))
     device.take_model(model())
-    device.take_update_receipt(update_receipt(ReceiptCode.ACCEPTED), NOW)
+    device.end_pending(may_try_again=False)
     device.take_round(round_announced(2), NOW)
     assert device.may_contribute()
 
@@ -368,8 +380,8 @@ def test_a_new_update_is_sent_at_once():
     """Once joined there is nothing to wait for, whatever the pauses of the one before."""
     device = joined(PENDING)
     sending_times(device, 8)
-    device.take_update_receipt(update_receipt(ReceiptCode.ACCEPTED), NOW)
-    device.contribute(PendingUpdate(OTHER_ID, 5, b""), NOW + 7)
+    device.end_pending(may_try_again=False)
+    device.contribute(PendingUpdate(OTHER_ID, 5, 5, 9, b""), NOW + 7)
     assert device.next_due_at() == NOW + 7
     assert device.due(NOW + 7) == [Outgoing.UPDATE]
 

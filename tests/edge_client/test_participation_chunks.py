@@ -18,7 +18,7 @@ def receipt(code, missing=None, retry_after_s=None):
 
 def offering():
     """A member whose update was offered at ``NOW``."""
-    device = Participation(CLIENT, PendingUpdate(ID, 4, b"payload"), random.Random(1))  # noqa: S311
+    device = Participation(CLIENT, PendingUpdate(ID, 4, 0, 5, b"payload"), random.Random(1))  # noqa: S311
     device.begin_connection(NOW)
     device.due(NOW)
     joined = MembershipReceipt(federation="mail", client_id=CLIENT, code=ReceiptCode.JOINED)
@@ -92,7 +92,7 @@ def test_the_next_update_starts_from_its_offer():
     """What was missing of the one before says nothing."""
     device = offering()
     told_missing(device, [0, 1], NOW + 1)
-    device.take_update_receipt(receipt(ReceiptCode.LATE), NOW + 2)
-    assert device.pending is None
-    device.contribute(PendingUpdate("b" * 32, 5, b"other"), NOW + 3)
+    assert device.take_update_receipt(receipt(ReceiptCode.LATE), NOW + 2)
+    device.end_pending(may_try_again=False)
+    device.contribute(PendingUpdate("b" * 32, 5, 5, 9, b"other"), NOW + 3)
     assert device.due(NOW + 3) == [Outgoing.UPDATE]

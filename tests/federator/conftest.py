@@ -61,16 +61,20 @@ class Device:
     def forget(self, nonce: int = 4) -> Any:
         return self.says(ClientTopic.FORGET, Forget(federation=FEDERATION, client_id=self.client_id), nonce)
 
-    def updates(self, number: int = 1, *, base: int = 0, update_id: str = "0" * 32, nonce: int = 3) -> Any:
-        return self.says(ClientTopic.UPDATES, self.update(number, base, update_id), nonce)
+    def updates(
+        self, number: int = 1, *, base: int = 0, update_id: str = "0" * 32, nonce: int = 3, after: int = 0
+    ) -> Any:
+        return self.says(ClientTopic.UPDATES, self.update(number, base, update_id, after), nonce)
 
-    def update(self, number: int = 1, base: int = 0, update_id: str = "0" * 32) -> ModelUpdate:
+    def update(self, number: int = 1, base: int = 0, update_id: str = "0" * 32, after: int = 0) -> ModelUpdate:
         return ModelUpdate(
             federation=FEDERATION,
             client_id=self.client_id,
             update_id=update_id,
             round=number,
             base_version=base,
+            after=after,
+            through=after + 100,
             n_interactions=1,
             body=DenseDelta(dim=1, values=pack_vector([1.0])),
         )

@@ -11,6 +11,7 @@ from federator import engine
 from federator.clock import to_datetime
 from federator.deciding.refusals import answer_turned_away
 from federator.deciding.state import FederationState
+from federator.deciding.withdrawal import take_back_round
 from federator.engine import Backlog, Timed
 from federator.plan import FederationPlan
 from federator.reading import Limits, read_message
@@ -22,6 +23,7 @@ from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceip
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import AbandonReason, Pacing, RoundState
 from foltr.protocol.topics import ClientTopic, Topics
+from storage.records import StoredUpdate
 
 OPENED = 1_000.0
 POLICY = RoundPolicy(min_clients=2, max_clients=2, min_time_s=0.0, max_time_s=60.0)
@@ -123,19 +125,20 @@ def test_with_a_buffer_the_rest_counts_in_the_next_round(operator):
 
 
 def test_with_a_buffer_no_refusal_is_told_that_the_next_round_would_undo(operator):
-    """A device told to train again would count twice if a copy of its update fell into the next filling."""
+    """What the next filling would take is not learned again, and counts if it begins where what counts ends."""
     policy = RoundPolicy(2, 2, 0.0, 60.0, pacing=Pacing.BUFFERED, staleness_limit=1)
     state = state_of(operator, policy)
     a, b = members(state, operator, "a", "b")
-    newer = a.updates(update_id="1" * 32)
+    newer, beside = a.updates(update_id="1" * 32, after=100), a.updates(update_id="2" * 32)
     decisions, _ = decide(state, a.updates(), newer, a.updates())
     assert codes(decisions) == ["accepted", "busy", "duplicate"]
     decisions, _ = decide(state, b.updates(), at=OPENED + 61)
     assert codes(decisions) == ["busy"]
     decide(state, b.updates())
     end_round(state)
-    decisions, _ = decide(state, newer)
-    assert codes(decisions) == ["accepted"]
+    decisions, _ = decide(state, beside, newer)
+    assert codes(decisions) == ["overlaps", "accepted"]
+    assert [receipt.counted_through for receipt in decisions.receipts] == [100, 200]
 
 
 def test_after_the_last_buffer_late_is_not_final(operator):
@@ -163,10 +166,39 @@ def test_what_is_stored_is_a_duplicate(state, operator):
     """In whatever round it counts."""
     (a,) = members(state, operator, "a")
     end_round(state)
-    decisions, _ = decide(state, a.updates(1), stored={("a", "0" * 32): 1})
+    decisions, _ = decide(state, a.updates(1), stored={("a", "0" * 32): StoredUpdate(1, counts=True)})
     assert codes(decisions) == ["duplicate"]
     assert decisions.receipts[0].detail == "counted once, in round 1"
     assert decisions.updates == []
+
+
+def test_what_was_taken_back_with_its_round_is_no_duplicate(state, operator):
+    """A copy of it counts nowhere, and says so, with the mark; what it covers may count in another."""
+    (a,) = members(state, operator, "a")
+    decide(state, a.updates(1))
+    abandoned = state.round
+    following, _ = state.following(0, OPENED + 60)
+    abandoned.abandon(AbandonReason.TOO_FEW_CLIENTS)
+    (notice,) = take_back_round(state, abandoned)
+    state.follow(following, 0)
+    assert (notice.update_id, notice.code, notice.counted_through) == ("0" * 32, "round_abandoned", 0)
+    stored = {("a", "0" * 32): StoredUpdate(1, counts=False)}
+    decisions, _ = decide(state, a.updates(1), a.updates(2, update_id="1" * 32), stored=stored)
+    assert codes(decisions) == ["round_abandoned", "accepted"]
+    assert [receipt.counted_through for receipt in decisions.receipts] == [0, 100]
+
+
+def test_every_answer_has_the_mark(state, operator):
+    """Whatever the code, also where nothing could be read; None where the name is nobody's."""
+    (a,) = members(state, operator, "a")
+    limits = Limits(BodySpec("dense", dim=1, n_values=1), max_interactions=100)
+    junk = [
+        read_message(Topics("mail"), limits, InboundMessage(Topics("mail").client(name, topic), b"junk", False))
+        for name in ("a", "stranger")
+        for topic in (ClientTopic.UPDATES, ClientTopic.JOIN)
+    ]
+    decisions, _ = decide(state, a.updates(), *junk, a.joins(2), a.updates(3, update_id="1" * 32), a.leaves(3))
+    assert [receipt.counted_through for receipt in decisions.receipts] == [100, 100, 100, None, None, 100, 100, 100]
 
 
 def test_after_the_last_round_everybody_is_answered(operator):

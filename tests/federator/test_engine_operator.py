@@ -8,6 +8,9 @@ from federator.plan import FederationPlan
 from federator.reading import OperatorSpoke
 from foltr.protocol.receipts import UpdateReceipt
 from foltr.protocol.states import AbandonReason
+from storage.records import StoredUpdate
+
+STORED = {("a", "0" * 32): StoredUpdate(1, counts=True)}
 
 
 @pytest.fixture
@@ -31,15 +34,18 @@ def test_a_revocation_withdraws_what_is_stored(state, operator):
     assert [(change.client_id, change.kind) for change in decisions.membership] == [("a", "revoked")]
     assert list(state.round.contributions) == ["b"]
     assert events(decisions) == [("roster_adopted", None, None), ("client_revoked", None, "a")]
-    assert decisions.receipts == []
+    assert [(receipt.update_id, receipt.code, receipt.counted_through) for receipt in decisions.receipts] == [
+        ("0" * 32, "revoked", 0)
+    ]
 
 
 def test_a_revocation_withdraws_what_came_in_the_same_batch(state, operator):
-    """It was never stored, and its device is not told that it counts; the others are."""
+    """It was never stored, and its device is told so; the others that they count."""
     a, b = members(state, operator, "a", "b")
     # Both devices chose the same id, which only has to be unique for one client.
     decisions = decide(state, a.updates(), b.updates(), operator.publishes(1, a=1))
-    assert told(decisions) == [("b", "accepted")]
+    assert told(decisions) == [("b", "accepted"), ("a", "revoked")]
+    assert [receipt.counted_through for receipt in decisions.receipts] == [100, 0]
     assert [update.client_id for update in decisions.updates] == ["b"]
     assert decisions.withdrawn == []
     assert list(state.round.contributions) == ["b"]
@@ -49,18 +55,26 @@ def test_updates_of_the_revoked_are_refused_in_the_same_batch(state, operator):
     """From the roster on, and their old one cannot count twice or be called a duplicate."""
     (a,) = members(state, operator, "a")
     decide(state, a.updates())
-    decisions = decide(state, operator.publishes(1, a=1), a.updates(), a.joins(9), stored={("a", "0" * 32): 1})
-    assert told(decisions) == [("a", "revoked"), ("a", "revoked")]
-    assert isinstance(decisions.receipts[0], UpdateReceipt)
-    assert decisions.receipts[0].update_id == "0" * 32
+    decisions = decide(state, operator.publishes(1, a=1), a.updates(), a.joins(9), stored=STORED)
+    assert told(decisions) == [("a", "revoked")] * 3
+    for receipt in decisions.receipts[:2]:
+        assert isinstance(receipt, UpdateReceipt)
+        assert (receipt.update_id, receipt.counted_through) == ("0" * 32, 0)
 
 
 def test_what_counted_before_the_revocation_is_still_told_to_count(state, operator):
-    """Told otherwise, the device would train on it again and, enrolled anew, count it twice."""
+    """By the mark, whatever the code; and enrolled anew the client goes on from there."""
     (a,) = members(state, operator, "a")
-    decide(state, operator.publishes(1, a=1))
-    decisions = decide(state, a.updates(), a.updates(update_id="1" * 32), stored={("a", "0" * 32): 1})
-    assert told(decisions) == [("a", "duplicate"), ("a", "revoked")]
+    decide(state, a.updates())
+    following, _ = state.following(1, OPENED + 20)
+    state.round.stop_collecting()
+    state.round.complete()
+    state.follow(following, 1)
+    decisions = decide(state, operator.publishes(1, a=1), a.updates(), stored=STORED)
+    assert told(decisions) == [("a", "revoked")]
+    assert decisions.receipts[0].counted_through == 100
+    joined = decide(state, operator.enrol("a").joins())
+    assert joined.receipts[0].counted_through == 100
 
 
 def test_a_withdrawn_update_may_come_again_from_the_renewed_device(state, operator):
@@ -68,10 +82,8 @@ def test_a_withdrawn_update_may_come_again_from_the_renewed_device(state, operat
     (a,) = members(state, operator, "a")
     decide(state, a.updates())
     renewed = operator.enrol("a")
-    decisions = decide(
-        state, operator.publishes(1, a=1), renewed.joins(), renewed.updates(), stored={("a", "0" * 32): 1}
-    )
-    assert told(decisions) == [("a", "joined"), ("a", "accepted")]
+    decisions = decide(state, operator.publishes(1, a=1), renewed.joins(), renewed.updates(), stored=STORED)
+    assert told(decisions) == [("a", "revoked"), ("a", "joined"), ("a", "accepted")]
     assert decisions.withdrawn == [(1, "a")]
     assert [update.client_id for update in decisions.updates] == ["a"]
 

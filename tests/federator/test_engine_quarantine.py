@@ -6,6 +6,7 @@ from decisions import OPENED, POLICY, decide, events, members, told
 from federator.deciding.state import FederationState
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
+from storage.records import StoredUpdate
 
 
 @pytest.fixture
@@ -28,14 +29,17 @@ def test_a_quarantine_withdraws_what_is_stored(state, operator):
     assert (decisions.withdrawn, decisions.operator_nonce, state.operator_nonce) == ([(1, "a")], 7, 7)
     assert events(decisions) == [("client_quarantined", None, "a")]
     assert decisions.events[0].detail == "it flips signs"
-    assert (list(state.round.contributions), decisions.receipts) == (["b"], [])
+    assert list(state.round.contributions) == ["b"]
+    assert [(receipt.update_id, receipt.code, receipt.counted_through) for receipt in decisions.receipts] == [
+        ("0" * 32, "quarantined", 0)
+    ]
 
 
 def test_a_quarantine_withdraws_what_came_in_the_same_batch(state, operator):
-    """It was never stored, and its device is not told that it counts."""
+    """It was never stored, and its device is told so."""
     a, b = members(state, operator, "a", "b")
     decisions = decide(state, a.updates(), b.updates(), operator.quarantines("a", nonce=1))
-    assert told(decisions) == [("b", "accepted")]
+    assert told(decisions) == [("b", "accepted"), ("a", "quarantined")]
     assert ([update.client_id for update in decisions.updates], decisions.withdrawn) == (["b"], [])
 
 
@@ -58,11 +62,30 @@ def test_a_forged_update_does_not_learn_of_the_quarantine(state, operator):
 
 
 def test_what_counted_before_is_still_told_to_count(state, operator):
-    """Told otherwise, the device would train on it again and, let out, count it twice."""
+    """By the mark, whatever the code."""
     (a,) = members(state, operator, "a")
-    decide(state, operator.quarantines("a", nonce=1))
-    decisions = decide(state, a.updates(), a.updates(update_id="1" * 32), stored={("a", "0" * 32): 1})
-    assert told(decisions) == [("a", "duplicate"), ("a", "quarantined")]
+    decide(state, a.updates())
+    following, _ = state.following(1, OPENED + 20)
+    state.round.stop_collecting()
+    state.round.complete()
+    state.follow(following, 1)
+    stored = {("a", "0" * 32): StoredUpdate(1, counts=True)}
+    decisions = decide(state, operator.quarantines("a", nonce=1), a.updates(), stored=stored)
+    assert told(decisions) == [("a", "quarantined")]
+    assert decisions.receipts[0].counted_through == 100
+
+
+def test_a_copy_of_what_a_quarantine_withdrew_counts_once_at_most(state, operator):
+    """Let out, the device's new update and the copy cover the same: the second of them finds the mark elsewhere."""
+    (a,) = members(state, operator, "a")
+    decide(state, a.updates(), operator.quarantines("a", nonce=1))
+    decisions = decide(state, operator.lifts("a", nonce=2), a.updates(), a.updates(update_id="1" * 32))
+    assert told(decisions) == [("a", "accepted"), ("a", "already_contributed")]
+    following, _ = state.following(1, OPENED + 20)
+    state.round.stop_collecting()
+    state.round.complete()
+    state.follow(following, 1)
+    assert told(decide(state, a.updates(2, base=1, update_id="1" * 32))) == [("a", "overlaps")]
 
 
 def test_a_lifted_client_contributes_again(state, operator):

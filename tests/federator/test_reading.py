@@ -51,6 +51,8 @@ def update(values=(1.0, 2.0, 3.0), **fields):
         "update_id": UPDATE_ID,
         "round": 4,
         "base_version": 3,
+        "after": 20,
+        "through": 25,
         "n_interactions": 5,
         "body": DenseDelta(dim=len(values), values=pack_vector(values)),
     }
@@ -61,7 +63,7 @@ def test_an_update_is_offered_as_sent():
     """Who, which, for which round, on which model, and the values to the byte."""
     payload = update()
     assert read(ClientTopic.UPDATES, payload) == UpdateOffered(
-        Offer("device-7", UPDATE_ID, 4, 3),
+        Offer("device-7", UPDATE_ID, 4, 3, after=20, through=25),
         n_interactions=5,
         encoding="dense_f32",
         body=pack_vector([1.0, 2.0, 3.0]),
@@ -99,7 +101,7 @@ def test_membership(topic, message, expected):
         pytest.param(update((1.0, 2.0, -np.inf)), "not_finite", id="minus infinity"),
         pytest.param(update((1.0, 2 * MAX_ABS_DELTA, 3.0)), "out_of_range", id="a weight that jumps"),
         pytest.param(update((1.0, -2 * MAX_ABS_DELTA, 3.0)), "out_of_range", id="a weight that falls"),
-        pytest.param(update(n_interactions=101), "stale", id="more interactions than announced"),
+        pytest.param(update(n_interactions=101, through=200), "stale", id="more interactions than announced"),
         pytest.param(update((np.nan,) * 4), "wrong_shape", id="the shape comes first"),
         pytest.param(update((np.nan,) * 3, client_id="device-8"), "client_mismatch", id="the sender comes first"),
     ],
@@ -136,7 +138,9 @@ def test_an_update_of_another_method_is_stored_in_its_own_encoding(spec, body, s
     assert unpack_body(*stored, 3) == body
     dense = read_message(TOPICS, limits, InboundMessage(topic, update(), False))
     assert (dense.code, dense.update_id) == ("wrong_shape", UPDATE_ID)
-    greedy = read_message(TOPICS, limits, InboundMessage(topic, update(body=body, n_interactions=101), False))
+    greedy = read_message(
+        TOPICS, limits, InboundMessage(topic, update(body=body, n_interactions=101, through=200), False)
+    )
     assert greedy.code == "stale"
 
 
@@ -146,7 +150,7 @@ def test_an_update_of_another_method_is_stored_in_its_own_encoding(spec, body, s
         pytest.param(b"\xc1", "malformed", id="not msgpack"),
         pytest.param(update()[:-1], "malformed", id="truncated"),
         pytest.param(A_LEAVE, "malformed", id="a leave"),
-        pytest.param(update().replace(b"\xa1v\x03", b"\xa1v\x04"), "unsupported_version", id="newer"),
+        pytest.param(update().replace(b"\xa1v\x04", b"\xa1v\x05"), "unsupported_version", id="newer"),
         pytest.param(bytes(300_000), "too_large", id="too large"),
     ],
 )

@@ -61,6 +61,8 @@ class Sender:
             update_id="a" * 32,
             round=4,
             base_version=3,
+            after=0,
+            through=5,
             n_interactions=5,
             body=DenseDelta(dim=n_features, values=pack_vector(np.full(n_features, value))),
         )

@@ -8,10 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from federator.round import TRANSITIONS, Abandon, Aggregate, Offer, Record, Reject, Round, RoundEvent, RoundPolicy
+from federator.round import (
+    TRANSITIONS,
+    Abandon,
+    Aggregate,
+    Offer,
+    Record,
+    RecordedUpdate,
+    Reject,
+    Round,
+    RoundEvent,
+    RoundPolicy,
+)
 from foltr.errors import ProtocolViolationError
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.states import AbandonReason, RoundState
+from storage.records import StoredUpdate
 
 OPENED = 1_000.0
 POLICY = RoundPolicy(min_clients=2, max_clients=3, min_time_s=10.0, max_time_s=60.0)
@@ -21,14 +33,18 @@ def opened(policy=POLICY, number=5, base_version=4):
     return Round.open(number, base_version, policy, OPENED)
 
 
-def offer(client="a", update=None, number=5, base=4):
-    return Offer(client, update or f"update-of-{client}", number, base)
+def offer(client="a", update=None, number=5, base=4, after=0):
+    return Offer(client, update or f"update-of-{client}", number, base, after, after + 5)
+
+
+def recorded(*clients):
+    return {client: RecordedUpdate(f"update-of-{client}", 0) for client in clients}
 
 
 def with_contributions(n, policy=POLICY):
     round_ = opened(policy)
     for i in range(n):
-        assert isinstance(round_.decide(offer(f"client-{i}"), OPENED), Record)
+        assert isinstance(round_.decide(offer(f"client-{i}"), OPENED, counted_through=0), Record)
     return round_
 
 
@@ -92,8 +108,11 @@ def test_every_state_can_be_left_or_is_an_end():
 # --- what counts ----------------------------------------------------------------------------------------------
 
 
+COUNTING, TAKEN_BACK = (StoredUpdate(4, counts=True), StoredUpdate(4, counts=False))
+
+
 @pytest.mark.parametrize(
-    ("offered", "after_s", "stored_in", "expected"),
+    ("offered", "after_s", "stored", "expected"),
     [
         pytest.param(offer("new"), 1, None, "recorded", id="accepted"),
         pytest.param(offer("new"), 59.999, None, "recorded", id="just before the deadline"),
@@ -103,9 +122,15 @@ def test_every_state_can_be_left_or_is_an_end():
         pytest.param(offer("client-0", "other"), 61, None, "already_contributed", id="second one, too late"),
         pytest.param(offer("new", number=4), 1, None, "late", id="an earlier round"),
         pytest.param(offer("client-0", "other", number=4), 1, None, "late", id="earlier round of a contributor"),
-        pytest.param(offer("new", number=4), 1, 4, "duplicate", id="stored in an earlier round"),
-        pytest.param(offer("new"), 1, 5, "duplicate", id="stored in this round, not in memory"),
-        pytest.param(offer("client-0", "other", number=3), 1, 3, "duplicate", id="stored earlier, contributor now"),
+        pytest.param(offer("new", number=4), 1, COUNTING, "duplicate", id="stored in an earlier round"),
+        pytest.param(offer("new"), 1, COUNTING, "duplicate", id="stored in this round, not in memory"),
+        pytest.param(
+            offer("client-0", "other", number=3), 1, COUNTING, "duplicate", id="stored earlier, contributor now"
+        ),
+        pytest.param(offer("new", number=4), 1, TAKEN_BACK, "round_abandoned", id="stored, and counts no more"),
+        pytest.param(offer("new", after=5), 1, None, "overlaps", id="above the mark"),
+        pytest.param(offer("new", number=4, after=5), 1, None, "late", id="above the mark, an earlier round"),
+        pytest.param(offer("client-0", after=5), 1, None, "duplicate", id="same update again, above the mark"),
         pytest.param(offer("new", number=6), 1, None, "unknown_round", id="a later round"),
         pytest.param(offer("client-0", "other", number=6), 1, None, "unknown_round", id="later, of a contributor"),
         pytest.param(offer("new", base=3), 1, None, "stale", id="an older model"),
@@ -115,12 +140,12 @@ def test_every_state_can_be_left_or_is_an_end():
         pytest.param(offer("new", base=3), 61, None, "late", id="after the deadline and stale"),
     ],
 )
-def test_decisions(offered, after_s, stored_in, expected):
+def test_decisions(offered, after_s, stored, expected):
     """One row for each way an update can arrive; only a recorded one changes the round."""
     round_ = with_contributions(1)
     before = dict(round_.contributions)
-    assert code(round_.decide(offered, OPENED + after_s, stored_in_round=stored_in)) == expected
-    gained = {offered.client_id: offered.update_id} if expected == "recorded" else {}
+    assert code(round_.decide(offered, OPENED + after_s, stored=stored, counted_through=0)) == expected
+    gained = {offered.client_id: RecordedUpdate(offered.update_id, 0)} if expected == "recorded" else {}
     assert round_.contributions == before | gained
     assert round_.state is RoundState.COLLECTING
 
@@ -128,8 +153,8 @@ def test_decisions(offered, after_s, stored_in, expected):
 def test_a_full_round_takes_no_more():
     """The client after the last one is late; those who are in are still told that they are."""
     round_ = with_contributions(3)
-    assert code(round_.decide(offer("new"), OPENED)) == "late"
-    assert code(round_.decide(offer("client-2"), OPENED)) == "duplicate"
+    assert code(round_.decide(offer("new"), OPENED, counted_through=0)) == "late"
+    assert code(round_.decide(offer("client-2"), OPENED, counted_through=0)) == "duplicate"
     assert len(round_.contributions) == 3
 
 
@@ -137,14 +162,14 @@ def test_a_full_round_takes_no_more():
 def test_a_decided_round_stays_decided(state):
     """Once it no longer collects, nothing enters, whatever the clock says; duplicates stay duplicates."""
     round_ = replace(with_contributions(1), state=state)
-    assert code(round_.decide(offer("new"), OPENED)) == "late"
-    assert code(round_.decide(offer("client-0"), OPENED)) == "duplicate"
+    assert code(round_.decide(offer("new"), OPENED, counted_through=0)) == "late"
+    assert code(round_.decide(offer("client-0"), OPENED, counted_through=0)) == "duplicate"
     assert list(round_.contributions) == ["client-0"]
 
 
 def test_the_round_of_a_duplicate_is_told():
     """A device reads in which round its update counted."""
-    decision = opened().decide(offer(number=3), OPENED, stored_in_round=3)
+    decision = opened().decide(offer(number=3), OPENED, stored=StoredUpdate(3, counts=True), counted_through=0)
     assert decision == Reject(ReceiptCode.DUPLICATE, "counted once, in round 3")
 
 
@@ -215,7 +240,7 @@ def run(policy, arrivals, wake_times):
     for _ in range(10_000):
         while pending and OPENED + pending[0][0] <= now:
             _, client = pending.pop(0)
-            round_.decide(offer(f"client-{client}"), now)
+            round_.decide(offer(f"client-{client}"), now, counted_through=0)
         step = round_.next_step(now)
         if step is not None:
             return now - OPENED, step, round_.contributions
@@ -237,7 +262,7 @@ def test_waking_when_told_is_as_good_as_looking_always(policy, arrivals):
 @given(policies(), st.integers(0, 5), quarters)
 def test_no_step_becomes_due_before_wake_at(policy, n_clients, age):
     """Whatever a round holds, also just after a restart: before `wake_at` there is nothing to do."""
-    contributions = {f"client-{i}": f"update-{i}" for i in range(min(n_clients, policy.max_clients))}
+    contributions = {f"client-{i}": RecordedUpdate(f"update-{i}", 0) for i in range(min(n_clients, policy.max_clients))}
     round_ = replace(opened(policy), contributions=contributions)
     if round_.next_step(OPENED + age) is not None:
         assert round_.wake_at() <= OPENED + age
@@ -262,22 +287,22 @@ def resumed(now, *, state=RoundState.COLLECTING, contributions=None, grace_s=5.0
 
 def test_a_resumed_round_knows_who_contributed():
     """What was committed before the restart counts once, and is its own copy."""
-    committed = {"a": "update-of-a"}
+    committed = recorded("a")
     round_ = resumed(OPENED + 1, contributions=committed)
-    assert code(round_.decide(offer("a"), OPENED + 1)) == "duplicate"
-    assert code(round_.decide(offer("a", "other"), OPENED + 1)) == "already_contributed"
-    assert code(round_.decide(offer("b"), OPENED + 1)) == "recorded"
-    assert committed == {"a": "update-of-a"}
+    assert code(round_.decide(offer("a"), OPENED + 1, counted_through=0)) == "duplicate"
+    assert code(round_.decide(offer("a", "other"), OPENED + 1, counted_through=0)) == "already_contributed"
+    assert code(round_.decide(offer("b"), OPENED + 1, counted_through=0)) == "recorded"
+    assert committed == recorded("a")
 
 
 def test_a_resumed_round_stays_open_for_the_grace():
     """A deadline that passed while the federator was down is moved, so that waiting updates still count."""
     back = OPENED + 500
-    round_ = resumed(back, contributions={"a": "update-of-a"})
+    round_ = resumed(back, contributions=recorded("a"))
     assert round_.next_step(back) is None
     assert round_.wake_at() == back + 5
-    assert code(round_.decide(offer("b"), back + 4.9)) == "recorded"
-    assert code(round_.decide(offer("c"), back + 5)) == "late"
+    assert code(round_.decide(offer("b"), back + 4.9, counted_through=0)) == "recorded"
+    assert code(round_.decide(offer("c"), back + 5, counted_through=0)) == "late"
     assert resumed(back).next_step(back + 5) == Abandon(AbandonReason.NO_UPDATES)
 
 
@@ -288,15 +313,15 @@ def test_the_grace_never_shortens_a_round():
 
 def test_a_resumed_round_that_was_decided_is_aggregated():
     """No update enters between the decision and the model, restart or not."""
-    round_ = resumed(OPENED + 500, state=RoundState.AGGREGATING, contributions={"a": "1", "b": "2"})
-    assert code(round_.decide(offer("c"), OPENED + 500)) == "late"
+    round_ = resumed(OPENED + 500, state=RoundState.AGGREGATING, contributions=recorded("a", "b"))
+    assert code(round_.decide(offer("c"), OPENED + 500, counted_through=0)) == "late"
     assert round_.next_step(OPENED + 500) == Aggregate()
     assert round_.wake_at() <= OPENED + 500
 
 
 def test_a_resumed_round_that_is_full_does_not_wait():
     """Killed between the last update and the aggregation, a full round goes on at once, not after min_time."""
-    round_ = resumed(OPENED + 1, contributions={"a": "1", "b": "2", "c": "3"})
+    round_ = resumed(OPENED + 1, contributions=recorded("a", "b", "c"))
     assert round_.next_step(OPENED + 1) == Aggregate()
     assert round_.wake_at() <= OPENED + 1
 
@@ -323,15 +348,17 @@ class AnyOffers(RuleBasedStateMachine):
     def offer_an_update(self, client, update, number, base):
         collecting = self.round.state is RoundState.COLLECTING and self.now < self.round.closes_at
         before = dict(self.round.contributions)
-        decision = self.round.decide(Offer(client, update, number, base), self.now)
+        decision = self.round.decide(
+            Offer(client, update, number, base, after=0, through=5), self.now, counted_through=0
+        )
         if isinstance(decision, Record):
             assert (number, base) == (5, 4)
             assert collecting
             assert client not in before
-            self.accepted[client] = update
+            self.accepted[client] = RecordedUpdate(update, 0)
         else:
             assert self.round.contributions == before
-            assert (decision.code is ReceiptCode.DUPLICATE) == (self.accepted.get(client) == update)
+            assert (decision.code is ReceiptCode.DUPLICATE) == (self.accepted.get(client) == RecordedUpdate(update, 0))
 
     @rule(seconds=quarters)
     def time_passes(self, seconds):
@@ -355,9 +382,7 @@ class AnyOffers(RuleBasedStateMachine):
     @rule(client=st.integers(0, 6).map("client-{}".format))
     def withdraw(self, client):
         was_in = self.round.state is RoundState.COLLECTING and client in self.accepted
-        assert self.round.withdraw(client) == was_in
-        if was_in:
-            del self.accepted[client]
+        assert self.round.withdraw(client) == (self.accepted.pop(client) if was_in else None)
 
     @precondition(lambda self: self.round.state is RoundState.COLLECTING)
     @rule(max_time_s=quarters.filter(bool))

@@ -4,10 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from federator.round import Abandon, Aggregate, Offer, Record, Reject, Round, RoundPolicy, SelectedClients
+from federator.round import (
+    Abandon,
+    Aggregate,
+    Offer,
+    Record,
+    RecordedUpdate,
+    Reject,
+    Round,
+    RoundPolicy,
+    SelectedClients,
+)
 from foltr.errors import ProtocolViolationError
 from foltr.protocol.client_selection import cutoff, round_seed
 from foltr.protocol.states import AbandonReason, Pacing, RoundState
+from storage.records import StoredUpdate
 
 OPENED = 1_000.0
 POLICY = RoundPolicy(min_clients=2, max_clients=3, min_time_s=10.0, max_time_s=60.0)
@@ -21,7 +32,7 @@ def opened(policy=POLICY, selection=None, base_version=4):
 
 
 def offer(client="a", number=5, base=4, update=None):
-    return Offer(client, update or f"update-of-{client}", number, base)
+    return Offer(client, update or f"update-of-{client}", number, base, after=0, through=5)
 
 
 def code(decision):
@@ -31,7 +42,7 @@ def code(decision):
 def filled(n, policy=POLICY):
     round_ = opened(policy)
     for client in NAMES[:n]:
-        assert isinstance(round_.decide(offer(client), OPENED), Record)
+        assert isinstance(round_.decide(offer(client), OPENED, counted_through=0), Record)
     return round_
 
 
@@ -54,7 +65,7 @@ def test_over_selection_asks_more_than_are_needed(over_selection, max_clients, n
 def test_a_round_takes_updates_of_those_it_asked():
     """Exactly so many of the eligible, and the others are told that the round asked others."""
     round_ = opened(replace(POLICY, max_clients=10), selection(4))
-    decisions = {client: code(round_.decide(offer(client), OPENED)) for client in NAMES}
+    decisions = {client: code(round_.decide(offer(client), OPENED, counted_through=0)) for client in NAMES}
     assert sorted(decisions.values()) == ["not_selected"] * 6 + ["recorded"] * 4
     assert set(round_.contributions) == {client for client in NAMES if round_.selection.includes(client)}
 
@@ -63,22 +74,26 @@ def test_why_an_update_of_the_others_does_not_count():
     """That this very update counted, or its round is another one, matters more than who was asked."""
     round_ = opened(selection=selection(4))
     other = next(client for client in NAMES if not round_.selection.includes(client))
-    assert code(round_.decide(offer(other), OPENED, stored_in_round=3)) == "duplicate"
-    assert code(round_.decide(offer(other, number=4), OPENED)) == "late"
-    assert code(round_.decide(offer(other, number=6), OPENED)) == "unknown_round"
-    assert code(round_.decide(offer(other, base=3), OPENED)) == "not_selected"
-    assert code(round_.decide(offer(other), OPENED + 61)) == "not_selected"
+    assert (
+        code(round_.decide(offer(other), OPENED, stored=StoredUpdate(3, counts=True), counted_through=0)) == "duplicate"
+    )
+    assert code(round_.decide(offer(other, number=4), OPENED, counted_through=0)) == "late"
+    assert code(round_.decide(offer(other, number=6), OPENED, counted_through=0)) == "unknown_round"
+    assert code(round_.decide(offer(other, base=3), OPENED, counted_through=0)) == "not_selected"
+    assert code(round_.decide(offer(other), OPENED + 61, counted_through=0)) == "not_selected"
 
 
 @pytest.mark.parametrize("base", [3, 5])
 def test_with_a_deadline_every_other_model_is_stale(base):
     """Whatever the staleness limit says: it belongs to the other policy."""
-    assert code(opened(replace(POLICY, staleness_limit=9)).decide(offer(base=base), OPENED)) == "stale"
+    assert (
+        code(opened(replace(POLICY, staleness_limit=9)).decide(offer(base=base), OPENED, counted_through=0)) == "stale"
+    )
 
 
 def test_with_a_deadline_a_straggler_is_late():
     """Its round is over."""
-    assert code(opened().decide(offer(number=4, base=3), OPENED)) == "late"
+    assert code(opened().decide(offer(number=4, base=3), OPENED, counted_through=0)) == "late"
 
 
 # --- buffered -------------------------------------------------------------------------------------------------
@@ -101,24 +116,29 @@ def test_with_a_deadline_a_straggler_is_late():
 )
 def test_a_buffer_takes_stragglers_up_to_a_limit(number, base, expected):
     """How old is counted in models, not in rounds, and told with what is recorded."""
-    decision = opened(BUFFERED).decide(offer(number=number, base=base), OPENED)
+    decision = opened(BUFFERED).decide(offer(number=number, base=base), OPENED, counted_through=0)
     assert decision == expected if isinstance(expected, Record) else code(decision) == expected
 
 
 def test_a_limit_of_zero_takes_the_newest_model_only():
     """Updates for an earlier round still count if their model is still the newest."""
     round_ = opened(replace(BUFFERED, staleness_limit=0))
-    assert code(round_.decide(offer("a", number=4, base=3), OPENED)) == "stale"
-    assert code(round_.decide(offer("b", number=4, base=4), OPENED)) == "recorded"
+    assert code(round_.decide(offer("a", number=4, base=3), OPENED, counted_through=0)) == "stale"
+    assert code(round_.decide(offer("b", number=4, base=4), OPENED, counted_through=0)) == "recorded"
 
 
 def test_a_client_fills_one_place_of_a_buffer():
     """Its second update, for whatever round, waits for the next filling; the first again is a duplicate."""
     round_ = opened(BUFFERED)
-    assert code(round_.decide(offer("a", number=4, base=3), OPENED)) == "recorded"
-    assert code(round_.decide(offer("a", number=4, base=3), OPENED)) == "duplicate"
-    assert code(round_.decide(offer("a", update="newer"), OPENED)) == "already_contributed"
-    assert code(round_.decide(offer("b", number=4, base=3), OPENED, stored_in_round=4)) == "duplicate"
+    assert code(round_.decide(offer("a", number=4, base=3), OPENED, counted_through=0)) == "recorded"
+    assert code(round_.decide(offer("a", number=4, base=3), OPENED, counted_through=0)) == "duplicate"
+    assert code(round_.decide(offer("a", update="newer"), OPENED, counted_through=0)) == "already_contributed"
+    assert (
+        code(
+            round_.decide(offer("b", number=4, base=3), OPENED, stored=StoredUpdate(4, counts=True), counted_through=0)
+        )
+        == "duplicate"
+    )
 
 
 def test_a_full_buffer_is_aggregated_at_once():
@@ -126,7 +146,7 @@ def test_a_full_buffer_is_aggregated_at_once():
     round_ = filled(3, BUFFERED)
     assert round_.full
     assert round_.next_step(OPENED) == Aggregate()
-    assert code(round_.decide(offer("late"), OPENED)) == "late"
+    assert code(round_.decide(offer("late"), OPENED, counted_through=0)) == "late"
     assert len(round_.contributions) == 3
 
 
@@ -138,8 +158,10 @@ def test_a_buffer_that_does_not_fill_ends_at_its_deadline():
 
 def test_why_it_is_stale_is_told():
     """A device's owner reads which model was wanted, and in a buffer how old it might have been."""
-    assert opened().decide(offer(base=3), OPENED).detail == "trained on model 3; round 5 is based on 4"
-    stale = opened(BUFFERED).decide(offer(number=1, base=1), OPENED)
+    assert (
+        opened().decide(offer(base=3), OPENED, counted_through=0).detail == "trained on model 3; round 5 is based on 4"
+    )
+    stale = opened(BUFFERED).decide(offer(number=1, base=1), OPENED, counted_through=0)
     assert stale.detail == "trained on model 1; round 5 is based on 4; at most 2 older"
 
 
@@ -153,7 +175,7 @@ def test_a_withdrawn_update_counts_no_more():
     assert list(round_.contributions) == ["client-1", "client-2"]
     assert not round_.full
     assert round_.next_step(OPENED) is None
-    assert code(round_.decide(offer("new"), OPENED)) == "recorded"
+    assert code(round_.decide(offer("new"), OPENED, counted_through=0)) == "recorded"
     assert round_.next_step(OPENED) == Aggregate()
 
 
@@ -190,10 +212,10 @@ def test_a_deadline_is_counted_from_the_opening():
     round_ = opened()
     round_.set_deadline(20.0)
     assert (round_.closes_at, round_.wake_at()) == (OPENED + 20, OPENED + 20)
-    assert code(round_.decide(offer("a"), OPENED + 19.9)) == "recorded"
-    assert code(round_.decide(offer("b"), OPENED + 20)) == "late"
+    assert code(round_.decide(offer("a"), OPENED + 19.9, counted_through=0)) == "recorded"
+    assert code(round_.decide(offer("b"), OPENED + 20, counted_through=0)) == "late"
     round_.set_deadline(200.0)
-    assert code(round_.decide(offer("b"), OPENED + 199)) == "recorded"
+    assert code(round_.decide(offer("b"), OPENED + 199, counted_through=0)) == "recorded"
     assert round_.policy == replace(POLICY, max_time_s=200.0)
 
 
@@ -218,7 +240,7 @@ def test_a_deadline_in_the_past_ends_the_round_now(n_updates, step):
     round_.set_deadline(5.0)
     assert round_.next_step(OPENED + 30) == step
     assert round_.wake_at() <= OPENED + 30
-    assert code(round_.decide(offer("new"), OPENED + 30)) == "late"
+    assert code(round_.decide(offer("new"), OPENED + 30, counted_through=0)) == "late"
 
 
 @pytest.mark.parametrize("state", sorted(set(RoundState) - {RoundState.COLLECTING}))
@@ -244,16 +266,16 @@ def resumed(policy, *, selection=None, contributions=None):
 def test_a_resumed_round_asks_the_same_clients():
     """The draw was made once; a restart is no second chance for anyone."""
     round_ = resumed(replace(POLICY, max_clients=10), selection=selection(4))
-    decisions = {client: code(round_.decide(offer(client), OPENED + 1)) for client in NAMES}
+    decisions = {client: code(round_.decide(offer(client), OPENED + 1, counted_through=0)) for client in NAMES}
     again = opened(replace(POLICY, max_clients=10), selection(4))
-    assert decisions == {client: code(again.decide(offer(client), OPENED + 1)) for client in NAMES}
+    assert decisions == {client: code(again.decide(offer(client), OPENED + 1, counted_through=0)) for client in NAMES}
     assert sorted(decisions.values()) == ["not_selected"] * 6 + ["recorded"] * 4
 
 
 def test_a_resumed_buffer_goes_on_filling():
     """Its policy, and what is in it already."""
-    round_ = resumed(BUFFERED, contributions={"a": "update-of-a", "b": "update-of-b"})
-    assert round_.decide(offer("c", number=3, base=2), OPENED + 1) == Record(staleness=2)
+    round_ = resumed(BUFFERED, contributions={name: RecordedUpdate(f"update-of-{name}", 0) for name in "ab"})
+    assert round_.decide(offer("c", number=3, base=2), OPENED + 1, counted_through=0) == Record(staleness=2)
     assert round_.next_step(OPENED + 1) == Aggregate()
 
 

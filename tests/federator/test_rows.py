@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from federator.deciding.decisions import Decisions
-from federator.round import SelectedClients
+from federator.round import RecordedUpdate, SelectedClients
 from federator.rows import batch_of, resumed_round, swap_of
 from foltr.errors import SettingsError
 from foltr.protocol.fields import pack_vector
@@ -71,13 +71,13 @@ BEFORE = ModelRow("mail", 6, 5, 9, 2, pack_vector([6.0, 8.0]), AT, None)
 
 def test_a_stored_round_goes_on_as_it_was():
     """Its policy, who contributed and whom it asks; its deadline as `Round.resume` has it."""
-    found = resumed_round(ROW, {"a": "0" * 32}, AT.timestamp() + 59.0, 5.0)
+    found = resumed_round(ROW, {"a": RecordedUpdate("0" * 32, 7)}, AT.timestamp() + 59.0, 5.0)
     policy = found.policy
     assert (found.number, found.base_version, found.state) == (4, 3, RoundState.AGGREGATING)
     assert (policy.min_clients, policy.max_clients, policy.min_time_s, policy.max_time_s) == (2, 9, 1.0, 60.0)
     assert (policy.pacing, policy.staleness_limit, policy.staleness_exponent) == (Pacing.BUFFERED, 5, 0.5)
     assert (policy.rule.rule, policy.rule.byzantine) == ("trimmed-mean", 2.0)
-    assert found.contributions == {"a": "0" * 32}
+    assert found.contributions == {"a": RecordedUpdate("0" * 32, 7)}
     assert found.selection == SelectedClients(b"s" * 32, b"c" * 8, 3, 7)
     assert found.opened_at == AT.timestamp()
     assert found.closes_at == AT.timestamp() + 64.0

@@ -125,6 +125,8 @@ def _from_device(name: str) -> Iterator[tuple[Message, str]]:
         update_id="0123456789abcdef" * 2,
         round=ROUND,
         base_version=BASE_VERSION,
+        after=0,
+        through=100_000,
         n_interactions=5,
         body=DenseDelta(dim=N_FEATURES, values=values),
     )

@@ -118,13 +118,17 @@ class HandMade:
             persistent=False,
         )
         self._nonces = itertools.count(100)
+        self.mark = 0  # as the last answer told it
 
     def _receive(self, message: InboundMessage) -> None:
         envelope = open_envelope(message.payload)
         if envelope.kind == UpdateReceipt.kind_name:
-            self.receipts.put_nowait(envelope.read(UpdateReceipt))
+            receipt = envelope.read(UpdateReceipt)
+            self.receipts.put_nowait(receipt)
         else:
-            self.memberships.put_nowait(envelope.read(MembershipReceipt))
+            receipt = envelope.read(MembershipReceipt)
+            self.memberships.put_nowait(receipt)
+        self.mark = self.mark if receipt.counted_through is None else receipt.counted_through
 
     @asynccontextmanager
     async def connected(self, *, join: bool = True) -> AsyncIterator["HandMade"]:
@@ -157,6 +161,8 @@ class HandMade:
             "update_id": "0" * 32,
             "round": 1,
             "base_version": 0,
+            "after": self.mark,
+            "through": self.mark + 100,
             "n_interactions": 1,
             "body": DenseDelta(dim=DIM, values=pack_vector(np.full(DIM, value))),
         }

@@ -48,6 +48,11 @@ class Tables:
     def n_deletions(self) -> int:
         return 0 if self.federation is None else self.federation.n_deletions
 
+    def stored(self, client_id: str, update_id: str) -> UpdateRow | None:
+        """The row of an update, if it is stored."""
+        number = self.identities.get((client_id, update_id))
+        return None if number is None else self.updates[number, client_id]
+
     def open_rounds(self) -> list[RoundRow]:
         return [row for row in self.rounds.values() if row.state in OPEN_ROUND]
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from simulation.clock import Clock, Schedule, WorldTime
+from simulation.disk import DeviceDisk
 from simulation.network import SimulatedBroker, Wire
-from simulation.tiny_store import TinyStore
 
 from broker.link import InboundMessage, LastWill
 from edge_client.agent import Agent
@@ -60,7 +60,7 @@ class SimulatedDevice:
         schedule: Schedule,
         time: WorldTime,
         broker: SimulatedBroker,
-        store: TinyStore,
+        store: DeviceDisk,
         rng: random.Random,
     ) -> None:
         self.client_id = f"device-{i}"
@@ -99,16 +99,19 @@ class SimulatedDevice:
         self._n_started += 1
         self.left = False
         with self._time.of(self.clock):
-            self.agent = Agent(
-                SimulatedLink(self),  # type: ignore[arg-type]
-                self.store,  # type: ignore[arg-type]
-                FEDERATION,
-                self.client_id,
-                self.papers,  # type: ignore[arg-type]
-                explore=False,  # whatever is shown, the device learns the same; and nothing need be compiled
-                seed=self.i + 1000 * self._n_started,
-                learner=_power_learner(self.i),
-            )
+            try:
+                self.agent = Agent(
+                    SimulatedLink(self),  # type: ignore[arg-type]
+                    self.store,
+                    FEDERATION,
+                    self.client_id,
+                    self.papers,  # type: ignore[arg-type]
+                    explore=False,  # whatever is shown, the device learns the same; and nothing need be compiled
+                    seed=self.i + 1000 * self._n_started,
+                    learner=_power_learner(self.i),
+                )
+            except DataError:
+                return  # the application was told, and does not run
         self.connect()
 
     def crash(self) -> None:

@@ -36,9 +36,8 @@ def settle(world: "World") -> None:
             world.start_federator()
     if world.judge.erasures.asked:
         _settle_erasures(world)
-    for device in world.devices:
-        waiting = device.store.waiting_interactions(limit=1_000)
-        world.judge.check_books(device.client_id, [interaction.id for interaction in waiting])
+    disks = {device.client_id: device.store for device in world.devices}
+    world.judge.clicks.check_books(disks, world.store.tables)
 
 
 def _settle_erasures(world: "World") -> None:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from simulation.database import Tables
+from simulation.disk import Gone
+from simulation.judge_clicks import ClickJudge
 from simulation.judge_erasure import ErasureJudge
 from simulation.process import FederatorProcess
 from simulation.promises import BrokenPromiseError
@@ -13,24 +15,29 @@ from edge_client.store.store import PendingUpdate
 from foltr.aggregation.mean import RunningMean, staleness_weight
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.client_selection import is_selected
-from foltr.protocol.codec import decode
 from foltr.protocol.fields import pack_vector, payload_digest, unpack_vector
 from foltr.protocol.receipts import DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.states import RoundState
-from foltr.protocol.updates import ModelUpdate
 from storage.records import RoundRow, UpdateRow
 
 _COUNTS = (ReceiptCode.ACCEPTED, ReceiptCode.DUPLICATE)
-_FINAL = (DeviceReaction.RETRAIN, DeviceReaction.DISCARD)
 
 
 @dataclass(frozen=True)
-class Made:
-    """An update as a device made it, and the interactions in it."""
+class ClicksOf:
+    """What the disk of a device tells of its clicks."""
 
     client_id: str
-    update: ModelUpdate
-    interactions: tuple[tuple[str, int], ...]
+    judge: ClickJudge
+
+    def on_recorded(self, click: str) -> None:
+        self.judge.on_recorded(self.client_id, click)
+
+    def on_made(self, update: PendingUpdate, clicks: Sequence[str]) -> None:
+        self.judge.on_made(update, clicks)
+
+    def on_gone(self, click: str, why: Gone) -> None:
+        self.judge.on_gone(click, why)
 
 
 @dataclass(frozen=True)
@@ -48,14 +55,13 @@ class Judge:
 
     def __init__(self, erasures: ErasureJudge) -> None:
         self.erasures = erasures
-        self.made: dict[str, Made] = {}
+        self.clicks = ClickJudge()
         self.withdrawn: set[str] = set()
-        self.told_final: dict[str, ReceiptCode] = {}
+        self.told_settled: set[str] = set()
         self.revoked: set[str] = set()  # as the database has it
         self.n_counted: dict[str, int] = {}
         self.n_models = 0
         self._digests: dict[bytes, str] = {}
-        self._counted_in: dict[tuple[str, int], str] = {}  # an interaction to the stored update that holds it
         self._arrivals: dict[str, Arrival] = {}  # the first of an update while its round was open
         self._given_other_deadlines: set[int] = set()
         self._tables = Tables()
@@ -63,35 +69,19 @@ class Judge:
 
     # --- devices ----------------------------------------------------------------------------------------------
 
-    def on_made(self, client_id: str, pending: PendingUpdate, interactions: Sequence[int]) -> None:
-        update = decode(pending.payload, ModelUpdate)
-        self.made[update.update_id] = Made(client_id, update, tuple((client_id, i) for i in interactions))
+    def clicks_of(self, client_id: str) -> ClicksOf:
+        return ClicksOf(client_id, self.clicks)
 
     def on_sent(self, payload: bytes, update_id: str) -> None:
         self._digests[payload_digest(payload)] = update_id
-
-    def on_removed(self, client_id: str, update_id: str, keep_interactions: bool) -> None:
-        """The device has settled an update: spent what counts, given back what does not."""
-        stored = (client_id, update_id) in self._tables.identities
-        if keep_interactions and stored:
-            raise BrokenPromiseError(
-                "given back means not counted", f"{client_id} trains again on what {update_id} holds"
-            )
-        if not keep_interactions and not stored and update_id not in self.withdrawn:
-            raise BrokenPromiseError("spent means counted", f"{update_id[:8]} of {client_id} is not stored")
-
-    def check_books(self, client_id: str, waiting: Sequence[int]) -> None:
-        """Nothing a device still has to tell is in an update that counts."""
-        if twice := [i for i in waiting if (client_id, i) in self._counted_in]:
-            raise BrokenPromiseError("what waits was not counted", f"{twice} of {client_id}")
 
     # --- the database -----------------------------------------------------------------------------------------
 
     def on_commit(self, before: Tables, after: Tables) -> None:
         self._tables = after
         self.erasures.on_commit(before, after)
+        self.clicks.on_commit(before, after)
         self.revoked = {row.client_id for row in after.clients.values() if row.revoked_at is not None}
-        self._see_new_enrolments(before, after)
         for key in before.updates.keys() - after.updates.keys():
             self._withdrawn(before.updates[key], before, after)
         for key in after.updates.keys() - before.updates.keys():
@@ -109,18 +99,6 @@ class Judge:
             if after.models[version].round is not None:
                 self._check_model(after, version)
 
-    def _see_new_enrolments(self, before: Tables, after: Tables) -> None:
-        """A device that never heard that it was revoked may be heard again, with the very same update."""
-        anew = {row.client_id for row in after.clients.values() if row.enrolment_serial}
-        anew -= {
-            row.client_id
-            for row in before.clients.values()
-            if row.client_id in anew and row.enrolment_serial == after.clients[row.client_id].enrolment_serial
-        }
-        for update_id in [key for key, code in self.told_final.items() if code is ReceiptCode.REVOKED]:
-            if self.made[update_id].client_id in anew:
-                del self.told_final[update_id]
-
     def _withdrawn(self, row: UpdateRow, before: Tables, after: Tables) -> None:
         # A client that is enrolled anew in the same batch is not revoked any more when the batch ends; and whoever asks
         # to be forgotten is taken out of the open round first.
@@ -130,8 +108,6 @@ class Judge:
                 "only a revocation or an erasure withdraws", f"{row.update_id} of {row.client_id} is gone"
             )
         self.withdrawn.add(row.update_id)
-        for interaction in self.made[row.update_id].interactions:
-            self._counted_in.pop(interaction, None)
 
     @staticmethod
     def _has_same_roster(before: Tables, after: Tables) -> bool:
@@ -140,25 +116,15 @@ class Judge:
         return before.federation.roster == after.federation.roster
 
     def _stored(self, row: UpdateRow, tables: Tables) -> None:
-        made, round_ = self.made[row.update_id], tables.rounds[row.round]
+        update, round_ = self.clicks.made[row.update_id][0], tables.rounds[row.round]
         label = f"{row.update_id[:8]} of {row.client_id} in round {row.round}"
         self.n_counted[row.client_id] = self.n_counted.get(row.client_id, 0) + 1
-        for interaction in made.interactions:
-            other = self._counted_in.setdefault(interaction, row.update_id)
-            if other != row.update_id:
-                raise BrokenPromiseError("an interaction counts once", f"{interaction} is in {other[:8]} and {label}")
-        if row.update_id in self.told_final:
-            raise BrokenPromiseError(
-                "refused means never counted", f"{label} was told {self.told_final[row.update_id]}"
-            )
-        if (made.client_id, made.update.base_version) != (row.client_id, row.base_version):
+        if (update.client_id, update.base_version) != (row.client_id, row.base_version):
             raise BrokenPromiseError("stored as sent", label)
         if round_.pacing == "deadline":
-            if (made.update.round, row.base_version) != (row.round, round_.base_version):
+            if (update.round, row.base_version) != (row.round, round_.base_version):
                 raise BrokenPromiseError("an update counts in its round, on its base", label)
-        elif not (
-            made.update.round <= row.round and 0 <= round_.base_version - row.base_version <= round_.staleness_limit
-        ):
+        elif not (update.round <= row.round and 0 <= round_.base_version - row.base_version <= round_.staleness_limit):
             raise BrokenPromiseError("staleness is limited", f"{label}: {row.base_version} in {round_.base_version}")
         if tables.clients[row.client_id].revoked_at is not None:
             raise BrokenPromiseError("revoked means not counted", label)
@@ -176,17 +142,18 @@ class Judge:
         round_ = tables.rounds[model.round or 0]
         rows = tables.of_round(round_.number)
         base = unpack_vector(tables.models[round_.base_version].weights)
-        mean, exact = RunningMean(1), 0.0
+        mean, exact, n_learned = RunningMean(1), 0.0, 0
         for row in rows:
             weight = staleness_weight(round_.base_version - row.base_version, round_.staleness_exponent)
             mean.add(unpack_vector(row.body), row.n_interactions, weight)
-            exact += 2.0 ** int(row.client_id.removeprefix("device-")) * weight
+            exact += row.n_interactions**2 * 2.0 ** int(row.client_id.removeprefix("device-")) * weight
+            n_learned += row.n_interactions
         change = float(unpack_vector(model.weights)[0]) - float(base[0])
         if version != len(tables.models) - 1 or round_.base_version != version - 1:
             raise BrokenPromiseError("models follow one another", f"{version} on {round_.base_version}")
         if not round_.min_clients <= len(rows) <= round_.max_clients:
             raise BrokenPromiseError("a model has a quorum", f"{len(rows)} updates in round {round_.number}")
-        if model.weights != pack_vector(mean.apply_to(base)) or not np.isclose(change * len(rows), exact, atol=0.01):
+        if model.weights != pack_vector(mean.apply_to(base)) or not np.isclose(change * n_learned, exact, atol=0.01):
             raise BrokenPromiseError("a model is the mean of its round", f"model {version} of round {round_.number}")
 
     # --- what is told -----------------------------------------------------------------------------------------
@@ -196,7 +163,7 @@ class Judge:
         current = process.actor.state.round
         if update_id is None or current is None or current.state is not RoundState.COLLECTING:
             return
-        if self.made[update_id].update.round != current.number:
+        if self.clicks.made[update_id][0].round != current.number:
             return
         first = self._arrivals.get(update_id)
         if first is None or first.process is not process:
@@ -213,21 +180,31 @@ class Judge:
         update_id = receipt.update_id or self._digests.get(receipt.payload_digest or b"")
         if update_id is None:
             return
-        made = self.made[update_id]
-        stored = (made.client_id, update_id) in self._tables.identities
-        label = f"{update_id[:8]} of {made.client_id} for round {made.update.round}: {receipt.code} ({receipt.detail})"
+        update = self.clicks.made[update_id][0]
+        row = self._tables.stored(update.client_id, update_id)
+        label = f"{update_id[:8]} of {update.client_id} for round {update.round}: {receipt.code} ({receipt.detail})"
         if receipt.code in _COUNTS:
-            if not stored and update_id not in self.withdrawn:
+            if (row is None or row.covers_after is None) and update_id not in self.withdrawn:
                 raise BrokenPromiseError("accepted means stored", label)
-        elif receipt.code.reaction in _FINAL and receipt.update_id is not None:
-            self.told_final[update_id] = receipt.code
-            if stored:
-                raise BrokenPromiseError("stored means accepted", label)
+        elif receipt.code.reaction is DeviceReaction.SETTLE and receipt.update_id is not None:
+            self.told_settled.add(update_id)
+
+    def on_mark(self, process: FederatorProcess, receipt: UpdateReceipt | MembershipReceipt) -> None:
+        """No device is told that more counts than does; a federator that is fenced may be behind."""
+        client = self._tables.clients.get(receipt.client_id)
+        federation = self._tables.federation
+        if client is None or federation is None or federation.writer_epoch != process.actor.epoch:
+            return
+        told = receipt.counted_through
+        if told is not None and told > client.counted_through:
+            raise BrokenPromiseError(
+                "the mark is told as stored", f"{receipt.client_id}: {told}, not {client.counted_through}"
+            )
 
     def on_late(self, process: FederatorProcess, update_id: str, detail: str) -> None:
         """``late`` for what came in time is a lie: it counts by when it arrived, not by when it was looked at."""
-        number, arrival = self.made[update_id].update.round, self._arrivals.get(update_id)
-        if update_id in self.told_final:
+        number, arrival = self.clicks.made[update_id][0].round, self._arrivals.get(update_id)
+        if update_id in self.told_settled:
             return  # a copy of what was answered before
         if arrival is None or arrival.process is not process or number in self._given_other_deadlines:
             return
@@ -239,7 +216,7 @@ class Judge:
         ended_early = n_taken >= row.min_clients
         if n_taken < row.max_clients and arrival.at < (arrival.due_at if ended_early else arrival.closes_at):
             raise BrokenPromiseError(
-                "in time is not late", f"{self.made[update_id].client_id} in round {number}: {detail}"
+                "in time is not late", f"{self.clicks.made[update_id][0].client_id} in round {number}: {detail}"
             )
 
     def on_announced(self, model: ModelAnnouncement, round_: RoundAnnouncement) -> None:
@@ -270,4 +247,5 @@ class Judge:
             )
 
     def is_counted(self, update_id: str) -> bool:
-        return (self.made[update_id].client_id, update_id) in self._tables.identities
+        row = self._tables.stored(self.clicks.made[update_id][0].client_id, update_id)
+        return row is not None and row.covers_after is not None

@@ -13,18 +13,17 @@ from simulation.mutants_erasure import ERASURE_MUTANTS
 
 import federator.actor
 import federator.closing.collected_updates
-import federator.deciding.updates
 import federator.resumption
 from edge_client.messaging.session import Session
 from edge_client.participation import Outgoing, Participation
+from edge_client.store.store import DeviceStore, Settlement
 from federator.actor import FederationActor
 from federator.deciding.decisions import Decisions
 from federator.deciding.members import Members
 from federator.deciding.state import FederationState
 from federator.engine import Backlog, decide
-from federator.round import Offer, Record, Reject, Round
+from federator.round import Offer, Record, RecordedUpdate, Reject, Round
 from federator.rows import resumed_round
-from foltr.protocol.receipts import DeviceReaction, ReceiptCode
 from foltr.protocol.signing import EpochSequence
 from foltr.protocol.states import Membership
 from storage.records import Batch, ClientRow
@@ -40,13 +39,59 @@ def _receipts_before_the_commit() -> Any:
     return mock.patch.object(simulation.process, "FederationActor", ToldFirst)
 
 
-def _duplicates_are_not_seen() -> Any:
+def _the_mark_is_not_looked_at() -> Any:
     decide = Round.decide
 
-    def forgetful(self: Round, offer: Offer, now: float, **_: Any) -> Record | Reject:
-        return decide(self, offer, now, stored_in_round=None)
+    def careless(self: Round, offer: Offer, now: float, **more: Any) -> Record | Reject:
+        return decide(self, offer, now, **more | {"counted_through": offer.after})
 
-    return mock.patch.object(Round, "decide", forgetful)
+    return mock.patch.object(Round, "decide", careless)
+
+
+def _an_update_moves_no_mark() -> Any:
+    def stays(tables: Tables, client_id: str, before: int, after: int) -> None:
+        if after < before:
+            move(tables, client_id, tables.clients[client_id].counted_through, after)
+
+    move = simulation.store.move_mark
+    return mock.patch.object(simulation.store, "move_mark", stays)
+
+
+def _a_mark_moves_without_its_update() -> Any:
+    """The last client's update of each batch is lost; the memory has it, and so has its mark."""
+    store_batch = simulation.store.store_batch
+
+    def lossy(tables: Tables, batch: Batch) -> None:
+        *stored, lost = batch.updates or [None]
+        store_batch(tables, replace(batch, updates=stored))
+        if lost is not None:
+            simulation.store.move_mark(tables, lost.client_id, lost.covers_after, lost.covers_through)
+
+    return mock.patch.object(simulation.store, "store_batch", lossy)
+
+
+def _what_is_taken_back_goes_back_to_the_beginning() -> Any:
+    move = Members.move_mark
+
+    def too_far(self: Members, client_id: str, counted_through: int) -> None:
+        is_back = counted_through < (self.counted_through(client_id) or 0)
+        move(self, client_id, 0 if is_back else counted_through)
+
+    return mock.patch.object(Members, "move_mark", too_far)
+
+
+def _an_abandoned_round_keeps_its_marks() -> Any:
+    """Neither the database nor the memory takes back what its updates cover; as it was once, when clicks were lost."""
+    return mock.patch.multiple("simulation.store", take_back_round=mock.DEFAULT)
+
+
+def _devices_put_nothing_back() -> Any:
+    settle = DeviceStore.settle
+
+    def stubborn(self: DeviceStore, mark: int, answered: str | None = None) -> Settlement:
+        return settle(self, max(mark, self.mark() or 0), answered)
+
+    return mock.patch.object(DeviceStore, "settle", stubborn)
 
 
 def _aggregating_is_not_stored() -> Any:
@@ -71,9 +116,8 @@ def _withdrawals_are_not_stored() -> Any:
 
 
 def _what_a_batch_holds_is_not_withdrawn() -> Any:
-    def forgetful(self: Decisions, client_id: str, current: Round) -> None:
-        if current.withdraw(client_id):
-            self.withdrawn.append((current.number, client_id))
+    def forgetful(self: Decisions, number: int, client_id: str, _withdrawn: RecordedUpdate) -> None:
+        self.withdrawn.append((number, client_id))
 
     return mock.patch.object(Decisions, "withdraw", forgetful)
 
@@ -161,19 +205,6 @@ def _devices_send_an_update_once() -> Any:
     return mock.patch.object(Participation, "due", once)
 
 
-def _devices_train_again_on_duplicates() -> Any:
-    return mock.patch.object(ReceiptCode.DUPLICATE, "reaction", DeviceReaction.RETRAIN)
-
-
-def _refusals_are_told_as_they_come() -> Any:
-    """What the engine did before the first reproductions."""
-
-    def as_it_is(_state: FederationState, refusal: Reject, _counted_in: int | None) -> Reject:
-        return refusal
-
-    return mock.patch.object(federator.deciding.updates, "final_refusal", as_it_is)
-
-
 def _a_round_ends_by_a_later_clock() -> Any:
     """A turn as it was before the reproductions of updates in time."""
 
@@ -192,7 +223,12 @@ def _a_round_ends_by_a_later_clock() -> Any:
 # Each as a function that makes a context manager.
 MUTANTS: dict[str, Callable[[], Any]] = {
     "receipts are sent before the commit": _receipts_before_the_commit,
-    "duplicates are not seen": _duplicates_are_not_seen,
+    "the mark is not looked at": _the_mark_is_not_looked_at,
+    "an update moves no mark": _an_update_moves_no_mark,
+    "a mark moves without its update": _a_mark_moves_without_its_update,
+    "what is taken back goes back to the beginning": _what_is_taken_back_goes_back_to_the_beginning,
+    "an abandoned round keeps its marks": _an_abandoned_round_keeps_its_marks,
+    "devices put nothing back": _devices_put_nothing_back,
     "aggregating is not stored": _aggregating_is_not_stored,
     "an update counts by when it is looked at": _counts_by_when_it_is_looked_at,
     "withdrawals are not stored": _withdrawals_are_not_stored,
@@ -209,9 +245,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "announcements begin anew at a restart": _announcements_begin_anew_at_a_restart,
     "devices forget what is pending": _devices_forget_what_is_pending,
     "devices send an update once": _devices_send_an_update_once,
-    "devices train again on duplicates": _devices_train_again_on_duplicates,
     "a round ends by a later clock": _a_round_ends_by_a_later_clock,
-    "refusals are told as they come": _refusals_are_told_as_they_come,
 } | ERASURE_MUTANTS
 
 

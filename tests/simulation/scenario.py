@@ -125,6 +125,8 @@ class Scenario:
     batch_limit: int = 500
     stop_after_round: int | None = None
     unlearning: UnlearningPolicy = field(default_factory=UnlearningPolicy)
+    device_backlog: int = 10_000
+    device_keeps: int = 500
 
     @property
     def forgets(self) -> bool:
@@ -170,6 +172,8 @@ def draw(seed: int) -> Scenario:
         batch_limit=rng.choice((2, 500)),
         stop_after_round=rng.randint(2, 8) if rng.random() < 0.1 else None,
         unlearning=_unlearning(rng) if forgets else UnlearningPolicy(),
+        device_backlog=rng.choice((2, 10_000, 10_000)),
+        device_keeps=rng.choice((0, 3, 500)),
     )
 
 

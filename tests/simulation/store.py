@@ -11,13 +11,14 @@ from typing import Any
 
 from simulation.database import NAME, Session, Tables, federation_of, read, require, write
 
-from foltr.errors import DataError, UnavailableError
+from foltr.errors import DataError, ProtocolViolationError, UnavailableError
 from foltr.failpoints import Failpoint
 from foltr.protocol.states import OPEN_ROUND, Membership, RoundState
 from storage.errors import WriterFencedError
 from storage.records import (
     Batch,
     ClientRow,
+    CountingUpdate,
     DeadlineChange,
     FederationRow,
     MembershipChange,
@@ -28,6 +29,7 @@ from storage.records import (
     QuarantineChange,
     RoundOpening,
     RoundRow,
+    StoredUpdate,
     UpdateRow,
 )
 from storage.retention import RetentionStep
@@ -45,9 +47,9 @@ def store_batch(tables: Tables, batch: Batch) -> None:
         _store_quarantine(tables, quarantine)
     for number, client_id in batch.withdrawn:
         _require_collecting(tables, number)
-        withdrawn = tables.updates.pop((number, client_id), None)
-        if withdrawn is not None:
-            del tables.identities[client_id, withdrawn.update_id]
+        _set_back(tables, number, client_id)
+        withdrawn = tables.updates.pop((number, client_id))
+        del tables.identities[client_id, withdrawn.update_id]
     for update in batch.updates:
         _store_update(tables, update)
     note_events(tables, batch.events)
@@ -83,11 +85,11 @@ def _sameness(event: NewEvent) -> tuple[object, ...]:
 
 def _store_update(tables: Tables, new: NewUpdate) -> None:
     _require_collecting(tables, new.round)
-    if (new.client_id, new.update_id) in tables.identities:
-        return
+    require((new.client_id, new.update_id) not in tables.identities, "uq_updates_update_id")
     require((new.round, new.client_id) not in tables.updates, "pk_updates")
     require(new.client_id in tables.clients, "fk_updates_clients")
-    require(new.n_interactions > 0, "ck_updates_n_interactions")
+    require(0 < new.n_interactions <= new.covers_through - new.covers_after, "ck_updates_covers_interactions")
+    move_mark(tables, new.client_id, new.covers_after, new.covers_through)
     tables.identities[new.client_id, new.update_id] = new.round
     tables.updates[new.round, new.client_id] = UpdateRow(
         federation=NAME,
@@ -104,6 +106,19 @@ def _store_update(tables: Tables, new: NewUpdate) -> None:
         key_fingerprint=None,
         body=new.body,
     )
+
+
+def move_mark(tables: Tables, client_id: str, before: int, after: int) -> None:
+    client = tables.clients[client_id]
+    require(client.counted_through == before, f"the mark of {client_id} is {client.counted_through}, not {before}")
+    tables.clients[client_id] = replace(client, counted_through=after)
+
+
+def _set_back(tables: Tables, number: int, client_id: str) -> None:
+    row = tables.updates.get((number, client_id))
+    if row is None or row.covers_after is None or row.covers_through is None:
+        raise ProtocolViolationError(f"{client_id} has nothing in round {number} that counts")
+    move_mark(tables, client_id, row.covers_through, row.covers_after)
 
 
 def _store_quarantine(tables: Tables, change: QuarantineChange) -> None:
@@ -130,6 +145,7 @@ def _store_membership(tables: Tables, change: MembershipChange) -> None:
             revoked_at=None,
             membership_nonce=change.nonce,
             status_nonce=change.status_nonce,
+            counted_through=0 if known is None else known.counted_through,
             quarantined_at=None if known is None else known.quarantined_at,
             quarantine_reason=None if known is None else known.quarantine_reason,
         )
@@ -155,8 +171,16 @@ def close_without_model(tables: Tables, number: int, reason: str, closed_at: dat
     if row.state is RoundState.ABANDONED:
         return False
     require(row.state is not RoundState.COMPLETED, f"round {number} is completed")
+    take_back_round(tables, number)
     _close(tables, number, state=RoundState.ABANDONED, closed_at=closed_at, reason=reason)
     return True
+
+
+def take_back_round(tables: Tables, number: int) -> None:
+    """Let no update of a round count, and set its clients' marks back."""
+    for update in tables.of_round(number):
+        _set_back(tables, number, update.client_id)
+        tables.updates[number, update.client_id] = replace(update, covers_after=None, covers_through=None)
 
 
 def open_next(tables: Tables, opening: RoundOpening) -> None:
@@ -289,9 +313,11 @@ class RoundStore:
         self.session.store.keys.update(update.client_id for update in batch.updates)
         await write(self.session, lambda tables: store_batch(tables, batch), self.epoch)
 
-    async def find_updates(self, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-        known = (await read(self.session)).identities
-        return {identity: known[identity] for identity in identities if identity in known}
+    async def find_updates(self, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], StoredUpdate]:
+        tables = await read(self.session)
+        known = {identity: tables.identities[identity] for identity in identities if identity in tables.identities}
+        rows = {identity: tables.updates[number, identity[0]] for identity, number in known.items()}
+        return {identity: StoredUpdate(row.round, row.covers_after is not None) for identity, row in rows.items()}
 
     async def load_clients(self) -> list[ClientRow]:
         return list((await read(self.session)).clients.values())
@@ -299,12 +325,13 @@ class RoundStore:
     async def open_round(self, opening: RoundOpening) -> None:
         await write(self.session, lambda tables: open_next(tables, opening), self.epoch)
 
-    async def load_open_round(self) -> tuple[RoundRow, list[tuple[str, str]]] | None:
+    async def load_open_round(self) -> tuple[RoundRow, list[CountingUpdate]] | None:
         tables = await read(self.session)
         found = tables.open_rounds()
         if not found:
             return None
-        return found[0], [(row.client_id, row.update_id) for row in tables.of_round(found[0].number)]
+        rows = tables.of_round(found[0].number)
+        return found[0], [CountingUpdate(row.client_id, row.update_id, row.covers_after or 0) for row in rows]
 
     async def latest_round(self) -> RoundRow | None:
         rounds = (await read(self.session)).rounds

@@ -11,10 +11,21 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from federator.round import Abandon, Aggregate, Offer, Record, Reject, Round, RoundPolicy, SelectedClients
+from federator.round import (
+    Abandon,
+    Aggregate,
+    Offer,
+    Record,
+    RecordedUpdate,
+    Reject,
+    Round,
+    RoundPolicy,
+    SelectedClients,
+)
 from foltr.errors import ProtocolViolationError
 from foltr.protocol.client_selection import ticket
 from foltr.protocol.states import AbandonReason, Pacing, RoundState
+from storage.records import StoredUpdate
 
 NUMBER, BASE, GRACE_S = 5, 4, 3.0
 SEED = b"seed" * 8
@@ -50,13 +61,20 @@ class Account:
     max_time_s: float
     asked: frozenset[str] | None
     ended_as: str = ""  # "", "aggregating", "completed" or "abandoned"
-    held: dict[str, str] = field(default_factory=dict)  # client to update, as stored
-    before: set[tuple[str, str]] = field(default_factory=set)  # counted in an earlier round
+    held: dict[str, RecordedUpdate] = field(default_factory=dict)  # by client, as stored
+    before: dict[tuple[str, str], bool] = field(default_factory=dict)  # of an earlier round: whether it counts still
+    marks: dict[str, int] = field(default_factory=dict)
+
+    def has(self, client_id: str, update_id: str) -> bool:
+        held = self.held.get(client_id)
+        return held is not None and held.update_id == update_id
 
     def answer(self, offer: Offer, now: float) -> str:
         """The code of the receipt."""
-        if (offer.client_id, offer.update_id) in self.before or self.held.get(offer.client_id) == offer.update_id:
+        if self.has(offer.client_id, offer.update_id):
             return "duplicate"
+        if (counts := self.before.get((offer.client_id, offer.update_id))) is not None:
+            return "duplicate" if counts else "round_abandoned"
         is_buffer = self.policy.pacing is Pacing.BUFFERED
         oldest = BASE - self.policy.staleness_limit if is_buffer else BASE
         reasons = [
@@ -66,6 +84,7 @@ class Account:
             ("not_selected", self.asked is not None and offer.client_id not in self.asked),
             ("late", bool(self.ended_as) or now >= self.closes_at or self.is_full()),
             ("stale", not oldest <= offer.base_version <= BASE),
+            ("overlaps", offer.after != self.marks.get(offer.client_id, 0)),
         ]
         return next((code for code, applies in reasons if applies), "accepted")
 
@@ -104,41 +123,46 @@ class RoundAgainstAccount(RuleBasedStateMachine):
         number=st.integers(NUMBER - 2, NUMBER + 1),
         base=st.integers(BASE - 3, BASE + 1),
         ago=st.sampled_from([0.0, 0.0, 1.0]),
+        after=st.sampled_from([0, 5]),
     )
-    def offer(self, client_id: str, update: str, number: int, base: int, ago: float) -> None:
+    def offer(self, client_id: str, update: str, number: int, base: int, ago: float, after: int) -> None:
         """An update; it may have arrived a while before it is looked at."""
-        offer = Offer(client_id, f"{update} of {client_id}", number, base)
+        offer = Offer(client_id, f"{update} of {client_id}", number, base, after, after + 5)
         self._decide(offer, self.now - ago)
 
     @rule(client_id=clients, update=st.sampled_from(UPDATES))
     def offer_what_fits(self, client_id: str, update: str) -> None:
         """An update as a device with the newest model makes it."""
-        self._decide(Offer(client_id, f"{update} of {client_id}", NUMBER, BASE), self.now)
+        after = self.account.marks.get(client_id, 0)
+        self._decide(Offer(client_id, f"{update} of {client_id}", NUMBER, BASE, after, after + 5), self.now)
 
     def _decide(self, offer: Offer, at: float) -> None:
         expected = self.account.answer(offer, at)
-        stored = NUMBER - 1 if (offer.client_id, offer.update_id) in self.account.before else None
-        decision = self.round.decide(offer, at, stored_in_round=stored)
+        counts = self.account.before.get((offer.client_id, offer.update_id))
+        stored = None if counts is None else StoredUpdate(NUMBER - 1, counts)
+        mark = self.account.marks.get(offer.client_id, 0)
+        decision = self.round.decide(offer, at, counted_through=mark, stored=stored)
         if expected == "accepted":
             assert decision == Record(BASE - offer.base_version)
-            self.account.held[offer.client_id] = offer.update_id
+            self.account.held[offer.client_id] = RecordedUpdate(offer.update_id, offer.after)
+            self.account.marks[offer.client_id] = offer.through
         else:
             assert isinstance(decision, Reject)
             assert decision.code == expected
 
-    @rule(client_id=clients, update=st.sampled_from(UPDATES))
-    def counted_before(self, client_id: str, update: str) -> None:
-        """An earlier round has this one already."""
-        if f"{update} of {client_id}" != self.account.held.get(client_id):
-            self.account.before.add((client_id, f"{update} of {client_id}"))
+    @rule(client_id=clients, update=st.sampled_from(UPDATES), counts=st.booleans())
+    def stored_before(self, client_id: str, update: str, counts: bool) -> None:
+        """An earlier round has this one already; it counts, or its round was abandoned."""
+        if not self.account.has(client_id, f"{update} of {client_id}"):
+            self.account.before[client_id, f"{update} of {client_id}"] = counts
 
     @rule(client_id=clients)
     def withdraw(self, client_id: str) -> None:
         """Only what a collecting round holds can be taken out."""
-        expected = not self.account.ended_as and client_id in self.account.held
+        expected = None if self.account.ended_as else self.account.held.pop(client_id, None)
         assert self.round.withdraw(client_id) == expected
-        if expected:
-            del self.account.held[client_id]
+        if expected is not None:
+            self.account.marks[client_id] = expected.after
 
     @rule(max_time_s=st.sampled_from([0.5, 4.0, 30.0]))
     def set_deadline(self, max_time_s: float) -> None:

@@ -4,11 +4,11 @@
 """
 
 import random
-from typing import Any
 
 from simulation.clock import Clock, Schedule, WorldTime
 from simulation.database import SimulatedStore
 from simulation.device import FEDERATION, Papers, SimulatedDevice
+from simulation.disk import DeviceDisk
 from simulation.ending import settle
 from simulation.judge import Judge
 from simulation.judge_erasure import ErasureJudge
@@ -16,7 +16,6 @@ from simulation.network import Fault, SimulatedBroker
 from simulation.process import FederatorProcess, Receipt
 from simulation.scenario import Operation, Scenario, Step, Trust
 from simulation.seams import StandInKey, simulated
-from simulation.tiny_store import TinyStore
 
 from broker.link import InboundMessage
 from federator.plan import FederationPlan
@@ -92,15 +91,13 @@ class World:
         return SigningKey(seed)
 
     def _make_device(self, i: int) -> SimulatedDevice:
-        name, judge = f"device-{i}", self.judge
-
-        def on_made(pending: Any, ids: Any) -> None:
-            judge.on_made(name, pending, ids)
-
-        def on_removed(update_id: str, keep_interactions: bool) -> None:
-            judge.on_removed(name, update_id, keep_interactions)
-
-        store = TinyStore(on_made, on_removed)
+        name = f"device-{i}"
+        store = DeviceDisk(
+            name,
+            self.judge.clicks_of(name),
+            max_interactions=self.scenario.device_backlog,
+            max_kept=self.scenario.device_keeps,
+        )
         device = SimulatedDevice(i, self.schedule, self.time, self.broker, store, self.rng)
         self.broker.devices[name] = device
         if self._enrolment_key is not None:
@@ -142,6 +139,7 @@ class World:
         if isinstance(receipt, ErasureNotice):
             self.judge.erasures.on_notice(receipt)
             return
+        self.judge.on_mark(process, receipt)
         if isinstance(receipt, UpdateReceipt) and receipt.code is ReceiptCode.LATE and receipt.update_id is not None:
             self.judge.on_late(process, receipt.update_id, receipt.detail)
         self.judge.on_receipt(receipt)

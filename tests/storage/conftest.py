@@ -1,7 +1,7 @@
 """A migrated database with one federation in it, on SQLite and then on PostgreSQL."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -43,17 +43,26 @@ class Stored:
     epoch: int
     name: str = "web"
     weights: bytes = bytes(4 * N_FEATURES)
+    covered: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
 
     @staticmethod
     def opening(number: int, base_version: int = 0) -> RoundOpening:
         return RoundOpening(number, base_version, 1, 10, 0.0, 60.0, at(0), at(60))
 
-    @staticmethod
-    def update(client_id: str, update_id: str = "u1", round_number: int = 1, **other: Any) -> NewUpdate:
+    def update(self, client_id: str, update_id: str = "u1", round_number: int = 1, **other: Any) -> NewUpdate:
+        """An update that begins where the client's update made before it ends."""
+        known = self.covered.setdefault(client_id, {})
+        after = max((through for _, through in known.values()), default=0)
+        covers_after, covers_through = known.setdefault(update_id, (after, after + 100))
         fields = {"base_version": 0, "n_interactions": 5, "encoding": "dense_f32", "body": b"\1\2\3\4"}
+        fields |= {"covers_after": covers_after, "covers_through": covers_through}
         return NewUpdate(
             round=round_number, client_id=client_id, update_id=update_id, received_at=at(1), **(fields | other)
         )
+
+    def take_back(self, client_id: str, update_id: str) -> None:
+        """What a client sends next begins where this update did: it counts no more."""
+        del self.covered[client_id][update_id]
 
     @staticmethod
     def request(client_id: str, **other: Any) -> ErasureRequest:
@@ -135,6 +144,8 @@ async def learned(sealed: Stored) -> Stored:
         if number == 3:
             following = sealed.opening(number + 1, version)
             await abandon_round(sealed.db, sealed.name, sealed.epoch, number, "too_few", at(60), following)
+            for name in names:
+                sealed.take_back(name, f"{name}{number}")
             continue
         version += 1
         fates = [NewFate(name, "kept", 1 / len(names), None, "") for name in names]

@@ -10,7 +10,7 @@ from foltr.errors import ProtocolViolationError
 from storage.arrivals import _FIND_UPDATES, find_updates, load_clients
 from storage.models import get_model
 from storage.queries import get_client, list_events
-from storage.records import Batch, MembershipChange, NewEvent
+from storage.records import Batch, MembershipChange, NewEvent, StoredUpdate
 from storage.rounds import load_open_round
 
 
@@ -52,21 +52,26 @@ async def test_a_batch_whose_answer_was_lost_is_offered_again(stored) -> None:
     assert found[0].state == "aggregating"
 
 
-async def test_a_redelivered_update_is_stored_once(stored) -> None:
-    """The device resends until it has a receipt; every batch after the first leaves the row as it was."""
-    await stored.join("a")
+async def test_an_update_is_stored_once(stored) -> None:
+    """Whoever would store it again, in this batch or another, is told that its interactions count already."""
+    await stored.join("a", "b")
     await stored.open(1)
+    with pytest.raises(ProtocolViolationError):
+        await stored.commit(Batch(updates=[stored.update("a"), stored.update("a")]))
     await stored.commit(Batch(updates=[stored.update("a")]))
-    before = (await stored.dump())["updates"]
-    await stored.commit(Batch(updates=[stored.update("a"), stored.update("a")]))
-    assert (await stored.dump())["updates"] == before
+    before = await stored.dump()
+    with pytest.raises(ProtocolViolationError, match="begin at their clients' marks: not so for 1 of 2"):
+        await stored.commit(Batch(updates=[stored.update("a"), stored.update("b")]))
+    assert await stored.dump() == before
 
 
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
         ({"client_id": "a", "update_id": "u2"}, "pk_updates|UNIQUE"),
-        ({"client_id": "stranger"}, "(?i)not.null"),
+        ({"client_id": "a", "update_id": "u2", "covers_after": 0}, "begin at their clients' marks"),
+        ({"client_id": "a", "update_id": "u2", "covers_after": 101}, "begin at their clients' marks"),
+        ({"client_id": "stranger"}, "begin at their clients' marks"),
         ({"client_id": "b", "round_number": 2}, r"not collecting for rounds \[2\]"),
         ({"client_id": "b", "n_interactions": 0}, "n_interactions"),
     ],
@@ -148,7 +153,9 @@ async def test_find_updates_tells_which_are_stored_and_where(stored) -> None:
     await stored.open(1)
     await stored.commit(Batch(updates=[stored.update(name, f"{name}-u") for name in names]))
     asked = {(f"c{n}", f"c{n}-u") for n in range(3000)} | {("c1", "c2-u")}
-    assert await find_updates(stored.db, "web", asked) == {(name, f"{name}-u"): 1 for name in names}
+    assert await find_updates(stored.db, "web", asked) == {
+        (name, f"{name}-u"): StoredUpdate(1, counts=True) for name in names
+    }
     assert await find_updates(stored.db, "web", []) == {}
     assert await find_updates(stored.db, "elsewhere", asked) == {}
 

@@ -8,7 +8,7 @@ from foltr.errors import ProtocolViolationError
 from storage.arrivals import load_clients
 from storage.federations import create_federation, get_federation
 from storage.queries import get_client, list_quarantined, online_members
-from storage.records import Batch, DeadlineChange, MembershipChange, QuarantineChange
+from storage.records import Batch, CountingUpdate, DeadlineChange, MembershipChange, QuarantineChange
 from storage.rounds import begin_aggregation, load_open_round, open_round
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
@@ -98,11 +98,12 @@ async def test_a_withdrawn_update_is_gone_and_may_come_again(stored) -> None:
     await stored.commit(Batch(withdrawn=[(1, "a")]))
     found = await load_open_round(stored.db, "web")
     assert found is not None
-    assert found[1] == [("b", "u1")]
-    await stored.commit(Batch(withdrawn=[(1, "b")], updates=[stored.update("b", "u2"), stored.update("a")]))
+    assert found[1] == [CountingUpdate("b", "u1", 0)]
+    again = stored.update("b", "u2", covers_after=0)
+    await stored.commit(Batch(withdrawn=[(1, "b")], updates=[again, stored.update("a")]))
     found = await load_open_round(stored.db, "web")
     assert found is not None
-    assert found[1] == [("a", "u1"), ("b", "u2")]
+    assert found[1] == [CountingUpdate("a", "u1", 0), CountingUpdate("b", "u2", 0)]
 
 
 async def test_nothing_is_withdrawn_from_a_decided_round(stored) -> None:
@@ -227,7 +228,7 @@ async def test_a_quarantine_withdraws_in_the_same_batch(stored) -> None:
     await stored.commit(Batch(quarantines=[quarantine], withdrawn=[(1, "a")], operator_nonce=1))
     found = await load_open_round(stored.db, "web")
     assert found is not None
-    assert [client_id for client_id, _ in found[1]] == ["b"]
+    assert [update.client_id for update in found[1]] == ["b"]
 
 
 # --- batches and the seed -------------------------------------------------------------------------------------

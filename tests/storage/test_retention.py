@@ -81,6 +81,7 @@ async def test_many_rounds_are_looked_at_in_several_calls(stored, monkeypatch, b
         await stored.commit(Batch(updates=[stored.update("a", f"u{number}", number)]))
         at = stored.opening(1).closes_at
         await abandon_round(stored.db, "web", stored.epoch, number, "x", at, stored.opening(number + 1))
+        stored.take_back("a", f"u{number}")
     first = await delete_old_bodies(stored.db, "web", stored.epoch, before_round=9, interval=1)
     assert (first.n_deleted, first.next_round) == (3, 4)
     assert await thin_all(stored, before_round=9, interval=1) == 5

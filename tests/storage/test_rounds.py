@@ -7,7 +7,7 @@ import pytest
 from foltr.errors import ProtocolViolationError
 from storage.models import get_model
 from storage.queries import get_round
-from storage.records import Batch, NewModel
+from storage.records import Batch, CountingUpdate, NewModel
 from storage.retention import delete_old_bodies
 from storage.rounds import (
     abandon_round,
@@ -72,7 +72,7 @@ async def test_a_restarted_federator_finds_its_round_and_its_updates(stored) -> 
     opened, committed = found
     assert dataclasses.asdict(stored.opening(1)).items() <= dataclasses.asdict(opened).items()
     assert (opened.state, opened.closed_at, opened.n_updates) == ("collecting", None, None)
-    assert committed == [("a", "ua"), ("b", "ub")]
+    assert committed == [CountingUpdate("a", "ua", 0), CountingUpdate("b", "ub", 0)]
     await begin_aggregation(stored.db, "web", stored.epoch, 1)
     found = await load_open_round(stored.db, "web")
     assert found is not None

@@ -23,11 +23,13 @@ from storage.errors import WriterFencedError
 from storage.federation_store import SqlFederationStore
 from storage.records import (
     Batch,
+    CountingUpdate,
     MembershipChange,
     NewEvent,
     NewModel,
     NewUpdate,
     RoundOpening,
+    StoredUpdate,
 )
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -43,8 +45,8 @@ def opening(number: int, base_version: int = 0) -> RoundOpening:
     return RoundOpening(number, base_version, 1, 10, 0.0, 60.0, at(0), at(60))
 
 
-def update(client_id: str, number: int = 1, update_id: str = "u1", body: bytes = b"abcd") -> NewUpdate:
-    return NewUpdate(number, client_id, update_id, 0, 5, "dense_f32", body, at(1))
+def update(client_id: str, number: int = 1, update_id: str = "u1", body: bytes = b"abcd", after: int = 0) -> NewUpdate:
+    return NewUpdate(number, client_id, update_id, 0, after, after + 5, 5, "dense_f32", body, at(1))
 
 
 def request(client_id: str) -> ErasureRequest:
@@ -86,7 +88,9 @@ async def store(connect: Callable[[], FederationStore]) -> FederationStore:
 
 async def close_with(store: FederationStore, number: int, *names: str) -> None:
     """A round with an update of each of these, its model, and the next round."""
-    await store.commit_batch(Batch(updates=[update(name, number, f"{name}{number}") for name in names]))
+    marks = {row.client_id: row.counted_through for row in await store.load_clients()}
+    new = [update(name, number, f"{name}{number}", after=marks[name]) for name in names]
+    await store.commit_batch(Batch(updates=new))
     await store.begin_aggregation(number)
     model = NewModel(number, bytes([number]) * 4, b"moments")
     await store.complete_round(number, model, at(60), opening(number + 1, number))
@@ -153,19 +157,30 @@ async def test_a_replaced_writer_writes_nothing(store, connect, write) -> None:
 async def test_a_batch_counts_once(store) -> None:
     """Offered again it changes nothing; an update that is stored is not stored again, in whatever batch."""
     batch = Batch(updates=[update("a"), update("b")], published=(0, at(2)))
-    for again in (batch, batch, Batch(updates=[update("a")])):
-        await store.commit_batch(again)
+    for _ in range(2):
+        await store.commit_batch(batch)
+    with pytest.raises(ProtocolViolationError):
+        await store.commit_batch(Batch(updates=[update("a")]))
     _, contributions = await store.load_open_round()
-    assert contributions == [("a", "u1"), ("b", "u1")]
-    assert await store.find_updates({("a", "u1"), ("a", "u2"), ("c", "u1")}) == {("a", "u1"): 1}
+    assert contributions == [CountingUpdate("a", "u1", 0), CountingUpdate("b", "u1", 0)]
+    found = await store.find_updates({("a", "u1"), ("a", "u2"), ("c", "u1")})
+    assert found == {("a", "u1"): StoredUpdate(1, counts=True)}
     assert (await store.latest_model()).published_at == at(2)
 
 
 @pytest.mark.parametrize(
-    "wrong", [update("a", update_id="u2"), update("stranger"), update("b", number=2), update("a", number=2)]
+    "wrong",
+    [
+        update("a", update_id="u2", after=5),
+        update("a", update_id="u2"),
+        update("b", after=5),
+        update("stranger"),
+        update("b", number=2),
+        update("a", number=2, after=5),
+    ],
 )
 async def test_an_update_that_does_not_fit_takes_its_batch_with_it(store, wrong) -> None:
-    """A second one of a client, of a stranger, for a round that is not collecting."""
+    """A second one of a client, one that begins elsewhere than at the mark, a stranger's, one for a closed round."""
     await store.commit_batch(Batch(updates=[update("a")]))
     before = await seen(store)
     with pytest.raises(ProtocolViolationError):
@@ -197,7 +212,50 @@ async def test_a_withdrawn_update_may_come_again(store) -> None:
     await store.commit_batch(Batch(withdrawn=[(1, "a")]))
     await store.commit_batch(Batch(withdrawn=[(1, "b")], updates=[update("b", update_id="u2"), update("a")]))
     _, contributions = await store.load_open_round()
-    assert contributions == [("a", "u1"), ("b", "u2")]
+    assert contributions == [CountingUpdate("a", "u1", 0), CountingUpdate("b", "u2", 0)]
+
+
+# --- marks ----------------------------------------------------------------------------------------------------
+
+
+async def marks(store: FederationStore) -> dict[str, int]:
+    return {row.client_id: row.counted_through for row in await store.load_clients()}
+
+
+async def test_a_mark_moves_with_what_counts(store) -> None:
+    """Up with each update, whatever becomes of its client's membership, and back with one that is withdrawn."""
+    await store.commit_batch(Batch(updates=[update("a"), update("b")]))
+    assert await marks(store) == {"a": 5, "b": 5, "c": 0}
+    away = [MembershipChange("a", "left", at(2), nonce=2), MembershipChange("a", "joined", at(3), nonce=3)]
+    await store.commit_batch(Batch(withdrawn=[(1, "b")], membership=away))
+    assert await marks(store) == {"a": 5, "b": 0, "c": 0}
+    await close_with(store, 1, "c")
+    await close_with(store, 2, "a", "b")
+    assert await marks(store) == {"a": 10, "b": 5, "c": 5}
+
+
+async def test_an_abandoned_round_gives_back_what_its_updates_cover(store) -> None:
+    """They stay as rows, count no more, and their interactions may be in others; done again it changes nothing."""
+    await close_with(store, 1, "a")
+    await store.commit_batch(Batch(updates=[update("a", 2, "a2", after=5), update("b", 2, "b2")]))
+    for _ in range(2):
+        await store.abandon_round(2, "too_few", at(60), opening(3, 1))
+    assert await marks(store) == {"a": 5, "b": 0, "c": 0}
+    found = await store.find_updates({("a", "a1"), ("a", "a2"), ("b", "b2")})
+    taken_back = StoredUpdate(2, counts=False)
+    assert found == {("a", "a1"): StoredUpdate(1, counts=True), ("a", "a2"): taken_back, ("b", "b2"): taken_back}
+    assert [row.covers_after for row in await store.load_updates(2, "", 9)] == [None, None]
+    await close_with(store, 3, "a", "b")
+    assert await marks(store) == {"a": 10, "b": 5, "c": 0}
+
+
+async def test_only_the_newest_of_a_client_is_withdrawn(store) -> None:
+    """One that is not there, or not the last that counts, is our own mistake: nothing is changed."""
+    await store.commit_batch(Batch(updates=[update("a")]))
+    before = await seen(store)
+    with pytest.raises(ProtocolViolationError):
+        await store.commit_batch(Batch(withdrawn=[(1, "a"), (1, "b")]))
+    assert await seen(store) == before
 
 
 # --- rounds ---------------------------------------------------------------------------------------------------

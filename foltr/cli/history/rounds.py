@@ -173,7 +173,7 @@ async def _standing(database: "Database", name: str) -> Standing:
         at=datetime.now(UTC),
         federation=name,
         round=row,
-        contributed=[client_id for client_id, _ in committed],
+        contributed=[update.client_id for update in committed],
         online=await online_members(database, name),
         quarantined=[
             row.client_id for row in await list_quarantined(database, name) if row.membership is Membership.JOINED

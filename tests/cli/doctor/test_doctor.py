@@ -78,7 +78,7 @@ def test_all_is_well_with_a_broker_and_an_upgraded_database(mqtt_broker, migrate
     options = ("--broker", mqtt_broker, "--db", migrated_url)
     found = doctor(*options)
     assert {found[what][0] for what in ("foltr", "broker", "database", "database writes")} == {"ok"}
-    assert "schema version 3" in found["foltr"][1]
+    assert "schema version 4" in found["foltr"][1]
     assert found["access list"][0] == "warning"
     assert "anyone can write" in found["access list"][1]
     assert found["tls"][0] == "absent"
@@ -321,8 +321,8 @@ def test_a_round_that_should_have_ended_is_said():
 def test_another_schema_version_is_told_in_words():
     """Which side is older, and what to upgrade."""
     payload = encode(announcement(3, time.time()))
-    for version, older in ((2, "upgrade the peer"), (4, "upgrade this side")):
-        spoken = payload.replace(b"\xa1v\x03", b"\xa1v" + bytes([version]))
+    for version, older in ((3, "upgrade the peer"), (5, "upgrade this side")):
+        spoken = payload.replace(b"\xa1v\x04", b"\xa1v" + bytes([version]))
         (found,) = checks_broker.announced_findings(visit(round=spoken))
         assert found.state is State.PROBLEM
         assert older in found.detail
@@ -374,7 +374,7 @@ async def test_clients_without_a_data_key_are_named(tmp_path):
         epoch = await claim_federation(database, "mail")
         await open_round(database, "mail", epoch, RoundOpening(1, 0, 1, 9, 0.0, 60.0, now, now))
         joined = [MembershipChange(name, "joined", now) for name in "abc"]
-        sent = [NewUpdate(1, name, f"u-{name}", 0, 1, "dense_f32", bytes(4), now) for name in "ab"]
+        sent = [NewUpdate(1, name, f"u-{name}", 0, 0, 1, 1, "dense_f32", bytes(4), now) for name in "ab"]
         await commit_batch(database, "mail", epoch, Batch(membership=joined, updates=sent))
 
         async def found() -> checks.Finding:

@@ -30,6 +30,8 @@ def update_of(name, round_number=1, body=None):
         update_id="0" * 32,
         round=round_number,
         base_version=round_number + 6,
+        after=0,
+        through=5,
         n_interactions=5,
         body=body or DenseDelta(dim=D, values=pack_vector(learned(name))),
     )

@@ -39,7 +39,7 @@ class Device:
     def payload(self, topic: ClientTopic, message, nonce: int) -> bytes:
         return encode(message, Topics("mail").client(self.client_id, topic), nonce, None)
 
-    def update(self, number: int, base: int, update_id: str) -> ModelUpdate:
+    def update(self, number: int, base: int, update_id: str, after: int) -> ModelUpdate:
         rng = np.random.default_rng([number, NAMES.index(self.client_id)])
         plus, minus = (float(x) for x in rng.random(2))
         body = EvolutionPair(seed=int(rng.integers(2**40)), plus=plus, minus=minus)
@@ -49,6 +49,8 @@ class Device:
             update_id=update_id,
             round=number,
             base_version=base,
+            after=after,
+            through=after + 5,
             n_interactions=5,
             body=body,
         )

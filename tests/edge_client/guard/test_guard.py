@@ -140,7 +140,7 @@ def test_which_methods_are_guarded(method):
     draws_lists = METHODS[method].lists is Lists.DRAWN
     assert draws_lists is (method not in {"foltr-es", "fedips", "fedavg"})
     if not draws_lists:
-        working_model = WorkingModel(announced(0, GOOD), training, None, began_while_pending=False)
+        working_model = WorkingModel(announced(0, GOOD), training, None)
         assert working_model.scores_drawn_by(np.ones((2, D), np.float32)) is None
 
 

@@ -29,6 +29,8 @@ UPDATE = ModelUpdate(
     update_id="a" * 32,
     round=4,
     base_version=3,
+    after=0,
+    through=5,
     n_interactions=5,
     body=DenseDelta(dim=1, values=pack_vector([1.0])),
 )
@@ -204,7 +206,9 @@ def test_announcements_do_not_go_back_within_a_connection(store, topic):
 
 
 def pending(store, payload):
-    store.put_update(PendingUpdate(UPDATE.update_id, UPDATE.round, payload), [])
+    made = store.add_interaction("serp", np.eye(1, dtype=np.float32), np.array([0]), np.array([True]))
+    store.settle(0)
+    store.put_update(PendingUpdate(UPDATE.update_id, UPDATE.round, 0, made.id, payload), [made.id])
     return payload
 
 
@@ -238,8 +242,7 @@ def test_an_unsigned_update_is_signed_once_there_are_credentials(store):
 @pytest.mark.parametrize("credentials", [None, identity()], ids=["unsigned", "signed"])
 def test_an_update_of_other_software_is_made_again(store, payload, credentials):
     """It cannot be signed, nor would anyone understand it: it goes, its clicks stay."""
-    made = store.add_interaction("serp", np.eye(1, dtype=np.float32), np.array([0]), np.array([True]))
-    store.put_update(PendingUpdate(UPDATE.update_id, UPDATE.round, payload), [made.id])
+    pending(store, payload)
     assert session(store, credentials).signed_pending_update() is None
     assert store.pending_update() is None
     assert store.n_waiting() == 1

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,8 @@ def opened(path, *, max_interactions=100, max_kept=500):
     store = DeviceStore(
         path, client_id="device-7", federation="mail", max_interactions=max_interactions, max_kept=max_kept
     )
+    if store.mark() is None:
+        store.settle(0)  # the federation has told it that nothing counts
     try:
         yield store
     finally:
@@ -48,6 +51,21 @@ def store(path):
 
 def add(store, *serp_ids):
     return [store.add_interaction(serp_id, FEATURES, RANKING, CLICKS) for serp_id in serp_ids]
+
+
+def put(store, name, interactions, local_state=None, *, spent=False):
+    """Make a pending update of interactions, as the store has them."""
+    ids = [interaction.id for interaction in interactions]
+    update = PendingUpdate(name, 1, store.mark(), ids[-1], b"bytes", local_state)
+    store.put_update(update, ids, spent=spent)
+    return update
+
+
+def count(store, name, *serp_names, local_state=None, spent=False):
+    """Record lists and have them counted in one update; returns their ids."""
+    update = put(store, name, add(store, *serp_names), local_state, spent=spent)
+    assert store.settle(update.through, name).counted
+    return list(range(update.through - len(serp_names) + 1, update.through + 1))
 
 
 def waiting_ids(store):
@@ -101,8 +119,8 @@ def test_what_a_list_was_drawn_by_is_kept(path):
     for spent in (False, True):
         with opened(path) as store:
             if spent:
-                store.put_update(PendingUpdate("u", 1, b"bytes"), [drawn.id, other.id])
-                store.remove_update("u", keep_interactions=False)
+                put(store, "u", [drawn, other])
+                store.settle(other.id)
                 back = [store.kept_interaction(i) for i in store.kept_ids()]
             else:
                 back = store.waiting_interactions(10)
@@ -111,22 +129,18 @@ def test_what_a_list_was_drawn_by_is_kept(path):
         assert back[1].scores is None
 
 
-def test_what_was_refused_for_good_leaves_no_trace(store):
-    """The local state of a discarded update does not become the device's own."""
-    (first,) = add(store, "a")
-    store.put_update(PendingUpdate("u", 1, b"bytes", b"state"), [first.id])
-    store.remove_update("u", keep_interactions=False, counted=False)
-    assert store.local_state() is None
-    assert waiting_ids(store) == []
-
-
-def test_a_randomised_response_is_sent_once(store):
-    """What a variant earned is not given back with a refused update: fresh noise would tell more of it."""
-    earned = store.add_interaction("a", FEATURES, RANKING, CLICKS, 1, 7)
-    (plain,) = add(store, "b")
-    store.put_update(PendingUpdate("u", 1, b"bytes"), [earned.id, plain.id])
-    store.remove_update("u", keep_interactions=True)
-    assert waiting_ids(store) == [plain.id]
+def test_what_was_sent_with_noise_is_sent_once(store):
+    """Whatever becomes of the update, nothing is learned from its interactions again: fresh noise would tell more."""
+    sent = put(store, "u", add(store, "a", "b"), spent=True)
+    (later,) = add(store, "c")
+    assert waiting_ids(store) == [later.id]
+    assert store.settle(0, "u").given_up
+    assert (serp_ids(store), waiting_ids(store), store.kept_ids()) == (["c"], [later.id], [])
+    update = put(store, "v", store.waiting_interactions(9), spent=True)
+    assert (update.after, update.through, sent.through) == (0, later.id, 2)
+    store.settle(later.id, "v")
+    store.settle(0)
+    assert serp_ids(store) == []
 
 
 def test_a_result_list_is_stored_once(store):
@@ -154,7 +168,7 @@ def test_room_is_not_made_in_the_pending_update(path):
     """What an update holds stays until its receipt; what waits beside it makes room."""
     with opened(path, max_interactions=3) as store:
         held = add(store, "a", "b")
-        store.put_update(PendingUpdate("u", 1, b"bytes"), [interaction.id for interaction in held])
+        put(store, "u", held)
         add(store, "c", "d", "e")
         assert serp_ids(store) == ["a", "b", "e"]
 
@@ -169,13 +183,13 @@ def test_a_list_recorded_twice_makes_no_room(path):
         assert waiting_ids(store)[0] == first.id
 
 
-def test_an_id_is_never_used_again(store):
+def test_an_id_is_never_used_again(path):
     """The agent remembers by id what it has learned: a new interaction under an old id would be taken for learned."""
-    (first,) = add(store, "a")
-    store.put_update(PendingUpdate("u", 1, b"bytes"), [first.id])
-    store.remove_update("u", keep_interactions=False)
-    (second,) = add(store, "b")
-    assert second.id > first.id
+    with opened(path, max_kept=0) as store:
+        (first,) = count(store, "u", "a")
+        assert serp_ids(store) == []
+        (second,) = add(store, "b")
+        assert second.id > first
 
 
 def test_discarded_interactions_are_gone(store):
@@ -206,151 +220,257 @@ def test_the_pending_update_survives_to_the_byte(path):
     """After a restart the same update_id and the same bytes are sent, and its interactions stay held."""
     payload = bytes(range(256)) * 40
     with opened(path) as store:
-        held = add(store, "a", "b")
+        held = [interaction.id for interaction in add(store, "a", "b")]
         add(store, "c")
-        store.put_update(PendingUpdate("u", 9, payload), [interaction.id for interaction in held])
+        store.put_update(PendingUpdate("u", 9, 0, held[-1], payload), held)
     with opened(path) as store:
-        assert store.pending_update() == PendingUpdate("u", 9, payload)
+        assert store.pending_update() == PendingUpdate("u", 9, 0, held[-1], payload)
         assert isinstance(store.pending_update().payload, bytes)
         assert store.n_waiting() == 1
 
 
-@pytest.mark.parametrize(("keep", "left"), [(True, ["a", "b", "c"]), (False, ["c"])])
-def test_a_receipt_spends_the_interactions_or_gives_them_back(path, keep, left):
-    """Either way the update is gone, and both happen together, also on disk."""
+@pytest.mark.parametrize(("mark", "waiting"), [(0, ["a", "b", "c"]), (2, ["c"])])
+def test_an_answer_settles_by_its_mark(path, mark, waiting):
+    """Either way the update is gone; what is up to the mark counts, what is above it waits: in one, also on disk."""
     with opened(path) as store:
         first, second, third = add(store, "a", "b", "c")
-        store.put_update(PendingUpdate("u", 1, b"bytes"), [first.id, second.id])
+        put(store, "u", [first, second])
         assert waiting_ids(store) == [third.id]
-        store.remove_update("u", keep_interactions=keep)
+        settled = store.settle(mark, "u")
+        assert (settled.counted, settled.given_up, settled.taken_back) == (mark == 2, mark == 0, mark == 0)
     with opened(path) as store:
-        assert store.pending_update() is None
-        assert serp_ids(store) == left
-        assert store.n_waiting() == len(left)
+        assert (store.pending_update(), store.mark()) == (None, mark)
+        assert serp_ids(store) == ["a", "b", "c"]
+        assert [serp_ids(store)[i - 1] for i in waiting_ids(store)] == waiting
 
 
-def test_removing_another_update_changes_nothing(store):
-    """A receipt for an update we no longer have must not touch the one we have."""
-    (held,) = add(store, "a")
-    pending = PendingUpdate("u", 1, b"bytes")
-    store.put_update(pending, [held.id])
-    for keep in (True, False):
-        store.remove_update("other", keep_interactions=keep)
+def test_an_answer_about_another_update_leaves_this_one(store):
+    """Unless the mark says that it counts: then it does, whatever the answer was about."""
+    pending = put(store, "u", add(store, "a"))
+    for answered in (None, "other"):
+        assert not store.settle(0, answered).changed
         assert store.pending_update() == pending
         assert waiting_ids(store) == []
+    assert store.settle(pending.through, "other").counted
+    assert store.pending_update() is None
 
 
 def test_there_is_one_pending_update(store):
     """A second one is refused as a whole: it takes no interaction."""
     first, second = add(store, "a", "b")
-    store.put_update(PendingUpdate("u", 1, b"bytes"), [first.id])
+    pending = put(store, "u", [first])
     with pytest.raises((sqlite3.IntegrityError, DataError)):
-        store.put_update(PendingUpdate("v", 2, b"other"), [second.id])
-    assert store.pending_update() == PendingUpdate("u", 1, b"bytes")
+        put(store, "v", [second])
+    assert store.pending_update() == pending
     assert waiting_ids(store) == [second.id]
 
 
-def test_an_update_takes_nothing_that_is_spent_or_gone(store):
-    """An update that claims interactions which are not waiting would count them twice: it is refused."""
-    first, second = add(store, "a", "b")
-    store.put_update(PendingUpdate("u", 1, b"bytes"), [first.id])
-    store.remove_update("u", keep_interactions=False)
-    with pytest.raises(DataError):
-        store.put_update(PendingUpdate("v", 2, b"again"), [first.id, second.id])
+def test_an_update_takes_nothing_that_counts_or_is_gone(store):
+    """An update of other interactions than those that wait, or that begins elsewhere, is refused."""
+    (first,) = count(store, "u", "a")
+    second, third = add(store, "b", "c")
+    wrong = (
+        (PendingUpdate("v", 2, 1, second.id, b"again"), [first, second.id]),
+        (PendingUpdate("v", 2, 1, third.id, b"a gap"), [third.id]),
+        (PendingUpdate("v", 2, 0, second.id, b"too early"), [second.id]),
+        (PendingUpdate("v", 2, 2, third.id, b"too late"), [second.id, third.id]),
+    )
+    for update, ids in wrong:
+        with pytest.raises(DataError):
+            store.put_update(update, ids)
     assert store.pending_update() is None
-    assert waiting_ids(store) == [second.id]
+    assert waiting_ids(store) == [second.id, third.id]
+
+
+# --- the mark -------------------------------------------------------------------------------------------------
+
+
+def test_what_counts_no_more_waits_again(path):
+    """As far as it was kept; in its old place, before what was recorded since."""
+    with opened(path, max_kept=2) as store:
+        ids = count(store, "u", "a", "b", "c")
+        (later,) = add(store, "d")
+        settled = store.settle(0)
+        assert (settled.mark_before, settled.mark, settled.taken_back, settled.lost) == (3, 0, True, False)
+        assert waiting_ids(store) == [*ids[1:], later.id]
+        assert store.kept_ids() == []
+
+
+def test_what_is_taken_back_waits_behind_the_pending_update(store):
+    """It covers what is no longer in its place; until it has its answer nothing else may be sent."""
+    ids = count(store, "u", "a")
+    pending = put(store, "v", add(store, "b"))
+    store.settle(0)
+    assert (store.pending_update(), waiting_ids(store)) == (pending, [])
+    store.settle(0, "v")
+    assert waiting_ids(store) == [*ids, pending.through]
+
+
+def test_a_federation_that_lost_updates_is_told_from_one_that_took_one_back(store):
+    """By one update the mark goes back as rounds are abandoned; further only as databases are restored."""
+    count(store, "u", "a")
+    count(store, "v", "b")
+    assert not store.settle(1).lost
+    assert store.settle(2).lost is False
+    assert store.settle(0).lost
+    assert not store.settle(0).lost
+    assert waiting_ids(store) == [1, 2]
+
+
+def test_a_new_store_numbers_above_what_counted_before_it(path):
+    """The disk was lost and the name was not: what was recorded meanwhile counted nowhere, and is renumbered."""
+    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=9)) as store:
+        add(store, "a", "b", "c")
+        assert (store.mark(), waiting_ids(store), store.kept_ids()) == (None, [1, 2, 3], [])
+        settled = store.settle(2)
+        assert (settled.mark_before, settled.lost, settled.taken_back) == (None, False, False)
+        assert (waiting_ids(store), serp_ids(store)) == ([3, 4, 5], ["a", "b", "c"])
+        assert add(store, "d")[0].id == 6
+        assert put(store, "u", store.waiting_interactions(9)).after == 2
+
+
+def test_an_empty_new_store_numbers_above_the_mark_too(path):
+    """Also where nothing was recorded yet, and 0 is no reason to begin elsewhere."""
+    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=9)) as store:
+        store.settle(7)
+        assert add(store, "a")[0].id == 8
+
+
+def test_a_store_that_was_set_back_goes_on_above_the_mark(store):
+    """Its numbers up to the mark were used after the copy was made: they count, and are not given again."""
+    count(store, "u", "a")
+    add(store, "b")
+    assert store.settle(9).taken_back is False
+    assert (waiting_ids(store), store.kept_ids()) == ([], [1, 2])
+    assert add(store, "c")[0].id == 10
 
 
 # --- local state ----------------------------------------------------------------------------------------------
-
-
-def contribute(store, name, local_state):
-    (interaction,) = add(store, f"serp of {name}")
-    store.put_update(PendingUpdate(name, 1, b"bytes", local_state), [interaction.id])
 
 
 def test_local_state_is_that_of_the_pending_update(path):
     """Also after a restart, and when the update is signed anew."""
     with opened(path) as store:
         assert store.local_state() is None
-        contribute(store, "u", b"personal")
+        pending = put(store, "u", add(store, "a"), b"personal")
         assert store.local_state() == b"personal"
     with opened(path) as store:
         store.replace_payload("u", b"other bytes")
         assert store.local_state() == b"personal"
-        assert store.pending_update() == PendingUpdate("u", 1, b"other bytes", b"personal")
+        assert store.pending_update() == replace(pending, payload=b"other bytes")
 
 
-@pytest.mark.parametrize(("keep", "left"), [(True, b"first"), (False, b"second")])
-def test_local_state_goes_with_the_interactions(path, keep, left):
-    """Spent, they stay learned; given back, they will be learned again, from the state before."""
+@pytest.mark.parametrize(("mark", "left"), [(1, b"first"), (2, b"second"), (0, None)])
+def test_local_state_goes_with_the_mark(path, mark, left):
+    """What counts stays learned; what does not, or counts no more, will be learned again, from the state before."""
     with opened(path) as store:
-        contribute(store, "u", b"first")
-        store.remove_update("u", keep_interactions=False)
-        contribute(store, "v", b"second")
-        store.remove_update("v", keep_interactions=keep)
+        count(store, "u", "a", local_state=b"first")
+        put(store, "v", add(store, "b"), b"second")
+        store.settle(mark, "v")
         assert store.local_state() == left
     with opened(path) as store:
         assert store.local_state() == left
+
+
+def test_local_state_that_was_taken_back_does_not_come_back(store):
+    """Another update counts from the same place on: the state is its, also where the mark goes past the old one."""
+    count(store, "u", "a", "b", local_state=b"taken back")
+    store.settle(0)
+    put(store, "v", store.waiting_interactions(1), b"short")
+    store.settle(1, "v")
+    assert store.local_state() == b"short"
+    put(store, "w", store.waiting_interactions(9), None)
+    store.settle(2, "w")
+    assert store.local_state() == b"short"
+
+
+def test_the_newest_states_are_kept(store):
+    """A few: who goes back further begins anew."""
+    for number in range(1, 7):
+        count(store, f"u{number}", f"serp {number}", local_state=bytes([number]))
+    assert [store.settle(mark) and store.local_state() for mark in (6, 3, 2)] == [b"\6", b"\3", None]
 
 
 def test_an_update_without_local_state_leaves_it(store):
     """A method that keeps nothing says nothing of what another has kept."""
-    contribute(store, "u", b"personal")
-    store.remove_update("u", keep_interactions=False)
-    contribute(store, "v", None)
+    count(store, "u", "a", local_state=b"personal")
+    put(store, "v", add(store, "b"))
     assert store.local_state() == b"personal"
-    store.remove_update("v", keep_interactions=False)
+    store.settle(2, "v")
     assert store.local_state() == b"personal"
-
-
-def test_another_updates_receipt_keeps_no_local_state(store):
-    """As it spends no interactions either."""
-    contribute(store, "u", b"personal")
-    store.remove_update("other", keep_interactions=False)
-    store.remove_update("u", keep_interactions=True)
-    assert store.local_state() is None
 
 
 class AnyUse(RuleBasedStateMachine):
-    """Any sequence of uses and restarts: an interaction is waiting, held or spent, and spent once."""
+    """Any sequence of uses and answers: what an interaction is follows from its number alone."""
 
-    @initialize()
-    def start(self):
-        self.store = DeviceStore(":memory:", client_id="device-7", federation="mail", max_interactions=10_000)
-        self.n_added = 0
-        self.waiting: list[int] = []
-        self.held: list[int] = []
-        self.spent: set[int] = set()
+    @initialize(max_kept=st.sampled_from([0, 2, 500]))
+    def start(self, max_kept):
+        self.max_kept = max_kept
+        self.store = DeviceStore(
+            ":memory:", client_id="device-7", federation="mail", max_interactions=10_000, max_kept=max_kept
+        )
+        self.n_added, self.mark, self.floor = 0, 0, 0
+        self.store.settle(0)
+        self.there: list[int] = []
+        self.pending: PendingUpdate | None = None
+        self.began = [0]  # where each update that counts began, the newest last
+
+    def waiting(self):
+        last = max(self.mark, self.floor, self.pending.through if self.pending else 0)
+        return [i for i in self.there if i > last]
 
     @rule()
     def record(self):
         (interaction,) = add(self.store, f"serp-{self.n_added}")
         self.n_added += 1
-        self.waiting.append(interaction.id)
+        self.there.append(interaction.id)
 
-    @precondition(lambda self: not self.held and self.waiting)
-    @rule(n=st.integers(1, 4))
-    def contribute(self, n):
-        self.held, self.waiting = self.waiting[:n], self.waiting[n:]
-        self.store.put_update(PendingUpdate("u", 1, b"bytes"), self.held)
+    @precondition(lambda self: self.pending is None and self.waiting())
+    @rule(n=st.integers(1, 4), spent=st.booleans())
+    def contribute(self, n, spent):
+        ids = self.waiting()[:n]
+        self.pending = PendingUpdate("u", 1, self.mark, ids[-1], b"bytes")
+        self.store.put_update(self.pending, ids, spent=spent)
+        self.floor = ids[-1] if spent else self.floor
 
-    @precondition(lambda self: self.held)
-    @rule(counted=st.booleans())
-    def receipt(self, counted):
-        self.store.remove_update("u", keep_interactions=not counted)
+    @precondition(lambda self: self.pending is not None)
+    @rule(counted=st.booleans(), is_about=st.booleans())
+    def answer(self, counted, is_about):
+        mark = self.pending.through if counted else self.mark
         if counted:
-            self.spent |= set(self.held)
-        else:
-            self.waiting = sorted(self.waiting + self.held)
-        self.held = []
+            self.began.append(self.pending.after)
+        self._settle(mark, "u" if is_about else None)
+
+    @rule(n=st.integers(1, 3))
+    def take_back(self, n):
+        """A round that was abandoned, or a database that was restored."""
+        began = self.mark
+        for _ in range(min(n, len(self.began) - 1)):
+            began = self.began.pop()
+        self._settle(min(self.mark, began), None)
+
+    def _settle(self, mark, answered):
+        settled = self.store.settle(mark, answered)
+        counted = self.pending is not None and mark >= self.pending.through
+        assert settled.counted == counted
+        assert settled.given_up == (self.pending is not None and not counted and answered is not None)
+        if settled.counted or settled.given_up:
+            self.pending = None
+        if settled.changed:
+            self.mark = mark
+            held_from = self.pending.after if self.pending else float("inf")
+            self.there = [i for i in self.there if i > self.floor or i > held_from]
+            counting = [i for i in self.there if i <= mark]
+            gone = set(counting[: max(0, len(counting) - self.max_kept)])
+            self.there = [i for i in self.there if i not in gone]
 
     @invariant()
-    def each_is_in_one_place(self):
-        assert waiting_ids(self.store) == self.waiting
-        rows = self.store.rows("SELECT id FROM interactions WHERE update_id IS NOT NULL ORDER BY id")
-        assert [row[0] for row in rows] == self.held
-        assert (self.store.pending_update() is not None) == bool(self.held)
+    def each_is_in_its_place(self):
+        assert self.store.mark() == self.mark
+        assert waiting_ids(self.store) == self.waiting()
+        assert self.store.kept_ids() == [i for i in self.there if i <= self.mark]
+        assert self.store.pending_update() == self.pending
+        assert [row[0] for row in self.store.rows("SELECT id FROM interactions ORDER BY id")] == self.there
 
     def teardown(self):
         if hasattr(self, "store"):
@@ -361,53 +481,35 @@ AnyUse.TestCase.settings = settings(max_examples=50, stateful_step_count=20, dea
 TestAnyUse = AnyUse.TestCase
 
 
-# --- what is kept of spent interactions -----------------------------------------------------------------------
-
-
-def spend(store, *names, keep_interactions=False, counted=True):
-    """One update with these, which gets its receipt."""
-    ids = [interaction.id for interaction in add(store, *names)]
-    store.put_update(PendingUpdate("u", 1, b"bytes"), ids)
-    store.remove_update("u", keep_interactions=keep_interactions, counted=counted)
-    return ids
+# --- what is kept of what counts ------------------------------------------------------------------------------
 
 
 def test_what_counted_is_kept_as_it_was(path):
     """To the bit, under its own number, across a restart; it waits no more and is in no update again."""
     with opened(path) as store:
-        ids = spend(store, "a", "b")
+        ids = count(store, "u", "a", "b")
         assert (store.kept_ids(), store.n_waiting()) == (ids, 0)
+        assert add(store, "a") == [None]
     with opened(path) as store:
         kept = store.kept_interaction(ids[1])
         assert (kept.id, kept.variant) == (ids[1], 0)
         for array, wanted in ((kept.features, FEATURES), (kept.ranking, RANKING), (kept.clicks, CLICKS)):
             np.testing.assert_array_equal(array, wanted)
             assert array.dtype == wanted.dtype
-        with pytest.raises(DataError):
-            store.put_update(PendingUpdate("v", 2, b"again"), ids)
 
 
-@pytest.mark.parametrize("fate", [{"keep_interactions": True}, {"counted": False}], ids=["given back", "refused"])
-def test_what_did_not_count_is_not_kept(store, fate):
-    """Given back it waits; refused for good it goes."""
-    spend(store, "a", **fate)
-    assert store.kept_ids() == []
-
-
-def test_what_a_randomised_response_was_made_of_is_not_kept(store):
-    """What a variant earned is spent by being sent: nothing may be learned from it again."""
-    earned = store.add_interaction("a", FEATURES, RANKING, CLICKS, 1, 7)
-    (plain,) = add(store, "b")
-    store.put_update(PendingUpdate("u", 1, b"bytes"), [earned.id, plain.id])
-    store.remove_update("u", keep_interactions=False)
-    assert store.kept_ids() == [plain.id]
+def test_what_did_not_count_is_not_kept(store):
+    """It waits."""
+    put(store, "u", add(store, "a"))
+    store.settle(0, "u")
+    assert (store.kept_ids(), waiting_ids(store)) == ([], [1])
 
 
 @pytest.mark.parametrize("max_kept", [0, 1, 3])
 def test_the_newest_are_kept(path, max_kept):
     """As many as asked for, also of one update that holds more; fewer from the next start on if fewer are asked for."""
     with opened(path, max_kept=max_kept) as store:
-        ids = spend(store, "a", "b") + spend(store, "c", "d", "e", "f")
+        ids = count(store, "u", "a", "b") + count(store, "v", "c", "d", "e", "f")
         assert store.kept_ids() == ids[len(ids) - max_kept :]
     with opened(path, max_kept=1) as store:
         assert store.kept_ids() == ids[len(ids) - min(max_kept, 1) :]
@@ -448,24 +550,29 @@ from edge_client.store.store import DeviceStore, PendingUpdate
 
 store = DeviceStore(sys.argv[1], client_id="device-7", federation="mail", max_interactions=1_000_000)
 start = int(sys.argv[2])
+if store.mark() is None:
+    store.settle(0)
 features = np.zeros((50, 40), np.float32)
 waiting = []
 for i in range(start, start + 1_000_000):
     interaction = store.add_interaction(f"serp-{i}", features, np.arange(10), np.zeros(10, np.bool_))
     print("recorded", f"serp-{i}", flush=True)
     waiting.append(interaction.id)
-    if len(waiting) == 5:
-        store.put_update(PendingUpdate(f"update-{i}", i, b"x" * 5_000), waiting)
+    if len(waiting) >= 5:
+        mark = store.mark()
+        store.put_update(PendingUpdate(f"update-{i}", i, mark, waiting[-1], b"x" * 5_000), waiting)
         print("put", f"update-{i}", flush=True)
-        store.remove_update(f"update-{i}", keep_interactions=i % 2 == 0)
-        print("kept" if i % 2 == 0 else "spent", f"update-{i}", *(f"serp-{j}" for j in range(i - 4, i + 1)), flush=True)
-        waiting.clear()
+        counts = i % 2 == 1
+        store.settle(waiting[-1] if counts else mark, f"update-{i}")
+        print("counted" if counts else "kept", f"update-{i}", waiting[-1], flush=True)
+        if counts:
+            waiting.clear()
 """
 
 
 def test_what_was_acknowledged_survives_a_kill(path):
-    """SIGKILL in the middle of writing, several times: everything acknowledged is there, nothing spent comes back."""
-    recorded, spent, start = [], set(), 0
+    """SIGKILL in the middle of writing, several times: everything acknowledged is there, in its place by the mark."""
+    recorded, start = [], 0
     for run in range(3):
         with subprocess.Popen(
             [sys.executable, "-c", WRITER, str(path), str(start)], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
@@ -475,30 +582,28 @@ def test_what_was_acknowledged_survives_a_kill(path):
             os.kill(process.pid, signal.SIGKILL)
             lines += process.stdout.readlines()
         assert process.returncode == -signal.SIGKILL
-        last = ""
+        last, mark = "", 0
         for line in lines:
             if not line.endswith("\n"):
                 break
             last, *names = line.split()
             if last == "recorded":
                 recorded.append(names[0])
-            elif last == "spent":
-                spent |= set(names[1:])
+            elif last == "counted":
+                mark = int(names[1])
         start += 1_000_000
-        with opened(path) as store:
+        with opened(path, max_interactions=1_000_000) as store:
             stored = serp_ids(store)
+            assert set(recorded) <= set(stored)
             # The write after the last acknowledged one may have happened too.
-            in_doubt = 5 if last == "put" else 0
-            missing = [name for name in recorded if name not in set(stored) | spent]
-            assert len(missing) in {0, in_doubt}
-            assert not spent & set(stored)
             assert len(set(stored) - set(recorded)) <= 1
-            assert store.rows("PRAGMA integrity_check") == [("ok",)]
             pending = store.pending_update()
-            held = store.rows("SELECT DISTINCT update_id FROM interactions WHERE update_id IS NOT NULL")
-            assert [row[0] for row in held] == ([] if pending is None else [pending.update_id])
+            assert store.mark() == mark or (last == "put" and store.mark() > mark)
+            assert store.rows("PRAGMA integrity_check") == [("ok",)]
             if pending is not None:
-                assert pending.payload == b"x" * 5_000
-                store.remove_update(pending.update_id, keep_interactions=True)
+                assert (pending.payload, pending.after) == (b"x" * 5_000, store.mark())
+                store.settle(pending.after, pending.update_id)
+            assert store.kept_ids() == [i for i in range(1, store.mark() + 1) if i <= len(stored)]
+            store.settle(store.mark() + store.n_waiting())  # what waits, counts: the next run begins with nothing
+            assert store.n_waiting() == 0
             recorded = serp_ids(store)
-            spent = set()

@@ -75,8 +75,10 @@ class Machine:
 
     def keep(self, serp_id, features):
         interaction = self.record(serp_id, features)
-        self.store.put_update(PendingUpdate(serp_id, 1, b"bytes"), [interaction.id])
-        self.store.remove_update(serp_id, keep_interactions=False)
+        mark = self.store.mark() or 0
+        self.store.settle(mark)
+        self.store.put_update(PendingUpdate(serp_id, 1, mark, interaction.id, b"bytes"), [interaction.id])
+        self.store.settle(interaction.id, serp_id)
 
     def answer(self, **about):
         self.relearning.take_step(announced(**about))
@@ -189,17 +191,20 @@ def test_nothing_else_is_touched():
     )
     machine.record("waits", np.random.default_rng(2).random((4, N_FEATURES)).astype(np.float32))
     machine.trainer.catch_up()
-    state = machine.trainer.local_state()
+    state = machine.trainer.learned().local_state
     assert state is not None
 
     def everything():
         working_model = machine.trainer.working_model
-        stored = [machine.store.rows(f"SELECT * FROM {table}") for table in ("interactions", "kept_interactions")]  # noqa: S608
+        stored = [
+            machine.store.rows(f"SELECT * FROM {table}")  # noqa: S608
+            for table in ("interactions", "bounds", "counted_updates")
+        ]
         return (
             working_model,
             working_model.weights.tolist(),
             list(working_model.interaction_ids),
-            machine.trainer.local_state(),
+            machine.trainer.learned().local_state,
             stored,
         )
 

@@ -14,7 +14,7 @@ from edge_client.training.trainer import Trainer
 from edge_client.training.working_model import unmark_state
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.receipts import ReceiptCode, UpdateReceipt
+from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.trainings import EvolutionTraining, FedPerTraining, LinearRankerSpec, PdgdTraining, PersonalTraining
 from foltr.protocol.updates import DenseDelta, EvolutionPair
 
@@ -81,6 +81,8 @@ class Device:
 
     def start(self):
         self.store = DeviceStore(self.path, client_id="device-7", federation="mail", max_interactions=1_000)
+        if self.store.mark() is None:
+            self.store.settle(0)
         self.participation = Participation("device-7", self.store.pending_update(), random.Random(1))  # noqa: S311
         self.trainer = Trainer(
             self.store,
@@ -127,31 +129,37 @@ class Device:
         if body is None:
             return
         self.n_updates += 1
-        pending = PendingUpdate(
-            f"{self.n_updates:032x}", self.participation.round.round, b"bytes", self.trainer.local_state()
-        )
-        self.store.put_update(pending, self.trainer.working_model.interaction_ids)
+        learned, number = self.trainer.learned(), self.participation.round.round
+        after, through = self.store.mark(), learned.interaction_ids[-1]
+        pending = PendingUpdate(f"{self.n_updates:032x}", number, after, through, b"bytes", learned.local_state)
+        self.store.put_update(pending, learned.interaction_ids, spent=learned.spent_when_sent)
         self.participation.contribute(pending, 0.0)
         self.body = body
 
     def receipt(self, code):
         pending = self.participation.pending
-        receipt = UpdateReceipt(federation="mail", client_id="device-7", update_id=pending.update_id, code=code)
-        self.participation.take_update_receipt(receipt, 0.0)
-        kept = code is ReceiptCode.LATE
-        self.store.remove_update(pending.update_id, keep_interactions=kept)
-        if kept:
+        mark = pending.through if code is ReceiptCode.ACCEPTED else self.store.mark()
+        self.settle(mark, pending.update_id)
+
+    def settle(self, mark, answered=None):
+        settlement = self.store.settle(mark, answered)
+        if settlement.counted or settlement.given_up:
+            self.participation.end_pending(may_try_again=False)
+        if settlement.taken_back:
             self.trainer.take_back()
         self.trainer.catch_up()
         self.contribute()
 
     def n_learned(self):
         """How often each interaction is in the local state of the working copy."""
-        return self._counts(self.trainer.local_state())
+        return self._counts(self.trainer.learned().local_state)
 
     def n_kept(self):
-        """The same, of what the store has for good."""
-        kept = self.store.rows("SELECT value FROM meta WHERE key = 'local_state'")
+        """The same, of what counts."""
+        kept = self.store.rows(
+            "SELECT local_state FROM counted_updates WHERE through <= (SELECT mark FROM bounds) "
+            "ORDER BY through DESC LIMIT 1"
+        )
         return self._counts(kept[0][0] if kept else None)
 
     def _counts(self, kept):
@@ -215,12 +223,21 @@ def test_given_back_interactions_are_learned_once(personal, restarted, newer_mod
     assert personal.n_kept() == [1, 1]
 
 
-def test_a_refused_update_stays_learned_on_the_device(personal):
-    """Its interactions can never count for others; for this user they were learned, and are not asked for again."""
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_counts_no_more_is_learned_once(personal, restarted):
+    """Its local state goes with it, and its interactions are learned again, before those that came since."""
     personal.see(2)
-    personal.receipt(ReceiptCode.OUT_OF_RANGE)
-    assert personal.n_kept() == personal.n_learned() == [1, 1]
-    assert personal.store.n_waiting() == 0
+    personal.receipt(ReceiptCode.ACCEPTED)
+    personal.announce(2, 1)
+    personal.see()
+    assert personal.n_learned() == [1, 1, 1]
+    personal.settle(0)
+    assert personal.n_kept() == [0, 0, 0]
+    if restarted:
+        personal.restart()
+    assert (personal.n_learned(), personal.n_updates) == ([1, 1, 1], 2)
+    personal.receipt(ReceiptCode.ACCEPTED)
+    assert personal.n_kept() == [1, 1, 1]
 
 
 def test_a_method_without_local_state_leaves_that_of_another(personal):
@@ -238,11 +255,13 @@ def test_a_method_without_local_state_leaves_that_of_another(personal):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_happens_each_interaction_is_learned_once(personal, seed):
-    """Any sequence of clicks, models, receipts, settings and restarts; what is spent is in the local state once."""
+    """Any sequence of clicks, models, answers, settings and restarts; what counts is in the local state once."""
     rng = random.Random(seed)  # noqa: S311
     number = base = 1
+    began = None  # where the newest update began that counts
     for _ in range(60):
         happening = rng.choice(["see", "see", "see", "model", "round", "receipt", "receipt", "settings", "restart"])
+        happening = "taken back" if rng.random() < 0.05 else happening
         if happening == "see" and personal.n_seen < N:
             personal.see()
         elif happening == "model":
@@ -254,21 +273,24 @@ def test_whatever_happens_each_interaction_is_learned_once(personal, seed):
             number += 1
             personal.announce(number, base)
         elif happening == "receipt" and personal.participation.pending is not None:
-            personal.receipt(rng.choice([ReceiptCode.ACCEPTED, ReceiptCode.LATE, ReceiptCode.OUT_OF_RANGE]))
+            after, code = personal.participation.pending.after, rng.choice([ReceiptCode.ACCEPTED, ReceiptCode.LATE])
+            began = after if code is ReceiptCode.ACCEPTED and after == personal.store.mark() else None
+            personal.receipt(code if after == personal.store.mark() else ReceiptCode.OVERLAPS)
+        elif happening == "taken back" and began is not None:
+            personal.settle(began)
+            began = None
         elif happening == "settings":
             limits = rng.choice([(2, 3), (2, 2), (1, 9)])
             personal.training = PERSONAL.model_copy(update=dict(zip(("min_interactions", "max_interactions"), limits)))  # noqa: B905
         elif happening == "restart":
             personal.restart()
-        rows = personal.store.rows("SELECT serp_id FROM interactions")
-        stored = {int(row[0].removeprefix("serp-")) - 1 for row in rows}
-        spent = [0 if i in stored else 1 for i in range(personal.n_seen)]
-        assert personal.n_kept() == spent
+        counts = [int(i < personal.store.mark()) for i in range(personal.n_seen)]
+        assert personal.n_kept() == counts
         assert all(n in (0, 1) for n in personal.n_learned())
         if personal.participation.pending is None:
             waiting = personal.store.waiting_interactions(personal.trainer.working_model.training.max_interactions)
             assert personal.trainer.working_model.interaction_ids == [item.id for item in waiting]
-            assert sum(personal.n_learned()) == sum(spent) + len(waiting)
+            assert sum(personal.n_learned()) == sum(counts) + len(waiting)
 
 
 # --- what is announced --------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def model_of(weights, ranker=LINEAR, n_auxiliary=0, version=3):
 
 
 def working_model_of(model, training=SETTINGS):
-    return WorkingModel(model, training, device_for(model, training, CONTEXT), began_while_pending=False)
+    return WorkingModel(model, training, device_for(model, training, CONTEXT))
 
 
 def delta(device, rng):
@@ -106,7 +106,7 @@ def test_the_announced_model_is_not_changed(interactions, rng):
 
 def test_without_a_method_the_model_ranks_as_it_is():
     """Lists can be shown before a round is known, or by a method that cannot be used; nothing is learned then."""
-    working_model = WorkingModel(model_of([0.0, 1.0, 0.0, 0.0]), None, None, began_while_pending=False)
+    working_model = WorkingModel(model_of([0.0, 1.0, 0.0, 0.0]), None, None)
     ranking, variant = working_model.ranker.rank(np.eye(4, dtype=np.float32), 2, None)
     assert (ranking.tolist(), variant) == ([1, 0], 0)
 

@@ -18,7 +18,7 @@ def row(client_id, **changes):
         "federation": "mail", "client_id": client_id, "membership": Membership.JOINED, "online": True, "joined_at": NOW,
         "left_at": None, "last_seen_at": NOW, "n_features": None, "sdk_version": None, "public_key": None,
         "enrolment_serial": None, "revoked_at": None, "membership_nonce": 0, "status_nonce": 0,
-        "quarantined_at": None, "quarantine_reason": None,
+        "counted_through": 0, "quarantined_at": None, "quarantine_reason": None,
     }  # fmt: skip
     return ClientRow(**(fields | changes))
 

@@ -81,7 +81,9 @@ def _round(training: Training) -> tuple[Message, str]:
 
 
 def _update(body: UpdateBody) -> tuple[Message, str]:
-    update = ModelUpdate(**CLIENT, update_id=UPDATE_ID, round=4, base_version=3, n_interactions=5, body=body)
+    update = ModelUpdate(
+        **CLIENT, update_id=UPDATE_ID, round=4, base_version=3, after=7, through=12, n_interactions=5, body=body
+    )
     return update, _own(ClientTopic.UPDATES)
 
 
@@ -106,6 +108,7 @@ MESSAGES: list[tuple[Message, str]] = [
             payload_digest=bytes(range(16)),
             code=ReceiptCode.INCOMPLETE,
             detail="chunks",
+            counted_through=7,
             retry_after_s=2.0,
             missing=[0, 2],
         ),
@@ -113,7 +116,12 @@ MESSAGES: list[tuple[Message, str]] = [
     ),
     (
         MembershipReceipt(
-            **CLIENT, code=ReceiptCode.REPLAYED, nonce=FIRST_NONCE, newest_nonce=FIRST_NONCE + 9, detail="older"
+            **CLIENT,
+            code=ReceiptCode.REPLAYED,
+            nonce=FIRST_NONCE,
+            newest_nonce=FIRST_NONCE + 9,
+            counted_through=7,
+            detail="older",
         ),
         _own(ClientTopic.INBOX),
     ),

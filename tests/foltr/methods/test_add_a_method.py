@@ -87,7 +87,7 @@ def test_it_is_announced_and_answered_over_the_wire(training, monkeypatch, rng):
     assert received == announced
     device = make_device(received.training, LINEAR, initial_weights(training, LINEAR, rng), 0, DeviceContext(1))
     see(device, training, rng)
-    sender = {"client_id": "device-1", "update_id": "0" * 32, "n_interactions": 4}
+    sender = {"client_id": "device-1", "update_id": "0" * 32, "after": 0, "through": 4, "n_interactions": 4}
     update = ModelUpdate(**federation, **sender, body=device.body(rng))
     assert decode(encode(update), ModelUpdate) == update
 

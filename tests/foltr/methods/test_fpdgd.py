@@ -13,7 +13,7 @@ from foltr.learning.laplace_shares import clip_weights, gamma_noise
 from foltr.learning.neural_pdgd import neural_pdgd_step
 from foltr.learning.pdgd import pdgd_step
 from foltr.methods.base import DeviceContext, scores_of
-from foltr.methods.registry import initial_weights, make_device, training_for
+from foltr.methods.registry import initial_weights, make_device, spec_of, training_for
 from foltr.protocol.fields import unpack_vector
 from foltr.protocol.updates import DenseDelta, PartDelta
 
@@ -137,7 +137,7 @@ def test_the_papers_noise_is_on_what_is_sent_only(rng):
         sent, (clip_weights(exact, 0.2) + noise - model.astype(np.float64)).astype(np.float32)
     )
     np.testing.assert_array_equal(device.weights, exact)
-    assert device.rank(rng.random((12, 6)).astype(np.float32), 4, rng)[1] != 0, "its clicks are sent once"
+    assert spec_of(training).spent_when_sent, "its clicks are sent once"
 
 
 def test_a_list_that_would_spoil_the_update_is_not_learned(rng, interactions):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from wire import CAPTURE, FIRST_NONCE, JOIN, KEY, MESSAGES, V3, envelope, name_of
+from wire import CAPTURE, FIRST_NONCE, JOIN, KEY, MESSAGES, V4, envelope, name_of
 
 from foltr.errors import MessageError
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
@@ -42,8 +42,8 @@ from foltr.protocol.trainings import (
 )
 from foltr.protocol.updates import Chunk, DenseDelta, EvolutionPair, Manifest, ModelUpdate, PartDelta, UpdateBody
 
-V1, V2 = (CAPTURE["captured"](version) for version in (1, 2))
-V3_VARIANTS = [name_of(message) for message, _ in CAPTURE["VARIANTS"]]
+V1, V2, V3 = (CAPTURE["captured"](version) for version in (1, 2, 3))
+V4_VARIANTS = [name_of(message) for message, _ in CAPTURE["VARIANTS"]]
 UPDATE_ID = "0123456789abcdef" * 2
 KINDS = [pytest.param(message, topic, id=name_of(message)) for message, topic in MESSAGES]
 
@@ -52,9 +52,9 @@ KINDS = [pytest.param(message, topic, id=name_of(message)) for message, topic in
 
 
 @pytest.mark.parametrize(("message", "topic"), KINDS)
-def test_the_bytes_of_version_3_do_not_move(message, topic):
-    """What is written today is what version 3 always wrote; that is still read, and its signature still holds."""
-    wire = V3[name_of(message)]
+def test_the_bytes_of_version_4_do_not_move(message, topic):
+    """What is written today is what version 4 always wrote; that is still read, and its signature still holds."""
+    wire = V4[name_of(message)]
     assert encode(message, topic, FIRST_NONCE, KEY) == wire
     opened = open_envelope(wire)
     assert opened.is_signed_by(KEY.public, topic)
@@ -65,10 +65,10 @@ def test_the_bytes_of_version_3_do_not_move(message, topic):
 
 def test_every_kind_of_message_is_captured():
     """A new message type, method, ranker or body comes with its captured bytes, and none is left without a type."""
-    assert SCHEMA_VERSION == 3
+    assert SCHEMA_VERSION == 4
     assert {message.kind_name for message, _ in MESSAGES} == set(MESSAGE_TYPES)
-    assert [name_of(message) for message, _ in MESSAGES] == [*MESSAGE_TYPES, *V3_VARIANTS]
-    assert set(V3) == {*MESSAGE_TYPES, *V3_VARIANTS}
+    assert [name_of(message) for message, _ in MESSAGES] == [*MESSAGE_TYPES, *V4_VARIANTS]
+    assert set(V4) == {*MESSAGE_TYPES, *V4_VARIANTS}
     captured = [message for message, _ in MESSAGES]
     for field, kind, union in (
         ("training", RoundAnnouncement, Training),
@@ -79,17 +79,17 @@ def test_every_kind_of_message_is_captured():
         assert found == set(get_args(get_args(union)[0]))
 
 
-OLDER = [(1, name) for name in sorted(V1)] + [(2, name) for name in sorted(V2)]
+OLDER = [(version, name) for version, found in ((1, V1), (2, V2), (3, V3)) for name in sorted(found)]
 
 
 @pytest.mark.parametrize(("version", "kind"), OLDER)
 def test_an_older_version_is_told_to_upgrade(version, kind):
-    """A device that still speaks version 1 or 2 gets the code it knows, and words that say what to do."""
+    """A device that still speaks version 1, 2 or 3 gets the code it knows, and words that say what to do."""
     with pytest.raises(MessageError) as caught:
-        decode({1: V1, 2: V2}[version][kind], MESSAGE_TYPES[kind])
+        decode({1: V1, 2: V2, 3: V3}[version][kind], MESSAGE_TYPES[kind.partition("-")[0]])
     assert caught.value.code == "unsupported_version"
     assert caught.value.detail == (
-        f"schema version {version}; this side speaks 3: upgrade the peer to what this side has"
+        f"schema version {version}; this side speaks 4: upgrade the peer to what this side has"
     )
 
 
@@ -110,15 +110,15 @@ def test_older_versions_were_captured_whole(wires, n_kinds, keys):
 
 @pytest.mark.parametrize(
     "payload",
-    [envelope(JOIN, version=4), msgpack.packb({"v": 4, "header": [1], "x": None})],
+    [envelope(JOIN, version=5), msgpack.packb({"v": 5, "header": [1], "x": None})],
     ids=["the same form", "another form"],
 )
 def test_a_newer_peer_is_told_that_this_side_is_behind(payload):
-    """Version 4 is refused by name, whatever its envelope looks like."""
+    """Version 5 is refused by name, whatever its envelope looks like."""
     with pytest.raises(MessageError) as caught:
         decode(payload, Join)
     assert caught.value.code == "unsupported_version"
-    assert caught.value.detail == "schema version 4; this side speaks 3: upgrade this side to what the peer has"
+    assert caught.value.detail == "schema version 5; this side speaks 4: upgrade this side to what the peer has"
 
 
 # --- signatures -----------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def test_a_newer_peer_is_told_that_this_side_is_behind(payload):
 @pytest.mark.parametrize(("message", "topic"), KINDS)
 def test_every_changed_bit_breaks_the_signature(message, topic):
     """Topic, kind, nonce, body and signature: none of them can be changed, not even in one bit."""
-    opened = open_envelope(V3[name_of(message)])
+    opened = open_envelope(V4[name_of(message)])
     forged = [(opened, changed.decode("latin-1")) for changed in changed_bits(topic.encode())]
     forged += [
         (replace(opened, kind=changed.decode("latin-1")), topic) for changed in changed_bits(opened.kind.encode())
@@ -153,7 +153,7 @@ def changed_bits(data):
 def test_another_key_did_not_sign_it():
     """Only the public key of the signer fits, and an unsigned message fits none."""
     leave = Leave(federation="mail", client_id="device-7")
-    assert not open_envelope(V3["leave"]).is_signed_by(SigningKey(bytes(32)).public, MESSAGES[1][1])
+    assert not open_envelope(V4["leave"]).is_signed_by(SigningKey(bytes(32)).public, MESSAGES[1][1])
     unsigned = open_envelope(encode(leave, MESSAGES[1][1], FIRST_NONCE))
     assert unsigned.signature == b""
     assert not unsigned.is_signed_by(KEY.public, MESSAGES[1][1])
@@ -161,7 +161,7 @@ def test_another_key_did_not_sign_it():
 
 def test_an_answer_that_is_remembered_is_the_same_answer():
     """Asked again and again, for the right and for a wrong topic, each question keeps its own answer."""
-    opened = open_envelope(V3["model"])
+    opened = open_envelope(V4["model"])
     for _ in range(3):
         assert opened.is_signed_by(KEY.public, "foltr/v1/mail/model", repeated=True)
         assert not opened.is_signed_by(KEY.public, "foltr/v1/mail/round", repeated=True)
@@ -296,6 +296,8 @@ messages = st.one_of(
     ),
     st.builds(
         ModelUpdate,
+        after=st.integers(0, 2**47),
+        through=st.integers(2**47 + 100_000, 2**48),
         federation=names,
         client_id=names,
         update_id=update_ids,
@@ -378,6 +380,8 @@ def test_a_large_ranker_fits_a_message():
         update_id=UPDATE_ID,
         round=2**31 - 1,
         base_version=2**31 - 1,
+        after=2**48 - 100_000,
+        through=2**48,
         n_interactions=100_000,
         body=DenseDelta(dim=60_000, values=weights),
     )
@@ -419,6 +423,8 @@ def test_the_largest_ranker_fits_the_chunks():
         update_id=UPDATE_ID,
         round=2**31 - 1,
         base_version=2**31 - 1,
+        after=2**48 - 100_000,
+        through=2**48,
         n_interactions=100_000,
         body=DenseDelta(dim=MAX_DIM, values=weights),
     )

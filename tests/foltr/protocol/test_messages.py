@@ -39,6 +39,8 @@ UPDATE = {
     "update_id": UPDATE_ID,
     "round": 1,
     "base_version": 0,
+    "after": 10,
+    "through": 15,
     "n_interactions": 5,
     "body": DenseDelta(dim=1, values=bytes(4)),
 }
@@ -62,27 +64,30 @@ def test_every_code_is_explained_in_a_sentence_or_two():
     assert len(set(explanations)) == len(explanations)
 
 
-def test_what_a_device_can_mend_costs_no_clicks():
-    """Only an update that can never count is dropped with its interactions: none that time or an operator mends."""
-    dropped = {code for code in ReceiptCode if code.reaction is DeviceReaction.DISCARD}
-    assert dropped == {
-        ReceiptCode.CLIENT_MISMATCH,
-        ReceiptCode.WRONG_FEDERATION,
-        ReceiptCode.MALFORMED,
-        ReceiptCode.TOO_LARGE,
-        ReceiptCode.WRONG_SHAPE,
-        ReceiptCode.OUT_OF_RANGE,
-        ReceiptCode.NOT_FINITE,
-        # Its clicks are to be forgotten with it.
-        ReceiptCode.FORGETTING,
-        ReceiptCode.FORGOTTEN,
+def test_no_code_decides_what_counts():
+    """The mark does: a code says why, and whether the same update may be sent again or the device is to stop."""
+    by_reaction = {reaction: {code for code in ReceiptCode if code.reaction is reaction} for reaction in DeviceReaction}
+    assert by_reaction[DeviceReaction.SEND_AGAIN] == {
+        ReceiptCode.BUSY,
+        ReceiptCode.INCOMPLETE,
+        ReceiptCode.UNKNOWN_CLIENT,
+        ReceiptCode.NOT_ENROLLED,
+        ReceiptCode.UNSUPPORTED_VERSION,
     }
+    assert by_reaction[DeviceReaction.STOP] == {ReceiptCode.FORGETTING, ReceiptCode.FORGOTTEN}
+    assert {code for code in ReceiptCode if code.joins_first} == {ReceiptCode.UNKNOWN_CLIENT, ReceiptCode.NOT_ENROLLED}
 
 
-def test_only_a_counted_update_spends_its_interactions():
-    """Accepted and duplicate say that the update counts; no other answer may forget it as counted."""
-    spent = {code for code in ReceiptCode if code.reaction is DeviceReaction.FORGET_UPDATE}
-    assert spent == {ReceiptCode.ACCEPTED, ReceiptCode.DUPLICATE}
+@pytest.mark.parametrize(
+    "covers",
+    [(10, 10), (15, 10), (10, 14), (-1, 15), (2**48 - 4, 2**48 + 1), (10, None)],
+    ids=["empty", "reversed", "fewer than it holds", "below zero", "beyond what a device can have", "no end"],
+)
+def test_an_update_covers_its_interactions(covers):
+    """As many as it holds at least, all of numbers that a device may give."""
+    with pytest.raises(ValidationError):
+        ModelUpdate(**UPDATE | {"after": covers[0], "through": covers[1]})
+    ModelUpdate(**UPDATE | {"after": 2**48 - 5, "through": 2**48})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,49 @@
+"""Takes back what counts: an update that leaves the open round, and those of a round that ended without a model.
+
+The client's mark goes back to where it was, so that its interactions may count later, and the client is told. Who does
+not hear of it learns it from the next answer, which has the mark as every answer does.
+"""
+
+from federator.deciding.decisions import Decisions
+from federator.deciding.state import FederationState
+from federator.round import Round
+from foltr.protocol.receipts import ReceiptCode, UpdateReceipt
+
+
+def withdraw(state: FederationState, client_id: str, decisions: Decisions, told: ReceiptCode | None) -> None:
+    """Take a client's update out of the open round, if it has one there.
+
+    Args:
+        told: why, as the client is told; None where it is told otherwise.
+    """
+    current = state.current_round
+    withdrawn = current.withdraw(client_id)
+    if withdrawn is None:
+        return
+    state.members.move_mark(client_id, withdrawn.after)
+    decisions.withdraw(current.number, client_id, withdrawn)
+    if told is not None:
+        decisions.receipts.append(_taken_back(state, client_id, withdrawn.update_id, told, current.number))
+
+
+def take_back_round(state: FederationState, abandoned: Round) -> list[UpdateReceipt]:
+    """Move back the marks of all who contributed to a round that has no model; returns what they are told."""
+    for client_id, recorded in abandoned.contributions.items():
+        state.members.move_mark(client_id, recorded.after)
+    return [
+        _taken_back(state, client_id, recorded.update_id, ReceiptCode.ROUND_ABANDONED, abandoned.number)
+        for client_id, recorded in abandoned.contributions.items()
+    ]
+
+
+def _taken_back(
+    state: FederationState, client_id: str, update_id: str, code: ReceiptCode, number: int
+) -> UpdateReceipt:
+    return UpdateReceipt(
+        federation=state.federation,
+        client_id=client_id,
+        update_id=update_id,
+        code=code,
+        detail=f"it counts no more in round {number}",
+        counted_through=state.members.counted_through(client_id),
+    )

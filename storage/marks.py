@@ -1,0 +1,103 @@
+"""The marks of clients, in SQL: each says which of its client's interactions count, and moves with what counts.
+
+An update covers the interactions above its client's mark (``covers_after``) up to ``covers_through``, and moves the
+mark there in the transaction that stores it. What takes it back sets the mark back in its own. So no interaction is in
+two updates that count, whatever was refused, delivered twice or decided by another federator.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import ColumnElement, delete, func, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from foltr.errors import ProtocolViolationError
+from storage.clients import key_of
+from storage.records import NewUpdate
+from storage.tables import clients, updates
+
+# One statement for any number of clients: the marks come as one JSON array, joined as a table. SQLite's CROSS JOIN means:
+# the left side first; else it would read the whole array for each client.
+_MOVE_MARKS = {
+    "sqlite": text("""
+        UPDATE clients SET counted_through = moved.through
+        FROM (
+            SELECT c.id AS client, json_extract(wanted.value, '$[2]') AS through
+            FROM json_each(:marks) AS wanted
+            CROSS JOIN clients AS c ON c.federation = :name
+                AND c.client_id = json_extract(wanted.value, '$[0]')
+                AND c.joined_at IS NOT NULL
+                AND c.counted_through = json_extract(wanted.value, '$[1]')
+            LIMIT -1
+        ) AS moved
+        WHERE clients.id = moved.client
+    """),
+    "postgresql": text("""
+        UPDATE clients SET counted_through = CAST(moved.value ->> 2 AS bigint)
+        FROM json_array_elements(CAST(:marks AS json)) AS moved (value)
+        WHERE clients.federation = :name
+            AND clients.client_id = moved.value ->> 0
+            AND clients.joined_at IS NOT NULL
+            AND clients.counted_through = CAST(moved.value ->> 1 AS bigint)
+    """),
+}
+
+
+async def move_marks(connection: AsyncConnection, name: str, new: Sequence[NewUpdate]) -> None:
+    """Move the mark of each update's client from where the update begins to where it ends.
+
+    Raises:
+        ProtocolViolationError: a client's mark is elsewhere, so interactions would count twice, or unseen.
+    """
+    marks = [(item.client_id, item.covers_after, item.covers_through) for item in new]
+    if not marks:
+        return
+    parameters = {"name": name, "marks": json.dumps(marks)}
+    moved = await connection.execute(_MOVE_MARKS[connection.dialect.name], parameters)
+    _require(moved.rowcount, len(marks), f"updates of {name!r} begin at their clients' marks")
+
+
+async def withdraw_updates(connection: AsyncConnection, name: str, withdrawn: Collection[tuple[int, str]]) -> None:
+    """Delete updates, each (round, client_id), and set their clients' marks back to where they began.
+
+    Raises:
+        ProtocolViolationError: a client's newest update that counts is another one.
+    """
+    for number, client_id in withdrawn:
+        withdrawn_update = (updates.c.round == number) & (updates.c.client == key_of(name, client_id))
+        await _set_back(connection, name, withdrawn_update, 1)
+        await connection.execute(delete(updates).where(updates.c.federation == name, withdrawn_update))
+
+
+async def take_back_round(connection: AsyncConnection, name: str, number: int) -> None:
+    """Let no update of a round count, and set the marks of their clients back to where they began.
+
+    Raises:
+        ProtocolViolationError: a client's newest update that counts is another one.
+    """
+    counting = (updates.c.federation == name) & (updates.c.round == number) & updates.c.covers_after.is_not(None)
+    n_counting = await connection.scalar(select(func.count()).select_from(updates).where(counting)) or 0
+    if not n_counting:
+        return
+    await _set_back(connection, name, updates.c.round == number, n_counting)
+    await connection.execute(update(updates).where(counting).values(covers_after=None, covers_through=None))
+
+
+async def _set_back(connection: AsyncConnection, name: str, which: ColumnElement[bool], n_clients: int) -> None:
+    newest = (
+        select(updates.c.covers_after)
+        .where(updates.c.federation == name, which)
+        .where(updates.c.client == clients.c.id, updates.c.covers_through == clients.c.counted_through)
+    )
+    of_these = select(updates.c.client).where(updates.c.federation == name, which)
+    moved = await connection.execute(
+        update(clients)
+        .where(clients.c.id.in_(of_these), newest.exists())
+        .values(counted_through=newest.scalar_subquery())
+    )
+    _require(moved.rowcount, n_clients, f"what is taken back is the newest that counts of its clients in {name!r}")
+
+
+def _require(n_moved: int, n_expected: int, promise: str) -> None:
+    if n_moved != n_expected:
+        raise ProtocolViolationError(f"{promise}: not so for {n_expected - n_moved} of {n_expected}")

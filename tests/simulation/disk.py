@@ -1,0 +1,102 @@
+"""A device's disk: the real `DeviceStore`, in memory. It survives a crash of the process, and may be full or lost."""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any, Protocol
+
+from edge_client.store.store import DeviceStore, Interaction, PendingUpdate, Settlement
+from foltr.errors import DataError
+
+
+class Gone(StrEnum):
+    """Why a click is on its device no more, and so in no update if it is in none yet."""
+
+    DROPPED = "it made room for newer ones"
+    NOT_KEPT = "it counted once, and was not kept until its update was taken back"
+    STORE_LOST = "the device lost its store"
+    NUMBER_TAKEN = "it had the number of a click that was lost with an older store, and that counts"
+
+
+class Clicks(Protocol):
+    """Who is told of every click of a device."""
+
+    def on_recorded(self, click: str) -> None: ...
+
+    def on_made(self, update: PendingUpdate, clicks: Sequence[str]) -> None: ...
+
+    def on_gone(self, click: str, why: Gone) -> None: ...
+
+
+class DeviceDisk(DeviceStore):
+    """One device's store; a click is known by its list, whatever its number is.
+
+    Attributes:
+        n_failures_due: so many of the next transactions fail.
+    """
+
+    def __init__(self, client_id: str, clicks: Clicks, *, max_interactions: int, max_kept: int) -> None:
+        self.n_failures_due = 0
+        self._clicks = clicks
+        self._client_id = client_id
+        self._make: Callable[[], None] = lambda: super(DeviceDisk, self).__init__(
+            ":memory:", client_id=client_id, federation="sim", max_interactions=max_interactions, max_kept=max_kept
+        )
+        self._make()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Cursor]:
+        if self.n_failures_due:
+            self.n_failures_due -= 1
+            raise DataError("the disk is full")
+        with super().transaction() as cursor:
+            yield cursor
+
+    def close(self) -> None:
+        """Stay: the process ends, and the disk does not."""
+
+    def lose(self) -> None:
+        """Become another disk, with nothing of the old one on it."""
+        for click in self.numbers():
+            self._clicks.on_gone(click, Gone.STORE_LOST)
+        n_failures, self.n_failures_due = self.n_failures_due, 0
+        super().close()
+        self._make()
+        self.n_failures_due = n_failures
+
+    def keep_nothing(self) -> None:
+        """Have nothing to learn from again, from now on."""
+        self._max_kept = 0
+        if not self.forgotten:
+            with self._noting(Gone.NOT_KEPT), super().transaction() as cursor:
+                self._trim_kept(cursor)
+
+    def numbers(self) -> dict[str, int]:
+        """Return the clicks on the disk, with the numbers they have now."""
+        return dict(self.rows("SELECT serp_id, id FROM interactions ORDER BY id"))
+
+    def add_interaction(self, serp_id: str, *args: Any, **more: Any) -> Interaction | None:
+        with self._noting(Gone.DROPPED):
+            added = super().add_interaction(serp_id, *args, **more)
+        if added is not None:
+            self._clicks.on_recorded(serp_id)
+            if serp_id not in self.numbers():
+                self._clicks.on_gone(serp_id, Gone.DROPPED)  # all the room is the pending update's
+        return added
+
+    def put_update(self, update: PendingUpdate, interaction_ids: Sequence[int], *, spent: bool = False) -> None:
+        super().put_update(update, interaction_ids, spent=spent)
+        clicks = {number: click for click, number in self.numbers().items()}
+        self._clicks.on_made(update, [clicks[number] for number in interaction_ids])
+
+    def settle(self, mark: int, answered: str | None = None) -> Settlement:
+        with self._noting(Gone.NOT_KEPT):
+            return super().settle(mark, answered)
+
+    @contextmanager
+    def _noting(self, why: Gone) -> Iterator[None]:
+        before = self.numbers()
+        yield
+        for click in before.keys() - self.numbers().keys():
+            self._clicks.on_gone(click, why)

@@ -1,0 +1,101 @@
+"""What must be true of every click, whatever happens: it is in at most one update that counts, and none is lost."""
+
+from collections.abc import Mapping, Sequence
+
+from simulation.database import Tables
+from simulation.disk import DeviceDisk, Gone
+from simulation.promises import BrokenPromiseError
+
+from edge_client.store.store import PendingUpdate
+from foltr.protocol.codec import decode
+from foltr.protocol.updates import ModelUpdate
+from storage.records import UpdateRow
+
+
+class ClickJudge:
+    """Remembers every click and where it went, and raises `BrokenPromiseError`.
+
+    Attributes:
+        made: every update that a device made, and the clicks in it, by update_id.
+        counted: the update that counts which a click is in, by the click.
+        gone: why a click is on its device no more.
+    """
+
+    def __init__(self) -> None:
+        self.made: dict[str, tuple[ModelUpdate, tuple[str, ...]]] = {}
+        self.counted: dict[str, str] = {}
+        self.gone: dict[str, Gone] = {}
+        self._recorded: dict[str, str] = {}  # to the device
+        self._lost_a_store: set[str] = set()
+
+    # --- devices ----------------------------------------------------------------------------------------------
+
+    def on_recorded(self, client_id: str, click: str) -> None:
+        self._recorded[click] = client_id
+
+    def on_made(self, pending: PendingUpdate, clicks: Sequence[str]) -> None:
+        update = decode(pending.payload, ModelUpdate)
+        if (update.after, update.through) != (pending.after, pending.through) or update.n_interactions != len(clicks):
+            raise BrokenPromiseError("an update says what it covers", f"{update.update_id[:8]}: {clicks}")
+        self.made[update.update_id] = update, tuple(clicks)
+
+    def on_gone(self, click: str, why: Gone) -> None:
+        self.gone[click] = why
+        if why is Gone.STORE_LOST:
+            self._lost_a_store.add(self._recorded[click])
+
+    # --- the database -----------------------------------------------------------------------------------------
+
+    def on_commit(self, before: Tables, after: Tables) -> None:
+        counting = {key for key, row in after.updates.items() if row.covers_after is not None}
+        counted = {key for key, row in before.updates.items() if row.covers_after is not None}
+        changed = {key for key in counting & counted if before.updates[key].update_id != after.updates[key].update_id}
+        for key in (counted - counting) | changed:
+            for click in self.made[before.updates[key].update_id][1]:
+                self.counted.pop(click, None)
+        for key in (counting - counted) | changed:
+            self._count(after.updates[key])
+
+    def _count(self, row: UpdateRow) -> None:
+        update, clicks = self.made[row.update_id]
+        if (row.covers_after, row.covers_through) != (update.after, update.through):
+            raise BrokenPromiseError("stored as sent", f"{row.update_id[:8]} covers {row.covers_after}")
+        for click in clicks:
+            other = self.counted.setdefault(click, row.update_id)
+            if other != row.update_id:
+                raise BrokenPromiseError(
+                    "a click counts once", f"{click[:8]} of {row.client_id} is in {other[:8]} and {row.update_id[:8]}"
+                )
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    def check_books(self, disks: Mapping[str, DeviceDisk], tables: Tables) -> None:
+        """Each click counts, or waits on its device, or is gone for a listed reason."""
+        for client_id, disk in disks.items():
+            client = tables.clients.get(client_id)
+            if not disk.forgotten and client is not None:
+                self._check_disk(client_id, disk, client.counted_through)
+        lost = [
+            click
+            for click, client_id in self._recorded.items()
+            if click not in self.counted
+            and click not in self.gone
+            and client_id in tables.clients
+            and not disks[client_id].forgotten
+            and click not in disks[client_id].numbers()
+        ]
+        if lost:
+            raise BrokenPromiseError("a click is lost for a reason only", f"{lost} of {self._recorded[lost[0]]}")
+
+    def _check_disk(self, client_id: str, disk: DeviceDisk, mark: int) -> None:
+        if disk.mark() is None:
+            mark = 0  # its numbers are not the federation's yet
+        for click, number in disk.numbers().items():
+            if number > mark and click in self.counted:
+                raise BrokenPromiseError("what waits was not counted", f"{number} of {client_id}, the mark is {mark}")
+            if number <= mark and click not in self.counted and click not in self.gone:
+                if client_id not in self._lost_a_store:
+                    raise BrokenPromiseError(
+                        "a click is lost for a reason only", f"{number} of {client_id}, the mark is {mark}"
+                    )
+                self.gone[click] = Gone.NUMBER_TAKEN
