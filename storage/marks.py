@@ -16,8 +16,8 @@ from storage.clients import key_of
 from storage.records import NewUpdate
 from storage.tables import clients, updates
 
-# One statement for any number of clients: the marks come as one JSON array, joined as a table. SQLite's CROSS JOIN means:
-# the left side first; else it would read the whole array for each client.
+# One statement for any number of clients: the marks come as one JSON array, joined as a table. A CROSS JOIN means to
+# SQLite: the left side first; else it would read the whole array for each client.
 _MOVE_MARKS = {
     "sqlite": text("""
         UPDATE clients SET counted_through = moved.through
