@@ -13,6 +13,7 @@ from federator.reading import MembershipAsked, Signed
 from foltr.erasure.pseudonyms import pseudonym
 from foltr.errors import MessageError, SettingsError
 from foltr.protocol.enrolment import read_enrolment, read_roster
+from foltr.protocol.fields import possible_names
 from foltr.protocol.orders import Roster
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.states import Membership
@@ -141,6 +142,10 @@ class Members:
 
     def is_known(self, client_id: str) -> bool:
         return client_id in self._clients
+
+    def is_named_in(self, words: str) -> bool:
+        """Tell whether a word is the name of somebody who is, or was, a client."""
+        return any(self.is_known(word) or self.is_forgotten(word) for word in possible_names(words))
 
     def joined(self, client_id: str) -> bool:
         client = self._clients.get(client_id)

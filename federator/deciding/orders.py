@@ -69,6 +69,9 @@ def _obey(state: FederationState, payload: bytes, now: float, decisions: Decisio
 
 def _quarantine(state: FederationState, order: QuarantineClient, now: float, decisions: Decisions) -> None:
     client_id, at, current = order.client_id, to_datetime(now), state.current_round
+    if state.members.is_named_in(order.reason):
+        # It is stored as it is, and nobody looks for names in it when a client is to be forgotten.
+        raise MessageError(ReceiptCode.MALFORMED, "the reason for a quarantine names a client: say why without a name")
     if not state.members.quarantine(client_id):
         return
     decisions.quarantines.append(QuarantineChange(client_id, at, order.reason))

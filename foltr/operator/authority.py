@@ -32,7 +32,7 @@ from foltr.operator.credentials import (
     write_secret,
 )
 from foltr.protocol.enrolment import issue_enrolment, issue_order, issue_roster
-from foltr.protocol.fields import Name
+from foltr.protocol.fields import Name, possible_names
 from foltr.protocol.orders import ForgetClient, LiftQuarantine, Order, QuarantineClient, SetDeadline
 from foltr.protocol.signing import SigningKey, key_to_text
 from foltr.protocol.topics import check_name
@@ -188,9 +188,14 @@ class Authority:
         """The signed order to take no update of a client.
 
         Raises:
-            SettingsError: no reason, or one that is too long or not printable.
+            SettingsError: no reason, or one that is too long, not printable, or names a client.
         """
         check_name("client", client_id)
+        if named := sorted(possible_names(reason) & {client_id, *self._register.enrolled}):
+            raise SettingsError(
+                f"reason: {named[0]!r} is the name of a client. A name is stored in one place, so that it can be "
+                "forgotten: say why without naming anybody"
+            )
         try:
             order = QuarantineClient(federation=self.federation, client_id=client_id, reason=reason)
         except ValidationError as error:

@@ -1,6 +1,7 @@
 """Messages are made of fields: their types and bounds, their base, and the wire form of a vector."""
 
 import hashlib
+import re
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -19,6 +20,14 @@ MAX_CHUNKED_BYTES = 4 * MAX_DIM + 4096
 # A name is one level of an MQTT topic, so the separators and wildcards of MQTT cannot be in it.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+
+
+def possible_names(words: str) -> set[str]:
+    """List what may be a client's name in free words: each word, with and without the marks that it ends in."""
+    found = re.findall(r"[A-Za-z0-9][A-Za-z0-9._-]*", words)
+    return {*found, *(word.rstrip("._-") for word in found)}
+
+
 # 32 hex digits: a UUID without dashes.
 UpdateId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 # Bounded so that no count overflows a signed 64-bit SQL column, nor a sum of a million of them.

@@ -35,6 +35,20 @@ def test_a_quarantine_withdraws_what_is_stored(state, operator):
     ]
 
 
+def test_a_reason_that_names_a_client_is_refused(state, operator):
+    """It is stored in words, in which nobody looks for a name to forget; names that were forgotten count, too."""
+    members(state, operator, "device-1", "device-2")
+    state.members.restore_forgotten(bytes(32), ())
+    state.members.forget("device-2")
+    for n, reason in enumerate(("copies device-2.", "device-1 flips signs", "see 'device-2'"), 1):
+        decisions = decide(state, operator.quarantines("device-1", nonce=n, reason=reason))
+        (refused,) = decisions.events
+        assert (refused.kind, refused.code, refused.client_id) == ("order_refused", "malformed", None)
+        assert refused.detail == "the reason for a quarantine names a client: say why without a name"
+        assert (changes(decisions), state.members.takes_part("device-1")) == ([], True)
+    assert changes(decide(state, operator.quarantines("device-1", nonce=9, reason="device-10 flips signs")))
+
+
 def test_a_quarantine_withdraws_what_came_in_the_same_batch(state, operator):
     """It was never stored, and its device is told so."""
     a, b = members(state, operator, "a", "b")

@@ -267,6 +267,11 @@ def test_a_quarantine_is_ordered_with_a_reason_and_lifted_without(folder):
                 operator.quarantine("device-7", reason)
         with pytest.raises(SettingsError, match="client"):
             operator.lift_quarantine("a/b")
+        operator.enrol("device-8", BROKER)
+        for reason in ("copies device-8.", "device-7: it flips signs"):
+            with pytest.raises(SettingsError, match=r"'device-[78]' is the name of a client.*without naming anybody"):
+                operator.quarantine("device-7", reason)
+        assert operator.quarantine("device-7", "device-88 is nobody")
     (first, _), (second, _) = (read_order(payload, key, "mail") for payload in signed)
     assert first == QuarantineClient(federation="mail", client_id="device-7", reason="it flips signs")
     assert second == LiftQuarantine(federation="mail", client_id="device-7")
