@@ -16,7 +16,7 @@ VARIABLE = "FOLTR_TEST_FAILPOINTS"
 
 
 class Failpoint(StrEnum):
-    """Every place, in the order in which an update passes them, and then an erasure."""
+    """Every place: the federator's in the order in which an update passes them, then an erasure; then the device's."""
 
     FEDERATION_CLAIMED = "federation_claimed"
     BATCH_DECIDED = "batch_decided"
@@ -35,6 +35,14 @@ class Failpoint(StrEnum):
     KEY_DESTROYED = "key_destroyed"
     STEP_COMMITTED = "step_committed"
     IN_SWAP_TRANSACTION = "in_swap_transaction"
+    IN_INTERACTION_TRANSACTION = "in_interaction_transaction"
+    INTERACTION_STORED = "interaction_stored"
+    IN_UPDATE_TRANSACTION = "in_update_transaction"
+    UPDATE_STORED = "update_stored"
+    IN_SETTLEMENT_TRANSACTION = "in_settlement_transaction"
+    SETTLEMENT_STORED = "settlement_stored"
+    IN_MODEL_TRANSACTION = "in_model_transaction"
+    MODEL_STORED = "model_stored"
 
 
 class _Action:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from edge_client.store.store_file import StoreFile
 from foltr.errors import DataError
+from foltr.failpoints import Failpoint, failpoint
 from foltr.learning.interaction import Interaction
 
 __all__ = ["DeviceStore", "Interaction", "PendingUpdate", "Settlement"]
@@ -145,7 +146,9 @@ class DeviceStore(StoreFile):
             if cursor.rowcount != 1 or row_id is None:
                 return None
             self._make_room(cursor)
-            return Interaction(row_id, features, ranking, clicks, variant, base_version, scores)
+            failpoint(Failpoint.IN_INTERACTION_TRANSACTION)
+        failpoint(Failpoint.INTERACTION_STORED)
+        return Interaction(row_id, features, ranking, clicks, variant, base_version, scores)
 
     def waiting_interactions(self, limit: int) -> list[Interaction]:
         """Return the oldest interactions that wait to be learned."""
@@ -199,6 +202,8 @@ class DeviceStore(StoreFile):
                 "AND NOT EXISTS (SELECT 1 FROM pending_update WHERE after < interactions.id)"
             )
             self._trim_kept(cursor)
+            failpoint(Failpoint.IN_SETTLEMENT_TRANSACTION)
+        failpoint(Failpoint.SETTLEMENT_STORED)
         return settlement
 
     def _number_above(self, cursor: sqlite3.Cursor, mark: int, *, is_new: bool) -> None:
@@ -267,6 +272,8 @@ class DeviceStore(StoreFile):
             )
             if spent:
                 cursor.execute("UPDATE bounds SET floor = ?", (update.through,))
+            failpoint(Failpoint.IN_UPDATE_TRANSACTION)
+        failpoint(Failpoint.UPDATE_STORED)
 
     def pending_update(self) -> PendingUpdate | None:
         row = self._db.execute(
@@ -325,6 +332,8 @@ class DeviceStore(StoreFile):
         """Keep the newest model's announcement, so that a device can rank before it is connected."""
         with self.transaction() as cursor:
             cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('model', ?)", (announcement,))
+            failpoint(Failpoint.IN_MODEL_TRANSACTION)
+        failpoint(Failpoint.MODEL_STORED)
 
     def model(self) -> bytes | None:
         return self._meta("model")

@@ -5,6 +5,7 @@ meanwhile, no program can reach.
 """
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import secrets
@@ -89,6 +90,7 @@ class StoreFile:
         self._path = str(path)
         self._owner = f"{federation}/{client_id}"
         try:
+            self._lock = _take_lock(self._path)
             _create_private(self._path)
             self._db = sqlite3.connect(path, isolation_level=None, timeout=1.0)
             try:
@@ -97,7 +99,7 @@ class StoreFile:
                 if self.forgotten:
                     self.overwrite()  # perhaps it was interrupted
             except BaseException:
-                self._db.close()  # or its lock would outlive the refusal
+                self.close()  # or its lock would outlive the refusal
                 raise
         except sqlite3.Error as error:
             raise DataError(
@@ -107,6 +109,9 @@ class StoreFile:
 
     def close(self) -> None:
         self._db.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     # --- rows ----------------------------------------------------------------------------------------------
 
@@ -215,6 +220,37 @@ class StoreFile:
     def _mark(self, salt: bytes) -> bytes:
         """Return a salted mark: that of a store that is found names nobody unless one guesses whom."""
         return salt + hashlib.sha256(salt + self._owner.encode()).digest()
+
+
+def _take_lock(path: str) -> int | None:
+    """Lock the store for this process, in a file beside it that says who has it; it ends with the process.
+
+    Raises:
+        DataError: another has it.
+    """
+    if path == ":memory:" or not Path(path).parent.is_dir():
+        return None  # SQLite says what is wrong with the folder
+    lock = Path(f"{path}.lock")
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise DataError(f"device store {path}: {lock}: {error.strerror}. Name a writable file with --store") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+    except BlockingIOError as error:
+        holder = os.read(descriptor, 32).decode(errors="replace").strip()
+        os.close(descriptor)
+        who = f"the process {holder}" if holder.isdecimal() else "another process"
+        raise DataError(
+            f"device store {path}: {who} has it open. A store belongs to one running client: end that process, "
+            "or name another file with store= or --store"
+        ) from error
+    except OSError as error:
+        os.close(descriptor)
+        raise DataError(f"device store {path}: {lock}: {error.strerror}. Free space on its disk") from error
+    return descriptor
 
 
 def _create_private(path: str) -> None:

@@ -1,8 +1,11 @@
 """The file of a device's store: whose it is, how older ones are upgraded, and that nothing is left of it on demand."""
 
 import contextlib
+import os
 import re
 import sqlite3
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -93,8 +96,29 @@ def test_a_store_belongs_to_one_running_client(path):
     """Two processes on one store would each train on the same clicks, and count them twice."""
     with opened(path) as store:
         add(store, "a")
-        with pytest.raises((DataError, SettingsError)), opened(path):
+        with pytest.raises(DataError, match=rf"{path}: the process {os.getpid()} has it open.*--store"), opened(path):
             pass
+    with opened(path) as store:
+        assert store.n_waiting() == 1
+
+
+def test_a_second_process_is_told_which_one_has_the_store(path):
+    """In words, also where that one was killed before: its lock ended with it."""
+    program = (
+        "import sys, time\n"
+        "from edge_client.store.store import DeviceStore\n"
+        f"DeviceStore({str(path)!r}, client_id='device-7', federation='mail', max_interactions=9)\n"
+        "print('open', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout.readline() == "open\n"
+            with pytest.raises(DataError, match=rf"{path}: the process {other.pid} has it open"), opened(path):
+                pass
+        finally:
+            other.kill()
+    with opened(path) as store:
+        assert store.n_waiting() == 0
 
 
 # --- being forgotten ------------------------------------------------------------------------------------------
