@@ -119,20 +119,20 @@ class Database:
             # No connection without foreign keys may stay in the pool.
             await self.engine.dispose()
 
-    async def purge(self, table: str) -> bool:
-        """Leave no byte of the rows that were deleted from a small table, neither in the file nor in SQLite's log.
+    async def purge(self, *tables: str) -> bool:
+        """Leave no byte of what was deleted from small tables, neither in the file nor in SQLite's log.
 
         Returns:
             False where others are in the way, such as a reader of an old state; do it again later.
 
         Raises:
-            UnavailableError: the disk has no room for a second copy of the table, for example.
+            UnavailableError: the disk has no room for a second copy of them, for example.
         """
         try:
             if self.dialect == "sqlite":
-                return await asyncio.to_thread(rewrite_sqlite, self.engine.url.database or "", table)
+                return await asyncio.to_thread(rewrite_sqlite, self.engine.url.database or "", tables)
             async with self.engine.connect() as connection:
-                return await rewrite_postgres(connection, table, VACUUM_TIMEOUT_S)
+                return await rewrite_postgres(connection, tables, VACUUM_TIMEOUT_S)
         except Exception as error:
             raise self.unavailable(error) from error
 

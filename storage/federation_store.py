@@ -9,6 +9,7 @@ from foltr.failpoints import Failpoint, failpoint
 from storage import arrivals, federations, models, retention, rounds
 from storage.database import Database
 from storage.erasure import erasures, unlearning_jobs
+from storage.erasure.client_rows import NAMING_TABLES
 from storage.erasure.records import (
     ErasureRequest,
     ErasureRow,
@@ -31,7 +32,6 @@ from storage.records import (
     StoredUpdate,
     UpdateRow,
 )
-from storage.tables import clients
 
 
 class SqlFederationStore:
@@ -196,7 +196,7 @@ class SqlFederationStore:
 
     async def purge(self) -> bool:
         """Leave no byte of a forgotten name in the database's files; False where it is to be done again."""
-        return await self._db.purge(clients.name)
+        return await self._db.purge(*NAMING_TABLES)
 
     # --- unlearning jobs --------------------------------------------------------------------------------------
 

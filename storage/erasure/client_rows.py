@@ -23,6 +23,8 @@ from storage.erasure.tables import erasures, unlearning_jobs
 from storage.order_tables import orders
 from storage.tables import clients, events, federations, models, rounds, update_fates, updates
 
+NAMING_TABLES = (clients.name, orders.name)
+"""Whose rows hold names: a client's own, and in what was signed orders about it, until it is forgotten."""
 # So many updates' bytes are in memory at once.
 _PAGE = 64
 

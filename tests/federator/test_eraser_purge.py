@@ -33,10 +33,10 @@ class Purges:
         self.goes_on.set()
 
     def of(self, purge):
-        async def counted(db: Database, table: str) -> bool:
+        async def counted(db: Database, *tables: str) -> bool:
             self.n += 1
             self.begun.set()
-            done = await purge(db, table)
+            done = await purge(db, *tables)
             await self.goes_on.wait()
             return done
 
@@ -205,7 +205,7 @@ async def test_a_purge_that_fails_is_told_and_done_again(joined, monkeypatch, er
     """Beside the federator and at its end, with the cause; it ends nothing."""
     served, devices = joined
 
-    async def fails(_db: Database, _table: str) -> bool:
+    async def fails(_db: Database, *_tables: str) -> bool:
         raise error
 
     with monkeypatch.context() as patch, capture_logs() as lines:
