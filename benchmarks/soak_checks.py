@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from foltr.protocol.fields import unpack_vector
 from foltr.protocol.states import RoundState
 from storage.database import Database
+from storage.history_records import ClientHistoryRow, RoundHistoryRow
 from storage.models import list_models
 from storage.queries import list_contributions, list_rounds
-from storage.records import ClientHistoryRow, ModelRow, RoundHistoryRow
+from storage.records import ModelRow
 
 _N_BLOCKS = 40
 _Z_95 = 1.96

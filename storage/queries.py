@@ -10,14 +10,12 @@ from foltr.aggregation.fates import Fate
 from foltr.protocol.states import Membership
 from storage.clients import key_of, select_clients, select_named
 from storage.database import Database, fetch_all, fetch_one
+from storage.history_records import ClientHistoryRow, ProposalRow, RoundHistoryRow
 from storage.keys import KeyStore
 from storage.records import (
-    ClientHistoryRow,
     ClientRow,
     EventRow,
-    ProposalRow,
     RoundAggregationRow,
-    RoundHistoryRow,
 )
 from storage.tables import (
     clients,

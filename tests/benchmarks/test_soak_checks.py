@@ -11,7 +11,8 @@ import pytest
 
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.states import RoundState
-from storage.records import ClientHistoryRow, ModelRow, RoundHistoryRow
+from storage.history_records import ClientHistoryRow, RoundHistoryRow
+from storage.records import ModelRow
 
 # By its file: the benchmarks are programs, not a package.
 _FILE = Path(__file__).parents[2] / "benchmarks" / "soak_checks.py"

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
-from storage import records
+from storage import history_records, records
 from storage.erasure import records as erasure_records
 from storage.tables import metadata
 from storage.views import views
@@ -296,8 +296,8 @@ def test_every_table_and_column_has_a_comment() -> None:
         (records.RoundAggregationRow, metadata.tables["round_aggregations"]),
         (records.UpdateFateRow, metadata.tables["update_fates"]),
         (records.OrderRow, metadata.tables["orders"]),
-        (records.RoundHistoryRow, views.tables["round_history"]),
-        (records.ClientHistoryRow, views.tables["client_history"]),
+        (history_records.RoundHistoryRow, views.tables["round_history"]),
+        (history_records.ClientHistoryRow, views.tables["client_history"]),
     ],
 )
 def test_a_record_mirrors_its_table(record: Any, table: Any) -> None:

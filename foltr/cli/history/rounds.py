@@ -18,7 +18,8 @@ from foltr.protocol.states import Membership
 
 if TYPE_CHECKING:
     from storage.database import Database
-    from storage.records import ClientHistoryRow, RoundAggregationRow, RoundHistoryRow
+    from storage.history_records import ClientHistoryRow, RoundHistoryRow
+    from storage.records import RoundAggregationRow
 
 app = typer.Typer(help="Look at rounds.", no_args_is_help=True)
 

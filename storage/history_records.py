@@ -1,0 +1,79 @@
+"""The plain values that the views of history, and other questions of people, are answered with."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from foltr.aggregation.fates import Fate
+from foltr.protocol.states import Pacing, RoundState
+
+BodyState = Literal["plain", "sealed", "deleted", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundHistoryRow:
+    """One line of the view ``round_history``."""
+
+    federation: str
+    round: int
+    state: RoundState
+    reason: str | None
+    opened_at: datetime
+    closed_at: datetime | None
+    duration_s: float | None
+    base_version: int
+    model_version: int | None
+    n_updates: int
+    n_interactions: int
+    n_rejected: int
+    min_clients: int
+    max_clients: int
+    min_time_s: float
+    max_time_s: float
+    pacing: Pacing
+    n_selected: int | None
+    n_eligible: int | None
+    aggregation: str
+    byzantine: float
+    aggregation_parameters: str
+    aggregation_fallback: str
+    rule: str | None
+    fallback_reason: str | None
+    n_clipped: int
+    n_dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClientHistoryRow:
+    """One line of the view ``client_history``: what a client contributed to a round.
+
+    Attributes:
+        body: unreadable where it is sealed and the data key is gone, as far as the keys are at hand.
+    """
+
+    federation: str
+    client_id: str
+    round: int
+    update_id: str
+    n_interactions: int
+    n_bytes: int
+    received_at: datetime
+    base_version: int
+    round_state: RoundState
+    model_version: int | None
+    fate: Fate | None
+    share: float | None
+    score: float | None
+    fate_reason: str | None
+    body: BodyState = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalRow:
+    """A client proposed for quarantine ``n`` times since the operator last decided on it, and the newest evidence."""
+
+    client_id: str
+    n: int
+    at: datetime
+    round: int | None
+    detail: str
