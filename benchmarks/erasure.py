@@ -120,7 +120,11 @@ async def keep_arriving(store: SqlFederationStore, number: int, names: list[str]
     for i in count():
         if arrivals.over:
             return
-        update = NewUpdate(number, names[i % len(names)], f"live-{i}", number - 1, 5, "dense_f32", os.urandom(544), NOW)
+        update = NewUpdate(
+            round=number, client_id=names[i % len(names)], update_id=f"live-{i}", base_version=number - 1,
+            covers_after=0, covers_through=5, n_interactions=5, encoding="dense_f32", body=os.urandom(544),
+            received_at=NOW,
+        )  # fmt: skip
         refused = NewEvent(NOW, "update_rejected", "", "late", names[(7 * i) % len(names)], number)
         batch = Batch(updates=[update] if i < len(names) else [], events=[refused] if i % 10 == 0 else [])
         await store.commit_batch(batch)
