@@ -35,7 +35,7 @@ from servers import FEDERATION, Servers, describe_machine, paced
 
 from foltr.operator.credentials import OPERATOR_USER
 from foltr.protocol.codec import Signer, open_envelope
-from foltr.protocol.fields import pack_vector
+from foltr.protocol.fields import model_hash, pack_vector
 from foltr.protocol.membership import Join
 from foltr.protocol.receipts import MembershipReceipt, UpdateReceipt
 from foltr.protocol.signing import SessionSequence
@@ -162,6 +162,7 @@ class Load:
             base_version=0,
             after=after,
             through=after + 1,
+            base_hash=model_hash(pack_vector(np.zeros(DIM))),
             n_interactions=1,
             body=DenseDelta(dim=DIM, values=pack_vector(np.full(DIM, 1e-3))),
         )

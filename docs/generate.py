@@ -128,6 +128,7 @@ def bodies_table() -> str:
             base_version=99,
             after=495,
             through=500,
+            base_hash=bytes(16),
             n_interactions=5,
             body=body,
         )

@@ -100,6 +100,7 @@ class Contributor:
             base_version=working_model.base_version,
             after=mark,
             through=working_model.interaction_ids[-1],
+            base_hash=round_.base_hash,
             n_interactions=len(working_model.interaction_ids),
             body=body,
         )

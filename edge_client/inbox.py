@@ -16,6 +16,7 @@ from edge_client.training.trainer import Trainer
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningRound
 from foltr.protocol.codec import Envelope
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.protocol.signing import epoch_and_number
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.updates import Chunk, Manifest
 
@@ -76,7 +77,7 @@ class Inbox:
         elif message.topic == topics.model:
             self._take_model(envelope, message.payload)
         elif message.topic == topics.round:
-            self._take_round(envelope.read(RoundAnnouncement))
+            self._take_round(envelope.read(RoundAnnouncement), epoch_and_number(envelope.nonce)[0])
         elif message.topic == topics.unlearning_round:
             self._take_unlearning_round(envelope.read(UnlearningRound))
         else:
@@ -88,9 +89,11 @@ class Inbox:
         else:
             self._models.take_model(envelope.read(ModelAnnouncement), payload)
 
-    def _take_round(self, round_: RoundAnnouncement) -> None:
+    def _take_round(self, round_: RoundAnnouncement, epoch: int) -> None:
         if round_.federation == self._session.federation:
             self._participation.take_round(round_, time.monotonic())
+            self._participation.hear_epoch(epoch, time.monotonic())
+            self._models.take_withdrawal(round_.withdraws_below)
             if self._models.guard is not None:
                 self._models.guard.take_training(round_.training)
             self._trainer.catch_up()

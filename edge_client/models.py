@@ -90,6 +90,21 @@ class Models:
         if payload is not None:
             self.take_model(self._session.open_model(payload).read(ModelAnnouncement), payload)
 
+    def take_withdrawal(self, below: int) -> None:
+        """Use no model below this version, guard or not: it holds what was unlearned since.
+
+        Where the guard has refused a newer one, that one is used; else none is, until one comes.
+        """
+        current = self._participation.model
+        if current is None or current.version >= below:
+            return
+        refused = None if self.guard is None else self.guard.give_way()
+        log.warning("model_withdrawn", client_id=self._session.client_id, version=current.version, below=below)
+        if refused is not None and refused[0].version >= below:
+            self._use(*refused)
+        else:
+            self._drop()
+
     def judge_again(self) -> bool:
         """Judge a refused model again, by one more list; return whether there is such a model."""
         if self.guard is None or self.guard.refused is None:
@@ -101,6 +116,14 @@ class Models:
         """Keep nothing that was announced, nor what it is judged by."""
         self._in_parts.forget()
         self.guard = None
+
+    def _drop(self) -> None:
+        self._participation.drop_model()
+        self._trainer.forget()
+        try:
+            self._store.remove_model()
+        except DataError as error:
+            log.warning("model_not_removed", cause=str(error))  # the next announcement withdraws it again
 
     def _use(self, model: ModelAnnouncement, payload: bytes) -> None:
         if self._participation.take_model(model):

@@ -12,13 +12,15 @@ from enum import StrEnum
 from edge_client.store.store import PendingUpdate
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.client_selection import is_selected, round_seed
-from foltr.protocol.fields import payload_digest
+from foltr.protocol.fields import model_hash, payload_digest
 from foltr.protocol.receipts import DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
 
 FIRST_RESEND_S = 5.0
 RESEND_LIMIT_S = 120.0
 # An answer may be on its way for this long; sending again before is noise.
 ANSWER_TIME_S = 2.0
+# A whole fleet hears at once of a federator that was started again.
+JOIN_SPREAD_S = 1.0
 
 
 class Outgoing(StrEnum):
@@ -51,6 +53,8 @@ class Participation:
     def __init__(self, client_id: str, pending: PendingUpdate | None, rng: random.Random) -> None:
         self._client_id = client_id
         self.model: ModelAnnouncement | None = None
+        self._model_hash = b""
+        self._epoch: int | None = None  # of the federator that was heard last
         self.round: RoundAnnouncement | None = None
         self.pending = pending
         self.joined = False
@@ -75,8 +79,12 @@ class Participation:
         """Take a model; False if it is the one we have."""
         if self.model == model:
             return False
-        self.model = model
+        self.model, self._model_hash = model, model_hash(model.weights)
         return True
+
+    def drop_model(self) -> None:
+        """Have no model: the one there was is withdrawn."""
+        self.model, self._model_hash = None, b""
 
     def take_round(self, round_: RoundAnnouncement, now: float) -> None:
         """Take a round. It also says that a federator is there, so what is unanswered may be sent again."""
@@ -84,6 +92,16 @@ class Participation:
         if not self.joined:
             self._join.bring_forward(now)
         self._update.bring_forward(now)
+
+    def hear_epoch(self, epoch: int, now: float) -> None:
+        """Join again, after a random moment, where another federator announces than before.
+
+        Its database may be an older one that was restored. The answer has the mark by which it counts; an update from
+        above it would leave out for good what was counted in the meantime.
+        """
+        if self._epoch is not None and epoch > self._epoch and not self.left:
+            self._join_again(now + self._rng.uniform(0.0, JOIN_SPREAD_S))
+        self._epoch = epoch
 
     def take_membership_receipt(self, receipt: MembershipReceipt, now: float) -> None:
         if receipt.code is ReceiptCode.JOINED:
@@ -158,7 +176,7 @@ class Participation:
             and self.round.open
             and self.round.round != self._settled_round
             and self.model is not None
-            and self.model.version == self.round.base_version
+            and (self.model.version, self._model_hash) == (self.round.base_version, self.round.base_hash)
             and self._is_selected(self.round)
         )
 

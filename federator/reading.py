@@ -38,6 +38,7 @@ class UpdateOffered:
     """An update that fits the federation, with its body as it is stored (see `foltr.methods.bodies`)."""
 
     offer: Offer
+    base_hash: bytes
     n_interactions: int
     encoding: str
     body: bytes
@@ -205,6 +206,7 @@ def read_update(
     encoding, body = pack_body(update.body)
     return UpdateOffered(
         Offer(client_id, update.update_id, update.round, update.base_version, update.after, update.through),
+        update.base_hash,
         update.n_interactions,
         encoding,
         body,

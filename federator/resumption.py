@@ -31,7 +31,7 @@ class Claim:
 async def claim(store: FederationStore, plan: FederationPlan, now: float) -> Claim:
     """Claim the federation, which is created if there is none; its state knows its members, and no round yet."""
     await _create(store, plan, now)
-    await store.claim_federation()
+    await store.claim_federation(now)
     federation = await store.get_federation()
     if (
         federation is None
@@ -74,12 +74,13 @@ async def resume_rounds(store: FederationStore, claimed: Claim, now: float) -> t
     stored = await store.load_open_round()
     if stored is None:
         await _start_round(store, claimed, now)
-        return model, events
-    row, counting = stored
-    contributions = {update.client_id: RecordedUpdate(update.update_id, update.covers_after) for update in counting}
-    state.round = resumed_round(row, contributions, now, state.plan.resume_grace_s)
-    detail = f"{len(contributions)} updates"
-    events.append(NewEvent(to_datetime(now), "round_resumed", round=row.number, detail=detail))
+    else:
+        row, counting = stored
+        contributions = {update.client_id: RecordedUpdate(update.update_id, update.covers_after) for update in counting}
+        state.round = resumed_round(row, contributions, now, state.plan.resume_grace_s)
+        detail = f"{len(contributions)} updates"
+        events.append(NewEvent(to_datetime(now), "round_resumed", round=row.number, detail=detail))
+    state.know_models(await store.model_hashes(state.oldest_known))
     return model, events
 
 

@@ -38,7 +38,7 @@ class Rounds:
     def start(self, claimed: Claim, model: ModelRow) -> None:
         """Go on with the state that was claimed; ``model`` is the newest one."""
         self._seed, self._state = claimed.aggregation_seed, claimed.state
-        self._model = model
+        self._take(model)
 
     def attach(self, announcer: Announcer) -> None:
         self._announcer = announcer
@@ -53,7 +53,13 @@ class Rounds:
 
     async def reload_model(self) -> None:
         """Read the newest model again: an erasure has changed what its rule remembers."""
-        self._model = await self._store.latest_model()
+        model = await self._store.latest_model()
+        if model is not None:
+            self._take(model)
+
+    def _take(self, model: ModelRow) -> None:
+        self._model = model
+        self._state.know_models({model.version: model.weights_hash})
 
     def announce(self) -> None:
         """Show the newest model, and the open round or the last one."""
@@ -63,7 +69,7 @@ class Rounds:
         is_open = self._state.round is not None and shown.state is RoundState.COLLECTING
         self._announcer.announce(
             model_announcement(self._plan, self.model),
-            round_announcement(self._plan, shown, self._state.selection_seed, is_open=is_open),
+            round_announcement(self._state, shown, is_open=is_open),
         )
 
     async def end(self, now: float) -> None:
@@ -99,7 +105,7 @@ class Rounds:
         await self._store.complete_round(number, model, closed_at, opening)
         failpoint(Failpoint.ROUND_COMPLETED)
         current.complete()
-        self._model = model_row(self._plan, current, model, closed_at)
+        self._take(model_row(self._plan, current, model, closed_at))
         self._state.follow(following, version)
         self.announce()
         log.info("round_completed", round=number, model=version, n_updates=len(current.contributions))

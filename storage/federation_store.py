@@ -81,8 +81,8 @@ class SqlFederationStore:
             hidden=hidden,
         )
 
-    async def claim_federation(self) -> int:
-        self.epoch = await federations.claim_federation(self._db, self._name)
+    async def claim_federation(self, at: float) -> int:
+        self.epoch = await federations.claim_federation(self._db, self._name, at)
         # Within what is tried again: a claim whose answer was lost is made once more, and the later one holds.
         failpoint(Failpoint.FEDERATION_CLAIMED)
         return self.epoch
@@ -98,6 +98,9 @@ class SqlFederationStore:
 
     async def latest_model(self) -> ModelRow | None:
         return await models.latest_model(self._db, self._name)
+
+    async def model_hashes(self, since: int) -> dict[int, bytes]:
+        return await models.model_hashes(self._db, self._name, since)
 
     async def newest_unlearned(self) -> int:
         return await models.newest_unlearned(self._db, self._name)

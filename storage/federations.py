@@ -9,11 +9,12 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, func, select, update
+from sqlalchemy import Select, case, func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.errors import ProtocolViolationError, SettingsError
+from foltr.protocol.fields import model_hash
 from storage.database import Database, fetch_all, fetch_one, insert_into
 from storage.errors import WriterFencedError
 from storage.records import FederationRow
@@ -76,6 +77,7 @@ async def create_federation(
                 "n_values": n_initial,
                 "weights": initial_weights,
                 "created_at": now,
+                "weights_hash": model_hash(initial_weights),
             },
         )
         n_values = await connection.scalar(
@@ -85,8 +87,14 @@ async def create_federation(
         _require_same(name, {"values in a model": n_values}, {"values in a model": n_initial})
 
 
-async def claim_federation(db: Database, name: str) -> int:
+async def claim_federation(db: Database, name: str, at: float) -> int:
     """Become the federation's only writer: every earlier claim is fenced from now on. Returns the epoch.
+
+    It is above every earlier one that is stored, and at least the seconds of now: a database that was restored has
+    lost its newest epochs, and devices believe nothing from below what they have seen.
+
+    Args:
+        at: epoch seconds.
 
     Raises:
         SettingsError: there is no such federation.
@@ -95,7 +103,11 @@ async def claim_federation(db: Database, name: str) -> int:
         claimed = await connection.execute(
             update(federations)
             .where(federations.c.name == name)
-            .values(writer_epoch=federations.c.writer_epoch + 1)
+            .values(
+                writer_epoch=case(
+                    (federations.c.writer_epoch >= int(at), federations.c.writer_epoch + 1), else_=int(at)
+                )
+            )
             .returning(federations.c.writer_epoch)
         )
         epoch: int | None = claimed.scalar_one_or_none()

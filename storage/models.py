@@ -28,6 +28,17 @@ async def latest_model(db: Database, name: str) -> ModelRow | None:
         )
 
 
+async def model_hashes(db: Database, name: str, since: int) -> dict[int, bytes]:
+    """Find the hashes of the weights of this version and all newer ones, also where they were withdrawn."""
+    async with db.reading() as connection:
+        rows = await connection.execute(
+            select(models.c.version, models.c.weights_hash).where(
+                models.c.federation == name, models.c.version >= since
+            )
+        )
+        return {row.version: row.weights_hash for row in rows}
+
+
 async def newest_unlearned(db: Database, name: str) -> int:
     """Find the newest version that an unlearning job made; 0 if there is none."""
     async with db.reading() as connection:

@@ -273,6 +273,7 @@ class ModelRow:
     round: int | None
     n_values: int
     weights: bytes
+    weights_hash: bytes
     created_at: datetime
     published_at: datetime | None
     optimizer_state: bytes | None = None
@@ -280,7 +281,6 @@ class ModelRow:
     tainted_at: datetime | None = None
     withdrawn_at: datetime | None = None
     unlearning_job: int | None = None
-    weights_hash: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

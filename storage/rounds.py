@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from foltr.aggregation.fates import Fate
 from foltr.errors import DataError, ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
+from foltr.protocol.fields import model_hash
 from foltr.protocol.states import OPEN_ROUND, RoundState
 from storage.cipher import decrypt_row
 from storage.clients import key_of, select_named
@@ -258,6 +259,7 @@ async def complete_round(
                 "n_values": len(model.weights) // 4,
                 "weights": model.weights,
                 "created_at": closed_at,
+                "weights_hash": model_hash(model.weights),
                 "optimizer_state": model.optimizer_state,
                 "defence_state": model.defence_state,
                 # What an erased client sent is in every model made from one that it is in, until the unlearned one.

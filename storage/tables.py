@@ -55,7 +55,7 @@ federations = Table(
         "writer_epoch",
         BigInteger,
         nullable=False,
-        comment="Counts claims; only the federator of the last claim may write",
+        comment="Epoch of the last claim, at least its unix seconds; only that federator may write",
     ),
     Column(
         "last_batch_id",
@@ -194,6 +194,12 @@ models = Table(
         LargeBinary,
         comment="Little-endian float32: the ranker's, then what only training uses; null once withdrawn",
     ),
+    Column(
+        "weights_hash",
+        LargeBinary,
+        nullable=False,
+        comment="First 16 bytes of SHA-256 of its weights; stays when they are withdrawn",
+    ),
     Column("created_at", UtcDateTime, nullable=False, comment="When it was committed, UTC"),
     Column("published_at", UtcDateTime, comment="When the broker took it, UTC; null: still to publish (outbox)"),
     Column(
@@ -206,9 +212,6 @@ models = Table(
     Column("withdrawn_at", UtcDateTime, comment="When its weights were deleted, UTC; null while they are there"),
     # No foreign key: the jobs have one to the models, and two tables that need each other cannot be made.
     Column("unlearning_job", Integer, comment="The unlearning job that made it; null where a round did"),
-    Column(
-        "weights_hash", LargeBinary, comment="First 16 bytes of SHA-256 of its weights; stays when they are withdrawn"
-    ),
     PrimaryKeyConstraint("federation", "version"),
     ForeignKeyConstraint(["federation"], ["federations.name"]),
     ForeignKeyConstraint(["federation", "base_version"], ["models.federation", "models.version"]),

@@ -42,7 +42,7 @@ async def made_erasures(db_url: str, *, signs: bool = True) -> None:
     sign = signed_by(KEY if signs else None)
     async with await open_migrated(db_url) as db:
         await create_federation(db, NAME, 3, "linear", bytes(12), at(0), pseudonym_key=PSEUDONYM_KEY)
-        epoch = await claim_federation(db, NAME)
+        epoch = await claim_federation(db, NAME, 0.0)
 
         async def erase(client_id: str, minutes: int) -> None:
             by = "operator" if client_id == WAITING else "device"

@@ -35,7 +35,7 @@ async def made_history(db_url: str, federation: str) -> None:
     opening = RoundOpening(1, 0, 2, 10, 0.0, 60.0, OPENED, OPENED + timedelta(seconds=60), **KRUM)
     async with await open_migrated(db_url) as db:
         await create_federation(db, federation, 1, "linear", bytes(4), OPENED)
-        epoch = await claim_federation(db, federation)
+        epoch = await claim_federation(db, federation, 0.0)
         joined = [MembershipChange(name, "joined", OPENED) for name in "abc"]
         await open_round(db, federation, epoch, opening)
         sent = [NewUpdate(1, name, f"{name}1", 0, 0, 5, 5, "dense_f32", bytes(4), at) for name in "abc"]

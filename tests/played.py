@@ -16,7 +16,7 @@ from edge_client.client import EdgeClient
 from foltr.errors import UnavailableError
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.codec import decode, encode, open_envelope
-from foltr.protocol.fields import pack_vector, payload_digest, unpack_vector
+from foltr.protocol.fields import model_hash, pack_vector, payload_digest, unpack_vector
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
@@ -127,19 +127,34 @@ class Federator:
         key=None,
         training=None,
         newest=None,
+        withdraws_below=0,
     ):
         """Announce model ``base``, all zeros, or the ``newest`` given, and round ``number`` on it."""
         newest = newest or model(base)
         training = training or PdgdTraining(min_interactions=min_interactions, max_interactions=max_interactions)
         await self.say(TOPICS.model, newest, retain=True, nonce=nonce, key=key)
+        await self.announce_round(
+            number, newest, training, is_open=is_open, withdraws_below=withdraws_below, nonce=nonce, key=key
+        )
+
+    async def forget_model(self):
+        """Have the broker retain none."""
+        await self.link.publish(TOPICS.model, b"", retain=True)
+
+    async def announce_round(
+        self, number, newest, training=None, *, is_open=True, withdraws_below=0, nonce=0, key=None
+    ):
+        """Announce a round on a model that was announced, or that is still to come."""
         announced = RoundAnnouncement(
             federation="mail",
             round=number,
             open=is_open,
             base_version=newest.version,
+            base_hash=model_hash(newest.weights),
+            withdraws_below=withdraws_below,
             opened_at=0.0,
             closes_at=1.0,
-            training=training,
+            training=training or PdgdTraining(),
         )
         await self.say(TOPICS.round, announced, retain=True, nonce=nonce, key=key)
 

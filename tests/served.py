@@ -95,7 +95,8 @@ class Served:
     def update(self, device, number=1, base=0, **changes) -> None:
         after = self.actor.state.members.counted_through(device.client_id) or 0
         update = device.update(number, base, f"{number:032x}", after)
-        self.receive(device, ClientTopic.UPDATES, update.model_copy(update=changes))
+        known = {"base_hash": self.actor.state.model_hashes.get(base, bytes(16))}
+        self.receive(device, ClientTopic.UPDATES, update.model_copy(update=known | changes))
 
     async def turn(self) -> None:
         """One turn, and what it leaves for a later batch: tests look at what is stored."""

@@ -117,6 +117,14 @@ class Guard:
         self._remember(RefusedModel(model.version, kept.version, judgement))
         return False
 
+    def give_way(self) -> tuple[ModelAnnouncement, bytes] | None:
+        """Refuse the newest model no longer, as the one kept in its place is withdrawn; None where none is refused."""
+        if self.refused is None:
+            return None
+        refused, payload = self.refused, self.refused_payload
+        self.refused, self.refused_payload = None, b""
+        return refused, payload
+
     def _judge(self, model: ModelAnnouncement, kept: ModelAnnouncement, weights_under: WeightsUnder) -> Judgement:
         fits = (kept.ranker.n_features, model.ranker.n_features)
         lists = [held for held in self._held_back.lists() if (held.features.shape[1],) * 2 == fits]

@@ -15,7 +15,7 @@ from foltr.protocol.codec import Envelope, Signer, open_envelope
 from foltr.protocol.fields import MAX_CHUNKED_BYTES, Message
 from foltr.protocol.membership import Status
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.signing import SESSION_STEPS, SessionSequence
+from foltr.protocol.signing import SESSION_STEPS, SessionSequence, epoch_and_number
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.updates import ModelUpdate
 
@@ -39,7 +39,7 @@ class Session:
         self._sequence = SessionSequence(store.newest_session())
         self._sequence.begin_session()
         self._signer = Signer(self._key, self._sequence)
-        self._newest_announced: dict[str, int] = {}
+        self._newest: dict[str, int] = {}
 
     # --- what is sent ---------------------------------------------------------------------------------------
 
@@ -58,7 +58,7 @@ class Session:
 
         The will of a client that was forgotten clears its status: nothing of it is to stay with the broker.
         """
-        self._newest_announced.clear()
+        self._newest.clear()
         self._store_session(self._sequence.begin_session())
         topic = self.topic(ClientTopic.STATUS)
         if self._store.forgotten:
@@ -102,7 +102,9 @@ class Session:
     # --- what arrives ---------------------------------------------------------------------------------------
 
     def open(self, message: InboundMessage) -> Envelope:
-        """Open an envelope that the federator sent and that is not older than one of this connection.
+        """Open an envelope that the federator sent and that is not older than what was believed on its topic.
+
+        What was signed is remembered across restarts: a broker that repeats old models or answers is not believed.
 
         Raises:
             MessageError: ``bad_signature``, ``replayed``, or it cannot be read.
@@ -110,11 +112,27 @@ class Session:
         announced = message.topic in (self.topics.model, self.topics.round, self.topics.unlearning_round)
         envelope = open_envelope(message.payload)
         self._check_signature(envelope, message.topic, repeated=announced)
-        if announced:
-            if envelope.nonce < self._newest_announced.get(message.topic, 0):
-                raise MessageError(ReceiptCode.REPLAYED, "older than an announcement already seen")
-            self._newest_announced[message.topic] = envelope.nonce
+        newest = self._newest_on(message.topic)
+        if envelope.nonce < newest:
+            raise MessageError(ReceiptCode.REPLAYED, _what_is_older(envelope.nonce, newest))
+        if envelope.nonce > newest:
+            self._believe(message.topic, envelope.nonce)
         return envelope
+
+    def _newest_on(self, topic: str) -> int:
+        if topic not in self._newest:
+            self._newest[topic] = self._store.newest_believed(topic) if self._federator_key is not None else 0
+        return self._newest[topic]
+
+    def _believe(self, topic: str, nonce: int) -> None:
+        self._newest[topic] = nonce
+        # What anybody may have sent must not be what nothing is believed after.
+        if self._federator_key is None or self._store.forgotten:
+            return
+        try:
+            self._store.put_believed(topic, nonce)
+        except DataError as error:
+            log.warning("lineage_not_stored", cause=str(error))  # until the next start it is known
 
     def open_model(self, payload: bytes) -> Envelope:
         """Open a model that came in chunks, as if on its topic; its manifest has told that it is the newest.
@@ -137,3 +155,11 @@ class Session:
     def is_of_this_session(self, receipt: MembershipReceipt) -> bool:
         """Whether a receipt answers a message of this session; if not, perhaps it answers one of somebody else."""
         return receipt.nonce is None or receipt.nonce // SESSION_STEPS == self._sequence.session
+
+
+def _what_is_older(nonce: int, newest: int) -> str:
+    """Say what makes it older than what was heard: its epoch, a claim of the federation, or its number in that."""
+    (epoch, number), (newest_epoch, newest_number) = epoch_and_number(nonce), epoch_and_number(newest)
+    if epoch < newest_epoch:
+        return f"of epoch {epoch}; {newest_epoch} was heard already"
+    return f"message {number} of epoch {epoch}; {newest_number} was heard already"

@@ -326,6 +326,20 @@ class DeviceStore(StoreFile):
                 "INSERT OR REPLACE INTO meta (key, value) VALUES ('session', ?)", (session.to_bytes(8, "big"),)
             )
 
+    # --- what the federator said last -------------------------------------------------------------------------
+
+    def newest_believed(self, topic: str) -> int:
+        """Return the highest nonce that was believed on a topic; 0 before the first."""
+        return int.from_bytes(self._meta(f"believed {topic}") or b"", "big")
+
+    def put_believed(self, topic: str, nonce: int) -> None:
+        """Remember what was believed: nothing older is, whoever repeats it, also after a restart."""
+        with self.transaction() as cursor:
+            cursor.execute(
+                "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)",
+                (f"believed {topic}", nonce.to_bytes(8, "big")),
+            )
+
     # --- the newest model -----------------------------------------------------------------------------------
 
     def put_model(self, announcement: bytes) -> None:
@@ -334,6 +348,11 @@ class DeviceStore(StoreFile):
             cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('model', ?)", (announcement,))
             failpoint(Failpoint.IN_MODEL_TRANSACTION)
         failpoint(Failpoint.MODEL_STORED)
+
+    def remove_model(self) -> None:
+        """Keep no model: the one there was is withdrawn."""
+        with self.transaction() as cursor:
+            cursor.execute("DELETE FROM meta WHERE key = 'model'")
 
     def model(self) -> bytes | None:
         return self._meta("model")

@@ -10,7 +10,7 @@ from federator.round import Round
 from federator.store import FederationStore, stream_updates
 from foltr.methods.aggregations import is_plain_mean
 from foltr.methods.base import Memory, NextModel
-from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.fields import model_hash, pack_vector, unpack_vector
 from storage.records import ModelRow, NewModel
 
 
@@ -64,6 +64,7 @@ def model_row(plan: FederationPlan, current: Round, model: NewModel, at: datetim
         round=current.number,
         n_values=plan.n_values,
         weights=model.weights,
+        weights_hash=model_hash(model.weights),
         created_at=at,
         published_at=None,
         optimizer_state=model.optimizer_state,

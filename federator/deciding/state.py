@@ -1,5 +1,7 @@
 """Holds what the single writer of a federation knows: members, the open round, the newest model. No I/O."""
 
+from collections.abc import Mapping
+
 from federator.clock import to_datetime
 from federator.closing.stored_rules import stored_parameters
 from federator.deciding.members import Members
@@ -18,6 +20,7 @@ class FederationState:
         ended: the newest round that has ended here.
         model_version: of the newest model.
         oldest_base: what was trained on an older model may hold what was unlearned since.
+        model_hashes: by version, of the newest models (`foltr.protocol.fields.model_hash`).
     """
 
     def __init__(self, plan: FederationPlan) -> None:
@@ -27,6 +30,7 @@ class FederationState:
         self.ended: Round | None = None
         self.model_version = 0
         self.oldest_base = 0
+        self.model_hashes: dict[int, bytes] = {}
         self.selection_seed = b""
         self.operator_nonce = 0
 
@@ -83,6 +87,19 @@ class FederationState:
     def serve_model(self, model_version: int) -> None:
         """Take up another newest model while no round is open."""
         self.model_version = model_version
+
+    def know_models(self, hashes: Mapping[int, bytes]) -> None:
+        """Learn by which weights updates are to be based on these versions."""
+        self.model_hashes = {
+            version: model_hash
+            for version, model_hash in (self.model_hashes | dict(hashes)).items()
+            if version >= self.oldest_known
+        }
+
+    @property
+    def oldest_known(self) -> int:
+        """The oldest model that an update may be based on, or that the newest round is."""
+        return min(self.model_version - self.plan.policy.staleness_limit, self.current_round.base_version)
 
     def fills_round(self, now: float) -> bool:
         """Whether the open round can stop collecting, having enough updates."""

@@ -6,7 +6,7 @@ from federator.clock import to_datetime
 from federator.deciding.decisions import Decisions
 from federator.deciding.state import FederationState
 from federator.reading import UnlearningAnswered, UpdateOffered
-from federator.round import Offer, Record, Reject
+from federator.round import Record, Reject
 from foltr.errors import MessageError
 from foltr.protocol.receipts import ReceiptCode, UpdateReceipt
 from foltr.protocol.states import Pacing
@@ -51,22 +51,28 @@ def _decision(
     except MessageError as error:
         return Reject(ReceiptCode(error.code), error.detail)
     counted_through = members.counted_through(offer.client_id) or 0
-    decision = outdated(state, offer, stored) or state.current_round.decide(
+    decision = outdated(state, reading, stored) or state.current_round.decide(
         offer, at, counted_through=counted_through, stored=stored
     )
     return put_off(state, decision) if isinstance(decision, Reject) else decision
 
 
-def outdated(state: FederationState, offer: Offer, stored: StoredUpdate | None) -> Reject | None:
-    """Buffered rounds take updates of older models, but none that was made before an unlearned one."""
-    current = state.current_round
-    if stored is not None or offer.base_version >= state.oldest_base or offer.round > current.number:
-        return None
+def outdated(state: FederationState, reading: UpdateOffered, stored: StoredUpdate | None) -> Reject | None:
+    """Whether it was trained on a model of before: of other weights, or one that holds what was unlearned since.
+
+    A version had other weights where the database was restored from a backup. Buffered rounds take updates of older
+    models, but none that was made before an unlearned one.
+    """
+    current, offer, base = state.current_round, reading.offer, reading.offer.base_version
     recorded = current.contributions.get(offer.client_id)
     is_recorded = recorded is not None and recorded.update_id == offer.update_id
-    if is_recorded or current.policy.pacing is not Pacing.BUFFERED:
+    if stored is not None or is_recorded or offer.round > current.number:
         return None
-    return Reject(ReceiptCode.STALE, f"trained on model {offer.base_version}; {state.oldest_base} was unlearned since")
+    if state.model_hashes.get(base, reading.base_hash) != reading.base_hash:
+        return Reject(ReceiptCode.STALE, f"trained on a model {base} of other weights than this federation's")
+    if base >= state.oldest_base or current.policy.pacing is not Pacing.BUFFERED:
+        return None
+    return Reject(ReceiptCode.STALE, f"trained on model {base}; {state.oldest_base} was unlearned since")
 
 
 def put_off(state: FederationState, refusal: Reject) -> Reject:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from broker.link import MqttLink
+from federator.deciding.state import FederationState
 from federator.plan import FederationPlan
 from federator.publishing.delivery import keep_published, wait_while
 from federator.round import Round
@@ -43,26 +44,27 @@ def model_announcement(plan: FederationPlan, model: ModelRow) -> ModelAnnounceme
     )
 
 
-def round_announcement(plan: FederationPlan, shown: Round, first_seed: bytes, *, is_open: bool) -> RoundAnnouncement:
+def round_announcement(state: FederationState, shown: Round, *, is_open: bool) -> RoundAnnouncement:
     """A round as devices are told of it.
 
     Args:
-        first_seed: the federation's ``selection_seed``, from which a client works out whether it is asked.
         is_open: whether its updates are taken; a closed one is the federation's last.
     """
     selection = shown.selection
     return RoundAnnouncement(
-        federation=plan.federation,
+        federation=state.federation,
         round=shown.number,
         open=is_open,
         base_version=shown.base_version,
+        base_hash=state.model_hashes[shown.base_version],
+        withdraws_below=state.oldest_base,
         opened_at=shown.opened_at,
         closes_at=shown.closes_at,
-        training=plan.training,
+        training=state.plan.training,
         selection=None
         if selection is None
         else Selection(
-            first_seed=first_seed,
+            first_seed=state.selection_seed,
             cutoff=selection.cutoff,
             n_selected=selection.n_selected,
             n_eligible=selection.n_eligible,

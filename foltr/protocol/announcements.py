@@ -4,7 +4,17 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from foltr.protocol.fields import MAX_DIM, Count, Detail, Message, Name, Sha256, Timestamp, check_vector_length
+from foltr.protocol.fields import (
+    MAX_DIM,
+    Count,
+    Detail,
+    Message,
+    ModelHash,
+    Name,
+    Sha256,
+    Timestamp,
+    check_vector_length,
+)
 from foltr.protocol.states import JobState, Strategy
 from foltr.protocol.trainings import RankerSpec, Training
 
@@ -48,8 +58,10 @@ class Selection(Message):
 class RoundAnnouncement(Message):
     """Federator to all, retained: the newest round and whether it takes updates.
 
-    ``opened_at`` and ``closes_at`` are seconds since the epoch by the federator's clock; a device needs
-    neither to take part, so its own clock may be wrong.
+    ``base_hash`` names the base model by its weights, too: after a restore a version may have others than before.
+    Models below ``withdraws_below`` hold what was unlearned since, and are not to be used, even where the device's
+    guard refuses the newest. ``opened_at`` and ``closes_at`` are seconds since the epoch by the federator's clock; a
+    device needs neither to take part, so its own clock may be wrong.
     """
 
     kind_name: ClassVar[str] = "round"
@@ -57,6 +69,8 @@ class RoundAnnouncement(Message):
     round: Count
     open: bool
     base_version: Count
+    base_hash: ModelHash
+    withdraws_below: Count
     opened_at: Timestamp
     closes_at: Timestamp
     training: Training

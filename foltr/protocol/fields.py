@@ -42,6 +42,8 @@ Dim = Annotated[int, Field(ge=1, le=MAX_DIM)]
 Nonce = Annotated[int, Field(ge=0, le=2**63 - 1)]
 PublicKey = Annotated[bytes, Field(min_length=32, max_length=32)]
 Sha256 = Annotated[bytes, Field(min_length=32, max_length=32)]
+# Names a model by its weights: the first 16 bytes of their SHA-256.
+ModelHash = Annotated[bytes, Field(min_length=16, max_length=16)]
 ChunkIndex = Annotated[int, Field(ge=0, lt=1000)]
 
 
@@ -60,6 +62,11 @@ Rate = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 def payload_digest(payload: bytes) -> bytes:
     """16 bytes that stand for a message that could not be read: the beginning of its SHA-256."""
     return hashlib.sha256(payload).digest()[:16]
+
+
+def model_hash(weights: bytes) -> bytes:
+    """16 bytes that name a model: the beginning of the SHA-256 of its weights as they are announced."""
+    return hashlib.sha256(weights).digest()[:16]
 
 
 def pack_vector(values: npt.ArrayLike) -> bytes:

@@ -29,7 +29,8 @@ SESSION_STEPS = 1 << 16
 # Sessions are milliseconds: the year 2248.
 _LATEST_SESSION = 1 << 43
 # Room for 2^40 messages of one federator, and 2^23 federators.
-_EPOCH_BITS = 40
+# Room for epochs of unix seconds until the year 2242, and for a billion messages a second.
+_EPOCH_BITS = 30
 _N_REMEMBERED = 16
 _remembered: dict[tuple[bytes, bytes, bytes], bool] = {}
 
@@ -114,7 +115,8 @@ class SequenceSource(Protocol):
 class EpochSequence:
     """A federator's sequence rises within one claim of the federation, and with every claim.
 
-    Not by the clock, which may have been set back since the last start: devices would take everything for old.
+    A claim's epoch is at least its unix seconds (`storage.federations.claim_federation`). So a sequence that goes
+    beyond 2^30 messages in one claim stays below that of the next.
     """
 
     def __init__(self) -> None:
@@ -127,6 +129,11 @@ class EpochSequence:
     def next(self) -> int:
         self._last += 1
         return self._last
+
+
+def epoch_and_number(nonce: int) -> tuple[int, int]:
+    """Take apart what an `EpochSequence` gave: the claim, and which of its messages."""
+    return nonce >> _EPOCH_BITS, nonce & ((1 << _EPOCH_BITS) - 1)
 
 
 class SessionSequence:

@@ -13,6 +13,7 @@ from foltr.protocol.fields import (
     Dim,
     Mark,
     Message,
+    ModelHash,
     Name,
     Nonce,
     Sha256,
@@ -80,6 +81,7 @@ class ModelUpdate(Message):
     # The client's mark as the device knows it: what counts already.
     after: Mark
     through: Mark
+    base_hash: ModelHash
     n_interactions: Annotated[int, Field(ge=1, le=100_000)]
     body: UpdateBody
 

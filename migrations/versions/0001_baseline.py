@@ -150,7 +150,7 @@ def upgrade() -> None:
             "writer_epoch",
             sa.BigInteger(),
             nullable=False,
-            comment="Counts claims; only the federator of the last claim may write",
+            comment="Epoch of the last claim, at least its unix seconds; only that federator may write",
         ),
         sa.Column(
             "last_batch_id", sa.String(36), comment="The last committed batch: offered again, it is not applied again"
@@ -324,6 +324,12 @@ def upgrade() -> None:
             sa.LargeBinary(),
             comment="Little-endian float32: the ranker's, then what only training uses; null once withdrawn",
         ),
+        sa.Column(
+            "weights_hash",
+            sa.LargeBinary(),
+            nullable=False,
+            comment="First 16 bytes of SHA-256 of its weights; stays when they are withdrawn",
+        ),
         sa.Column("created_at", _moment, nullable=False, comment="When it was committed, UTC"),
         sa.Column("published_at", _moment, comment="When the broker took it, UTC; null: still to publish (outbox)"),
         sa.Column(
@@ -339,11 +345,6 @@ def upgrade() -> None:
         sa.Column("tainted_at", _moment, comment="Since when it is known to hold what an erased client sent, UTC"),
         sa.Column("withdrawn_at", _moment, comment="When its weights were deleted, UTC; null while they are there"),
         sa.Column("unlearning_job", sa.Integer(), comment="The unlearning job that made it; null where a round did"),
-        sa.Column(
-            "weights_hash",
-            sa.LargeBinary(),
-            comment="First 16 bytes of SHA-256 of its weights; stays when they are withdrawn",
-        ),
         sa.CheckConstraint(
             "(version = 0 OR unlearning_job IS NOT NULL) = (round IS NULL)",
             name=op.f("ck_models_round_iff_made_by_one"),

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from foltr.erasure.states import ErasureEvent, ErasureState
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
+from foltr.protocol.fields import model_hash
 from foltr.protocol.states import OPEN_JOB, AbandonReason, JobState, RoundState
 from storage.database import Database, fetch_all, fetch_one
 from storage.erasure.audit_log import append_audit
@@ -286,6 +287,7 @@ async def _insert_model(connection: AsyncConnection, job: UnlearningJobRow, comp
             n_values=len(weights) // 4,
             weights=weights,
             created_at=completion.completed_at,
+            weights_hash=model_hash(weights),
             optimizer_state=completion.optimizer_state,
             defence_state=completion.defence_state,
             tainted_at=completion.completed_at if others else None,

@@ -79,7 +79,7 @@ def contribution(client: int, number: int) -> ClientHistoryRow:
 
 
 def model(version: int, weights: list[float]) -> ModelRow:
-    return ModelRow("f", version, version - 1, version, 3, pack_vector(weights), START, START)
+    return ModelRow("f", version, version - 1, version, 3, pack_vector(weights), bytes(16), START, START)
 
 
 @pytest.fixture

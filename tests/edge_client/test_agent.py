@@ -13,6 +13,7 @@ from edge_client.store.store import DeviceStore
 from foltr.errors import UnavailableError
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.codec import decode, encode
+from foltr.protocol.fields import model_hash, pack_vector
 from foltr.protocol.membership import Join, Status
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode
 from foltr.protocol.topics import ClientTopic
@@ -65,6 +66,8 @@ def round_on(version):
         round=1,
         open=True,
         base_version=version,
+        base_hash=model_hash(pack_vector([0.0] * N_FEATURES)),
+        withdraws_below=0,
         opened_at=0.0,
         closes_at=1.0,
         training=PdgdTraining(min_interactions=2, max_interactions=2),

@@ -1,7 +1,7 @@
 """A device with a guard in a federation: it refuses a model and goes on, and comes back for a better one."""
 
 import numpy as np
-from played import N_FEATURES, WITHIN_S, Federator, content, device, see, taken_in
+from played import N_FEATURES, WITHIN_S, Federator, content, device, see, taken_in, until
 
 from edge_client.guard.model_judgement import FEWEST_LISTS
 from foltr.protocol.announcements import ModelAnnouncement
@@ -51,6 +51,36 @@ async def test_without_a_guard_nothing_is_held_back(mqtt_broker):
         await federator.announce(2, newest=announced(1, -GOOD))
         await client.next_round(after=1)
         assert (client.model_version, client.n_held_back, client.refused_models) == (1, 0, ())
+
+
+async def test_a_withdrawn_model_is_not_used_guard_or_not(mqtt_broker):
+    """The refused one takes its place, as it alone is without what was unlearned; the clicks go into its round."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, guard=0.5) as client:
+        await federator.announce(1, newest=announced(0, GOOD), min_interactions=10_000, max_interactions=10_000)
+        await client.next_round()
+        search(client, FEWEST_LISTS)
+        await federator.announce(2, newest=announced(1, -GOOD), min_interactions=2)
+        await client.next_round(after=1)
+        assert (client.model_version, [one.version for one in client.refused_models]) == (0, [1])
+        await federator.announce(3, newest=announced(1, -GOOD), min_interactions=2, withdraws_below=1)
+        await client.next_round(after=2)
+        assert client.model_version == 1
+        assert (await federator.update()).base_version == 1
+
+
+async def test_a_device_that_was_off_drops_a_withdrawn_model_at_once(mqtt_broker, path):
+    """Also where the new one has not come yet: then it has none, nor after a restart."""
+    async with Federator(mqtt_broker) as federator:
+        async with device(mqtt_broker, path) as client:
+            await federator.announce(1, newest=announced(0, GOOD))
+            await client.next_round()
+        await federator.forget_model()
+        async with device(mqtt_broker, path) as client:
+            assert client.model_version == 0
+            await federator.announce_round(2, announced(5, GOOD), withdraws_below=5)
+            await until(lambda: client.model_version is None)
+        async with device(mqtt_broker, path) as client:
+            assert client.model_version is None
 
 
 async def test_a_refused_model_is_not_used_and_a_better_one_is(mqtt_broker, path):

@@ -15,7 +15,7 @@ from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.chunks import Assembly, chunk_of, manifest_of
 from foltr.protocol.codec import encode, open_envelope
-from foltr.protocol.fields import CHUNK_BYTES, MAX_CHUNKED_BYTES, pack_vector, payload_digest
+from foltr.protocol.fields import CHUNK_BYTES, MAX_CHUNKED_BYTES, model_hash, pack_vector, payload_digest
 from foltr.protocol.receipts import ReceiptCode, UpdateReceipt
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic
@@ -56,6 +56,8 @@ async def announce_round(federator, number=1, base=0):
         round=number,
         open=True,
         base_version=base,
+        base_hash=model_hash(pack_vector(np.zeros(N_FEATURES))),
+        withdraws_below=0,
         opened_at=0.0,
         closes_at=1.0,
         training=PdgdTraining(min_interactions=1, max_interactions=1),

@@ -15,7 +15,7 @@ from edge_client.participation import (
 from edge_client.store.store import PendingUpdate
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
 from foltr.protocol.client_selection import HIGHEST_TICKET, round_seed, ticket
-from foltr.protocol.fields import pack_vector, payload_digest
+from foltr.protocol.fields import model_hash, pack_vector, payload_digest
 from foltr.protocol.receipts import DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
 
@@ -45,6 +45,8 @@ def round_announced(number=4, *, is_open=True, base_version=3, selection=None):
         round=number,
         open=is_open,
         base_version=base_version,
+        base_hash=model_hash(pack_vector([0.0])),
+        withdraws_below=0,
         opened_at=0.0,
         closes_at=1.0,
         training=PdgdTraining(),
@@ -393,3 +395,17 @@ def test_the_same_model_again_is_no_news():
     assert not device.take_model(model(3))
     assert device.take_model(model(4))
     assert device.take_model(model(4, weights=(1.0,))), "same version, other weights: a restored federation"
+
+
+def test_another_federator_is_asked_for_the_mark():
+    """After a later epoch it joins again, within a second, and sends no update before that is answered."""
+    device = joined(PENDING)
+    for epoch in (7, 7):
+        device.take_round(round_announced(), NOW + 1)
+        device.hear_epoch(epoch, NOW + 1)
+    assert device.joined
+    device.take_round(round_announced(), NOW + 200)
+    device.hear_epoch(8, NOW + 200)
+    assert not device.joined
+    assert NOW + 200 <= device.next_due_at() <= NOW + 201
+    assert device.due(NOW + 201) == [Outgoing.JOIN]

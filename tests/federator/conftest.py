@@ -75,6 +75,7 @@ class Device:
             base_version=base,
             after=after,
             through=after + 100,
+            base_hash=bytes(16),
             n_interactions=1,
             body=DenseDelta(dim=1, values=pack_vector([1.0])),
         )

@@ -394,7 +394,9 @@ async def test_a_quarantine_by_order_outlives_a_restart_until_it_is_lifted(serve
     assert await list_contributions(served.db, "mail") == []
     again = await serve(FIVE, n_features=N_FEATURES, enrolment_key=key)
     again.actor.receive(InboundMessage(TOPICS.operator, quarantine, retained=False))
-    served_update = devices[4].update(1, 0, "f" * 32)
+    served_update = (
+        devices[4].update(1, 0, "f" * 32).model_copy(update={"base_hash": again.actor.state.model_hashes[0]})
+    )
     again.receive(devices[4], ClientTopic.UPDATES, served_update.model_copy(update={"body": _body(1.0)}))
     await again.turn()
     assert again.receipts.codes() == {"quarantined": 1}

@@ -98,6 +98,28 @@ def test_an_update_counts_by_when_it_arrived(state, operator):
     assert decisions.updates[0].received_at == to_datetime(OPENED + 59.9)
 
 
+def test_an_update_on_a_model_of_other_weights_is_stale(state, operator):
+    """The version may be of before the database was restored; the number alone does not tell."""
+    a, b = members(state, operator, "a", "b")
+    state.know_models({0: b"h" * 16})
+    right, wrong = (
+        a.says(ClientTopic.UPDATES, device.update().model_copy(update={"client_id": "a", "base_hash": named}), 3)
+        for device, named in ((a, b"h" * 16), (b, b"g" * 16))
+    )
+    decisions, _ = decide(state, wrong, right)
+    assert codes(decisions) == ["stale", "accepted"]
+    assert "other weights" in decisions.receipts[0].detail
+
+
+def test_the_hashes_that_are_known_are_those_an_update_may_name(state):
+    """The newest, as many as the staleness limit allows, and the base of the round that is shown."""
+    state.know_models({version: bytes([version]) * 16 for version in range(5)})
+    assert sorted(state.model_hashes) == [0, 1, 2, 3, 4]
+    end_round(state, 7)
+    state.know_models({7: bytes(16)})
+    assert sorted(state.model_hashes) == [7]
+
+
 def test_it_stops_when_the_round_is_full(state, operator):
     """What is left belongs to the round that follows: nobody is told that a round is over before it is."""
     a, b, c = members(state, operator, "a", "b", "c")

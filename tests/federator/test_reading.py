@@ -53,6 +53,7 @@ def update(values=(1.0, 2.0, 3.0), **fields):
         "base_version": 3,
         "after": 20,
         "through": 25,
+        "base_hash": bytes(16),
         "n_interactions": 5,
         "body": DenseDelta(dim=len(values), values=pack_vector(values)),
     }
@@ -64,6 +65,7 @@ def test_an_update_is_offered_as_sent():
     payload = update()
     assert read(ClientTopic.UPDATES, payload) == UpdateOffered(
         Offer("device-7", UPDATE_ID, 4, 3, after=20, through=25),
+        base_hash=bytes(16),
         n_interactions=5,
         encoding="dense_f32",
         body=pack_vector([1.0, 2.0, 3.0]),

@@ -63,6 +63,7 @@ class Sender:
             base_version=3,
             after=0,
             through=5,
+            base_hash=bytes(16),
             n_interactions=5,
             body=DenseDelta(dim=n_features, values=pack_vector(np.full(n_features, value))),
         )

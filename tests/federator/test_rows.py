@@ -66,7 +66,7 @@ JOB = UnlearningJobRow(
     model_version=None,
     figures="{}",
 )
-BEFORE = ModelRow("mail", 6, 5, 9, 2, pack_vector([6.0, 8.0]), AT, None)
+BEFORE = ModelRow("mail", 6, 5, 9, 2, pack_vector([6.0, 8.0]), bytes(16), AT, None)
 
 
 def test_a_stored_round_goes_on_as_it_was():

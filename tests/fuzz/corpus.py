@@ -127,6 +127,7 @@ def _from_device(name: str) -> Iterator[tuple[Message, str]]:
         base_version=BASE_VERSION,
         after=0,
         through=100_000,
+        base_hash=bytes(16),
         n_interactions=5,
         body=DenseDelta(dim=N_FEATURES, values=values),
     )
@@ -181,6 +182,8 @@ def _from_federator() -> Iterator[tuple[Message, str]]:
             round=ROUND,
             open=True,
             base_version=BASE_VERSION,
+            base_hash=bytes(16),
+            withdraws_below=0,
             opened_at=1e9,
             closes_at=1e9 + 600,
             training=PdgdTraining(),

@@ -13,6 +13,7 @@ from simulation.database import NAME, Session, Tables, federation_of, read, requ
 
 from foltr.errors import DataError, ProtocolViolationError, UnavailableError
 from foltr.failpoints import Failpoint
+from foltr.protocol.fields import model_hash
 from foltr.protocol.states import OPEN_ROUND, Membership, RoundState
 from storage.errors import WriterFencedError
 from storage.records import (
@@ -282,15 +283,17 @@ class RoundStore:
                     round=None,
                     n_values=len(initial_weights) // 4,
                     weights=initial_weights,
+                    weights_hash=model_hash(initial_weights),
                     created_at=now,
                     published_at=None,
                 )
 
         await write(self.session, change)
 
-    async def claim_federation(self) -> int:
+    async def claim_federation(self, at: float) -> int:
         def change(tables: Tables) -> int:
-            tables.federation = replace(federation_of(tables), writer_epoch=federation_of(tables).writer_epoch + 1)
+            epoch = max(federation_of(tables).writer_epoch + 1, int(at))
+            tables.federation = replace(federation_of(tables), writer_epoch=epoch)
             return tables.federation.writer_epoch
 
         self.epoch = await write(self.session, change)
@@ -304,6 +307,10 @@ class RoundStore:
 
     async def get_federation(self) -> FederationRow | None:
         return (await read(self.session)).federation
+
+    async def model_hashes(self, since: int) -> dict[int, bytes]:
+        models = (await read(self.session)).models
+        return {version: row.weights_hash for version, row in models.items() if version >= since}
 
     async def latest_model(self) -> ModelRow | None:
         models = (await read(self.session)).models
@@ -383,6 +390,7 @@ class RoundStore:
                 round=number,
                 n_values=len(weights) // 4,
                 weights=weights,
+                weights_hash=model_hash(weights),
                 created_at=closed_at,
                 published_at=None,
                 optimizer_state=model.optimizer_state,

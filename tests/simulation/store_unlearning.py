@@ -20,6 +20,7 @@ from simulation.store_erasure import (
 
 from foltr.erasure.states import ErasureState
 from foltr.failpoints import Failpoint
+from foltr.protocol.fields import model_hash
 from foltr.protocol.states import OPEN_JOB, JobState, RoundState
 from storage.erasure.records import (
     ErasureOutcome,
@@ -48,6 +49,7 @@ def _swap(tables: Tables, job: UnlearningJobRow, completion: JobCompletion, sign
         round=None,
         n_values=len(weights) // 4,
         weights=weights,
+        weights_hash=model_hash(weights),
         created_at=at,
         published_at=None,
         optimizer_state=completion.optimizer_state,

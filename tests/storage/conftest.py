@@ -111,7 +111,7 @@ async def migrated(migrated_url: str) -> AsyncIterator[Database]:
 async def stored(migrated: Database) -> Stored:
     """A database with the federation `web`, claimed, and its model 0."""
     await create_federation(migrated, "web", N_FEATURES, "linear", bytes(4 * N_FEATURES), at(0))
-    return Stored(migrated, await claim_federation(migrated, "web"))
+    return Stored(migrated, await claim_federation(migrated, "web", 0.0))
 
 
 @pytest.fixture

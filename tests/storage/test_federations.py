@@ -66,13 +66,21 @@ async def test_a_federation_keeps_its_method_ranker_and_first_model(stored) -> N
 
 async def test_each_claim_gets_a_newer_epoch(stored) -> None:
     """Claims are counted, and only an existing federation can be claimed."""
-    assert await claim_federation(stored.db, "web") == stored.epoch + 1
+    assert await claim_federation(stored.db, "web", 0.0) == stored.epoch + 1
     found = await get_federation(stored.db, "web")
     assert found is not None
     assert found.writer_epoch == stored.epoch + 1
     assert await get_federation(stored.db, "nowhere") is None
     with pytest.raises(SettingsError, match="nowhere"):
-        await claim_federation(stored.db, "nowhere")
+        await claim_federation(stored.db, "nowhere", 0.0)
+
+
+async def test_an_epoch_is_at_least_the_seconds_of_its_claim(stored) -> None:
+    """So it is above all that a database said which was restored since; a clock that was set back makes none lower."""
+    assert await claim_federation(stored.db, "web", 2_000_000_000.9) == 2_000_000_000
+    assert await claim_federation(stored.db, "web", 2_000_000_000.9) == 2_000_000_001
+    assert await claim_federation(stored.db, "web", 5.0) == 2_000_000_002
+    assert await claim_federation(stored.db, "web", 3_000_000_000.0) == 3_000_000_000
 
 
 WRITES = {
@@ -94,7 +102,7 @@ WRITES = {
 async def test_a_replaced_writer_writes_nothing(stored, write) -> None:
     """Once another federator has claimed the federation, no transaction of the first goes through."""
     await stored.open(1)
-    await claim_federation(stored.db, "web")
+    await claim_federation(stored.db, "web", 0.0)
     before = await stored.dump()
     with pytest.raises(WriterFencedError, match=f"epoch {stored.epoch + 1}, this federator holds {stored.epoch}"):
         await write(stored, stored.opening(1).opened_at)
@@ -104,7 +112,7 @@ async def test_a_replaced_writer_writes_nothing(stored, write) -> None:
 async def test_a_claim_waits_for_the_writer_in_the_middle_of_a_transaction(stored) -> None:
     """There is no moment at which two writers both believe they hold the federation."""
     async with fenced_transaction(stored.db, "web", stored.epoch):
-        claim = asyncio.create_task(claim_federation(stored.db, "web"))
+        claim = asyncio.create_task(claim_federation(stored.db, "web", 0.0))
         await asyncio.sleep(0.2)
         assert not claim.done()
     assert await claim == stored.epoch + 1

@@ -140,7 +140,7 @@ async def _insert_a_row_for_each_table(db: Database) -> None:
         "clients": {
             "client_id": "a", "membership": "joined", "online": True, "joined_at": NOW, "last_seen_at": NOW,
         },
-        "models": {"version": 0, "n_values": 3, "weights": bytes(12), "created_at": NOW},
+        "models": {"version": 0, "n_values": 3, "weights": bytes(12), "weights_hash": bytes(16), "created_at": NOW},
         "rounds": {
             "number": 1, "state": "collecting", "base_version": 0, "min_clients": 1, "max_clients": 2,
             "min_time_s": 0.0, "max_time_s": 60.0, "opened_at": NOW, "closes_at": NOW,

@@ -41,7 +41,7 @@ async def history(stored):
     await stored.commit(Batch(updates=[stored.update("b", "u3", 3, base_version=1)]))
     # Another federation with the same names in it, which must never show.
     await create_federation(stored.db, "other", 3, "linear", stored.weights, start)
-    epoch = await claim_federation(stored.db, "other")
+    epoch = await claim_federation(stored.db, "other", 0.0)
     other = Batch(membership=[MembershipChange("a", "joined", start)], events=refused)
     await commit_batch(stored.db, "other", epoch, other)
     return stored

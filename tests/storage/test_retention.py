@@ -91,7 +91,7 @@ async def test_only_the_writer_thins(learned) -> None:
     """A fenced federator deletes nothing; nobody keeps every zeroth round."""
     with pytest.raises(ValueError, match="interval 0, limit 500"):
         await delete_old_bodies(learned.db, "web", learned.epoch, before_round=5, interval=0)
-    await claim_federation(learned.db, "web")
+    await claim_federation(learned.db, "web", 0.0)
     with pytest.raises(WriterFencedError):
         await delete_old_bodies(learned.db, "web", learned.epoch, before_round=5, interval=10)
     assert "deleted" not in (await bodies(learned)).values()

@@ -80,7 +80,7 @@ async def store(connect: Callable[[], FederationStore]) -> FederationStore:
     """A federation with three members and an open round."""
     store = connect()
     await store.create_federation(1, "linear", bytes(4), NOW, **FOUNDED, **LINEAR)
-    await store.claim_federation()
+    await store.claim_federation(0.0)
     await store.commit_batch(Batch(membership=[MembershipChange(name, "joined", at(0)) for name in "abc"]))
     await store.open_round(opening(1))
     return store
@@ -120,7 +120,7 @@ async def test_what_a_federation_was_founded_with_stays(store, connect) -> None:
     await other.create_federation(1, "linear", b"zzzz", at(9), **again, **LINEAR)
     federation, model = await other.get_federation(), await other.latest_model()
     assert (federation.selection_seed, federation.pseudonym_key, model.weights) == (b"s" * 32, b"p" * 32, bytes(4))
-    assert (await other.claim_federation(), other.epoch) == (store.epoch + 1, store.epoch + 1)
+    assert (await other.claim_federation(0.0), other.epoch) == (store.epoch + 1, store.epoch + 1)
 
 
 WRITES: dict[str, Callable[[FederationStore], Any]] = {
@@ -139,14 +139,14 @@ WRITES: dict[str, Callable[[FederationStore], Any]] = {
 async def test_a_replaced_writer_writes_nothing(store, connect, write) -> None:
     """Once another federator has claimed the federation, no transaction of the first goes through."""
     if write is not WRITES["drop_untold_names"]:
-        await connect().claim_federation()
+        await connect().claim_federation(0.0)
         before = await seen(store)
         with pytest.raises(WriterFencedError):
             await write(store)
         assert await seen(store) == before
         return
     await store.erase_client(request("a"))  # or there is no name to drop
-    await connect().claim_federation()
+    await connect().claim_federation(0.0)
     with pytest.raises(WriterFencedError):
         await write(store)
 

@@ -33,7 +33,8 @@ def valid(stored) -> dict[str, dict[str, Any]]:
             "client_id": "b", "membership": "joined", "online": True, "joined_at": now, "last_seen_at": now,
         },
         "models": in_web | {
-            "version": 1, "base_version": 0, "round": 1, "n_values": 3, "weights": bytes(12), "created_at": now,
+            "version": 1, "base_version": 0, "round": 1, "n_values": 3, "weights": bytes(12), "weights_hash": bytes(16),
+            "created_at": now,
         },
         "rounds": in_web | opening | {
             "state": "abandoned", "closed_at": now, "reason": "x", "n_updates": 0, "n_interactions": 0,
@@ -101,6 +102,7 @@ WRONG = [
     ("models", {"weights": bytes(11)}),
     ("models", {"n_values": 4}),
     ("models", {"weights_hash": bytes(15)}),
+    ("models", {"weights_hash": None}),
     ("rounds", {"number": 0}),
     ("rounds", {"number": 1}),
     ("rounds", {"base_version": 7}),

@@ -64,6 +64,8 @@ def announcement(number: int, opened_at: float, *, open_: bool = True) -> RoundA
         round=number,
         open=open_,
         base_version=0,
+        base_hash=bytes(16),
+        withdraws_below=0,
         opened_at=opened_at,
         closes_at=opened_at + 600,
         training=PdgdTraining(),
@@ -371,7 +373,7 @@ async def test_clients_without_a_data_key_are_named(tmp_path):
     now = datetime.now(UTC)
     async with await open_migrated(db, KeyStore(keys)) as database:
         await create_federation(database, "mail", 1, "linear", bytes(4), now)
-        epoch = await claim_federation(database, "mail")
+        epoch = await claim_federation(database, "mail", 0.0)
         await open_round(database, "mail", epoch, RoundOpening(1, 0, 1, 9, 0.0, 60.0, now, now))
         joined = [MembershipChange(name, "joined", now) for name in "abc"]
         sent = [NewUpdate(1, name, f"u-{name}", 0, 0, 1, 1, "dense_f32", bytes(4), now) for name in "ab"]

@@ -166,7 +166,15 @@ async def test_who_is_not_answered_is_told_what_may_be_the_matter(mosquitto_serv
 
     topic = Topics(FEDERATION).round
     round_ = RoundAnnouncement(
-        federation=FEDERATION, round=1, open=True, base_version=0, opened_at=0.0, closes_at=1.0, training=ONE_EACH
+        federation=FEDERATION,
+        round=1,
+        open=True,
+        base_version=0,
+        base_hash=bytes(16),
+        withdraws_below=0,
+        opened_at=0.0,
+        closes_at=1.0,
+        training=ONE_EACH,
     )
     address = BrokerAddress.parse(mosquitto_server.url)
     link = MqttLink(address, client_id="other", subscriptions=(), on_message=lambda _: None, persistent=False)

@@ -32,6 +32,7 @@ def update_of(name, round_number=1, body=None):
         base_version=round_number + 6,
         after=0,
         through=5,
+        base_hash=bytes(16),
         n_interactions=5,
         body=body or DenseDelta(dim=D, values=pack_vector(learned(name))),
     )
@@ -43,6 +44,8 @@ def announced(round_number=1, training=None, selection=None):
         round=round_number,
         open=True,
         base_version=round_number + 6,
+        base_hash=bytes(16),
+        withdraws_below=0,
         opened_at=0.0,
         closes_at=1.0,
         training=training or PdgdTraining(),

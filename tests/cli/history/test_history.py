@@ -150,7 +150,7 @@ async def _leave_open(db: str) -> None:
     opening = RoundOpening(1, 0, 2, 3, 0.0, 60.0, hour_ago, hour_ago + timedelta(seconds=60))
     async with await Database.connect(db) as database:
         await create_federation(database, "mail", 3, "linear", bytes(12), hour_ago)
-        await open_round(database, "mail", await claim_federation(database, "mail"), opening)
+        await open_round(database, "mail", await claim_federation(database, "mail", 0.0), opening)
 
 
 def test_a_withdrawn_model_is_not_exported(tmp_path):

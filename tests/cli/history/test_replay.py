@@ -51,6 +51,7 @@ class Device:
             base_version=base,
             after=after,
             through=after + 5,
+            base_hash=bytes(16),
             n_interactions=5,
             body=body,
         )

@@ -15,7 +15,7 @@ from foltr.protocol.codec import encode, open_envelope
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.membership import Join, Status
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode
-from foltr.protocol.signing import SESSION_STEPS, SigningKey
+from foltr.protocol.signing import SESSION_STEPS, EpochSequence, SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.trainings import LinearRankerSpec
 from foltr.protocol.updates import DenseDelta, ModelUpdate
@@ -31,6 +31,7 @@ UPDATE = ModelUpdate(
     base_version=3,
     after=0,
     through=5,
+    base_hash=bytes(16),
     n_interactions=5,
     body=DenseDelta(dim=1, values=pack_vector([1.0])),
 )
@@ -185,8 +186,8 @@ def test_a_message_moved_to_another_topic_is_not_signed(store):
 
 
 @pytest.mark.parametrize("topic", [TOPICS.model, TOPICS.round, TOPICS.unlearning_round])
-def test_announcements_do_not_go_back_within_a_connection(store, topic):
-    """An older one is refused, the same again is not; in a new connection the broker may show what it has."""
+def test_what_was_heard_is_the_oldest_that_is_believed(store, topic):
+    """An older one is refused, the same again is not; also in a new connection, and after a restart of the device."""
 
     def said(nonce):
         return InboundMessage(topic, encode(model(), topic, nonce, FEDERATOR), retained=False)
@@ -199,7 +200,40 @@ def test_announcements_do_not_go_back_within_a_connection(store, topic):
         device.open(said(6))
     assert device.open(said(8)).nonce == 8
     device.begin()
-    assert device.open(said(6)).nonce == 6
+    for again in (device, session(store, identity())):
+        with pytest.raises(MessageError, match="replayed"):
+            again.open(said(7))
+        assert again.open(said(8)).nonce == 8
+
+
+def test_an_answer_of_an_older_epoch_is_refused_in_words(store):
+    """It names both claims; within one, both messages."""
+    inbox = TOPICS.client("device-7", ClientTopic.INBOX)
+    sequence = EpochSequence()
+    receipt = MembershipReceipt(federation="mail", client_id="device-7", code=ReceiptCode.JOINED)
+
+    def answers(epoch):
+        sequence.begin(epoch)
+        return [
+            InboundMessage(inbox, encode(receipt, inbox, sequence.next(), FEDERATOR), retained=False) for _ in range(2)
+        ]
+
+    (old, _), (first, second) = answers(1_700_000_000), answers(1_800_000_000)
+    device = session(store, identity())
+    device.open(second)
+    with pytest.raises(MessageError, match="of epoch 1700000000; 1800000000 was heard already"):
+        device.open(old)
+    with pytest.raises(MessageError, match="message 1 of epoch 1800000000; 2 was heard already"):
+        device.open(first)
+
+
+def test_what_nobody_signed_is_not_remembered(store):
+    """Or anybody could say something of the far future, after which nothing would be believed for ever."""
+    unsigned = InboundMessage(TOPICS.model, encode(model(), TOPICS.model, 2**63 - 1), retained=False)
+    device = session(store)
+    device.open(unsigned)
+    device.begin()
+    assert device.open(InboundMessage(TOPICS.model, encode(model(), TOPICS.model, 1), retained=False)).nonce == 1
 
 
 # --- the update in the store ----------------------------------------------------------------------------------

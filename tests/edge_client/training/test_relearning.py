@@ -185,7 +185,15 @@ def test_nothing_else_is_touched():
     )
     machine.participation.take_round(
         RoundAnnouncement(
-            federation="mail", round=5, open=True, base_version=4, opened_at=0.0, closes_at=1.0, training=training
+            federation="mail",
+            round=5,
+            open=True,
+            base_version=4,
+            base_hash=bytes(16),
+            withdraws_below=0,
+            opened_at=0.0,
+            closes_at=1.0,
+            training=training,
         ),
         0.0,
     )

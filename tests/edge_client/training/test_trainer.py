@@ -13,7 +13,7 @@ from edge_client.store.store import DeviceStore, PendingUpdate
 from edge_client.training.trainer import Trainer
 from edge_client.training.working_model import unmark_state
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
-from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.fields import model_hash, pack_vector, unpack_vector
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.trainings import EvolutionTraining, FedPerTraining, LinearRankerSpec, PdgdTraining, PersonalTraining
 from foltr.protocol.updates import DenseDelta, EvolutionPair
@@ -64,7 +64,15 @@ def model(version, weights=None):
 
 def announced(number, training, base):
     return RoundAnnouncement(
-        federation="mail", round=number, open=True, base_version=base, opened_at=0.0, closes_at=1.0, training=training
+        federation="mail",
+        round=number,
+        open=True,
+        base_version=base,
+        base_hash=model_hash(pack_vector([0.0] * N)),
+        withdraws_below=0,
+        opened_at=0.0,
+        closes_at=1.0,
+        training=training,
     )
 
 

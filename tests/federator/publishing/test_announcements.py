@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+from federator.deciding.state import FederationState
 from federator.plan import FederationPlan
 from federator.publishing.announcements import model_announcement, round_announcement
 from federator.round import Round, RoundPolicy, SelectedClients
@@ -11,13 +12,15 @@ from foltr.protocol.trainings import LinearRankerSpec
 from storage.records import ModelRow
 
 PLAN = FederationPlan("mail", 2)
+STATE = FederationState(PLAN)
+STATE.selection_seed, STATE.oldest_base, STATE.model_hashes = b"f" * 32, 2, {3: b"h" * 16}
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_a_model_is_announced_as_it_is_stored():
     """Its version, its ranker, its weights to the last byte."""
     weights = pack_vector([0.5, -1.0])
-    told = model_announcement(PLAN, ModelRow("mail", 3, 2, 7, 2, weights, AT, None))
+    told = model_announcement(PLAN, ModelRow("mail", 3, 2, 7, 2, weights, bytes(16), AT, None))
     assert (told.federation, told.version, told.n_auxiliary, told.weights) == ("mail", 3, 0, weights)
     assert told.ranker == LinearRankerSpec(n_features=2)
 
@@ -26,13 +29,14 @@ def test_a_round_is_announced_with_whom_it_asks():
     """The seed is the federation's first, from which a client works out the round's; nobody is named."""
     policy = RoundPolicy(1, 9, 0.0, 60.0)
     selection = SelectedClients(b"r" * 32, b"c" * 8, 3, 7)
-    told = round_announcement(PLAN, Round.open(4, 3, policy, 100.0, selection), b"f" * 32, is_open=True)
+    told = round_announcement(STATE, Round.open(4, 3, policy, 100.0, selection), is_open=True)
     assert (told.federation, told.round, told.base_version, told.open) == ("mail", 4, 3, True)
+    assert (told.base_hash, told.withdraws_below) == (b"h" * 16, 2)
     assert (told.opened_at, told.closes_at, told.training) == (100.0, 160.0, PLAN.training)
     assert told.selection == Selection(first_seed=b"f" * 32, cutoff=b"c" * 8, n_selected=3, n_eligible=7)
 
 
 def test_a_round_that_asks_everybody_shows_no_selection():
     """Nor does a closed one that is shown because it was the last."""
-    told = round_announcement(PLAN, Round.open(4, 3, RoundPolicy(1, 9, 0.0, 60.0), 100.0), b"f" * 32, is_open=False)
+    told = round_announcement(STATE, Round.open(4, 3, RoundPolicy(1, 9, 0.0, 60.0), 100.0), is_open=False)
     assert (told.open, told.selection) == (False, None)

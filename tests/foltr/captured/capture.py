@@ -72,6 +72,8 @@ def _round(training: Training) -> tuple[Message, str]:
         round=4,
         open=True,
         base_version=3,
+        base_hash=bytes(range(16)),
+        withdraws_below=2,
         opened_at=1000.5,
         closes_at=1600.5,
         training=training,
@@ -82,7 +84,15 @@ def _round(training: Training) -> tuple[Message, str]:
 
 def _update(body: UpdateBody) -> tuple[Message, str]:
     update = ModelUpdate(
-        **CLIENT, update_id=UPDATE_ID, round=4, base_version=3, after=7, through=12, n_interactions=5, body=body
+        **CLIENT,
+        update_id=UPDATE_ID,
+        round=4,
+        base_version=3,
+        base_hash=bytes(16),
+        after=7,
+        through=12,
+        n_interactions=5,
+        body=body,
     )
     return update, _own(ClientTopic.UPDATES)
 

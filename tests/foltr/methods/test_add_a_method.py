@@ -81,8 +81,8 @@ def test_it_is_announced_and_answered_over_the_wire(training, monkeypatch, rng):
         training: Annotated[Training | new, Field(discriminator="kind")]
 
     monkeypatch.setitem(MESSAGE_TYPES, Announced.kind_name, Announced)
-    federation = {"federation": "mail", "round": 1, "base_version": 0}
-    announced = Announced(**federation, open=True, opened_at=0.0, closes_at=60.0, training=training)
+    federation = {"federation": "mail", "round": 1, "base_version": 0, "base_hash": bytes(16)}
+    announced = Announced(**federation, open=True, withdraws_below=0, opened_at=0.0, closes_at=60.0, training=training)
     received = decode(encode(announced), Announced)
     assert received == announced
     device = make_device(received.training, LINEAR, initial_weights(training, LINEAR, rng), 0, DeviceContext(1))

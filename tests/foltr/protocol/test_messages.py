@@ -39,6 +39,7 @@ UPDATE = {
     "update_id": UPDATE_ID,
     "round": 1,
     "base_version": 0,
+    "base_hash": bytes(16),
     "after": 10,
     "through": 15,
     "n_interactions": 5,

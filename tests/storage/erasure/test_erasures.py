@@ -277,13 +277,13 @@ async def test_not_while_a_model_is_made_of_its_update(learned) -> None:
 async def test_only_the_writer_erases_and_only_in_its_federation(learned) -> None:
     """A fenced federator erases nothing; the same name elsewhere is another client."""
     await create_federation(learned.db, "other", 3, "linear", learned.weights, learned.opening(1).opened_at)
-    epoch = await claim_federation(learned.db, "other")
+    epoch = await claim_federation(learned.db, "other", 0.0)
     joined = Batch(membership=[MembershipChange("c", "joined", learned.opening(1).opened_at)])
     await commit_batch(learned.db, "other", epoch, joined)
     await learned.erase("c")
     assert [client.client_id for client in await load_clients(learned.db, "other")] == ["c"]
     assert await forgotten_pseudonyms(learned.db, "other") == set()
-    await claim_federation(learned.db, "web")
+    await claim_federation(learned.db, "web", 0.0)
     with pytest.raises(WriterFencedError):
         await learned.erase("a")
 

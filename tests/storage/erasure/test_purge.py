@@ -100,7 +100,7 @@ async def test_a_purge_is_for_what_was_deleted_before_it(stored) -> None:
 async def test_only_the_writer_notes_a_purge(stored) -> None:
     """Another federator that has taken over purges itself; the old one's count would be behind."""
     await stored.erase("a")
-    epoch = await claim_federation(stored.db, "web")
+    epoch = await claim_federation(stored.db, "web", 0.0)
     with pytest.raises(WriterFencedError):
         await note_purge(stored.db, "web", stored.epoch, 1)
     assert await deletions_to_purge(stored.db, "web") == 1

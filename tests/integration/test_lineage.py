@@ -1,0 +1,162 @@
+"""Which federator, which model: a restored database needs no restart, and a broker cannot go back in time."""
+
+import asyncio
+import itertools
+
+import numpy as np
+import pytest
+from backups import back_up, restore
+from integration.deployment import DIM, FEDERATION, Deployment, until
+from integration.oracle import contribute, power_learner
+from sqlalchemy import select
+
+from broker.address import BrokerAddress
+from broker.link import InboundMessage, MqttLink
+from edge_client.client import EdgeClient
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.protocol.codec import open_envelope
+from foltr.protocol.signing import epoch_and_number
+from foltr.protocol.topics import ClientTopic, Topics
+from storage.models import latest_model
+from storage.queries import list_contributions, list_rounds
+from storage.tables import updates
+
+pytestmark = pytest.mark.slow
+
+TOPICS = Topics(FEDERATION)
+FEATURES = np.ones((1, DIM), np.float32)
+
+
+@pytest.fixture
+async def deployment(mosquitto_server, migrated_url, tmp_path):
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 1) as opened:
+        yield opened
+
+
+class Recorder:
+    """Everybody's ear at a broker without access control, which remembers what it heard and can say it again."""
+
+    def __init__(self, url: str, *topics: str) -> None:
+        self.heard: dict[str, list[bytes]] = {}
+        self.link = MqttLink(
+            BrokerAddress.parse(url),
+            client_id="recorder",
+            subscriptions=topics,
+            on_message=self._hear,
+            persistent=False,
+        )
+
+    def _hear(self, message: InboundMessage) -> None:
+        if message.payload:
+            self.heard.setdefault(message.topic, []).append(message.payload)
+
+    def first(self, topic: str) -> bytes:
+        return self.heard[topic][0]
+
+    async def say_again(self, topic: str, payload: bytes, *, retain: bool) -> None:
+        await self.link.publish(topic, payload, retain=retain)
+
+
+async def click_once(client: EdgeClient) -> None:
+    client.record_clicks(client.rank(FEATURES), [0])
+    assert await client.wait_settled(30)
+
+
+async def test_a_restored_database_goes_on_with_devices_that_never_left(deployment):
+    """Versions and round numbers repeat with other weights; the device that stays connected takes part at once.
+
+    Its update for a model of before the restore is stale, although a model of that number is served.
+    """
+    device = deployment.devices[0]
+    async with asyncio.timeout(120):
+        async with EdgeClient(credentials=device, store=":memory:", learner=power_learner(3), seed=1) as client:
+            deployment.start_federator(1000)
+            await client.next_round(timeout_s=30)
+            await click_once(client)
+            backup = await back_up(deployment.database)
+            await deployment.rounds_reach(1, 20)
+            for n in (2, 3):
+                await click_once(client)
+                await deployment.rounds_reach(n, 20)
+            before = {row.round: row for row in await list_rounds(deployment.database, FEDERATION)}
+            assert max(before) > 3
+            deployment.federator.kill()
+            await deployment.exit_code(10)
+            await restore(deployment.database, backup)
+
+            deployment.start_federator(1000)
+            # What counted since the backup is put back on the device, and counts again, in the restored rounds.
+            await deployment.rounds_reach(2, 40)
+            await click_once(client)
+            await deployment.rounds_reach(3, 40)
+            model = await latest_model(deployment.database, FEDERATION)
+            assert model is not None
+            await until(lambda: client.model_version == model.version, 20, "the device has not the newest model")
+    contributions = await list_contributions(deployment.database, FEDERATION)
+    assert len({row.update_id for row in contributions}) == len(contributions)
+    async with deployment.database.reading() as connection:
+        ranges = await connection.execute(select(updates.c.covers_after, updates.c.covers_through))
+        covered = sorted((after, through) for after, through in ranges if through is not None)
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(covered))
+    assert covered[-1][1] == 4
+
+
+async def test_a_hostile_broker_cannot_bring_back_what_was_signed_before(deployment, tmp_path):
+    """A replayed model, round or answer, retained or not, is refused: in this connection, the next, and a restart."""
+    device = deployment.devices[0]
+    inbox = TOPICS.client(device.name, ClientTopic.INBOX)
+    store = str(tmp_path / "device.sqlite")
+    recorder = Recorder(deployment.broker_url, TOPICS.model, TOPICS.round, inbox)
+    async with asyncio.timeout(120), recorder.link:
+        await recorder.link.wait_connected(20)
+        deployment.start_federator(3)
+        n_counted = await contribute(device, store=store, n_wanted=3)
+        assert await deployment.exit_code(20) == 0
+        old_model, old_round, old_answer = (recorder.first(topic) for topic in (TOPICS.model, TOPICS.round, inbox))
+        newest = await latest_model(deployment.database, FEDERATION)
+        assert (n_counted, newest.version) == (3, 3)
+        assert open_envelope(old_model).read(ModelAnnouncement).version == 0
+        assert open_envelope(old_round).read(RoundAnnouncement).round == 1
+        async with EdgeClient(credentials=device, store=store, learner=power_learner(0), seed=1) as client:
+            await client.wait_connected(20)
+            for topic, payload, retain in (
+                (TOPICS.model, old_model, True),
+                (TOPICS.round, old_round, True),
+                (inbox, old_answer, False),
+            ):
+                await recorder.say_again(topic, payload, retain=retain)
+            client.record_clicks(client.rank(FEATURES), [0])
+            await asyncio.sleep(1.0)
+            assert client.model_version == 3
+            assert (client.n_waiting, client.receipts) == (1, {})
+        # The broker has nothing but what is old now, and the device starts again.
+        async with EdgeClient(credentials=device, store=store, learner=power_learner(0), seed=1) as client:
+            await client.wait_connected(20)
+            await asyncio.sleep(1.0)
+            assert (client.model_version, client.n_waiting) == (3, 1)
+            # A genuine federator is believed at once.
+            deployment.start_federator(4)
+            assert (await client.next_round(timeout_s=30)).round == 4
+            assert await client.wait_settled(30)
+            assert client.receipts == {"accepted": 1}
+
+
+async def test_each_claim_has_a_later_epoch_whatever_the_database_says(deployment):
+    """Its seconds are in what it signs: two lives one after the other, the second on a database from before both."""
+    recorder = Recorder(deployment.broker_url, TOPICS.round)
+    empty = await back_up(deployment.database)
+    epochs = []
+    async with asyncio.timeout(60), recorder.link:
+        await recorder.link.wait_connected(20)
+        for life in range(2):
+            n_heard = len(recorder.heard.get(TOPICS.round, []))
+            deployment.start_federator(1000)
+            await until(
+                lambda n=n_heard: len(recorder.heard.get(TOPICS.round, [])) > n, 20, f"life {life} announced nothing"
+            )
+            epochs.append(epoch_and_number(open_envelope(recorder.heard[TOPICS.round][-1]).nonce)[0])
+            deployment.federator.kill()
+            await deployment.exit_code(10)
+            await restore(deployment.database, empty)
+            await asyncio.sleep(1.0)
+    assert epochs[0] < epochs[1]
