@@ -54,10 +54,11 @@ def resumed_round(row: RoundRow, contributions: Mapping[str, RecordedUpdate], no
 def batch_of(decisions: Decisions, stop_collecting: int | None, published: tuple[int, datetime] | None) -> Batch:
     """Make the rows of one batch of messages; the other two arguments are as `Batch` has them.
 
-    What is withdrawn of a client that is to be forgotten is deleted with all else of it, in that transaction: a
-    process that dies before has done neither.
+    What is withdrawn of a client only because it is to be forgotten is deleted with all else of it, in that
+    transaction: a process that dies before has done neither. Whoever is revoked or quarantined in the same batch is out
+    of the round with it.
     """
-    erased = {wanted.client_id for wanted in decisions.erasures}
+    erased = {wanted.client_id for wanted in decisions.erasures} - _excluded(decisions)
     return Batch(
         updates=decisions.updates,
         events=decisions.events,
@@ -70,6 +71,11 @@ def batch_of(decisions: Decisions, stop_collecting: int | None, published: tuple
         stop_collecting=stop_collecting,
         published=published,
     )
+
+
+def _excluded(decisions: Decisions) -> set[str]:
+    revoked = {change.client_id for change in decisions.membership if change.kind == "revoked"}
+    return revoked | {change.client_id for change in decisions.quarantines if change.reason is not None}
 
 
 def swap_of(

@@ -6,14 +6,15 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from federator.deciding.decisions import Decisions
+from federator.deciding.decisions import Decisions, ErasureWanted
 from federator.round import RecordedUpdate, SelectedClients
 from federator.rows import batch_of, resumed_round, swap_of
+from foltr.erasure.states import Requester
 from foltr.errors import SettingsError
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.states import JobState, Pacing, RoundState, Strategy
 from storage.erasure.records import UnlearningJobRow
-from storage.records import Batch, ModelRow, NewEvent, RoundOpening, RoundRow
+from storage.records import Batch, MembershipChange, ModelRow, NewEvent, QuarantineChange, RoundOpening, RoundRow
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 ROW = RoundRow(
@@ -99,11 +100,11 @@ def test_a_batch_has_everything_that_was_decided():
     """A kind of row that were left out here would be told to a device and never stored."""
     decided = Decisions(
         updates=[object()],
-        membership=[object()],
+        membership=[MembershipChange("a", "joined", AT)],
         withdrawn=[(1, "a")],
         roster=(1, b"roster"),
         deadline=object(),
-        quarantines=[object()],
+        quarantines=[QuarantineChange("a", AT, "why")],
         operator_nonce=7,
     )
     decided.note(NewEvent(AT, "late"))
@@ -114,6 +115,18 @@ def test_a_batch_has_everything_that_was_decided():
     }
     assert all(getattr(batch, name) for name in decided_fields)
     assert (batch.stop_collecting, batch.published) == (4, (3, AT))
+
+
+def test_who_is_excluded_and_forgotten_at_once_is_withdrawn_with_the_batch():
+    """Or the batch would leave an excluded client's update in the open round; an erasure alone takes its own out."""
+    decided = Decisions(
+        membership=[MembershipChange("revoked", "revoked", AT)],
+        quarantines=[QuarantineChange("quarantined", AT, "why"), QuarantineChange("let out", AT, None)],
+    )
+    for name in ("revoked", "quarantined", "let out", "forgotten"):
+        decided.withdrawn.append((1, name))
+        decided.erasures.append(ErasureWanted(name, "0" * 32, 0.0, Requester.OPERATOR))
+    assert batch_of(decided, None, None).withdrawn == [(1, "revoked"), (1, "quarantined")]
 
 
 def test_a_swap_abandons_the_open_round_for_the_next():
