@@ -17,6 +17,7 @@ from broker.buffer import Arrival, BoundedIntake, IntakeLimits
 from broker.link import InboundMessage
 from federator.clock import Clock, to_datetime
 from federator.deciding.decisions import Decisions
+from federator.deciding.orders import erasure_ordered
 from federator.deciding.state import FederationState
 from federator.engine import Backlog, Decidable, Timed, decide
 from federator.eraser import Eraser, signed_by
@@ -26,20 +27,23 @@ from federator.persistence import patient
 from federator.plan import FederationPlan
 from federator.publishing.announcements import Announcer, ReceiptSender
 from federator.publishing.retained import RetainedTopics
-from federator.reading import ChunkOffered, Limits, UpdateOffered, read_message
+from federator.reading import ChunkOffered, Limits, OperatorSpoke, UpdateOffered, read_message
 from federator.reassembly import Assembler
 from federator.resumption import claim, resume_rounds
 from federator.retention import Retention
+from federator.roster_assembly import RosterAssembler
 from federator.rounds import Rounds
 from federator.rows import batch_of
 from federator.store import FederationStore
+from foltr.errors import SettingsError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.methods.registry import body_spec
 from foltr.protocol.events import ORDERS, EventKind
+from foltr.protocol.signed_orders import number_of
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import RoundState
 from foltr.protocol.topics import ClientTopic, Topics
-from storage.records import Batch, NewEvent, StoredUpdate
+from storage.records import Batch, NewEvent, NewOrder, StoredUpdate
 
 log = structlog.get_logger(__name__)
 
@@ -79,7 +83,9 @@ class FederationActor:
         self._topics = Topics(plan.federation)
         self._limits = Limits(body_spec(plan.training, plan.ranker), plan.training.max_interactions)
         self._assembler = Assembler(self._topics, self._limits)
+        self._roster = RosterAssembler(self._topics, plan.enrolment_key)
         self.intake = BoundedIntake(clock.now, self._sender_of, intake_limits or IntakeLimits())
+        self._key = key
         self._sign = signed_by(key)
         self.rounds = Rounds(plan, store, clock, receipts)
         self.eraser = Eraser(plan.federation, store, clock, receipts, retained, key)
@@ -101,6 +107,8 @@ class FederationActor:
         now = self._clock.now()
         claimed = await claim(self._store, self._plan, now)
         self.state = claimed.state
+        if self.is_replaced:
+            raise key_replaced(self._plan.federation)
         await self.eraser.start()
         self._unlearner = self._new_unlearner()
         model, events = await resume_rounds(self._store, claimed, now)
@@ -176,6 +184,12 @@ class FederationActor:
         """Whether the plan's last round has ended, and no unlearning job runs."""
         return self.state.round is None and not self._unlearner.busy
 
+    @property
+    def is_replaced(self) -> bool:
+        """Whether the operator has given the federator another key than this one's."""
+        newest = self.state.federator_key
+        return newest is not None and self._key is not None and newest != self._key.public
+
     def stop(self) -> None:
         """End `run` after what it is doing now; the open round stays open in the database."""
         self._stopping = True
@@ -204,7 +218,7 @@ class FederationActor:
 
     def _sender_of(self, message: InboundMessage) -> str:
         # No name begins with a question mark, so no stranger shares a member's place.
-        if message.topic in (self._topics.roster, self._topics.operator):
+        if self._topics.is_operators(message.topic):
             return "?operator"  # a crowd of strangers must not keep a revocation out
         client_id = (self._topics.parse(message.topic) or ("", None))[0]
         return client_id if self.state.members.is_known(client_id) else f"?{hash(client_id) % _N_STRANGERS}"
@@ -227,13 +241,22 @@ class FederationActor:
         readings = ((self._read(arrival, now), arrival.at) for arrival in arrivals)
         messages = [Timed(reading, at) for reading, at in readings if reading is not None]
         turned_away, n_turned_away = self.intake.refused()
-        return Backlog(messages, await self._stored_already(messages), turned_away, n_turned_away)
+        return Backlog(
+            messages,
+            await self._stored_already(messages),
+            turned_away,
+            n_turned_away,
+            orders=await self._stored_orders(messages),
+        )
 
     def _read(self, arrival: Arrival, now: float) -> Decidable | None:
         reading = read_message(self._topics, self._limits, arrival.message)
         if isinstance(reading, ChunkOffered):
             # Before anything is decided: the update that is whole now may be stored already, which storage is asked.
             return self._assembler.take(reading, self.state.members, now)
+        if isinstance(reading, OperatorSpoke) and reading.topic != self._topics.operator:
+            roster = self._roster.take(reading.topic, reading.payload)
+            return None if roster is None else OperatorSpoke(self._topics.roster, roster)
         return reading
 
     async def _stored_already(self, messages: Sequence[Timed]) -> dict[tuple[str, str], StoredUpdate]:
@@ -243,6 +266,13 @@ class FederationActor:
         if not identities:
             return {}
         return await self._store.find_updates(identities)
+
+    async def _stored_orders(self, messages: Sequence[Timed]) -> dict[int, NewOrder]:
+        """Look up which orders have come before, by the numbers that they claim."""
+        spoken = [timed.reading for timed in messages if isinstance(timed.reading, OperatorSpoke)]
+        claimed = {number_of(said.payload) for said in spoken if said.topic == self._topics.operator}
+        numbers = [number for number in claimed if number is not None and 1 <= number <= self.state.last_order]
+        return await self._store.find_orders(numbers) if numbers else {}
 
     # --- decisions ----------------------------------------------------------------------------------------
 
@@ -256,8 +286,11 @@ class FederationActor:
             await self._commit(decisions, now, more_waits=bool(backlog.messages))
             # Who wants to be forgotten may be told so in a receipt of this batch, and then deletes all it has.
             await self._attend_erasures(decisions)
+            backlog = backlog.knowing(decisions.orders)
             await self._attend_unlearning(decisions)
             self._receipts.send(decisions.receipts)
+            if self.is_replaced:
+                self.stop()  # no device believes it any more
             if decisions.deadline is not None:
                 self.rounds.announce()
             if self.state.round is not None and self.state.round.full:
@@ -298,6 +331,8 @@ class FederationActor:
             self._assembler.forget(wanted.client_id)
             row = await self.eraser.erase(wanted)
             self.state.erasure_stored(wanted.client_id, was_known=row is not None)
+            if wanted.order is not None:
+                erasure_ordered(self.state, wanted.order, decisions, was_known=row is not None)
             await self._unlearner.erased(wanted.client_id, row)
         if decisions.erasures:
             # What the rule remembers has changed with it.
@@ -334,6 +369,14 @@ class FederationActor:
     async def _note(self, event: NewEvent) -> None:
         event = replace(event, round=self.state.current_round.number)
         await self._store.commit_batch(Batch(events=[event]))
+
+
+def key_replaced(federation: str) -> SettingsError:
+    """Say that this federator's key is not the one that devices believe."""
+    return SettingsError(
+        f"credentials: the operator has given the federator of {federation!r} another key, and devices believe no "
+        "other. Start it with the newest federator.json of the operator's folder"
+    )
 
 
 def _log_orders(decisions: Decisions) -> None:

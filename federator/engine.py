@@ -6,14 +6,15 @@ next one starts from what is stored. So nothing here may be told to anyone befor
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from broker.buffer import RefusedSender
 from federator.deciding.decisions import Decisions
 from federator.deciding.erasure import decide_erasure
 from federator.deciding.membership import decide_membership
-from federator.deciding.orders import decide_operator
+from federator.deciding.orders import decide_order
 from federator.deciding.refusals import answer_part, answer_turned_away, decide_refused
+from federator.deciding.rosters import decide_roster
 from federator.deciding.state import FederationState
 from federator.deciding.updates import decide_unlearned, decide_update
 from federator.reading import (
@@ -26,7 +27,8 @@ from federator.reading import (
     UpdateOffered,
 )
 from foltr.erasure.states import Requester
-from storage.records import StoredUpdate
+from foltr.protocol.topics import Topics
+from storage.records import NewOrder, StoredUpdate
 
 MAX_STRANGERS = 10
 Decidable = UpdateOffered | MembershipAsked | ErasureAsked | UnlearningAnswered | OperatorSpoke | Refused | PartAnswered
@@ -48,6 +50,7 @@ class Backlog:
         stored: what is stored of the messages' updates, by (client_id, update_id).
         turned_away: senders of messages that the intake had no room for, which are answered, too.
         n_turned_away: how many messages these were in all.
+        orders: the operator's orders among them that were obeyed or refused before.
         strangers_left: see `federator.deciding.erasure.decide_erasure`.
     """
 
@@ -55,18 +58,24 @@ class Backlog:
     stored: Mapping[tuple[str, str], StoredUpdate] = field(default_factory=dict)
     turned_away: Sequence[RefusedSender] = ()
     n_turned_away: int = 0
+    orders: Mapping[int, NewOrder] = field(default_factory=dict)
     strangers_left: int = MAX_STRANGERS
 
     @property
     def is_empty(self) -> bool:
         return not self.messages and not self.n_turned_away
 
+    def knowing(self, orders: Sequence[NewOrder]) -> "Backlog":
+        """The same messages, once these orders are stored."""
+        return replace(self, orders={**self.orders, **{order.number: order for order in orders}})
+
 
 def decide(state: FederationState, backlog: Backlog, now: float) -> tuple[Decisions, Backlog]:
     """Decide on messages in order, until all are or the round is full; returns what is left as well.
 
     What is left belongs to the round that follows: nobody is told that a round is over before it is. It also ends
-    with a stranger's erasure: whether the name may be used in the next message is not known before it is stored.
+    with a stranger's erasure: whether the name may be used in the next message is not known before it is stored. And
+    with an order to forget, for the next order's number is above that of one that is stored.
     """
     decisions, n_taken = Decisions(), 0
     was_open = state.round is not None and not state.round.full
@@ -74,7 +83,7 @@ def decide(state: FederationState, backlog: Backlog, now: float) -> tuple[Decisi
         _decide_one(state, timed, backlog, now, decisions)
         n_taken += 1
         is_filled = was_open and state.round is not None and state.round.full
-        if is_filled or decisions.stranger is not None:
+        if is_filled or decisions.ends_batch:
             break
     answer_turned_away(state, backlog.turned_away, backlog.n_turned_away, now, decisions)
     return decisions, _rest(backlog, n_taken, decisions)
@@ -91,8 +100,10 @@ def _decide_one(state: FederationState, timed: Timed, backlog: Backlog, now: flo
             decide_erasure(state, request, at, backlog.strangers_left, decisions)
         case UnlearningAnswered() as answer:
             decide_unlearned(state, answer, at, decisions)
-        case OperatorSpoke() as spoken:
-            decide_operator(state, spoken, now, decisions)
+        case OperatorSpoke(topic=topic, payload=payload) if topic == Topics(state.federation).operator:
+            decide_order(state, payload, backlog.orders, now, decisions)
+        case OperatorSpoke(payload=payload):
+            decide_roster(state, payload, now, decisions)
         case Refused() as refused:
             decide_refused(state, refused, at, decisions)
         case PartAnswered() as part:
@@ -105,4 +116,9 @@ def _rest(backlog: Backlog, n_taken: int, decisions: Decisions) -> Backlog:
     stored = {key: update for key, update in backlog.stored.items() if (update.round, key[0]) not in withdrawn}
     stored |= {(new.client_id, new.update_id): StoredUpdate(new.round, counts=True) for new in decisions.updates}
     has_looked = decisions.stranger is not None and decisions.stranger.by is Requester.DEVICE
-    return Backlog(backlog.messages[n_taken:], stored, strangers_left=backlog.strangers_left - has_looked)
+    return Backlog(
+        backlog.messages[n_taken:],
+        stored,
+        orders=backlog.orders,
+        strangers_left=backlog.strangers_left - has_looked,
+    )

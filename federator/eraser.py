@@ -13,6 +13,7 @@ import structlog
 
 from federator.clock import Clock, to_datetime
 from federator.deciding.decisions import ErasureWanted
+from federator.deciding.orders import unknown_to_all
 from federator.publishing.announcements import ReceiptSender
 from federator.publishing.retained import RetainedTopics
 from federator.store import FederationStore
@@ -125,6 +126,7 @@ class Eraser:
             to_datetime(wanted.at),
             wanted.by,
             erased_at=to_datetime(self._clock.now()),
+            order=wanted.order,
         )
         row = await self._store.erase_client(request)
         failpoint(Failpoint.ERASED)
@@ -132,8 +134,9 @@ class Eraser:
 
     async def _refuse_stranger(self, wanted: ErasureWanted) -> None:
         code, detail = ReceiptCode.UNKNOWN_CLIENT, "no client of this name has ever joined: nothing to forget"
-        refusal = Batch(events=[NewEvent(to_datetime(wanted.at), "message_refused", f"forget: {detail}", code)])
-        await self._store.commit_batch(refusal)
+        event = NewEvent(to_datetime(wanted.at), "message_refused", f"forget: {detail}", code)
+        orders = [] if wanted.order is None else [unknown_to_all(wanted.order)]
+        await self._store.commit_batch(Batch(events=[event], orders=orders))
         # It would be obeyed some other day.
         self._retained.put(self._topics.client(wanted.client_id, ClientTopic.FORGET), None)
         self._receipts.send(

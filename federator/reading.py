@@ -98,9 +98,9 @@ class PartAnswered:
 
 @dataclass(frozen=True)
 class OperatorSpoke:
-    """A roster or an order of the operator, not yet read: only the enrolment key can tell."""
+    """A roster, a part of one, or an order of the operator, not yet read: only the enrolment key can tell."""
 
-    what: Literal["roster", "order"]
+    topic: str
     payload: bytes
 
 
@@ -130,10 +130,10 @@ class Limits:
 
 def read_message(topics: Topics, limits: Limits, message: InboundMessage) -> Reading | None:
     """Read what ``message`` asks for; None where there is nobody to answer (a foreign topic, a cleared status)."""
-    if message.topic == topics.roster:
-        return OperatorSpoke("roster", message.payload) if message.payload else None
-    if message.topic == topics.operator:
-        return OperatorSpoke("order", message.payload)
+    if topics.is_operators(message.topic):
+        # An empty one clears what was retained.
+        cleared = message.topic != topics.operator and not message.payload
+        return None if cleared else OperatorSpoke(message.topic, message.payload)
     parsed = topics.parse(message.topic)
     if parsed is None:
         return None

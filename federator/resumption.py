@@ -41,8 +41,9 @@ async def claim(store: FederationStore, plan: FederationPlan, now: float) -> Cla
     ):
         raise RuntimeError(f"federation {plan.federation!r} is gone from {store.location}")
     state = FederationState(plan)
-    state.selection_seed, state.operator_nonce = federation.selection_seed, federation.operator_nonce
+    state.selection_seed = federation.selection_seed
     state.members.restore(await store.load_clients(), federation.roster)
+    state.restore_orders(await store.standing_orders(state.members.roster_through))
     state.members.restore_forgotten(federation.pseudonym_key, await store.forgotten_pseudonyms())
     return Claim(federation.aggregation_seed, state)
 

@@ -67,7 +67,7 @@ def batch_of(decisions: Decisions, stop_collecting: int | None, published: tuple
         roster=decisions.roster,
         deadline=decisions.deadline,
         quarantines=decisions.quarantines,
-        operator_nonce=decisions.operator_nonce,
+        orders=decisions.orders,
         stop_collecting=stop_collecting,
         published=published,
     )

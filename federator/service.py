@@ -9,7 +9,7 @@ import structlog
 from broker.address import BrokerAddress
 from broker.buffer import IntakeLimits
 from broker.link import InboundMessage, MqttLink
-from federator.actor import FederationActor
+from federator.actor import FederationActor, key_replaced
 from federator.clock import SteadyClock
 from federator.plan import FederationPlan
 from federator.publishing.announcements import Announcer, ReceiptSender
@@ -45,12 +45,13 @@ class FederatorService:
         intake_limits: IntakeLimits | None = None,
     ) -> None:
         topics = Topics(plan.federation)
+        self._federation = plan.federation
         self._sequence = EpochSequence()
         signer = Signer(key, self._sequence)
         self._link = MqttLink(
             address,
             client_id=f"foltr-federator:{plan.federation}",
-            subscriptions=(*topics.from_all_clients(), topics.roster, topics.operator),
+            subscriptions=(*topics.from_all_clients(), topics.roster, topics.roster_chunks, topics.operator),
             on_message=self._receive,
             on_connected=self._on_connected,
             # The broker holds updates while the federator is down.
@@ -94,6 +95,8 @@ class FederatorService:
                 await self._actor.close()
                 for helper in helpers:
                     helper.cancel()
+                if self._actor.is_replaced:
+                    raise key_replaced(self._federation)
         except BaseExceptionGroup as group_error:
             # One task's failure ends the others; its own error is what the operator needs to read.
             raise first_cause(group_error) from group_error

@@ -22,6 +22,7 @@ from storage.records import (
     ModelRow,
     NewEvent,
     NewModel,
+    NewOrder,
     RoundOpening,
     RoundRow,
     StoredUpdate,
@@ -84,6 +85,10 @@ class FederationStore(Protocol):
     async def commit_batch(self, batch: Batch) -> None: ...
 
     async def find_updates(self, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], StoredUpdate]: ...
+
+    async def find_orders(self, numbers: Collection[int]) -> dict[int, NewOrder]: ...
+
+    async def standing_orders(self, after: int) -> list[NewOrder]: ...
 
     # --- rounds -----------------------------------------------------------------------------------------------
 

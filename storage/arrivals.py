@@ -20,6 +20,7 @@ from storage.events import clean, store_events
 from storage.federations import require_epoch, writer_transaction
 from storage.marks import move_marks, withdraw_updates
 from storage.models import mark_model_published
+from storage.orders import store_orders
 from storage.records import Batch, ClientRow, MembershipChange, NewUpdate, QuarantineChange, StoredUpdate
 from storage.rounds import change_deadline, require_collecting, stop_collecting
 from storage.schema import DETAIL_MAX, SHORT_TEXT_MAX
@@ -69,6 +70,7 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
         bodies = await encrypt_bodies(connection, db.keys, name, batch.updates)
         await _store_updates(connection, name, batch.updates, bodies)
         await store_events(connection, name, batch.events)
+        await store_orders(connection, name, batch.orders)
         if batch.deadline is not None:
             # Before collecting stops: the same batch may fill the round.
             await change_deadline(connection, name, batch.deadline)
@@ -106,7 +108,7 @@ async def load_clients(db: Database, name: str) -> list[ClientRow]:
 
 
 async def _begin_batch(connection: AsyncConnection, name: str, epoch: int, batch: Batch) -> bool:
-    """Note the batch, and the newest order, on the federation's row, which is held to the end; False if it is there.
+    """Note the batch on the federation's row, which is held to the end; False if it is there.
 
     One statement checks all that must hold, because every statement costs: the epoch, that the batch is new, and
     that the rounds it changes are collecting. Only if one does not is it asked which.
@@ -124,10 +126,7 @@ async def _begin_batch(connection: AsyncConnection, name: str, epoch: int, batch
             .where(rounds.c.federation == name, rounds.c.number.in_(numbers), rounds.c.state == RoundState.COLLECTING)
         )
         mark = mark.where(collecting.scalar_subquery() == len(numbers))
-    noted: dict[str, Any] = {"last_batch_id": batch.batch_id}
-    if batch.operator_nonce is not None:
-        noted["operator_nonce"] = batch.operator_nonce
-    if (await connection.execute(mark.values(**noted))).rowcount == 1:
+    if (await connection.execute(mark.values(last_batch_id=batch.batch_id))).rowcount == 1:
         return True
     await require_epoch(connection, name, epoch)
     if await connection.scalar(select(federations.c.last_batch_id).where(federations.c.name == name)) == batch.batch_id:

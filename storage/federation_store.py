@@ -6,7 +6,7 @@ from datetime import datetime
 
 from foltr.errors import UnavailableError
 from foltr.failpoints import Failpoint, failpoint
-from storage import arrivals, federations, models, retention, rounds
+from storage import arrivals, federations, models, orders, retention, rounds
 from storage.database import Database
 from storage.erasure import erasures, unlearning_jobs
 from storage.erasure.client_rows import NAMING_TABLES
@@ -27,6 +27,7 @@ from storage.records import (
     ModelRow,
     NewEvent,
     NewModel,
+    NewOrder,
     RoundOpening,
     RoundRow,
     StoredUpdate,
@@ -112,6 +113,12 @@ class SqlFederationStore:
 
     async def find_updates(self, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], StoredUpdate]:
         return await arrivals.find_updates(self._db, self._name, identities)
+
+    async def find_orders(self, numbers: Collection[int]) -> dict[int, NewOrder]:
+        return await orders.find_orders(self._db, self._name, numbers)
+
+    async def standing_orders(self, after: int) -> list[NewOrder]:
+        return await orders.standing_orders(self._db, self._name, after)
 
     # --- rounds -----------------------------------------------------------------------------------------------
 

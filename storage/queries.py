@@ -28,6 +28,9 @@ from storage.tables import (
 )
 from storage.views import client_history, round_history
 
+# An operator decides on proposals by one of these.
+_DECISIONS = ("client_quarantined", "quarantine_lifted", "proposal_dismissed")
+
 
 async def list_rounds(db: Database, name: str, limit: int = 100) -> list[RoundHistoryRow]:
     """List the newest rounds, newest last."""
@@ -86,11 +89,11 @@ async def list_quarantined(db: Database, name: str) -> list[ClientRow]:
 
 
 async def list_proposals(db: Database, name: str) -> list[ProposalRow]:
-    """List the clients proposed for quarantine since the operator last put them there or let them out, by identity."""
+    """List the clients proposed for quarantine since the operator last decided on them, by identity."""
     of_kind = events.c.federation == name, events.c.client.is_not(None)
     decided = (
         select(events.c.client, func.max(events.c.id).label("id"))
-        .where(*of_kind, events.c.kind.in_(("client_quarantined", "quarantine_lifted")))
+        .where(*of_kind, events.c.kind.in_(_DECISIONS))
         .group_by(events.c.client)
         .subquery()
     )

@@ -111,6 +111,36 @@ class QuarantineChange:
 
 
 @dataclass(frozen=True, slots=True)
+class NewOrder:
+    """An order of the operator with what became of it; stored in one transaction with its effect.
+
+    Attributes:
+        payload: as signed; None where it names somebody who is forgotten.
+        digest: SHA-256 of it.
+        code: why it was refused; None where it was obeyed.
+        client_id: whom it names, if anybody.
+    """
+
+    number: int
+    kind: str
+    payload: bytes | None
+    digest: bytes
+    outcome: OrderOutcome
+    at: datetime
+    code: str | None = None
+    detail: str = ""
+    client_id: str | None = None
+
+    def refused(self, code: str, detail: str) -> "NewOrder":
+        """The same order, refused."""
+        return replace(self, outcome=OrderOutcome.REFUSED, code=code, detail=detail)
+
+    def naming_nobody(self) -> "NewOrder":
+        """The same order without the name in it."""
+        return replace(self, payload=None, client_id=None)
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """What one transaction of the federator stores. When a commit is in doubt, offer the same again.
 
@@ -120,7 +150,7 @@ class Batch:
         withdrawn: (round, client_id) of updates that count no more, and whose clients' marks go back; their round must
             be collecting.
         roster: version and signed bytes of a newer roster.
-        operator_nonce: of the newest order that was obeyed.
+        orders: those that were obeyed or refused, in their order.
     """
 
     updates: Sequence[NewUpdate] = ()
@@ -132,15 +162,15 @@ class Batch:
     roster: tuple[int, bytes] | None = None
     deadline: DeadlineChange | None = None
     quarantines: Sequence[QuarantineChange] = ()
-    operator_nonce: int | None = None
+    orders: Sequence[NewOrder] = ()
     batch_id: str = field(default_factory=lambda: str(uuid4()))
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to store."""
-        given = (self.updates, self.events, self.membership, self.withdrawn, self.quarantines)
-        orders = (self.stop_collecting, self.published, self.roster, self.deadline, self.operator_nonce)
-        return not any(given) and all(order is None for order in orders)
+        given = (self.updates, self.events, self.membership, self.withdrawn, self.quarantines, self.orders)
+        changes = (self.stop_collecting, self.published, self.roster, self.deadline)
+        return not any(given) and all(change is None for change in changes)
 
     @property
     def only_refuses(self) -> bool:
@@ -225,7 +255,6 @@ class FederationRow:
     selection_seed: bytes | None
     roster_version: int
     roster: bytes | None
-    operator_nonce: int
     last_order: int
     method: str
     hidden: int | None

@@ -75,13 +75,6 @@ federations = Table(
     ),
     Column("roster", LargeBinary, comment="The operator's roster, as signed"),
     Column(
-        "operator_nonce",
-        BigInteger,
-        nullable=False,
-        server_default="0",
-        comment="Nonce of the operator's newest order; an older order is refused",
-    ),
-    Column(
         "last_order",
         Integer,
         nullable=False,

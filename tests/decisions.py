@@ -3,13 +3,15 @@
 from federator.engine import Backlog, Timed
 from federator.engine import decide as decide_on
 from federator.round import RoundPolicy
+from foltr.protocol.orders import OrderAnswer
 
 OPENED = 1_000.0
 POLICY = RoundPolicy(min_clients=2, max_clients=5, min_time_s=10.0, max_time_s=60.0)
 
 
-def decide(state, *readings, at=OPENED + 1, stored=None):
-    decisions, rest = decide_on(state, backlog(*readings, at=at, stored=stored), at)
+def decide(state, *readings, at=OPENED + 1, stored=None, orders=()):
+    waiting = backlog(*readings, at=at, stored=stored).knowing(orders)
+    decisions, rest = decide_on(state, waiting, at)
     assert rest.messages == []
     return decisions
 
@@ -25,7 +27,15 @@ def members(state, operator, *names):
 
 
 def told(decisions):
-    return [(receipt.client_id, receipt.code.value) for receipt in decisions.receipts]
+    """What the devices are told."""
+    receipts = [receipt for receipt in decisions.receipts if not isinstance(receipt, OrderAnswer)]
+    return [(receipt.client_id, receipt.code.value) for receipt in receipts]
+
+
+def answers(decisions):
+    """What the operator is told: the number, what became of it, and why."""
+    given = [receipt for receipt in decisions.receipts if isinstance(receipt, OrderAnswer)]
+    return [(answer.number, str(answer.reply), answer.code and str(answer.code)) for answer in given]
 
 
 def events(decisions):

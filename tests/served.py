@@ -9,6 +9,7 @@ from federator.actor import FederationActor
 from federator.plan import FederationPlan
 from foltr.protocol.fields import Message
 from foltr.protocol.membership import Join
+from foltr.protocol.orders import OrderAnswer
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
@@ -40,7 +41,8 @@ class Receipts:
         self.sent.extend(receipts)
 
     def codes(self) -> Counter[str]:
-        return Counter(receipt.code.value for receipt in self.sent)
+        """How often each code was told to devices."""
+        return Counter(one.code.value for one in self.sent if not isinstance(one, OrderAnswer))
 
 
 class Retained:

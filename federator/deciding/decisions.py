@@ -4,11 +4,12 @@ from dataclasses import dataclass, field, replace
 
 from federator.round import RecordedUpdate
 from foltr.erasure.states import Requester
+from foltr.protocol.orders import OrderAnswer
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.updates import UnlearningUpdate
-from storage.records import DeadlineChange, MembershipChange, NewEvent, NewUpdate, QuarantineChange
+from storage.records import DeadlineChange, MembershipChange, NewEvent, NewOrder, NewUpdate, QuarantineChange
 
-Receipt = UpdateReceipt | MembershipReceipt | ErasureNotice
+Receipt = UpdateReceipt | MembershipReceipt | ErasureNotice | OrderAnswer
 # Event rows about refusals from one batch that name a client each; a batch has up to 500 messages.
 _MAX_REFUSALS = 50
 
@@ -20,6 +21,7 @@ class ErasureWanted:
     Attributes:
         is_stranger: it was never a member. Only storage knows whether anything is stored of it, and so whether there
             is anything to erase; a member's membership is over already.
+        order: the operator's order for it, which is stored with the erasure.
     """
 
     client_id: str
@@ -27,6 +29,7 @@ class ErasureWanted:
     at: float
     by: Requester
     is_stranger: bool = False
+    order: NewOrder | None = None
 
 
 @dataclass
@@ -50,7 +53,7 @@ class Decisions:
     roster: tuple[int, bytes] | None = None
     deadline: DeadlineChange | None = None
     quarantines: list[QuarantineChange] = field(default_factory=list)
-    operator_nonce: int | None = None
+    orders: list[NewOrder] = field(default_factory=list)
     erasures: list[ErasureWanted] = field(default_factory=list)
     forgotten_again: list[str] = field(default_factory=list)
     unlearned: list[UnlearningUpdate] = field(default_factory=list)
@@ -63,6 +66,12 @@ class Decisions:
     @property
     def events(self) -> list[NewEvent]:
         return list(self._events.values())
+
+    @property
+    def ends_batch(self) -> bool:
+        """Whether what is decided next depends on an erasure that is not stored yet: a stranger's, or an order's."""
+        newest = self.erasures[-1] if self.erasures else None
+        return newest is not None and (newest.is_stranger or newest.order is not None)
 
     @property
     def stranger(self) -> ErasureWanted | None:
@@ -91,14 +100,18 @@ class Decisions:
 
         What else the client is told in this batch is told with the mark that holds without the update.
         """
-        own = [receipt for receipt in self.receipts if receipt.client_id == client_id]
+        own = [receipt for receipt in self.receipts if _is_to(receipt, client_id)]
         if any(update.client_id == client_id for update in self.updates):
             self.updates = [update for update in self.updates if update.client_id != client_id]
             own = [receipt for receipt in own if not _is_about(receipt, withdrawn)]  # it was to be told that it counts
         else:
             self.withdrawn.append((number, client_id))
-        others = [receipt for receipt in self.receipts if receipt.client_id != client_id]
+        others = [receipt for receipt in self.receipts if not _is_to(receipt, client_id)]
         self.receipts = others + [_without(withdrawn, receipt) for receipt in own]
+
+
+def _is_to(receipt: Receipt, client_id: str) -> bool:
+    return not isinstance(receipt, OrderAnswer) and receipt.client_id == client_id
 
 
 def _is_about(receipt: Receipt, withdrawn: RecordedUpdate) -> bool:

@@ -13,7 +13,7 @@ from federator.reading import ErasureAsked
 from foltr.erasure.states import Requester
 from foltr.errors import MessageError
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode
-from storage.records import NewEvent
+from storage.records import NewEvent, NewOrder
 
 
 def decide_erasure(
@@ -36,15 +36,26 @@ def decide_erasure(
         forget(state, client_id, at, Requester.DEVICE, decisions)
 
 
-def forget(state: FederationState, client_id: str, at: float, by: Requester, decisions: Decisions) -> None:
-    """End a client's membership, and have all that is stored of it erased."""
+def forget(
+    state: FederationState,
+    client_id: str,
+    at: float,
+    by: Requester,
+    decisions: Decisions,
+    order: NewOrder | None = None,
+) -> None:
+    """End a client's membership, and have all that is stored of it erased.
+
+    Args:
+        order: the operator's order for it; one that finds the client forgotten already is the caller's to store.
+    """
     members = state.members
     if members.is_forgotten(client_id):
         # Whoever asks is told on a topic that only the client may read, and nothing that it had not been told.
         decisions.forgotten_again.append(client_id)
         return
     is_stranger = not members.is_known(client_id)
-    decisions.erasures.append(ErasureWanted(client_id, members.pseudonym(client_id), at, by, is_stranger))
+    decisions.erasures.append(ErasureWanted(client_id, members.pseudonym(client_id), at, by, is_stranger, order))
     if not is_stranger:
         withdraw(state, client_id, decisions, told=None)
         members.forget(client_id)

@@ -14,9 +14,10 @@ from foltr.erasure.pseudonyms import pseudonym
 from foltr.errors import MessageError, SettingsError
 from foltr.protocol.enrolment import read_enrolment, read_roster
 from foltr.protocol.fields import possible_names
-from foltr.protocol.orders import Roster
 from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.roster import Roster
 from foltr.protocol.states import Membership
+from foltr.protocol.tombstones import tombstone_of
 from storage.records import ClientRow
 
 
@@ -55,6 +56,15 @@ class Change:
     status_nonce: int = 0
 
 
+@dataclass(frozen=True)
+class Adoption:
+    """A roster that was adopted: the members that it makes void, and those that it says are to be forgotten."""
+
+    roster: Roster
+    revoked: list[str]
+    forgotten: list[str]
+
+
 class Members:
     """The clients of one federation.
 
@@ -66,10 +76,13 @@ class Members:
         self._federation = federation
         self._enrolment_key = enrolment_key
         self._clients: dict[str, Client] = {}
-        self._revoked: dict[str, int] = {}
+        # The serial below which a client's enrolments are void.
+        self._void_below: dict[str, int] = {}
+        self._tombstone_salt = b""
+        self._tombstones: set[bytes] = set()
         self._pseudonym_key = b""
         self._forgotten: set[str] = set()
-        self.roster_version = 0
+        self.roster_version = self.roster_through = 0
 
     def restore(self, rows: Iterable[ClientRow], roster: bytes | None) -> None:
         """Take up what the database holds.
@@ -110,9 +123,33 @@ class Members:
 
     def is_forgotten(self, client_id: str) -> bool:
         # Nobody is both a client and forgotten, and most who speak are clients.
-        if not self._forgotten or client_id in self._clients:
+        if client_id in self._clients:
             return False
-        return self.pseudonym(client_id) in self._forgotten
+        if self._tombstones and self._has_tombstone(client_id):
+            return True
+        return bool(self._forgotten) and self.pseudonym(client_id) in self._forgotten
+
+    def find_by_tombstone(self, salt: bytes, tombstone: bytes) -> str | None:
+        """Find the client whose name has this tombstone; None where nobody's has."""
+        return next((client_id for client_id in self._clients if tombstone_of(salt, client_id) == tombstone), None)
+
+    def check_serial(self, client_id: str, serial: int) -> None:
+        """Check that a client was not enrolled anew after ``serial``: an order is not about whoever came since.
+
+        Raises:
+            MessageError: ``revoked``.
+        """
+        client = self._clients.get(client_id)
+        if client is not None and client.serial is not None and client.serial > serial:
+            raise MessageError(
+                ReceiptCode.REVOKED, f"the order is about enrolment {serial}; the client has {client.serial} by now"
+            )
+
+    @property
+    def newest_serial(self) -> int:
+        """The highest serial of an enrolment that was seen, or made void."""
+        joined = (client.serial for client in self._clients.values() if client.serial is not None)
+        return max(max(joined, default=0), max(self._void_below.values(), default=1) - 1)
 
     def check_forget(self, client_id: str, signed: Signed | None) -> bool:
         """Check who asks; returns whether it is a client, and not a stranger, of whom refusals may be stored.
@@ -215,9 +252,7 @@ class Members:
         Raises:
             MessageError: ``unknown_client``, it never joined.
         """
-        client = self._clients.get(client_id)
-        if client is None:
-            raise MessageError(ReceiptCode.UNKNOWN_CLIENT, "no client of this name has ever joined")
+        client = self.check_known(client_id)
         changed = client.quarantined is lifted
         client.quarantined = not lifted
         return changed
@@ -231,12 +266,30 @@ class Members:
         """Move a client's mark: up with an update that counts, and back with one that counts no more."""
         self._clients[client_id].counted_through = counted_through
 
+    def check_known(self, client_id: str) -> Client:
+        """Return a client that has joined at some time; MessageError ``unknown_client`` for anybody else."""
+        client = self._clients.get(client_id)
+        if client is None:
+            # Without the name, which may be one that was forgotten: it is not to be written again.
+            raise MessageError(ReceiptCode.UNKNOWN_CLIENT, "no client of this name has ever joined")
+        return client
+
+    def revoke(self, client_id: str, void_below: int) -> bool:
+        """Void a client's enrolments below a serial; returns whether it is a member no more because of that."""
+        self._void_below[client_id] = max(void_below, self._void_below.get(client_id, 0))
+        client = self._clients.get(client_id)
+        if client is None or client.revoked or (client.serial is not None and client.serial >= void_below):
+            return False
+        client.joined = client.online = False
+        client.revoked = True
+        return True
+
     def newest_nonce(self, client_id: str) -> int | None:
         client = self._clients.get(client_id)
         return None if client is None else client.membership_nonce
 
-    def adopt_roster(self, payload: bytes) -> tuple[Roster, list[str]] | None:
-        """Take a newer roster: it, and the members it revokes. None if we have it already.
+    def adopt_roster(self, payload: bytes) -> Adoption | None:
+        """Take a newer roster; None if we have it already.
 
         Raises:
             MessageError: not the operator's, or older than the one we have (``replayed``).
@@ -250,19 +303,18 @@ class Members:
             raise MessageError(
                 ReceiptCode.REPLAYED, f"roster {roster.version} is older than the one known, {self.roster_version}"
             )
-        return roster, self._adopt(roster)
+        return self._adopt(roster)
 
-    def _adopt(self, roster: Roster) -> list[str]:
-        self.roster_version = roster.version
-        self._revoked = {entry.client_id: entry.serial for entry in roster.revoked}
-        revoked = []
-        for client_id, serial in self._revoked.items():
-            client = self._clients.get(client_id)
-            if client is not None and not client.revoked and (client.serial is None or client.serial <= serial):
-                client.joined = client.online = False
-                client.revoked = True
-                revoked.append(client_id)
-        return revoked
+    def _adopt(self, roster: Roster) -> Adoption:
+        self.roster_version, self.roster_through = roster.version, roster.through
+        self._tombstone_salt = roster.salt
+        self._tombstones = set(roster.forgotten)
+        revoked = [entry.client_id for entry in roster.revoked if self.revoke(entry.client_id, entry.void_below)]
+        forgotten = [] if not self._tombstones else [name for name in self._clients if self._has_tombstone(name)]
+        return Adoption(roster, revoked, forgotten)
+
+    def _has_tombstone(self, client_id: str) -> bool:
+        return tombstone_of(self._tombstone_salt, client_id) in self._tombstones
 
     def _join(self, claim: MembershipAsked) -> Change:
         client = self._clients.get(claim.client_id, Client())
@@ -296,7 +348,7 @@ class Members:
         else:
             enrolment = read_enrolment(claim.enrolment, self._enrolment_key, self._federation, claim.client_id)
             public_key, serial = enrolment.public_key, enrolment.serial
-        if serial <= self._revoked.get(claim.client_id, 0):
+        if serial < self._void_below.get(claim.client_id, 0):
             raise MessageError(ReceiptCode.REVOKED, f"enrolment {serial} was revoked")
         if client.serial is not None and serial < client.serial:
             raise MessageError(ReceiptCode.REVOKED, f"enrolment {serial} was replaced by {client.serial}")

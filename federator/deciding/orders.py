@@ -1,70 +1,194 @@
-"""Decides on what the operator publishes: rosters of revoked enrolments, and orders.
+"""Decides on the operator's orders: each is obeyed exactly once, in the order of their numbers, and answered.
 
-Both are signed. A roster is not taken twice by its version, an order by its nonce, which rises.
+An order's row is stored in one transaction with its effect, and `FederationState.last_order` is the number of the
+newest row. So one that comes again is answered from its row, and one that comes too early changes nothing. The effect
+of an order to forget is an erasure, which is stored after the batch: there its row goes with the erasure.
 """
 
 import math
+from collections.abc import Mapping
 
 from federator.clock import to_datetime
 from federator.deciding.decisions import Decisions
 from federator.deciding.erasure import forget
 from federator.deciding.state import FederationState
 from federator.deciding.withdrawal import withdraw
-from federator.reading import OperatorSpoke
 from foltr.erasure.states import Requester
 from foltr.errors import MessageError
-from foltr.protocol.enrolment import read_order
-from foltr.protocol.orders import ForgetClient, LiftQuarantine, QuarantineClient, SetDeadline
+from foltr.protocol.orders import (
+    AskNewest,
+    DismissProposals,
+    ForgetClient,
+    ForgetTombstone,
+    LiftQuarantine,
+    OrderAnswer,
+    OrderReply,
+    QuarantineClient,
+    RevokeClient,
+    RotateKey,
+    SetDeadline,
+    VoidOrder,
+    named_client,
+)
 from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.states import RoundState
-from storage.records import DeadlineChange, MembershipChange, NewEvent, QuarantineChange
+from foltr.protocol.signed_orders import SignedOrder, digest_of, read_order
+from foltr.protocol.states import OrderOutcome, RoundState
+from storage.records import DeadlineChange, MembershipChange, NewEvent, NewOrder, QuarantineChange
 
 
-def decide_operator(state: FederationState, spoken: OperatorSpoke, now: float, decisions: Decisions) -> None:
-    """Adopt a roster or obey an order; nobody is answered, so a refusal is an event."""
+def decide_order(
+    state: FederationState, payload: bytes, stored: Mapping[int, NewOrder], now: float, decisions: Decisions
+) -> None:
+    """Obey an order, or answer it again; whatever it is, somebody waits for an answer.
+
+    Args:
+        stored: those of the orders that have a row.
+    """
     try:
-        if spoken.what == "roster":
-            _adopt_roster(state, spoken.payload, now, decisions)
-        else:
-            _obey(state, spoken.payload, now, decisions)
+        if state.plan.enrolment_key is None:
+            raise MessageError(ReceiptCode.NOT_ENROLLED, "this federator knows no enrolment key to check an order with")
+        read = read_order(payload, state.plan.enrolment_key, state.federation)
     except MessageError as error:
-        kind = "roster_refused" if spoken.what == "roster" else "order_refused"
-        number = state.current_round.number
-        decisions.note(NewEvent(to_datetime(now), kind, error.detail, error.code, round=number))
-
-
-def _adopt_roster(state: FederationState, payload: bytes, now: float, decisions: Decisions) -> None:
-    adoption = state.members.adopt_roster(payload)
-    if adoption is None:
+        _note_refused(state, error, now, decisions)
+        answer(state, decisions, digest_of(payload), 0, OrderReply.UNREAD, error)
         return
-    roster, revoked = adoption
+    if isinstance(read, AskNewest):
+        answer(state, decisions, digest_of(payload), 0, OrderReply.NEWEST, challenge=read.challenge)
+    elif read.number <= state.last_order:
+        known = {**stored, **{order.number: order for order in decisions.orders}}
+        _answer_again(state, read, known.get(read.number), now, decisions)
+    elif read.number > state.last_order + 1:
+        answer(state, decisions, read.digest, read.number, OrderReply.MISSING)
+    else:
+        _obey(state, read, now, decisions)
+
+
+def answer(
+    state: FederationState,
+    decisions: Decisions,
+    digest: bytes,
+    number: int,
+    reply: OrderReply,
+    error: MessageError | None = None,
+    *,
+    challenge: bytes | None = None,
+) -> None:
+    """Tell the operator what became of an order, once this batch is stored."""
+    decisions.receipts.append(
+        OrderAnswer(
+            federation=state.federation,
+            number=number,
+            digest=digest,
+            reply=reply,
+            code=None if error is None else ReceiptCode(error.code),
+            detail="" if error is None else error.detail,
+            challenge=challenge,
+            newest=state.last_order,
+            newest_digest=state.last_digest,
+            roster_version=state.members.roster_version,
+            newest_serial=state.members.newest_serial,
+        )
+    )
+
+
+def answer_stored(state: FederationState, decisions: Decisions, order: NewOrder, digest: bytes | None = None) -> None:
+    """Tell the operator what became of an order that has a row.
+
+    Args:
+        digest: of the bytes that came, where they stand for others.
+    """
+    error = None if order.code is None else MessageError(order.code, order.detail)
+    answer(state, decisions, digest or order.digest, order.number, OrderReply(order.outcome), error)
+
+
+def erasure_ordered(state: FederationState, order: NewOrder, decisions: Decisions, *, was_known: bool) -> None:
+    """Go on after an order to forget, whose row was stored with the erasure, or without one where nobody was known."""
+    row = order if was_known else unknown_to_all(order)
+    state.order_stored(row)
+    decisions.orders.append(row)
+    answer_stored(state, decisions, row)
+
+
+def unknown_to_all(order: NewOrder) -> NewOrder:
+    """Return an order to forget as it is stored where nothing was known of the client."""
+    return order.naming_nobody().refused(
+        ReceiptCode.UNKNOWN_CLIENT, "no client of this name has ever joined: nothing to forget"
+    )
+
+
+def _answer_again(
+    state: FederationState, signed: SignedOrder, row: NewOrder | None, now: float, decisions: Decisions
+) -> None:
+    replaces = signed.order.replaces if isinstance(signed.order, ForgetTombstone | VoidOrder) else None
+    if row is None or row.digest not in (signed.digest, replaces):
+        error = MessageError(
+            ReceiptCode.REPLAYED, f"order {signed.number} is another one here; is its folder restored?"
+        )
+        _note_refused(state, error, now, decisions)
+        answer(state, decisions, signed.digest, signed.number, OrderReply.DIVERGED, error)
+        return
+    if isinstance(signed.order, ForgetClient) and state.members.is_forgotten(signed.order.client_id):
+        # Nothing is done, but how far it is may be told anew: on a topic that only the client may read.
+        decisions.forgotten_again.append(signed.order.client_id)
+    answer_stored(state, decisions, row, signed.digest)
+
+
+def _obey(state: FederationState, signed: SignedOrder, now: float, decisions: Decisions) -> None:
+    obeyed = NewOrder(
+        number=signed.number,
+        kind=signed.order.kind_name,
+        payload=signed.payload,
+        digest=signed.digest,
+        outcome=OrderOutcome.OBEYED,
+        at=to_datetime(now),
+        client_id=named_client(signed.order),
+    )
+    try:
+        row: NewOrder | None = obeyed
+        match signed.order:
+            case SetDeadline() as order:
+                _set_deadline(state, order, now, decisions)
+            case RevokeClient() as order:
+                row = _revoke(state, order, obeyed, now, decisions)
+            case QuarantineClient() as order:
+                _quarantine(state, order, now, decisions)
+            case LiftQuarantine() as order:
+                _lift_quarantine(state, order, now, decisions)
+            case DismissProposals() as order:
+                _dismiss(state, order, now, decisions)
+            case RotateKey() as order:
+                _rotate(state, order, now, decisions)
+            case ForgetClient() as order:
+                row = _forget(state, order.client_id, order.serial, obeyed.naming_nobody(), now, decisions)
+            case ForgetTombstone() as order:
+                row = _forget_by_tombstone(state, order, obeyed, now, decisions)
+            case VoidOrder():
+                pass
+    except MessageError as error:
+        _note_refused(state, error, now, decisions)
+        # No name is kept of what was not done: it may be a stranger's, or one that was forgotten.
+        row = obeyed.refused(error.code, error.detail)
+        row = row if named_client(signed.order) is None else row.naming_nobody()
+    if row is not None:
+        state.order_stored(row)
+        decisions.orders.append(row)
+        answer_stored(state, decisions, row)
+
+
+def _revoke(state: FederationState, order: RevokeClient, row: NewOrder, now: float, decisions: Decisions) -> NewOrder:
+    if state.members.is_forgotten(order.client_id):
+        return row.naming_nobody()
+    if state.members.revoke(order.client_id, order.void_below):
+        note_revoked(state, order.client_id, now, decisions)
+    return row
+
+
+def note_revoked(state: FederationState, client_id: str, now: float, decisions: Decisions) -> None:
+    """Store that a member is one no more, and take its update out of the open round."""
     at, current = to_datetime(now), state.current_round
-    decisions.roster = (roster.version, payload)
-    decisions.note(NewEvent(at, "roster_adopted", f"version {roster.version}, {len(roster.revoked)} revoked"))
-    for client_id in revoked:
-        decisions.membership.append(MembershipChange(client_id, "revoked", at))
-        decisions.note(NewEvent(at, "client_revoked", client_id=client_id, round=current.number))
-        withdraw(state, client_id, decisions, ReceiptCode.REVOKED)
-
-
-def _obey(state: FederationState, payload: bytes, now: float, decisions: Decisions) -> None:
-    if state.plan.enrolment_key is None:
-        raise MessageError(ReceiptCode.NOT_ENROLLED, "this federator knows no enrolment key to check an order with")
-    order, nonce = read_order(payload, state.plan.enrolment_key, state.federation)
-    if isinstance(order, ForgetClient):
-        # Valid for ever, as no name is used again once it is obeyed: it may have been printed and kept.
-        forget(state, order.client_id, now, Requester.OPERATOR, decisions)
-        return
-    if nonce <= state.operator_nonce:
-        raise MessageError(ReceiptCode.REPLAYED, f"an order of nonce {nonce}; {state.operator_nonce} was seen")
-    match order:
-        case SetDeadline():
-            _set_deadline(state, order, now, decisions)
-        case QuarantineClient():
-            _quarantine(state, order, now, decisions)
-        case LiftQuarantine():
-            _lift_quarantine(state, order, now, decisions)
-    state.operator_nonce = decisions.operator_nonce = nonce
+    decisions.membership.append(MembershipChange(client_id, "revoked", at))
+    decisions.note(NewEvent(at, "client_revoked", client_id=client_id, round=current.number))
+    withdraw(state, client_id, decisions, ReceiptCode.REVOKED)
 
 
 def _quarantine(state: FederationState, order: QuarantineClient, now: float, decisions: Decisions) -> None:
@@ -88,6 +212,37 @@ def _lift_quarantine(state: FederationState, order: LiftQuarantine, now: float, 
     decisions.note(NewEvent(at, "quarantine_lifted", client_id=client_id, round=number))
 
 
+def _dismiss(state: FederationState, order: DismissProposals, now: float, decisions: Decisions) -> None:
+    state.members.check_known(order.client_id)
+    number = state.current_round.number
+    decisions.note(NewEvent(to_datetime(now), "proposal_dismissed", client_id=order.client_id, round=number))
+
+
+def _rotate(state: FederationState, order: RotateKey, now: float, decisions: Decisions) -> None:
+    if order.sequence <= state.key_sequence:
+        raise MessageError(
+            ReceiptCode.REPLAYED, f"key {order.sequence} of the federator; {state.key_sequence} is known"
+        )
+    state.key_sequence, state.federator_key = order.sequence, order.new_key
+    decisions.note(NewEvent(to_datetime(now), "key_rotated", f"key {order.sequence}", round=state.current_round.number))
+
+
+def _forget(
+    state: FederationState, client_id: str, serial: int, row: NewOrder, now: float, decisions: Decisions
+) -> NewOrder | None:
+    """Forget a client; None where the row is stored with the erasure."""
+    state.members.check_serial(client_id, serial)
+    forget(state, client_id, now, Requester.OPERATOR, decisions, row)
+    return None if decisions.ends_batch else row
+
+
+def _forget_by_tombstone(
+    state: FederationState, order: ForgetTombstone, row: NewOrder, now: float, decisions: Decisions
+) -> NewOrder | None:
+    client_id = state.members.find_by_tombstone(order.salt, order.tombstone)
+    return row if client_id is None else _forget(state, client_id, order.serial, row, now, decisions)
+
+
 def _set_deadline(state: FederationState, order: SetDeadline, now: float, decisions: Decisions) -> None:
     current = state.round
     if current is None or current.state is not RoundState.COLLECTING or order.round != current.number:
@@ -99,3 +254,8 @@ def _set_deadline(state: FederationState, order: SetDeadline, now: float, decisi
     )
     detail = f"{order.max_time_s:g} s after the opening"
     decisions.note(NewEvent(to_datetime(now), "deadline_set", detail, round=order.round))
+
+
+def _note_refused(state: FederationState, error: MessageError, now: float, decisions: Decisions) -> None:
+    number = state.current_round.number
+    decisions.note(NewEvent(to_datetime(now), "order_refused", error.detail, error.code, round=number))

@@ -1,6 +1,6 @@
 """Holds what the single writer of a federation knows: members, the open round, the newest model. No I/O."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from federator.clock import to_datetime
 from federator.closing.stored_rules import stored_parameters
@@ -8,8 +8,10 @@ from federator.deciding.members import Members
 from federator.plan import FederationPlan
 from federator.round import Aggregate, Round, SelectedClients
 from foltr.protocol.client_selection import cutoff, round_seed
-from foltr.protocol.states import Pacing
-from storage.records import RoundOpening
+from foltr.protocol.orders import AskNewest, RevokeClient, RotateKey
+from foltr.protocol.signed_orders import read_order
+from foltr.protocol.states import OrderOutcome, Pacing
+from storage.records import NewOrder, RoundOpening
 
 
 class FederationState:
@@ -21,6 +23,8 @@ class FederationState:
         model_version: of the newest model.
         oldest_base: what was trained on an older model may hold what was unlearned since.
         model_hashes: by version, of the newest models (`foltr.protocol.fields.model_hash`).
+        last_order: the number of the operator's newest order that is stored with its outcome; its digest.
+        key_sequence: how often the operator has given the federator another key; the newest one, if there is one.
     """
 
     def __init__(self, plan: FederationPlan) -> None:
@@ -32,7 +36,10 @@ class FederationState:
         self.oldest_base = 0
         self.model_hashes: dict[int, bytes] = {}
         self.selection_seed = b""
-        self.operator_nonce = 0
+        self.last_order = 0
+        self.last_digest: bytes | None = None
+        self.key_sequence = 0
+        self.federator_key: bytes | None = None
 
     @property
     def federation(self) -> str:
@@ -119,6 +126,27 @@ class FederationState:
         online = list(self.members.online())
         seed = round_seed(self.selection_seed, number)
         return SelectedClients(seed, cutoff(seed, online, policy.n_wanted), policy.n_wanted, len(online))
+
+    # --- orders -------------------------------------------------------------------------------------------
+
+    def restore_orders(self, rows: Sequence[NewOrder]) -> None:
+        """Take up the operator's orders that are stored: who is revoked since the roster, and the federator's key."""
+        enrolment_key = self.plan.enrolment_key
+        for row in rows:
+            self.order_stored(row)
+            if enrolment_key is None or row.payload is None or row.outcome is not OrderOutcome.OBEYED:
+                continue
+            read = read_order(row.payload, enrolment_key, self.federation)
+            if isinstance(read, AskNewest):
+                continue
+            if isinstance(read.order, RevokeClient):
+                self.members.revoke(read.order.client_id, read.order.void_below)
+            elif isinstance(read.order, RotateKey):
+                self.key_sequence, self.federator_key = read.order.sequence, read.order.new_key
+
+    def order_stored(self, order: NewOrder) -> None:
+        """Go on to the next number."""
+        self.last_order, self.last_digest = order.number, order.digest
 
     # --- erasures -----------------------------------------------------------------------------------------
 

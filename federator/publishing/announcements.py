@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from broker.link import MqttLink
+from federator.deciding.decisions import Receipt
 from federator.deciding.state import FederationState
 from federator.plan import FederationPlan
 from federator.publishing.delivery import keep_published, wait_while
@@ -22,7 +23,7 @@ from foltr.methods.registry import n_auxiliary
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
 from foltr.protocol.chunks import chunk_of, manifest_of, needs_chunks
 from foltr.protocol.codec import Signer
-from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
+from foltr.protocol.orders import OrderAnswer
 from foltr.protocol.topics import ClientTopic, Topics
 from storage.records import ModelRow
 
@@ -162,12 +163,12 @@ class ReceiptSender:
         self._link = link
         self._topics = topics
         self._signer = signer
-        self._waiting: deque[UpdateReceipt | MembershipReceipt | ErasureNotice] = deque(maxlen=_MAX_WAITING_RECEIPTS)
+        self._waiting: deque[Receipt] = deque(maxlen=_MAX_WAITING_RECEIPTS)
         self._some = asyncio.Event()
         self._n_sending = 0
         self._all_sent = asyncio.Event()
 
-    def send(self, receipts: Sequence[UpdateReceipt | MembershipReceipt | ErasureNotice]) -> None:
+    def send(self, receipts: Sequence[Receipt]) -> None:
         self._waiting.extend(receipts)
         if self._waiting:
             self._some.set()
@@ -188,14 +189,19 @@ class ReceiptSender:
                 self._some.clear()
                 continue
             receipt = self._waiting.popleft()
+            topic = self._topic_of(receipt)
             self._n_sending += 1
             try:
-                topic = self._topics.client(receipt.client_id, ClientTopic.INBOX)
                 await self._link.publish(topic, self._signer.sign(receipt, topic), at_most_once=True)
                 failpoint(Failpoint.RECEIPT_SENT)
             except UnavailableError:
-                log.debug("receipt_lost", client_id=receipt.client_id, code=receipt.code)
+                log.debug("receipt_lost", topic=topic, code=receipt.code)
             finally:
                 self._n_sending -= 1
                 if not self._waiting and not self._n_sending:
                     self._all_sent.set()
+
+    def _topic_of(self, receipt: Receipt) -> str:
+        if isinstance(receipt, OrderAnswer):
+            return self._topics.operator_answers
+        return self._topics.client(receipt.client_id, ClientTopic.INBOX)

@@ -62,7 +62,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         "operator.enrol:enrol",
     ),
     "revoke": CommandPlace(
-        "Void a device's key: the federator refuses it from the moment it has the new roster.",
+        "Void a device's key: the federator refuses it from the moment it has the order.",
         "operator.enrol:revoke",
     ),
     "forget": CommandPlace(
@@ -77,9 +77,10 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         "Look at the roster of enrolled and revoked devices, and publish it.",
         "operator.enrol:roster_app",
     ),
+    "orders": CommandPlace("Look at the orders of an operator's folder, and send them.", "operator.orders:app"),
     "broker": CommandPlace("Run the embedded MQTT broker, or configure Mosquitto.", "broker:app"),
     "db": CommandPlace("Create and upgrade the database.", "db:app"),
-    "federator": CommandPlace("Run the federator.", "federator:app"),
+    "federator": CommandPlace("Run the federator, and give it another key.", "federator:app"),
     "client": CommandPlace("Run simulated devices.", "client:app"),
     "rounds": CommandPlace("Look at rounds.", "history.rounds:app"),
     "clients": CommandPlace("Look at clients.", "history.clients:app"),

@@ -1,21 +1,34 @@
-"""``foltr federator``: run the federator of one federation."""
+"""``foltr federator``: run the federator of one federation, and give it another key."""
 
 import asyncio
 import signal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import typer
 
+from foltr.cli import options
 from foltr.cli.experiments.method import choose_method, choose_rule, read_logging_policy
 from foltr.cli.fields import takes_fields
+from foltr.cli.operator.access import (
+    DEFAULT_OPERATOR_FOLDER,
+    OperatorFolder,
+    broker_record,
+    open_authority,
+    service_access,
+)
 from foltr.cli.operator.identities import federator_identity
+from foltr.cli.operator.sending import say, send_order
 from foltr.cli.output import configure_logging
 from foltr.cli.settings import Settings, load_settings
+from foltr.operator.credentials import BrokerAccess
+
+if TYPE_CHECKING:
+    from foltr.operator.authority import Authority
 
 log = structlog.get_logger(__name__)
 
-app = typer.Typer(help="Run the federator.", no_args_is_help=True)
+app = typer.Typer(help="Run the federator, and give it another key.", no_args_is_help=True)
 
 
 RUN_FIELDS = (
@@ -44,6 +57,26 @@ def run(**flags: Any) -> None:
     settings = load_settings(**flags)
     configure_logging(settings.log_level, settings.log_format)
     asyncio.run(_serve(settings))
+
+
+@app.command("rotate-key")
+def rotate_key(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
+    """Give the federator another key, which devices believe from now on; no device is enrolled anew."""
+    with open_authority(operator) as authority:
+        order = authority.rotate_federator_key(_federators_access(authority))
+        say(
+            f"{operator}/federator.json has another key: start the federator of {authority.federation} with it. "
+            "One that runs with the old key stops by itself"
+        )
+        answer = send_order(authority, order, broker)
+        say(f"Order {answer.number} is obeyed, and devices are told; those that are off will be when they are back")
+
+
+def _federators_access(authority: "Authority") -> BrokerAccess:
+    """How the federator reaches the broker, where its credentials were moved to its machine."""
+    if broker_record(authority.folder) is not None:
+        return service_access(authority.folder)[0]
+    return authority.operator.broker
 
 
 async def _serve(settings: Settings) -> None:

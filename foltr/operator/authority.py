@@ -1,28 +1,29 @@
 """The operator's folder: the enrolment key, and who was enrolled and who was revoked with it.
 
-    enrolment.key     the private enrolment key; whoever has it can enrol devices and void them
-    enrolment.pub     its public half
-    register.json     what was signed: enrolments, revocations, the next serial, the roster's version
-    roster.bin        the signed roster, as it is published
-    federator.json    the federator's credentials; may be moved to the machine it runs on
-    operator.json     the operator's credentials: access to the broker, and a key that enrols nobody
+    enrolment.key        the private enrolment key; whoever has it can enrol devices and void them
+    enrolment.pub        its public half
+    register.json        what was signed: enrolments, revocations, the next serial, the roster's version
+    orders/              the log of orders, and the federator's answers (`foltr.operator.order_log`)
+    roster.bin           the signed roster, as it is published
+    federator-key.bin    the signed statement that the federator has another key, once it was rotated
+    federator.json       the federator's credentials; may be moved to the machine it runs on
+    operator.json        the operator's credentials: access to the broker, and a key that enrols nobody
 
 The register is written before anything signed leaves this module, so that no serial and no roster version is used
-twice, whenever a command is interrupted. Every use of the folder holds its lock: two operators take turns.
+twice, whenever a command is interrupted. Orders are written first of all: what follows from those that the register has
+not seen is made up for when the folder is opened. Every use of the folder holds its lock: two operators take turns.
 """
 
 import base64
-import fcntl
-import os
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
-from foltr.errors import SettingsError
+from foltr.errors import MessageError, SettingsError
 from foltr.operator.credentials import (
     FEDERATOR_USER,
     OPERATOR_USER,
@@ -31,47 +32,28 @@ from foltr.operator.credentials import (
     read_credentials,
     write_secret,
 )
-from foltr.protocol.enrolment import issue_enrolment, issue_order, issue_roster
-from foltr.protocol.fields import Name, possible_names
-from foltr.protocol.orders import ForgetClient, LiftQuarantine, Order, QuarantineClient, SetDeadline
+from foltr.operator.lock import LOCK_WAIT_S, locked
+from foltr.operator.order_log import OrderLog
+from foltr.operator.register import EnrolledDevice, Register, new_register, read_private, read_register, write_register
+from foltr.protocol.chunks import chunk_of, manifest_of, needs_chunks
+from foltr.protocol.codec import encode
+from foltr.protocol.enrolment import issue_enrolment, issue_federator_key, issue_roster, read_federator_key
+from foltr.protocol.fields import possible_names
+from foltr.protocol.orders import (
+    DismissProposals,
+    ForgetClient,
+    LiftQuarantine,
+    OrderAnswer,
+    OrderReply,
+    QuarantineClient,
+    RevokeClient,
+    RotateKey,
+    SetDeadline,
+)
+from foltr.protocol.roster import FederatorKey
+from foltr.protocol.signed_orders import SignedOrder, issue_question
 from foltr.protocol.signing import SigningKey, key_to_text
-from foltr.protocol.topics import check_name
-
-LOCK_WAIT_S = 30.0
-_POLL_S = 0.05
-
-
-class EnrolledDevice(BaseModel):
-    """The newest enrolment of a client. ``issued_at`` is seconds since the epoch."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    serial: int
-    public_key: str
-    issued_at: float
-
-
-class Register(BaseModel):
-    """A register of what this operator has signed so far.
-
-    Attributes:
-        roster_version: rises with every change of the register, so that no two rosters share a version.
-        roster_issued_at: when that was; kept, so that a roster signed again has the same bytes.
-        enrolled: by client, without those that were revoked.
-        revoked: by client, the highest serial that is void; a client enrolled anew is in both.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    federation: Name
-    next_serial: int = 1
-    roster_version: int = 1
-    roster_issued_at: float
-    enrolled: dict[Name, EnrolledDevice] = {}
-    revoked: dict[Name, int] = {}
-
-    @property
-    def is_new(self) -> bool:
-        """Whether nothing was signed yet."""
-        return self.next_serial == 1
+from foltr.protocol.topics import Topics, check_name
 
 
 class Authority:
@@ -84,6 +66,8 @@ class Authority:
         self._operator = read_credentials(folder / "operator.json", "operator")
         if self._operator.enrolment_public_key != self._key.public:
             raise SettingsError(f"{folder}: enrolment.key and operator.json are not of one operator; restore a backup")
+        self.orders = OrderLog(folder / "orders", register.federation, self._key)
+        self._catch_up()
 
     @property
     def federation(self) -> str:
@@ -120,7 +104,7 @@ class Authority:
         for serial, (client_id, broker) in enumerate(access.items(), start=self._register.next_serial):
             key = SigningKey.generate()
             if client_id in enrolled:
-                revoked[client_id] = enrolled[client_id].serial
+                revoked[client_id] = enrolled[client_id].serial + 1
             enrolled[client_id] = EnrolledDevice(serial=serial, public_key=key_to_text(key.public), issued_at=now)
             enrolment = issue_enrolment(self._key, self.federation, client_id, key.public, serial, now)
             credentials.append(
@@ -132,16 +116,23 @@ class Authority:
                     signing_key=key.to_text(),
                     enrolment_key=self._operator.enrolment_key,
                     federator_key=self._operator.federator_key,
+                    federator_key_sequence=self._operator.federator_key_sequence,
                     enrolment=base64.b64encode(enrolment).decode(),
                 )
             )
-        self._change(next_serial=self._register.next_serial + len(access), enrolled=enrolled, revoked=revoked)
+        next_serial = self._register.next_serial + len(access)
+        if revoked == self._register.revoked:
+            self._store(next_serial=next_serial, enrolled=enrolled)
+        else:
+            self._change(next_serial=next_serial, enrolled=enrolled, revoked=revoked)
         return credentials
 
     def check_enrollable(self, client_ids: Iterable[str], *, replace: bool) -> None:
         """SettingsError if `enrol_all` would refuse these clients."""
         for client_id in client_ids:
             check_name("client", client_id)
+            if self._register.is_forgotten(client_id):
+                raise SettingsError(f"client: {client_id} was forgotten; its name is not used again, take another one")
             if replace:
                 continue
             if client_id in self._register.enrolled:
@@ -149,8 +140,10 @@ class Authority:
             if client_id in self._register.revoked:
                 raise SettingsError(f"client: {client_id} was revoked; to let it in again with a new key: --replace")
 
-    def revoke(self, client_id: str) -> bytes:
-        """Void every enrolment of a client; returns the roster that says so. Safe to repeat.
+    # --- orders ---------------------------------------------------------------------------------------------
+
+    def revoke(self, client_id: str) -> SignedOrder | None:
+        """Void every enrolment of a client; None where that was ordered before. The roster says so, too.
 
         Raises:
             SettingsError: no such client was enrolled here.
@@ -158,34 +151,17 @@ class Authority:
         device = self._register.enrolled.get(client_id)
         if device is None:
             if client_id in self._register.revoked:
-                return self.roster()
+                return None
             raise SettingsError(f"client: {client_id!r:.70} is not enrolled in {self.folder}; see: foltr roster show")
-        enrolled = {name: known for name, known in self._register.enrolled.items() if name != client_id}
-        self._change(enrolled=enrolled, revoked={**self._register.revoked, client_id: device.serial})
-        return self.roster()
+        order = RevokeClient(federation=self.federation, client_id=client_id, void_below=device.serial + 1)
+        return self._order(order)
 
-    def roster(self) -> bytes:
-        """The signed roster; also in ``roster.bin``."""
-        register = self._register
-        roster = issue_roster(
-            self._key,
-            register.federation,
-            register.roster_version,
-            register.roster_issued_at,
-            len(register.enrolled),
-            register.revoked,
-        )
-        path = self.folder / "roster.bin"
-        if not path.exists() or path.read_bytes() != roster:
-            write_secret(path, roster, replace=True)
-        return roster
-
-    def deadline(self, round_number: int, max_time_s: float) -> bytes:
-        """The signed order to give a round ``max_time_s`` seconds from its opening."""
+    def deadline(self, round_number: int, max_time_s: float) -> SignedOrder:
+        """Order a round to last ``max_time_s`` seconds from its opening."""
         return self._order(SetDeadline(federation=self.federation, round=round_number, max_time_s=max_time_s))
 
-    def quarantine(self, client_id: str, reason: str) -> bytes:
-        """The signed order to take no update of a client.
+    def quarantine(self, client_id: str, reason: str) -> SignedOrder:
+        """Order that no update of a client is taken.
 
         Raises:
             SettingsError: no reason, or one that is too long, not printable, or names a client.
@@ -202,18 +178,203 @@ class Authority:
             raise SettingsError("reason: say why, in a line of 1 to 500 printable characters") from error
         return self._order(order)
 
-    def forget(self, client_id: str) -> bytes:
-        """The signed order to forget a client; valid whenever it arrives, and however often."""
-        check_name("client", client_id)
-        return self._order(ForgetClient(federation=self.federation, client_id=client_id))
-
-    def lift_quarantine(self, client_id: str) -> bytes:
-        """The signed order to take a client's updates again."""
+    def lift_quarantine(self, client_id: str) -> SignedOrder:
+        """Order that a client's updates are taken again."""
         check_name("client", client_id)
         return self._order(LiftQuarantine(federation=self.federation, client_id=client_id))
 
-    def _order(self, order: Order) -> bytes:
-        return issue_order(self._key, order, time.time_ns())
+    def dismiss(self, client_id: str) -> SignedOrder:
+        """Order that nothing is made of what a client was proposed for quarantine for."""
+        check_name("client", client_id)
+        return self._order(DismissProposals(federation=self.federation, client_id=client_id))
+
+    def forget(self, client_id: str) -> SignedOrder:
+        """Order that a client is forgotten: whoever had the name until now, and nobody who is enrolled later."""
+        check_name("client", client_id)
+        device = self._register.enrolled.get(client_id)
+        serial = self._register.next_serial - 1 if device is None else device.serial
+        return self._order(ForgetClient(federation=self.federation, client_id=client_id, serial=serial))
+
+    def rotate_federator_key(self, access: BrokerAccess) -> SignedOrder:
+        """Give the federator another key: its new credentials are in ``federator.json`` when this returns.
+
+        Args:
+            access: how the federator reaches the broker, where its credentials were moved away.
+        """
+        path, key = self.folder / "federator.json", SigningKey.generate()
+        if path.exists():
+            access = read_credentials(path, "federator").broker
+        credentials = self._operator.model_copy(
+            update={
+                "role": "federator",
+                "name": FEDERATOR_USER,
+                "broker": access,
+                "signing_key": key.to_text(),
+                "federator_key": key_to_text(key.public),
+                "federator_key_sequence": self._operator.federator_key_sequence + 1,
+            }
+        )
+        # Before the order: a key that is lost would leave devices that believe nobody.
+        _write_credentials(self._next_federator(credentials.federator_key_sequence), credentials)
+        return self._order(
+            RotateKey(
+                federation=self.federation,
+                sequence=credentials.federator_key_sequence,
+                old_key=self._operator.federator_public_key,
+                new_key=key.public,
+            )
+        )
+
+    def take_answer(self, signed: SignedOrder, answer: OrderAnswer, payload: bytes) -> None:
+        """Keep the federator's answer to an order; once a client is forgotten, so is its name in this folder."""
+        if isinstance(signed.order, ForgetClient) and answer.reply is OrderReply.OBEYED:
+            self._forget(signed.order.client_id)
+        self.orders.take_answer(signed.number, payload)
+
+    def go_above(self, first: int, answer: OrderAnswer) -> dict[int, int]:
+        """Number the unanswered orders from ``first`` on above what the federator has seen: this folder was restored.
+
+        Returns:
+            the new number of each that has another one now.
+        """
+        register = self._register
+        if register.roster_version <= answer.roster_version or register.next_serial <= answer.newest_serial:
+            self._change(above=answer.roster_version, next_serial=max(register.next_serial, answer.newest_serial + 1))
+        return self.orders.shift(first, answer.newest)
+
+    def question(self, challenge: bytes) -> bytes:
+        """The signed question which order the federator knows as the newest."""
+        return issue_question(self._key, self.federation, challenge)
+
+    def take_statement(self, payload: bytes) -> bool:
+        """Believe the federator's key of a statement that this folder signed before it was restored from a backup.
+
+        Returns:
+            whether it is news.
+        """
+        try:
+            statement = read_federator_key(payload, self._key.public, self.federation)
+        except MessageError:
+            return False  # somebody else wrote it
+        if statement.sequence <= self._operator.federator_key_sequence:
+            return False
+        self._take_key(statement)
+        return True
+
+    @property
+    def federator_keys(self) -> tuple[bytes, ...]:
+        """Whose answers are believed: the federator's, and that of the one before until it knows of the other."""
+        rotations = [signed.order for signed in self.orders.unanswered() if isinstance(signed.order, RotateKey)]
+        return (self._operator.federator_public_key, *(rotation.old_key for rotation in rotations))
+
+    def _order(
+        self,
+        order: SetDeadline
+        | RevokeClient
+        | QuarantineClient
+        | LiftQuarantine
+        | DismissProposals
+        | ForgetClient
+        | RotateKey,
+    ) -> SignedOrder:
+        signed = self.orders.write(order)
+        self._catch_up()
+        return signed
+
+    def _catch_up(self) -> None:
+        """Draw the consequences, in this folder, of the orders that the register has not seen."""
+        revoked, enrolled = dict(self._register.revoked), dict(self._register.enrolled)
+        for signed in self.orders.after(self._register.through):
+            match signed.order:
+                case RevokeClient(client_id=client_id, void_below=void_below):
+                    revoked[client_id] = max(void_below, revoked.get(client_id, 0))
+                    if client_id in enrolled and enrolled[client_id].serial < void_below:
+                        del enrolled[client_id]
+                case RotateKey() as rotation:
+                    self._take_key(FederatorKey.model_validate(rotation.model_dump()))
+        if revoked != self._register.revoked or enrolled != self._register.enrolled:
+            self._change(revoked=revoked, enrolled=enrolled, through=self.orders.newest)
+        elif self._register.through < self.orders.newest:
+            self._store(through=self.orders.newest)
+
+    def _take_key(self, statement: FederatorKey) -> None:
+        """Believe the federator's new key, and let its credentials take the place of the old ones."""
+        if statement.sequence <= self._operator.federator_key_sequence:
+            return
+        write_secret(self.folder / "federator-key.bin", issue_federator_key(self._key, statement), replace=True)
+        prepared = self._next_federator(statement.sequence)
+        if prepared.exists():
+            prepared.replace(self.folder / "federator.json")
+        self._operator = self._operator.model_copy(
+            update={"federator_key": key_to_text(statement.new_key), "federator_key_sequence": statement.sequence}
+        )
+        # Last, as it tells that the rest is done.
+        _write_credentials(self.folder / "operator.json", self._operator)
+
+    def _next_federator(self, sequence: int) -> Path:
+        return self.folder / f"federator-{sequence}.json"
+
+    def _forget(self, client_id: str) -> None:
+        """Leave a tombstone of a name, in the register, in the roster and in the log."""
+        register, tombstone = self._register, self._register.tombstone(client_id)
+        if tombstone not in register.forgotten:
+            self._change(
+                enrolled={name: device for name, device in register.enrolled.items() if name != client_id},
+                revoked={name: serial for name, serial in register.revoked.items() if name != client_id},
+                forgotten=sorted((*register.forgotten, tombstone)),
+            )
+        self.orders.take_out(client_id, base64.b64decode(register.salt), bytes.fromhex(tombstone))
+
+    # --- what is published ----------------------------------------------------------------------------------
+
+    def roster(self) -> bytes:
+        """The signed roster; also in ``roster.bin``."""
+        payload = issue_roster(self._key, self._register.roster())
+        path = self.folder / "roster.bin"
+        if not path.exists() or path.read_bytes() != payload:
+            write_secret(path, payload, replace=True)
+        return payload
+
+    def unpublished(self) -> list[tuple[str, bytes]]:
+        """What is to be retained at the broker and is not yet, as (topic, payload): the roster, the federator's key."""
+        register, messages = self._register, []
+        if register.published_roster != register.roster_version:
+            messages += self.roster_messages()
+        statement = self.folder / "federator-key.bin"
+        if register.published_key != self._operator.federator_key_sequence and statement.exists():
+            messages.append((Topics(self.federation).federator_key, statement.read_bytes()))
+        return messages
+
+    def note_published(self) -> None:
+        """Note that the broker has what was `unpublished`."""
+        published = (self._register.roster_version, self._operator.federator_key_sequence)
+        if published != (self._register.published_roster, self._register.published_key):
+            self._store(published_roster=published[0], published_key=published[1])
+
+    def publish_again(self) -> None:
+        """Publish all of it with the next occasion: the broker may have lost it."""
+        self._store(published_roster=0, published_key=0)
+
+    def roster_messages(self) -> list[tuple[str, bytes]]:
+        """What is retained of the roster, as (topic, payload) in the order of publishing; empty payloads clear.
+
+        A roster too large for one message goes in chunks, its manifest last: whoever reads that finds them. The topics
+        behind the last chunk are cleared: there may be chunks of an older roster, with names that are forgotten since.
+        """
+        topics, payload, version = Topics(self.federation), self.roster(), self._register.roster_version
+        n_before, messages, last = self._register.n_roster_chunks, [], payload
+        n_chunks = 0
+        if needs_chunks(payload):
+            manifest = manifest_of(payload, self.federation)
+            n_chunks, last = manifest.n_chunks, encode(manifest, topics.roster, version, self._key)
+            for index in range(n_chunks):
+                topic = topics.roster_chunk(index)
+                messages.append((topic, encode(chunk_of(manifest, payload, index), topic, version, self._key)))
+        messages.append((topics.roster, last))
+        messages += [(topics.roster_chunk(index), b"") for index in range(n_chunks, n_before)]
+        if n_chunks > n_before:
+            self._store(n_roster_chunks=n_chunks)
+        return messages
 
     def refresh_access(self, *, federator: BrokerAccess, operator: BrokerAccess) -> list[Path]:
         """Replace how the services reach the broker; returns the files that changed.
@@ -233,18 +394,16 @@ class Authority:
             changed.append(self.folder / "operator.json")
         return changed
 
-    def _change(self, **fields: object) -> None:
-        """Store a changed register under the next roster version, then the roster."""
-        register = self._register.model_copy(
-            update={
-                **fields,
-                "roster_version": self._register.roster_version + 1,
-                "roster_issued_at": time.time(),
-            }
-        )
-        _write_register(self.folder, register)
-        self._register = register
+    def _change(self, *, above: int = 0, **fields: object) -> None:
+        """Store a changed register under the next roster version, and one higher than ``above``; then the roster."""
+        version = max(self._register.roster_version, above) + 1
+        self._store(**fields, roster_version=version, roster_through=self.orders.newest)
         self.roster()
+
+    def _store(self, **fields: object) -> None:
+        register = self._register.model_copy(update=fields)
+        write_register(self.folder, register)
+        self._register = register
 
     def __repr__(self) -> str:
         return f"Authority({str(self.folder)!r}, federation={self.federation!r})"
@@ -272,8 +431,8 @@ def open_authority(
         raise SettingsError(
             f"operator: {folder} is not an operator's folder; name it with --operator, or make one: foltr enrol"
         )
-    with _locked(folder, lock_wait_s):
-        yield Authority(folder, _read_register(folder, federation))
+    with locked(folder, lock_wait_s):
+        yield Authority(folder, read_register(folder, federation))
 
 
 @contextmanager
@@ -302,13 +461,13 @@ def create_authority(
         raise SettingsError(
             f"operator: others can enter {folder}; name another one with --operator, or: chmod 700 {folder}"
         )
-    with _locked(folder, lock_wait_s):
+    with locked(folder, lock_wait_s):
         if not is_authority(folder):
             if (folder / "enrolment.key").exists():
                 # A new register would start the serials again, below those that devices carry.
                 raise SettingsError(f"operator: {folder} has lost its register.json; restore it from a backup")
-            _write_register(folder, Register(federation=federation, roster_issued_at=time.time()))
-        register = _read_register(folder, federation)
+            write_register(folder, new_register(federation))
+        register = read_register(folder, federation)
         if register.is_new:
             _create_keys(folder, federation, federator, operator)
         yield Authority(folder, register)
@@ -343,67 +502,11 @@ def _create_keys(folder: Path, federation: str, federator: BrokerAccess, operato
         _write_credentials(folder / f"{role}.json", credentials)
 
 
-@contextmanager
-def _locked(folder: Path, wait_s: float) -> Iterator[None]:
-    try:
-        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise SettingsError(f"operator: {folder}: {error.strerror}") from error
-    try:
-        give_up_at = time.monotonic() + wait_s
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= give_up_at:
-                    raise SettingsError(
-                        f"operator: {folder} is in use by another foltr command for more than {wait_s:g} s; "
-                        "try again when it is done"
-                    ) from None
-                time.sleep(_POLL_S)
-        yield
-    finally:
-        # Closing lets go of the lock. The file stays: removing it would let two processes lock two files.
-        os.close(descriptor)
-
-
 def _read_key(folder: Path) -> SigningKey:
     try:
-        return SigningKey.from_text(_read_private(folder / "enrolment.key"))
+        return SigningKey.from_text(read_private(folder / "enrolment.key"))
     except SettingsError as error:
         raise SettingsError(f"operator: {folder / 'enrolment.key'}: {error}") from None
-
-
-def _read_register(folder: Path, federation: str | None) -> Register:
-    path = folder / "register.json"
-    try:
-        register = Register.model_validate_json(_read_private(path))
-    except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"])) or "it is not JSON"
-        raise SettingsError(f"operator: {path} is damaged ({where}); restore it from a backup") from None
-    if federation is not None and register.federation != federation:
-        raise SettingsError(
-            f"federation: {folder} is the operator's folder of {register.federation!r}, not of {federation!r}; "
-            "name another folder with --operator"
-        )
-    return register
-
-
-def _read_private(path: Path) -> str:
-    try:
-        mode = path.stat().st_mode
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        cause = getattr(error, "strerror", None) or "it is not text"
-        raise SettingsError(f"{path}: {cause}; restore it from a backup") from error
-    if stat.S_IMODE(mode) & 0o077:
-        raise SettingsError(f"{path} can be read by others; run: chmod 600 {path}")
-    return text
-
-
-def _write_register(folder: Path, register: Register) -> None:
-    write_secret(folder / "register.json", register.model_dump_json(indent=1) + "\n", replace=True)
 
 
 def _write_credentials(path: Path, credentials: Credentials) -> None:

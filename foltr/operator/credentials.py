@@ -43,6 +43,7 @@ class Credentials(BaseModel):
 
     Attributes:
         name: the client's name, or ``@federator`` or ``@operator``.
+        federator_key_sequence: so often the operator had given the federator another key when this was written.
         enrolment: the operator's signed statement about this device, base64; devices only.
     """
 
@@ -55,6 +56,7 @@ class Credentials(BaseModel):
     signing_key: _Secret
     enrolment_key: str
     federator_key: str
+    federator_key_sequence: int = 0
     enrolment: str | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""The operator signs enrolments, which devices carry, the roster of those that are void, and orders.
+"""The operator signs enrolments, which devices carry, the roster of those that are void, and the federator's new key.
 
 A device shows its enrolment when it joins, so enrolling needs no connection to anything, and no message grows
 with the number of devices. The roster names only what was revoked; it is retained by the broker and kept in the
@@ -9,8 +9,8 @@ from foltr.errors import MessageError
 from foltr.protocol.codec import encode, open_envelope
 from foltr.protocol.fields import MAX_CHUNKED_BYTES
 from foltr.protocol.membership import Enrolment
-from foltr.protocol.orders import ForgetClient, LiftQuarantine, Order, QuarantineClient, Revocation, Roster, SetDeadline
 from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.roster import FederatorKey, Roster
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
 
@@ -43,18 +43,9 @@ def read_enrolment(payload: bytes, enrolment_key: bytes, federation: str, client
     return enrolment
 
 
-def issue_roster(
-    key: SigningKey, federation: str, version: int, issued_at: float, n_enrolled: int, revoked: dict[str, int]
-) -> bytes:
-    """The roster as it is published. ``revoked``: client_id to the highest serial that is void."""
-    roster = Roster(
-        federation=federation,
-        version=version,
-        issued_at=issued_at,
-        n_enrolled=n_enrolled,
-        revoked=[Revocation(client_id=client_id, serial=serial) for client_id, serial in sorted(revoked.items())],
-    )
-    return encode(roster, Topics(federation).roster, version, key)
+def issue_roster(key: SigningKey, roster: Roster) -> bytes:
+    """The roster as it is published, in chunks where it is too large for one message."""
+    return encode(roster, Topics(roster.federation).roster, roster.version, key)
 
 
 def read_roster(payload: bytes, enrolment_key: bytes, federation: str) -> Roster:
@@ -70,26 +61,17 @@ def read_roster(payload: bytes, enrolment_key: bytes, federation: str) -> Roster
     return roster
 
 
-def issue_order(key: SigningKey, order: Order, nonce: int) -> bytes:
-    """An order of the operator to the federator."""
-    return encode(order, Topics(order.federation).operator, nonce, key)
+def issue_federator_key(key: SigningKey, statement: FederatorKey) -> bytes:
+    """The statement that the federator has another key, as it is published."""
+    return encode(statement, Topics(statement.federation).federator_key, statement.sequence, key)
 
 
-def read_order(payload: bytes, enrolment_key: bytes, federation: str) -> tuple[Order, int]:
-    """The order and its nonce; MessageError if it is none, or not the operator's."""
+def read_federator_key(payload: bytes, enrolment_key: bytes, federation: str) -> FederatorKey:
+    """The statement in ``payload``; MessageError if it is not the operator's. An older one may come again."""
     envelope = open_envelope(payload)
-    if not envelope.is_signed_by(enrolment_key, Topics(federation).operator):
-        raise MessageError(ReceiptCode.BAD_SIGNATURE, "the order is not signed by this federation's operator")
-    order: Order
-    match envelope.kind:
-        case QuarantineClient.kind_name:
-            order = envelope.read(QuarantineClient)
-        case LiftQuarantine.kind_name:
-            order = envelope.read(LiftQuarantine)
-        case ForgetClient.kind_name:
-            order = envelope.read(ForgetClient)
-        case _:
-            order = envelope.read(SetDeadline)
-    if order.federation != federation:
-        raise MessageError(ReceiptCode.WRONG_FEDERATION, f"an order for {order.federation}")
-    return order, envelope.nonce
+    if not envelope.is_signed_by(enrolment_key, Topics(federation).federator_key):
+        raise MessageError(ReceiptCode.BAD_SIGNATURE, "the federator's key is not signed by this federation's operator")
+    statement = envelope.read(FederatorKey)
+    if statement.federation != federation:
+        raise MessageError(ReceiptCode.WRONG_FEDERATION, f"the key of a federator of {statement.federation}")
+    return statement

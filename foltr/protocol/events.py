@@ -59,9 +59,14 @@ class EventKind(StrEnum):
         "The operator excluded a client's updates; that in the open round is withdrawn.",
     )
     QUARANTINE_LIFTED = "quarantine_lifted", "The operator let a client's updates count again."
+    PROPOSAL_DISMISSED = (
+        "proposal_dismissed",
+        "The operator decided against a quarantine that was proposed; what was found so far is closed.",
+    )
+    KEY_ROTATED = "key_rotated", "The operator gave the federator another key: it is to be started with that one."
     ORDER_REFUSED = (
         "order_refused",
-        "An order was not the operator's, was seen before, or names another round or a stranger.",
+        "An order was not the operator's, not the one obeyed under its number, or names another round or a stranger.",
     )
     UNLEARNING_STARTED = (
         "unlearning_started",
@@ -81,4 +86,11 @@ class EventKind(StrEnum):
 # What a rule finds out; `foltr.aggregation` names them, and they are stored with the round they were found in.
 FINDINGS = (EventKind.DEFENCE_RAISED, EventKind.DEFENCE_LOWERED, EventKind.QUARANTINE_PROPOSED)
 # What an order of the operator's has done.
-ORDERS = (EventKind.DEADLINE_SET, EventKind.CLIENT_QUARANTINED, EventKind.QUARANTINE_LIFTED)
+ORDERS = (
+    EventKind.DEADLINE_SET,
+    EventKind.CLIENT_REVOKED,
+    EventKind.CLIENT_QUARANTINED,
+    EventKind.QUARANTINE_LIFTED,
+    EventKind.PROPOSAL_DISMISSED,
+    EventKind.KEY_ROTATED,
+)

@@ -45,6 +45,8 @@ Sha256 = Annotated[bytes, Field(min_length=32, max_length=32)]
 # Names a model by its weights: the first 16 bytes of their SHA-256.
 ModelHash = Annotated[bytes, Field(min_length=16, max_length=16)]
 ChunkIndex = Annotated[int, Field(ge=0, lt=1000)]
+# Of an enrolment; 0 is below the first one.
+Serial = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
 class Message(BaseModel):

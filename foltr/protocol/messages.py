@@ -8,8 +8,9 @@ it is signed as it stands. Bytes are checked where they enter (`foltr.protocol.c
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningProgress, UnlearningRound
 from foltr.protocol.fields import Message
 from foltr.protocol.membership import Enrolment, Forget, Join, Leave, Status
-from foltr.protocol.orders import ForgetClient, LiftQuarantine, QuarantineClient, Roster, SetDeadline
+from foltr.protocol.orders import ORDER_TYPES, AskNewest, OrderAnswer
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
+from foltr.protocol.roster import FederatorKey, Roster
 from foltr.protocol.updates import Chunk, Manifest, ModelUpdate, UnlearningUpdate
 
 MESSAGE_TYPES: dict[str, type[Message]] = {
@@ -27,11 +28,11 @@ MESSAGE_TYPES: dict[str, type[Message]] = {
         Chunk,
         Enrolment,
         Roster,
-        SetDeadline,
-        QuarantineClient,
-        LiftQuarantine,
+        FederatorKey,
+        *ORDER_TYPES.values(),
+        AskNewest,
+        OrderAnswer,
         Forget,
-        ForgetClient,
         ErasureNotice,
         UnlearningRound,
         UnlearningUpdate,

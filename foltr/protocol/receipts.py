@@ -186,6 +186,7 @@ class ReceiptCode(StrEnum):
         "The client's enrolment was revoked, or a newer one has replaced it.",
         _UPDATE,
         _MESSAGE,
+        _ORDER,
     )
     # The next round's update asks again: that is how a device learns that it was let out.
     QUARANTINED = (

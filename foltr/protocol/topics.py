@@ -60,9 +60,30 @@ class Topics:
     def roster(self) -> str:
         return f"{self.root}/roster"
 
+    def roster_chunk(self, index: int) -> str:
+        return f"{self.root}/roster/chunks/{index}"
+
+    @property
+    def roster_chunks(self) -> str:
+        """The filter of all chunks of a roster."""
+        return f"{self.root}/roster/chunks/+"
+
+    @property
+    def federator_key(self) -> str:
+        """The newest key of the federator, once the operator has given it another one."""
+        return f"{self.root}/federator-key"
+
     @property
     def operator(self) -> str:
         return f"{self.root}/operator"
+
+    @property
+    def operator_answers(self) -> str:
+        return f"{self.root}/operator/answers"
+
+    def is_operators(self, topic: str) -> bool:
+        """Whether the operator tells the federator something on this topic."""
+        return topic in (self.operator, self.roster) or topic.startswith(f"{self.root}/roster/chunks/")
 
     @property
     def unlearning_round(self) -> str:

@@ -168,13 +168,6 @@ def upgrade() -> None:
         ),
         sa.Column("roster", sa.LargeBinary(), comment="The operator's roster, as signed"),
         sa.Column(
-            "operator_nonce",
-            sa.BigInteger(),
-            server_default="0",
-            nullable=False,
-            comment="Nonce of the operator's newest order; an older order is refused",
-        ),
-        sa.Column(
             "last_order",
             sa.Integer(),
             server_default="0",

@@ -15,7 +15,7 @@ from foltr.aggregation.client_records import without_client
 from foltr.errors import ProtocolViolationError
 from foltr.protocol.codec import open_envelope
 from foltr.protocol.fields import MAX_CHUNKED_BYTES
-from foltr.protocol.orders import Roster
+from foltr.protocol.roster import Roster
 from foltr.protocol.states import Membership, RoundState
 from storage.clients import key_of
 from storage.database import Database

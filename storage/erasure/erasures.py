@@ -32,6 +32,7 @@ from storage.erasure.records import ErasureOutcome, ErasureRequest, ErasureRow, 
 from storage.erasure.tables import erasures
 from storage.events import store_events
 from storage.federations import fenced_transaction
+from storage.orders import store_orders
 from storage.tables import clients, federations, models
 
 
@@ -48,12 +49,7 @@ async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequ
     """
     client_id, pseudonym = request.client_id, request.pseudonym
     async with fenced_transaction(db, name, epoch) as connection:
-        if request.operator_nonce is not None:
-            await connection.execute(
-                update(federations)
-                .where(federations.c.name == name, federations.c.operator_nonce < request.operator_nonce)
-                .values(operator_nonce=request.operator_nonce)
-            )
+        await store_orders(connection, name, [] if request.order is None else [request.order])
         if (known := await _find(connection, name, pseudonym)) is not None:
             return known
         client = (await keys_for(connection, name, [client_id], request.erased_at))[client_id]

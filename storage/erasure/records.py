@@ -8,7 +8,7 @@ from typing import Literal
 from foltr.erasure.audit import AuditEntry
 from foltr.erasure.states import ErasureState, Requester
 from foltr.protocol.states import JobState, Strategy
-from storage.records import NewEvent, RoundOpening
+from storage.records import NewEvent, NewOrder, RoundOpening
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class ErasureRequest:
 
     Attributes:
         events: stored in the same transaction. They name the pseudonym, never the client.
-        operator_nonce: of the order, where one asked for it.
+        order: of the operator, where one asked for it.
     """
 
     client_id: str
@@ -26,7 +26,7 @@ class ErasureRequest:
     requested_by: Requester
     erased_at: datetime
     events: Sequence[NewEvent] = ()
-    operator_nonce: int | None = None
+    order: NewOrder | None = None
 
 
 @dataclass(frozen=True, slots=True)

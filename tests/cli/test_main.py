@@ -78,7 +78,7 @@ UNSIGNED = {"FOLTR_ALLOW_UNSIGNED": "true"}
             "raise max_clients",
         ),
         (("clients", "quarantine", "device-1"), {}, "--reason"),
-        (("clients", "quarantine", "device-1", "--reason", "x", "--lift"), {}, "one or the other"),
+        (("clients", "quarantine", "device-1", "--reason", "x", "--lift"), {}, "one of them"),
         (("clients", "quarantine", "--lift"), {}, "name the client"),
         (("clients", "quarantine", "device-1", "--lift"), {}, "foltr-operator is not an operator's folder"),
         (("federator", "run", "--broker", "http://x"), UNSIGNED, "mqtt://"),

@@ -1,6 +1,7 @@
 """An operator and devices that sign by hand, what they say as the federator reads it, and actors to say it to."""
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,10 +14,21 @@ from federator.plan import FederationPlan
 from federator.reading import Limits, OperatorSpoke, Reading, read_message
 from foltr.methods.bodies import BodySpec
 from foltr.protocol.codec import encode
-from foltr.protocol.enrolment import issue_enrolment, issue_order, issue_roster
+from foltr.protocol.enrolment import issue_enrolment, issue_roster
 from foltr.protocol.fields import Message, pack_vector
 from foltr.protocol.membership import Forget, Join, Leave, Status
-from foltr.protocol.orders import ForgetClient, LiftQuarantine, Order, QuarantineClient, SetDeadline
+from foltr.protocol.orders import (
+    DismissProposals,
+    ForgetClient,
+    LiftQuarantine,
+    Order,
+    QuarantineClient,
+    RevokeClient,
+    RotateKey,
+    SetDeadline,
+)
+from foltr.protocol.roster import Revocation, Roster
+from foltr.protocol.signed_orders import issue_order
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.updates import DenseDelta, ModelUpdate
@@ -24,6 +36,7 @@ from storage.keys import KeyStore
 
 FEDERATION = "mail"
 TOPICS = Topics(FEDERATION)
+SALT = bytes(range(32))
 LIMITS = Limits(BodySpec("dense", dim=1, n_values=1), max_interactions=100)
 
 
@@ -92,26 +105,53 @@ class Operator:
         key, serial = SigningKey.generate(), next(self.serials) if serial is None else serial
         return Device(client_id, key, issue_enrolment(self.key, federation, client_id, key.public, serial, 0.0))
 
-    def roster(self, version: int, federation: str = FEDERATION, **revoked: int) -> bytes:
-        return issue_roster(self.key, federation, version, 0.0, 9, revoked)
+    def roster(
+        self,
+        version: int,
+        federation: str = FEDERATION,
+        *,
+        through: int = 0,
+        forgotten: Sequence[bytes] = (),
+        **revoked: int,
+    ) -> bytes:
+        """``revoked``: the highest serial of each client that is void."""
+        entries = [Revocation(client_id=name, void_below=serial + 1) for name, serial in sorted(revoked.items())]
+        roster = Roster(
+            federation=federation,
+            version=version,
+            through=through,
+            revoked=entries,
+            salt=SALT,
+            forgotten=list(forgotten),
+        )
+        return issue_roster(self.key, roster)
 
-    def publishes(self, version: int, **revoked: int) -> OperatorSpoke:
-        return OperatorSpoke("roster", self.roster(version, **revoked))
+    def publishes(self, version: int, *, forgotten: Sequence[bytes] = (), **revoked: int) -> OperatorSpoke:
+        return OperatorSpoke(TOPICS.roster, self.roster(version, forgotten=forgotten, **revoked))
 
     def orders(self, number: int, max_time_s: float, nonce: int, federation: str = FEDERATION) -> OperatorSpoke:
-        return self._says(SetDeadline(federation=federation, round=number, max_time_s=max_time_s), nonce)
+        return self.says(SetDeadline(federation=federation, round=number, max_time_s=max_time_s), nonce)
 
     def quarantines(self, client_id: str, nonce: int, reason: str = "it flips signs") -> OperatorSpoke:
-        return self._says(QuarantineClient(federation=FEDERATION, client_id=client_id, reason=reason), nonce)
+        return self.says(QuarantineClient(federation=FEDERATION, client_id=client_id, reason=reason), nonce)
 
-    def forgets(self, client_id: str, nonce: int = 1) -> OperatorSpoke:
-        return self._says(ForgetClient(federation=FEDERATION, client_id=client_id), nonce)
+    def forgets(self, client_id: str, nonce: int = 1, *, serial: int = 99) -> OperatorSpoke:
+        return self.says(ForgetClient(federation=FEDERATION, client_id=client_id, serial=serial), nonce)
+
+    def revokes(self, client_id: str, nonce: int, *, void_below: int = 99) -> OperatorSpoke:
+        return self.says(RevokeClient(federation=FEDERATION, client_id=client_id, void_below=void_below), nonce)
+
+    def dismisses(self, client_id: str, nonce: int) -> OperatorSpoke:
+        return self.says(DismissProposals(federation=FEDERATION, client_id=client_id), nonce)
+
+    def rotates(self, sequence: int, new_key: bytes, nonce: int) -> OperatorSpoke:
+        return self.says(RotateKey(federation=FEDERATION, sequence=sequence, old_key=bytes(32), new_key=new_key), nonce)
 
     def lifts(self, client_id: str, nonce: int) -> OperatorSpoke:
-        return self._says(LiftQuarantine(federation=FEDERATION, client_id=client_id), nonce)
+        return self.says(LiftQuarantine(federation=FEDERATION, client_id=client_id), nonce)
 
-    def _says(self, order: Order, nonce: int) -> OperatorSpoke:
-        return OperatorSpoke("order", issue_order(self.key, order, nonce))
+    def says(self, order: Order, number: int) -> OperatorSpoke:
+        return OperatorSpoke(TOPICS.operator, issue_order(self.key, order, number).payload)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from federator.round import RoundPolicy
 from foltr.protocol.states import Pacing
 from foltr.protocol.topics import Topics
 from storage.models import list_models
+from storage.orders import list_orders
 from storage.queries import list_contributions, list_events, list_rounds
 
 TOPICS = Topics("mail")
@@ -55,9 +56,10 @@ async def test_an_order_behind_the_update_that_fills_the_round_does_no_harm(serv
     alice = operator.enrol("alice")
     await served.join([alice])
     served.update(alice)
-    served.actor.receive(InboundMessage(TOPICS.operator, operator.orders(1, 5.0, 7).payload, False))
+    served.actor.receive(InboundMessage(TOPICS.operator, operator.orders(1, 5.0, 1).payload, False))
     await served.turn()
     assert served.receipts.codes() == {"accepted": 1}
+    assert [row.outcome for row in await list_orders(served.db, "mail")] == ["refused"]
     events = await list_events(served.db, "mail", kind="order_refused")
     assert [(event.code, event.round) for event in events] == [("unknown_round", 2)]
 
@@ -68,7 +70,7 @@ async def test_an_order_and_an_update_that_end_the_round_share_a_batch(serve, op
     alice = operator.enrol("alice")
     await served.join([alice])
     served.clock.at += 10
-    served.actor.receive(InboundMessage(TOPICS.operator, operator.orders(1, 10.0, 7).payload, False))
+    served.actor.receive(InboundMessage(TOPICS.operator, operator.orders(1, 10.0, 1).payload, False))
     served.clock.at -= 5
     served.update(alice)
     served.clock.at += 5

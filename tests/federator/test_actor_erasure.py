@@ -13,6 +13,7 @@ from foltr.erasure.receipt import verify_receipt
 from foltr.protocol.announcements import UnlearningRound
 from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.membership import Forget, Join, Leave, Status
+from foltr.protocol.orders import OrderAnswer
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import Strategy
@@ -20,6 +21,7 @@ from foltr.protocol.topics import ClientTopic
 from foltr.protocol.updates import DenseDelta, UnlearningUpdate
 from storage.erasure.erasures import find_erasure
 from storage.models import get_model, latest_model, list_models
+from storage.orders import list_orders
 from storage.queries import get_round, list_contributions, list_events, list_rounds
 
 N_FEATURES = 4
@@ -514,20 +516,29 @@ async def test_a_forged_request_is_refused(serve, operator):
 
 
 async def test_the_operator_may_ask_and_again(serve, operator):
-    """The order is valid whenever it arrives, also older than others, and for those who are revoked."""
+    """Asked once more, the order is answered again and the client told again, and nothing else is done."""
     served = await serve(THREE, n_features=N_FEATURES, enrolment_key=operator.key.public, key=KEY)
     await served.join([operator.enrol(name) for name in NAMES])
     for payload in (
-        operator.quarantines("bob", nonce=9).payload,
-        operator.forgets("alice", nonce=3).payload,
-        operator.forgets("alice", nonce=3).payload,
-        operator.forgets("zoe", nonce=4).payload,
+        operator.quarantines("bob", nonce=1).payload,
+        operator.forgets("alice", nonce=2).payload,
+        operator.forgets("alice", nonce=2).payload,
+        operator.forgets("zoe", nonce=3).payload,
     ):
         served.actor.receive(InboundMessage("foltr/v1/mail/operator", payload, retained=False))
     await served.turn()
     assert sorted(one.code for one in notices(served)) == ["forgotten", "forgotten", "unknown_client"]
     receipt = verify_receipt(notices(served)[0].receipt.decode(), KEY.public)
     assert receipt.requested_by == "operator"
+    rows = await list_orders(served.db, "mail")
+    assert [(row.number, row.outcome, row.code) for row in rows] == [
+        (1, "obeyed", None),
+        (2, "obeyed", None),
+        (3, "refused", "unknown_client"),
+    ]
+    assert [(row.client_id, row.payload is None) for row in rows] == [("bob", False), (None, True), (None, True)]
+    told = [one for one in served.receipts.sent if isinstance(one, OrderAnswer)]
+    assert [(one.number, one.reply) for one in told] == [(1, "obeyed"), (2, "obeyed"), (2, "obeyed"), (3, "refused")]
 
 
 async def test_no_bytes_of_it_are_left(joined, tmp_path: Path):

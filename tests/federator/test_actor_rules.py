@@ -22,9 +22,8 @@ from foltr.errors import SettingsError
 from foltr.failpoints import Failpoint
 from foltr.methods.base import Memory, NextModel
 from foltr.methods.registry import make_aggregation
-from foltr.protocol.enrolment import issue_order
 from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.orders import LiftQuarantine, QuarantineClient, SetDeadline
+from foltr.protocol.orders import LiftQuarantine, OrderAnswer, QuarantineClient, SetDeadline
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.protocol.updates import DenseDelta
@@ -365,7 +364,7 @@ async def test_what_became_of_an_order_is_logged(serve, operator):
     orders = [quarantine, quarantine, stranger, LiftQuarantine(federation="mail", client_id="erin")]
     with capture_logs() as lines:
         for nonce, order in enumerate([*orders, SetDeadline(federation="mail", round=1, max_time_s=90.0)], 1):
-            payload = issue_order(operator.key, order, nonce)
+            payload = operator.says(order, nonce).payload
             served.actor.receive(InboundMessage(TOPICS.operator, payload, retained=False))
             await served.turn()
     assert [(line["event"], line["log_level"], line.get("client_id"), line["detail"]) for line in lines] == [
@@ -378,14 +377,12 @@ async def test_what_became_of_an_order_is_logged(serve, operator):
 
 
 async def test_a_quarantine_by_order_outlives_a_restart_until_it_is_lifted(serve, operator):
-    """The order arrives over the operator's topic; the row, the refusals and the nonce are there after a restart."""
+    """The order arrives over the operator's topic; the row, the refusals and the order are there after a restart."""
     key = operator.key.public
     served = await serve(FIVE, n_features=N_FEATURES, enrolment_key=key)
     devices = [operator.enrol(name) for name in NAMES]
     await served.join(devices)
-    quarantine = issue_order(
-        operator.key, QuarantineClient(federation="mail", client_id="erin", reason="it flips signs"), 7
-    )
+    quarantine = operator.quarantines("erin", 1).payload
     send(served, devices[4:], values=[1.0])
     served.actor.receive(InboundMessage(TOPICS.operator, quarantine, retained=False))
     await served.turn()
@@ -400,9 +397,10 @@ async def test_a_quarantine_by_order_outlives_a_restart_until_it_is_lifted(serve
     again.receive(devices[4], ClientTopic.UPDATES, served_update.model_copy(update={"body": _body(1.0)}))
     await again.turn()
     assert again.receipts.codes() == {"quarantined": 1}
-    (refused,) = await list_events(again.db, "mail", kind="order_refused")
-    assert refused.code == "replayed"
-    lift = issue_order(operator.key, LiftQuarantine(federation="mail", client_id="erin"), 8)
+    assert await list_events(again.db, "mail", kind="order_refused") == []
+    (answer,) = [one for one in again.receipts.sent if isinstance(one, OrderAnswer)]
+    assert (answer.number, answer.reply) == (1, "obeyed")
+    lift = operator.lifts("erin", 2).payload
     again.actor.receive(InboundMessage(TOPICS.operator, lift, retained=False))
     again.receive(devices[4], ClientTopic.UPDATES, served_update.model_copy(update={"body": _body(1.0)}))
     await again.turn()

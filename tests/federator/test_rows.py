@@ -105,7 +105,7 @@ def test_a_batch_has_everything_that_was_decided():
         roster=(1, b"roster"),
         deadline=object(),
         quarantines=[QuarantineChange("a", AT, "why")],
-        operator_nonce=7,
+        orders=[object()],
     )
     decided.note(NewEvent(AT, "late"))
     batch = batch_of(decided, 4, (3, AT))

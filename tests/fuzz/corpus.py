@@ -21,8 +21,22 @@ from foltr.protocol.enrolment import issue_enrolment
 from foltr.protocol.fields import CHUNK_BYTES, SCHEMA_VERSION, Message, pack_vector
 from foltr.protocol.membership import Enrolment, Forget, Join, Leave, Status
 from foltr.protocol.messages import MESSAGE_TYPES
-from foltr.protocol.orders import ForgetClient, LiftQuarantine, QuarantineClient, Revocation, Roster, SetDeadline
+from foltr.protocol.orders import (
+    AskNewest,
+    DismissProposals,
+    ForgetClient,
+    ForgetTombstone,
+    LiftQuarantine,
+    OrderAnswer,
+    OrderReply,
+    QuarantineClient,
+    RevokeClient,
+    RotateKey,
+    SetDeadline,
+    VoidOrder,
+)
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.protocol.roster import FederatorKey, Revocation, Roster
 from foltr.protocol.signing import SigningKey, key_to_text, signed_bytes
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.trainings import (
@@ -229,20 +243,31 @@ def _from_federator() -> Iterator[tuple[Message, str]]:
         federation=FEDERATION, job=1, state="running", strategy="rollback", step=2, n_steps=9, n_clients=1, coverage=0.5
     )
     yield progress, TOPICS.unlearning_job(1)
+    answer = OrderAnswer(federation=FEDERATION, number=1, digest=bytes(32), reply=OrderReply.OBEYED, newest=1)
+    yield answer, TOPICS.operator_answers
     yield Manifest(federation=FEDERATION, digest=bytes(32), size=CHUNK_BYTES + 1, n_chunks=2), TOPICS.model
     yield Chunk(federation=FEDERATION, digest=bytes(32), index=0, data=b"\0" * 64), TOPICS.model_chunk(0)
 
 
 def _from_operator() -> Iterator[tuple[Message, str]]:
-    revoked = [Revocation(client_id=name, serial=2) for name in ("device-1", "device-2")]
-    yield (
-        Roster(federation=FEDERATION, version=3, issued_at=1e9, n_enrolled=9, revoked=revoked),
-        TOPICS.roster,
+    revoked = [Revocation(client_id=name, void_below=3) for name in ("device-1", "device-2")]
+    roster = Roster(federation=FEDERATION, version=3, through=2, revoked=revoked, salt=bytes(32), forgotten=[bytes(16)])
+    yield roster, TOPICS.roster
+    keys = {"federation": FEDERATION, "sequence": 1, "old_key": bytes(32), "new_key": FEDERATOR.public}
+    yield FederatorKey(**keys), TOPICS.federator_key
+    yield RotateKey(**keys), TOPICS.operator
+    yield RevokeClient(federation=FEDERATION, client_id=MEMBER, void_below=2), TOPICS.operator
+    yield DismissProposals(federation=FEDERATION, client_id=MEMBER), TOPICS.operator
+    yield VoidOrder(federation=FEDERATION, replaces=bytes(32)), TOPICS.operator
+    yield AskNewest(federation=FEDERATION, challenge=bytes(16)), TOPICS.operator
+    tombstone = ForgetTombstone(
+        federation=FEDERATION, salt=bytes(32), tombstone=bytes(16), serial=9, replaces=bytes(32)
     )
+    yield tombstone, TOPICS.operator
     yield SetDeadline(federation=FEDERATION, round=ROUND, max_time_s=90.0), TOPICS.operator
     yield QuarantineClient(federation=FEDERATION, client_id=MEMBER, reason="it flips signs"), TOPICS.operator
     yield LiftQuarantine(federation=FEDERATION, client_id=MEMBER), TOPICS.operator
-    yield ForgetClient(federation=FEDERATION, client_id=MEMBER), TOPICS.operator
+    yield ForgetClient(federation=FEDERATION, client_id=MEMBER, serial=9), TOPICS.operator
     enrolment = Enrolment(
         federation=FEDERATION, client_id=MEMBER, public_key=DEVICES[MEMBER].public, serial=3, issued_at=1e9
     )

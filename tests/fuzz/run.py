@@ -29,6 +29,8 @@ from fuzz.corpus import TOPICS, Sample, messages
 from fuzz.mutations import mutated
 from fuzz.targets import TARGETS, BrokenPromiseError, examine
 
+from foltr.protocol.orders import ORDER_TYPES
+
 FOUND = Path(__file__).parent / "found"
 INPUTS_VARIABLE = "FOLTR_TEST_FUZZ_INPUTS"
 _PROGRESS_S = 2.0
@@ -94,8 +96,8 @@ def targets_of(sample: Sample) -> list[str]:
         found += ["federator checked chunked", "federator believed chunked"]
     kind = sample.envelope["kind"]
     found += [f"device {kind}"]
-    orders = dict.fromkeys(("set_deadline", "quarantine_client", "lift_quarantine"), "reader order")
-    statement = {"roster": "reader roster", "enrolment": "reader enrolment"} | orders
+    orders = dict.fromkeys((*ORDER_TYPES, "ask_newest"), "reader order")
+    statement = {"roster": "reader roster", "enrolment": "reader enrolment", "federator_key": "reader key"} | orders
     return found + [statement[kind]] * 3 if kind in statement else found
 
 

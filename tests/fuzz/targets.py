@@ -52,10 +52,12 @@ from foltr.methods.bodies import check_body, unpack_body
 from foltr.methods.registry import body_spec, make_aggregation
 from foltr.operator.credentials import Credentials
 from foltr.protocol.codec import encode, open_envelope
-from foltr.protocol.enrolment import read_enrolment, read_order, read_roster
+from foltr.protocol.enrolment import read_enrolment, read_federator_key, read_roster
 from foltr.protocol.fields import MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, Message
 from foltr.protocol.messages import MESSAGE_TYPES
+from foltr.protocol.orders import OrderAnswer
 from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.signed_orders import read_order
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import Membership
 from foltr.protocol.topics import ClientTopic
@@ -209,10 +211,14 @@ def _decide(reading: Reading | PartAnswered, enrolment_key: bytes | None, kind: 
 
 def check_decisions(decisions: Decisions) -> None:
     for receipt in decisions.receipts:
-        payload = encode(receipt, TOPICS.client(receipt.client_id, ClientTopic.INBOX), 1, FEDERATOR)
+        if isinstance(receipt, OrderAnswer):
+            topic_of_answer = TOPICS.operator_answers
+        else:
+            topic_of_answer = TOPICS.client(receipt.client_id, ClientTopic.INBOX)
+        payload = encode(receipt, topic_of_answer, 1, FEDERATOR)
         _promise(len(payload) <= MAX_MESSAGE_BYTES, "the receipt is too large to be sent")
         _promise(open_envelope(payload).read(type(receipt)) == receipt, "the receipt reads otherwise")
-        check_text(receipt.code, receipt.detail)
+        check_text("" if receipt.code is None else receipt.code, receipt.detail)
     for event in decisions.events:
         _promise(0 < len(event.kind) <= SHORT_TEXT_MAX and event.kind.isidentifier(), f"kind {event.kind!r}")
         _promise(event.client_id is None or len(event.client_id) <= CLIENT_ID_MAX, "the client's name is too long")
@@ -251,7 +257,9 @@ def reader(read: Callable[[bytes], object], topic: str, payload: bytes) -> bool:
 def _device(expected: type[Message], payload: bytes) -> bool:
     """As a device reads what the federator, or somebody in its name, has published."""
     kind = expected.kind_name
-    signer, topic = (OPERATOR, TOPICS.roster) if kind == "roster" else (FEDERATOR, _FROM_FEDERATOR.get(kind, ""))
+    retained = {"roster": TOPICS.roster, "federator_key": TOPICS.federator_key}
+    of_operator = kind in retained
+    signer, topic = (OPERATOR, retained[kind]) if of_operator else (FEDERATOR, _FROM_FEDERATOR.get(kind, ""))
     try:
         envelope = open_envelope(payload, MAX_CHUNKED_BYTES if kind == "model" else MAX_MESSAGE_BYTES)
         signed = envelope.is_signed_by(signer.public, topic, repeated=True)
@@ -277,6 +285,7 @@ _FROM_FEDERATOR = {
     "erasure_notice": _INBOX,
     "unlearning_round": TOPICS.unlearning_round,
     "unlearning_progress": TOPICS.unlearning_job(1),
+    "order_answer": TOPICS.operator_answers,
 }
 _WITH_LISTS = ("update_receipt", "roster")
 
@@ -332,6 +341,10 @@ def _targets() -> dict[str, Target]:
     readers: dict[str, tuple[str, Callable[[bytes], object]]] = {
         "roster": (TOPICS.roster, lambda payload: read_roster(payload, OPERATOR.public, FEDERATION)),
         "order": (TOPICS.operator, lambda payload: read_order(payload, OPERATOR.public, FEDERATION)),
+        "key": (
+            TOPICS.federator_key,
+            lambda payload: read_federator_key(payload, OPERATOR.public, FEDERATION),
+        ),
         "enrolment": (enrolment, lambda payload: read_enrolment(payload, OPERATOR.public, FEDERATION, MEMBER)),
     }
     for what, (topic, read) in readers.items():

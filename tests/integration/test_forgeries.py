@@ -10,10 +10,12 @@ from edge_client.client import EdgeClient
 from federator.round import RoundPolicy
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.codec import encode, open_envelope
-from foltr.protocol.enrolment import issue_order, issue_roster
+from foltr.protocol.enrolment import issue_roster
 from foltr.protocol.fields import Message, pack_vector, payload_digest, unpack_vector
 from foltr.protocol.orders import QuarantineClient, SetDeadline
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.protocol.roster import Revocation, Roster
+from foltr.protocol.signed_orders import issue_order
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.trainings import LinearRankerSpec
@@ -41,6 +43,13 @@ async def model_of_round(database, number):
     assert model is not None
     assert (row.state, row.model_version) == ("completed", model.version)
     return float(unpack_vector(model.weights)[0])
+
+
+def revoking(key, version, **serials):
+    """A roster that voids each client's enrolments up to a serial."""
+    revoked = [Revocation(client_id=name, void_below=serial + 1) for name, serial in serials.items()]
+    roster = Roster(federation=FEDERATION, version=version, through=0, revoked=revoked, salt=bytes(32), forgotten=[])
+    return issue_roster(key, roster)
 
 
 async def test_no_forgery_changes_a_round(broker, database):
@@ -80,12 +89,12 @@ async def test_no_forgery_changes_a_round(broker, database):
         assert (await alice.update_receipt()).code is ReceiptCode.DUPLICATE
         assert (await mallory.send(genuine)).code is ReceiptCode.CLIENT_MISMATCH
         # Mallory as operator.
-        await mallory.link.publish(TOPICS.roster, issue_roster(mallory.key, FEDERATION, 9, 0.0, 3, {"alice": 99}))
+        await mallory.link.publish(TOPICS.roster, revoking(mallory.key, 9, alice=99))
         for order in (
             SetDeadline(federation=FEDERATION, round=1, max_time_s=0.001),
             QuarantineClient(federation=FEDERATION, client_id="alice", reason="a rival"),
         ):
-            await mallory.link.publish(TOPICS.operator, issue_order(mallory.key, order, 99))
+            await mallory.link.publish(TOPICS.operator, issue_order(mallory.key, order, 1).payload)
 
         async def forged_orders():
             kinds = "roster_refused", "order_refused"
@@ -156,7 +165,7 @@ async def test_a_revoked_client_is_out_at_once(broker, database):
             for name in ("alice", "bob", "carol")
         ]
         assert (await alice.send(alice.update(1e5))).code is ReceiptCode.ACCEPTED
-        roster = issue_roster(operator.key, FEDERATION, 1, 0.0, 3, {"alice": 1})
+        roster = revoking(operator.key, 1, alice=1)
         await carol.link.publish(TOPICS.roster, roster, retain=True)
 
         async def contributions():
@@ -180,7 +189,7 @@ async def test_a_revocation_outlives_a_restart(broker, database):
     plan = operator.plan(PAIR, n_rounds=1)
     alice = operator.peer("alice", broker)
     async with served(broker, database, plan, operator.federator_key), alice.connected():
-        roster = issue_roster(operator.key, FEDERATION, 1, 0.0, 1, {"alice": 1})
+        roster = revoking(operator.key, 1, alice=1)
         await alice.link.publish(TOPICS.roster, roster)
 
         async def revoked():

@@ -12,10 +12,10 @@ from federator.round import RoundPolicy
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.client_selection import is_selected, round_seed
 from foltr.protocol.codec import decode
-from foltr.protocol.enrolment import issue_order
 from foltr.protocol.fields import unpack_vector
 from foltr.protocol.orders import SetDeadline
 from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.signed_orders import issue_order
 from foltr.protocol.states import Pacing
 from storage.models import list_models
 from storage.queries import count_rejections, get_round, list_contributions, list_events, list_rounds
@@ -131,9 +131,9 @@ async def test_an_order_of_the_operator_ends_a_running_round(broker, database):
         async def second_round():
             return await get_round(database, FEDERATION, 2)
 
-        for number, max_time_s, nonce in ((1, 0.25, 10), (2, 0.5, 11)):
+        for number, max_time_s, nonce in ((1, 0.25, 1), (2, 0.5, 2)):
             order = SetDeadline(federation=FEDERATION, round=number, max_time_s=max_time_s)
-            await peer.link.publish(TOPICS.operator, issue_order(operator.key, order, nonce))
+            await peer.link.publish(TOPICS.operator, issue_order(operator.key, order, nonce).payload)
             assert (await eventually(second_round)).min_time_s in (600, 0.5)
         await running
     rounds = await list_rounds(database, FEDERATION)

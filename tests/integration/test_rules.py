@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from integration.deployment import DIM, FEDERATION, Deployment, client_name, died_by_sigkill, until
 from integration.oracle import contribute, power_learner
+from publishing import publish_once
 from sqlalchemy import select
 
 from edge_client.client import EdgeClient
 from federator.closing.stored_rules import round_rng, stored_rule
-from foltr.cli.operator.access import publish_once
 from foltr.failpoints import Failpoint
 from foltr.methods.base import Memory
 from foltr.methods.bodies import unpack_body
@@ -22,6 +22,7 @@ from foltr.protocol.topics import Topics
 from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
 from storage.federations import get_federation
 from storage.models import get_model
+from storage.orders import list_orders
 from storage.queries import get_aggregation, list_contributions, list_events, list_quarantined, list_rounds
 from storage.records import RoundRow
 from storage.rounds import stream_updates
@@ -116,7 +117,7 @@ async def test_a_quarantine_by_order_holds_across_a_kill_until_it_is_lifted(depl
         with open_authority(tmp_path / "operator") as authority:
             quarantine, lift = authority.quarantine(name, "it flips signs"), authority.lift_quarantine(name)
             broker = authority.operator.broker
-        await asyncio.to_thread(publish_once, broker, OPERATOR_USER, OPERATOR_TOPIC, quarantine)
+        await asyncio.to_thread(publish_once, broker, OPERATOR_USER, OPERATOR_TOPIC, quarantine.payload)
 
         async def quarantined():
             return [row.client_id for row in await list_quarantined(deployment.database, FEDERATION)]
@@ -131,14 +132,19 @@ async def test_a_quarantine_by_order_holds_across_a_kill_until_it_is_lifted(depl
         click()
         await until(lambda: "quarantined" in codes(), 30, "the update was not refused")
         assert client.n_updates_counted == 1
-        # The restarted federator knows the nonce: the recorded order, sent again after the lift, is refused.
+        # The restarted federator knows the order: recorded, and sent again after the lift, it does nothing.
         for order in (lift, quarantine):
-            await asyncio.to_thread(publish_once, broker, OPERATOR_USER, OPERATOR_TOPIC, order)
+            await asyncio.to_thread(publish_once, broker, OPERATOR_USER, OPERATOR_TOPIC, order.payload)
 
         await until(lambda: client.n_updates_counted == 2, 30, "what it was refused with was not counted later")
     assert await quarantined() == []
-    (refused,) = await list_events(deployment.database, FEDERATION, kind="order_refused")
-    assert refused.code == "replayed"
+    rows = await list_orders(deployment.database, FEDERATION)
+    assert [(row.number, row.kind, row.outcome) for row in rows] == [
+        (1, "quarantine_client", "obeyed"),
+        (2, "lift_quarantine", "obeyed"),
+    ]
+    quarantines = await list_events(deployment.database, FEDERATION, kind="client_quarantined")
+    assert len(quarantines) == 1
 
 
 @pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)

@@ -10,7 +10,7 @@ from foltr.failpoints import Failpoint
 from foltr.protocol.states import OPEN_ROUND, RoundState
 from storage.erasure.records import ErasureRow, UnlearningJobRow
 from storage.errors import WriterFencedError
-from storage.records import ClientRow, FederationRow, ModelRow, NewEvent, RoundRow, UpdateRow
+from storage.records import ClientRow, FederationRow, ModelRow, NewEvent, NewOrder, RoundRow, UpdateRow
 
 NAME = "sim"
 
@@ -29,6 +29,7 @@ class Tables:
     erasures: dict[str, ErasureRow] = field(default_factory=dict)  # by pseudonym
     jobs: dict[int, UnlearningJobRow] = field(default_factory=dict)
     audit: tuple[AuditEntry, ...] = ()
+    orders: dict[int, NewOrder] = field(default_factory=dict)
 
     def copy(self) -> "Tables":
         return Tables(
@@ -42,6 +43,7 @@ class Tables:
             dict(self.erasures),
             dict(self.jobs),
             self.audit,
+            dict(self.orders),
         )
 
     @property
@@ -100,6 +102,11 @@ class SimulatedStore:
         self.keys: set[str] = set()
         self.unpurged = False
         self._on_commit = on_commit
+
+    def order_outcome(self, number: int) -> tuple[str, bytes] | None:
+        """What became of an order that is stored, and its digest."""
+        order = self.tables.orders.get(number)
+        return None if order is None else (str(order.outcome), order.digest)
 
     def transact(self, change: Callable[[Tables], Any], epoch: int | None) -> Any:
         after = self.tables.copy()

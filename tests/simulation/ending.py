@@ -85,8 +85,9 @@ def _mend(world: "World") -> None:
         process.reconnect()
     else:
         world.start_federator()
-    if world.n_rosters:
-        world.publish_roster()
+    if world.operator.n_rosters:
+        world.operator.publish_roster(world.revoked)
+    world.operator.send_unanswered()
     for device in world.devices:
         device.store.n_failures_due = 0
         world.heal_device(device)

@@ -103,17 +103,19 @@ class Judge:
         # A client that is enrolled anew in the same batch is not revoked any more when the batch ends; and whoever asks
         # to be forgotten is taken out of the open round first.
         is_forgotten = row.client_id in self.erasures.asked
-        if not is_forgotten and self._has_same_roster(before, after):
+        if not is_forgotten and self._is_nobody_revoked(before, after):
             raise BrokenPromiseError(
                 "only a revocation or an erasure withdraws", f"{row.update_id} of {row.client_id} is gone"
             )
         self.withdrawn.add(row.update_id)
 
     @staticmethod
-    def _has_same_roster(before: Tables, after: Tables) -> bool:
+    def _is_nobody_revoked(before: Tables, after: Tables) -> bool:
+        """Whether no roster was adopted and no order to revoke obeyed."""
         if before.federation is None or after.federation is None:
             return True
-        return before.federation.roster == after.federation.roster
+        ordered = any(after.orders[number].kind == "revoke_client" for number in after.orders.keys() - before.orders)
+        return before.federation.roster == after.federation.roster and not ordered
 
     def _stored(self, row: UpdateRow, tables: Tables) -> None:
         update, round_ = self.clicks.made[row.update_id][0], tables.rounds[row.round]

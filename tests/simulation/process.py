@@ -25,6 +25,7 @@ from foltr.failpoints import Failpoint
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.codec import Signer
 from foltr.protocol.fields import Message
+from foltr.protocol.orders import OrderAnswer
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
 from foltr.protocol.signing import EpochSequence
 from foltr.protocol.topics import ClientTopic, Topics
@@ -34,7 +35,7 @@ _LONGEST_TRANSACTION_S = 0.3
 _ANNOUNCING_S = 0.01
 _PURGE_S = 0.1
 
-Receipt = UpdateReceipt | MembershipReceipt | ErasureNotice
+Receipt = UpdateReceipt | MembershipReceipt | ErasureNotice | OrderAnswer
 
 
 class CrashedError(BaseException):
@@ -254,6 +255,8 @@ class FederatorProcess:
         receipts, self._receipts = self._receipts, []
         for receipt in receipts:
             self._on_receipt(self, receipt)
+            if isinstance(receipt, OrderAnswer):
+                continue  # the operator is told by `on_receipt`
             topic = self._topics.client(receipt.client_id, ClientTopic.INBOX)
             if not self.down.is_cut:
                 self._broker.publish(topic, self._signer.sign(receipt, topic))

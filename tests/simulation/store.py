@@ -14,7 +14,7 @@ from simulation.database import NAME, Session, Tables, federation_of, read, requ
 from foltr.errors import DataError, ProtocolViolationError, UnavailableError
 from foltr.failpoints import Failpoint
 from foltr.protocol.fields import model_hash
-from foltr.protocol.states import OPEN_ROUND, Membership, RoundState
+from foltr.protocol.states import OPEN_ROUND, Membership, OrderOutcome, RoundState
 from storage.errors import WriterFencedError
 from storage.records import (
     Batch,
@@ -26,6 +26,7 @@ from storage.records import (
     ModelRow,
     NewEvent,
     NewModel,
+    NewOrder,
     NewUpdate,
     QuarantineChange,
     RoundOpening,
@@ -40,8 +41,8 @@ def store_batch(tables: Tables, batch: Batch) -> None:
     federation = federation_of(tables)
     if federation.last_batch_id == batch.batch_id:
         return
-    nonce = federation.operator_nonce if batch.operator_nonce is None else batch.operator_nonce
-    tables.federation = replace(federation, last_batch_id=batch.batch_id, operator_nonce=nonce)
+    tables.federation = replace(federation, last_batch_id=batch.batch_id)
+    store_orders(tables, batch.orders)
     for change in batch.membership:
         _store_membership(tables, change)
     for quarantine in batch.quarantines:
@@ -82,6 +83,18 @@ def note_events(tables: Tables, new: Sequence[NewEvent]) -> None:
 
 def _sameness(event: NewEvent) -> tuple[object, ...]:
     return event.kind, event.code, event.client_id, event.round, int(event.at.timestamp()) // 60
+
+
+def store_orders(tables: Tables, new: Sequence[NewOrder]) -> None:
+    """Store orders that follow the newest one; those that are stored already stay."""
+    for order in new:
+        last = federation_of(tables).last_order
+        if order.number <= last:
+            continue
+        require(order.number == last + 1, f"order {order.number} does not follow order {last}")
+        require((order.code is None) == (order.outcome is OrderOutcome.OBEYED), "ck_orders_code_iff_refused")
+        tables.orders[order.number] = order
+        tables.federation = replace(federation_of(tables), last_order=order.number)
 
 
 def _store_update(tables: Tables, new: NewUpdate) -> None:
@@ -267,7 +280,6 @@ class RoundStore:
                     selection_seed=selection_seed,
                     roster_version=0,
                     roster=None,
-                    operator_nonce=0,
                     last_order=0,
                     method=method,
                     hidden=hidden,
@@ -325,6 +337,21 @@ class RoundStore:
         known = {identity: tables.identities[identity] for identity in identities if identity in tables.identities}
         rows = {identity: tables.updates[number, identity[0]] for identity, number in known.items()}
         return {identity: StoredUpdate(row.round, row.covers_after is not None) for identity, row in rows.items()}
+
+    async def find_orders(self, numbers: Collection[int]) -> dict[int, NewOrder]:
+        known = (await read(self.session)).orders
+        return {number: known[number] for number in numbers if number in known}
+
+    async def standing_orders(self, after: int) -> list[NewOrder]:
+        stored = self.session.store.tables
+        # Where there are none it takes no time, as what only looks at erasures.
+        tables = await read(self.session) if stored.orders else stored
+        newest = federation_of(tables).last_order
+        return [
+            order
+            for number, order in sorted(tables.orders.items())
+            if number == newest or order.kind == "rotate_key" or (order.kind == "revoke_client" and number > after)
+        ]
 
     async def load_clients(self) -> list[ClientRow]:
         return list((await read(self.session)).clients.values())

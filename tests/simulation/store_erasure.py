@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from simulation.database import NAME, Session, Tables, federation_of, read, require, write
-from simulation.store import RoundStore
+from simulation.store import RoundStore, store_orders
 
 from foltr.erasure.audit import AuditEntry, next_entry
 from foltr.erasure.states import ErasureState
@@ -145,10 +145,15 @@ class ErasureStore(RoundStore):
 
     async def erase_client(self, request: ErasureRequest) -> ErasureRow:
         def change(tables: Tables) -> ErasureRow:
+            store_orders(tables, [] if request.order is None else [request.order])
             known = tables.erasures.get(request.pseudonym)
             if known is not None:
                 return known
             row = _erase(tables, request)
+            tables.orders = {
+                number: order.naming_nobody() if order.client_id == request.client_id else order
+                for number, order in tables.orders.items()
+            }
             count_deletion(tables)
             self.session.pass_failpoint(Failpoint.IN_ERASURE_TRANSACTION)
             return row
@@ -161,7 +166,8 @@ class ErasureStore(RoundStore):
 
     async def is_named(self, client_id: str) -> bool:
         tables = await read(self.session)
-        return client_id not in tables.clients and any(event.client_id == client_id for event in tables.events)
+        rows = (*tables.events, *tables.orders.values())
+        return client_id not in tables.clients and any(row.client_id == client_id for row in rows)
 
     async def waiting_erasures(self) -> list[ErasureRow]:
         return those(await look(self.session), lambda row: row.state is ErasureState.WAITING)

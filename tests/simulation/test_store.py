@@ -27,7 +27,7 @@ from storage.erasure.records import ErasureRow, UnlearningJobRow
 from storage.events import event_values
 from storage.federation_store import SqlFederationStore
 from storage.models import model_row
-from storage.records import ClientRow, FederationRow, RoundRow, UpdateRow
+from storage.records import ClientRow, FederationRow, NewOrder, RoundRow, UpdateRow
 
 # Seeds with two jobs, a job that failed, two who leave in one, and a key that the federator died after destroying.
 _WITH_JOBS = [101, 121, 176, 196]
@@ -131,6 +131,7 @@ async def test_the_simulated_database_is_like_the_real_one(seed: int, tmp_path: 
             (tables.models, model_row, simulated.models),
             (tables.rounds, RoundRow, simulated.rounds),
             (tables.updates, UpdateRow, simulated.updates),
+            (tables.orders, _order, simulated.orders),
             (erasure_tables.erasures, ErasureRow, simulated.erasures),
             (erasure_tables.unlearning_jobs, UnlearningJobRow, simulated.jobs),
         ):
@@ -149,9 +150,15 @@ def questions(simulated: Tables) -> list[tuple[str, tuple[Any, ...]]]:
     about = [(name, ()) for name in _QUESTIONS]
     about += [("find_erasure", (pseudonym,)) for pseudonym in simulated.erasures]
     about += [(name, (number,)) for name in ("load_job", "job_erasures") for number in simulated.jobs]
+    about += [("standing_orders", (after,)) for after in range(3)] + [("find_orders", ([1, 2, 99],))]
     about += [("is_named", (f"device-{i}",)) for i in range(3)]
     about_rounds = ("stored_rounds", "last_clean_model", "first_round_on")
     return about + [(name, (number,)) for name in about_rounds for number in range(len(simulated.rounds) + 2)]
+
+
+def _order(federation: str, **row: Any) -> NewOrder:
+    assert federation == NAME
+    return NewOrder(**row)
 
 
 async def _rows(db: Database, table: Any, row: Callable[..., Any]) -> list[Any]:

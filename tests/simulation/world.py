@@ -13,6 +13,7 @@ from simulation.ending import settle
 from simulation.judge import Judge
 from simulation.judge_erasure import ErasureJudge
 from simulation.network import Fault, SimulatedBroker
+from simulation.operator import SimulatedOperator
 from simulation.process import FederatorProcess, Receipt
 from simulation.scenario import Operation, Scenario, Step, Trust
 from simulation.seams import StandInKey, simulated
@@ -21,8 +22,8 @@ from broker.link import InboundMessage
 from federator.plan import FederationPlan
 from foltr.failpoints import Failpoint
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
-from foltr.protocol.enrolment import issue_enrolment, issue_order, issue_roster
-from foltr.protocol.orders import ForgetClient, SetDeadline
+from foltr.protocol.enrolment import issue_enrolment
+from foltr.protocol.orders import ForgetClient, OrderAnswer, RevokeClient, SetDeadline
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
@@ -70,7 +71,9 @@ class World:
         self._federator_key = None if trusting else self._make_key(self.rng.randbytes(32))
         self.serials: dict[str, int] = {}
         self.revoked: dict[str, int] = {}
-        self.n_rosters = self._n_orders = 0
+        self.operator = SimulatedOperator(
+            self._enrolment_key, self.broker, self.schedule, self.rng, self.store.order_outcome
+        )
         self.clock_offset = 0.0
         self.plan = FederationPlan(
             FEDERATION,
@@ -136,6 +139,9 @@ class World:
     # --- what is seen -----------------------------------------------------------------------------------------
 
     def _on_receipt(self, process: FederatorProcess, receipt: Receipt) -> None:
+        if isinstance(receipt, OrderAnswer):
+            self.operator.hear(receipt)
+            return
         if isinstance(receipt, ErasureNotice):
             self.judge.erasures.on_notice(receipt)
             return
@@ -277,16 +283,16 @@ class World:
     def _second_federator(self, _device: SimulatedDevice, _amount: float) -> None:
         self.start_federator()
 
-    def _revoke(self, device: SimulatedDevice, _amount: float) -> None:
-        self.revoked[device.client_id] = self.serials[device.client_id]
-        self.n_rosters += 1
-        self.publish_roster()
-
-    def publish_roster(self) -> None:
-        roster = issue_roster(
-            self._enrolment_key, FEDERATION, self.n_rosters, 0.0, len(self.serials), dict(self.revoked)
-        )
-        self.broker.publish(self.topics.roster, roster, retain=True)
+    def _revoke(self, device: SimulatedDevice, amount: float) -> None:
+        name, serial = device.client_id, self.serials[device.client_id]
+        self.revoked[name] = serial
+        self.operator.n_rosters += 1
+        if amount < 0.6:
+            self.operator.give(
+                RevokeClient(federation=FEDERATION, client_id=name, void_below=serial + 1), twice=amount < 0.2
+            )
+        if amount > 0.4:
+            self.operator.publish_roster(self.revoked)
 
     def _enrol_anew(self, device: SimulatedDevice, _amount: float) -> None:
         device.crash()
@@ -307,13 +313,9 @@ class World:
 
     def _order_to_forget(self, device: SimulatedDevice, amount: float) -> None:
         self.judge.erasures.asked.add(device.client_id)
-        self._n_orders += 1
-        order = issue_order(
-            self._enrolment_key, ForgetClient(federation=FEDERATION, client_id=device.client_id), self._n_orders
-        )
-        self.broker.publish(self.topics.operator, order)
-        if amount < 0.3:
-            self.schedule.after(20.0 * self.rng.random(), lambda: self.broker.publish(self.topics.operator, order))
+        name = device.client_id
+        order = ForgetClient(federation=FEDERATION, client_id=name, serial=self.serials[name])
+        self.operator.give(order, twice=amount < 0.3)
 
     def _come_back(self, device: SimulatedDevice, _amount: float) -> None:
         """Under the same name, on another disk."""
@@ -335,13 +337,9 @@ class World:
         self.federator.crash_at = _IN_ERASURE[int(amount * len(_IN_ERASURE)) % len(_IN_ERASURE)]
 
     def _set_deadline(self, _device: SimulatedDevice, amount: float) -> None:
-        self._n_orders += 1
         number = max(self.store.tables.rounds, default=0)
         deadline = SetDeadline(federation=FEDERATION, round=number, max_time_s=0.5 + 40.0 * amount)
-        order = issue_order(self._enrolment_key, deadline, self._n_orders)
-        self.broker.publish(self.topics.operator, order)
-        if amount < 0.3:
-            self.schedule.after(20.0 * self.rng.random(), lambda: self.broker.publish(self.topics.operator, order))
+        self.operator.give(deadline, twice=amount < 0.3)
 
 
 def run(scenario: Scenario) -> World:

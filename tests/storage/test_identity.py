@@ -5,10 +5,12 @@ import dataclasses
 import pytest
 
 from foltr.errors import ProtocolViolationError
+from foltr.protocol.states import OrderOutcome
 from storage.arrivals import load_clients
 from storage.federations import create_federation, get_federation
+from storage.orders import find_orders
 from storage.queries import get_client, list_quarantined, online_members
-from storage.records import Batch, CountingUpdate, DeadlineChange, MembershipChange, QuarantineChange
+from storage.records import Batch, CountingUpdate, DeadlineChange, MembershipChange, NewOrder, QuarantineChange
 from storage.rounds import begin_aggregation, load_open_round, open_round
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
@@ -142,6 +144,11 @@ def order(stored, seconds, number=1):
     return DeadlineChange(number, moment(stored, 0), seconds, moment(stored, seconds))
 
 
+def given(stored, number, **changes):
+    order = NewOrder(number, "set_deadline", b"signed", bytes(32), OrderOutcome.OBEYED, moment(stored))
+    return dataclasses.replace(order, **changes)
+
+
 async def open_with(stored, **changes):
     await open_round(stored.db, "web", stored.epoch, dataclasses.replace(stored.opening(1), **changes))
 
@@ -152,16 +159,17 @@ async def times(stored):
     return found[0].min_time_s, found[0].max_time_s, (found[0].closes_at - found[0].opened_at).total_seconds()
 
 
-async def test_an_ordered_deadline_is_stored_with_its_nonce(stored) -> None:
-    """Shorter takes the minimum time with it, longer leaves it; the order cannot be given again after a restart."""
+async def test_an_ordered_deadline_is_stored_with_its_order(stored) -> None:
+    """Shorter takes the minimum time with it, longer leaves it; the order's row says that it was obeyed."""
     await open_with(stored, min_time_s=30.0)
-    await stored.commit(Batch(deadline=order(stored, 90.0), operator_nonce=2**62))
+    await stored.commit(Batch(deadline=order(stored, 90.0), orders=[given(stored, 1)]))
     assert await times(stored) == (30.0, 90.0, 90.0)
-    await stored.commit(Batch(deadline=order(stored, 12.5), operator_nonce=2**62 + 1))
+    await stored.commit(Batch(deadline=order(stored, 12.5), orders=[given(stored, 2)]))
     assert await times(stored) == (12.5, 12.5, 12.5)
     federation = await get_federation(stored.db, "web")
     assert federation is not None
-    assert federation.operator_nonce == 2**62 + 1
+    assert federation.last_order == 2
+    assert sorted(await find_orders(stored.db, "web", [1, 2, 3])) == [1, 2]
 
 
 async def test_a_deadline_and_the_update_that_fills_the_round_share_a_batch(stored) -> None:
@@ -175,12 +183,12 @@ async def test_a_deadline_and_the_update_that_fills_the_round_share_a_batch(stor
 
 
 async def test_a_decided_round_gets_no_other_deadline(stored) -> None:
-    """Nor does its order's nonce count as seen."""
+    """Nor is its order's number used up."""
     await stored.open(1)
     await begin_aggregation(stored.db, "web", stored.epoch, 1)
     before = await stored.dump()
     with pytest.raises(ProtocolViolationError, match=r"not collecting for rounds \[1\]"):
-        await stored.commit(Batch(deadline=order(stored, 5.0), operator_nonce=3))
+        await stored.commit(Batch(deadline=order(stored, 5.0), orders=[given(stored, 1)]))
     assert await stored.dump() == before
 
 
@@ -188,24 +196,24 @@ async def test_a_decided_round_gets_no_other_deadline(stored) -> None:
 
 
 async def test_a_quarantine_is_stored_with_its_order_and_lifted(stored) -> None:
-    """Since when and why; the last order stands, and its nonce is not to be given again."""
+    """Since when and why; the last order stands."""
     await tell(stored, ("joined", {"at": moment(stored)}))
     at = moment(stored, 5)
-    await stored.commit(Batch(quarantines=[QuarantineChange("a", at, "it flips signs")], operator_nonce=7))
+    await stored.commit(Batch(quarantines=[QuarantineChange("a", at, "it flips signs")], orders=[given(stored, 1)]))
     (row,) = await list_quarantined(stored.db, "web")
     assert (row.client_id, row.quarantined_at, row.quarantine_reason) == ("a", at, "it flips signs")
     assert await load_clients(stored.db, "web") == [row]
     later = [QuarantineChange("a", at, "again\0" + "x" * 600), QuarantineChange("a", at, None)]
-    await stored.commit(Batch(quarantines=later[:1], operator_nonce=8))
+    await stored.commit(Batch(quarantines=later[:1], orders=[given(stored, 2)]))
     (row,) = await list_quarantined(stored.db, "web")
     assert row.quarantine_reason == "again?" + "x" * 494
-    await stored.commit(Batch(quarantines=later, operator_nonce=9))
+    await stored.commit(Batch(quarantines=later, orders=[given(stored, 3)]))
     assert await list_quarantined(stored.db, "web") == []
     (row,) = await load_clients(stored.db, "web")
     assert (row.quarantined_at, row.quarantine_reason) == (None, None)
     federation = await get_federation(stored.db, "web")
     assert federation is not None
-    assert federation.operator_nonce == 9
+    assert federation.last_order == 3
 
 
 async def test_a_quarantine_outlives_leaving_and_joining_anew(stored) -> None:
@@ -225,7 +233,7 @@ async def test_a_quarantine_withdraws_in_the_same_batch(stored) -> None:
     await stored.open(1)
     await stored.commit(Batch(updates=[stored.update("a"), stored.update("b")]))
     quarantine = QuarantineChange("a", moment(stored), "x")
-    await stored.commit(Batch(quarantines=[quarantine], withdrawn=[(1, "a")], operator_nonce=1))
+    await stored.commit(Batch(quarantines=[quarantine], withdrawn=[(1, "a")], orders=[given(stored, 1)]))
     found = await load_open_round(stored.db, "web")
     assert found is not None
     assert [update.client_id for update in found[1]] == ["b"]
@@ -243,7 +251,7 @@ def test_a_batch_of_orders_alone_is_not_empty(stored) -> None:
         Batch(deadline=order(stored, 1.0)),
         Batch(withdrawn=[(1, "a")]),
         Batch(quarantines=[quarantine]),
-        Batch(operator_nonce=1),
+        Batch(orders=[given(stored, 1)]),
     ):
         assert not batch.is_empty
 

@@ -17,7 +17,7 @@ from simulation.store_unlearning import SimulatedFederationStore
 from federator.store import FederationStore, stream_updates
 from foltr.erasure.states import ErasureState
 from foltr.errors import DataError, ProtocolViolationError
-from foltr.protocol.states import JobState, RoundState, Strategy
+from foltr.protocol.states import JobState, OrderOutcome, RoundState, Strategy
 from storage.erasure.records import ErasureRequest, ErasureRow, JobCompletion, JobStep, NewJob
 from storage.errors import WriterFencedError
 from storage.federation_store import SqlFederationStore
@@ -27,6 +27,7 @@ from storage.records import (
     MembershipChange,
     NewEvent,
     NewModel,
+    NewOrder,
     NewUpdate,
     RoundOpening,
     StoredUpdate,
@@ -168,6 +169,9 @@ async def test_a_batch_counts_once(store) -> None:
     assert (await store.latest_model()).published_at == at(2)
 
 
+ORDER = NewOrder(1, "set_deadline", b"signed", bytes(32), OrderOutcome.OBEYED, at(3))
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -184,7 +188,7 @@ async def test_an_update_that_does_not_fit_takes_its_batch_with_it(store, wrong)
     await store.commit_batch(Batch(updates=[update("a")]))
     before = await seen(store)
     with pytest.raises(ProtocolViolationError):
-        await store.commit_batch(Batch(updates=[update("c"), wrong], operator_nonce=7))
+        await store.commit_batch(Batch(updates=[update("c"), wrong], orders=[ORDER]))
     assert await seen(store) == before
 
 
@@ -256,6 +260,38 @@ async def test_only_the_newest_of_a_client_is_withdrawn(store) -> None:
     with pytest.raises(ProtocolViolationError):
         await store.commit_batch(Batch(withdrawn=[(1, "a"), (1, "b")]))
     assert await seen(store) == before
+
+
+# --- orders ---------------------------------------------------------------------------------------------------
+
+
+async def test_orders_are_stored_in_their_order_and_once(store) -> None:
+    """One that is stored stays as it is, a gap is a violation, and what stands is known at the next start."""
+    revoked = replace(ORDER, kind="revoke_client", client_id="a")
+    others = [replace(ORDER, number=n, kind=kind) for n, kind in ((2, "rotate_key"), (3, "set_deadline"))]
+    await store.commit_batch(Batch(orders=[revoked, *others]))
+    await store.commit_batch(Batch(orders=[replace(revoked, detail="another one")]))
+    assert await store.find_orders([1, 3, 4]) == {1: revoked, 3: others[1]}
+    assert await store.standing_orders(0) == [revoked, *others]
+    assert await store.standing_orders(1) == others
+    assert (await store.get_federation()).last_order == 3
+    before = await seen(store)
+    with pytest.raises(ProtocolViolationError):
+        await store.commit_batch(Batch(orders=[replace(ORDER, number=5)], updates=[update("a")]))
+    assert await seen(store) == before
+
+
+async def test_the_orders_about_a_client_that_is_erased_name_nobody(store) -> None:
+    """Their digests and outcomes stay; the order to erase it is stored with the erasure."""
+    about = replace(ORDER, kind="quarantine_client", client_id="a")
+    await store.commit_batch(Batch(orders=[about, replace(ORDER, number=2)]))
+    order = replace(ORDER, number=3, kind="forget_client", payload=None)
+    await store.erase_client(replace(request("a"), order=order))
+    assert await store.find_orders([1, 2, 3]) == {
+        1: replace(about, payload=None, client_id=None),
+        2: replace(ORDER, number=2),
+        3: order,
+    }
 
 
 # --- rounds ---------------------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from rich.text import Text
 from foltr.cli import options
 from foltr.cli.erasure.answers import Answers
 from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority, redirect
-from foltr.cli.output import console, errors, print_json
+from foltr.cli.operator.sending import ANSWER_S, say, send_order, send_unanswered
+from foltr.cli.output import errors, print_json
 from foltr.errors import SettingsError, UnavailableError
 from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, read_credentials
 from foltr.protocol.topics import ClientTopic, Topics, check_name
@@ -49,6 +50,7 @@ class _Request:
         key_file: credentials that name this key.
         named_by: what was given to find it, in words.
         retained: the broker holds it until it is obeyed.
+        number: of the order, where it is one.
     """
 
     federation: str
@@ -61,6 +63,7 @@ class _Request:
     key_file: Path
     named_by: str
     retained: bool
+    number: int = 0
 
 
 def forget(
@@ -82,8 +85,10 @@ def forget(
 ) -> None:
     """Erase what a federation has of a client and unlearn what it has taught. It cannot be undone.
 
-    Without --wait success means that the request was sent. The name is not used again. With credentials it connects as
-    that client; where the broker has users, a running device is cut off for a moment each time, and connects again.
+    An operator's order is answered once all that is stored is erased; --wait waits for the model without it, too.
+    Without --wait success means for the client's own request that it was sent. The name is not used again. With
+    credentials it connects as that client; where the broker has users, a running device is cut off for a moment each
+    time, and connects again.
     """
     if receipt is not None and not wait:
         raise SettingsError("receipt: there is one once the client is forgotten; add --wait")
@@ -91,18 +96,27 @@ def forget(
         raise SettingsError(f"receipt: {receipt.parent} is no folder that can be written to; name a file elsewhere")
     if not 0 < timeout <= 30 * 86_400:
         raise SettingsError(f"timeout: {timeout:g}; give more than 0 and at most {30 * 86_400} seconds")
+    give_up_at = time.monotonic() + timeout
     request = _by_client(client, credentials, broker) if credentials else _by_operator(client, operator, broker)
     if print_payload:
         _print_payload(request, json=json)
         return
+    if not credentials:
+        _order(request, operator, broker, give_up_at if wait else None)
+        if not wait:
+            say(
+                f"Order {request.number} is obeyed: all that was stored of {request.client_id} is erased. Get its "
+                "receipt, once the model without it is in service, with --wait"
+            )
+            return
     with errors.status("waiting for the broker") as status:
-        notice = asyncio.run(_send(request, timeout if wait else None, _Telling(status).tell))
+        left_s = max(0.1, give_up_at - time.monotonic())
+        notice = asyncio.run(_send(request, left_s if wait else None, _Telling(status).tell))
     if notice is None:
-        kept = "the message" if request.retained else "the federator's session"
-        _say(
+        say(
             f"Sent: forget {request.client_id} of {request.federation}; nothing has confirmed it. A federator that "
-            f"runs obeys it at once; one that is off hears it when it is started if the broker has kept {kept}, as "
-            "an embedded broker does not over a restart. --wait, now or later, confirms it and gets the receipt"
+            "runs obeys it at once; one that is off hears it when it is started if the broker has kept the message, "
+            "as an embedded broker does not over a restart. --wait, now or later, confirms it and gets the receipt"
         )
         return
     text = "" if notice.receipt is None else notice.receipt.decode()
@@ -117,9 +131,9 @@ def forget(
         print_json({"client": request.client_id, "state": str(notice.code), "receipt": text or None})
     elif receipt is not None:
         check = shlex.join(("foltr", "receipt", "verify", str(receipt), "--key", str(request.key_file)))
-        _say(f"Forgotten: {request.client_id} of {request.federation}; check it: {check}")
+        say(f"Forgotten: {request.client_id} of {request.federation}; check it: {check}")
     else:
-        _say(text or f"Forgotten: {request.client_id}; {notice.detail}")
+        say(text or f"Forgotten: {request.client_id}; {notice.detail}")
 
 
 def _by_operator(client: str | None, folder: Path, broker: str | None) -> _Request:
@@ -134,25 +148,54 @@ def _by_operator(client: str | None, folder: Path, broker: str | None) -> _Reque
             "ask as the client itself, with --credentials FILE"
         )
     with open_authority(folder) as authority:
-        if client not in authority.register.enrolled and client not in authority.register.revoked:
+        register = authority.register
+        known = client in register.enrolled or client in register.revoked or register.is_forgotten(client)
+        if not known:
             _warn(
                 f"{client} was never enrolled with {folder} (see: foltr roster show). The order is given all the same: "
                 "whatever the federator has under this very name is erased for ever; if it has nothing, it answers "
                 "unknown_client, and nothing changes"
             )
-        topics = Topics(authority.federation)
+        order = authority.forget(client)
         return _Request(
             authority.federation,
             client,
-            topics.operator,
-            authority.forget(client),
+            Topics(authority.federation).operator,
+            order.payload,
             redirect(authority.operator.broker, broker),
             OPERATOR_USER,
             authority.operator.federator_public_key,
             folder / "operator.json",
             f"the operator's folder {folder}",
             retained=False,
+            number=order.number,
         )
+
+
+def _order(request: _Request, folder: Path, broker: str | None, give_up_at: float | None) -> None:
+    """See the order obeyed.
+
+    Args:
+        give_up_at: try again until then; None tries once. Between two tries other commands have their turn.
+
+    Raises:
+        UnavailableError: no answer in time; the order is kept.
+        DataError: the federator refuses it.
+    """
+    while True:
+        try:
+            with open_authority(folder) as authority:
+                signed = authority.orders.get(request.number)
+                if signed is not None and signed.payload == request.payload:
+                    send_order(authority, signed, broker)
+                elif authority.orders.unanswered():
+                    # Another command has sent it meanwhile, or has given it another number.
+                    send_unanswered(authority, broker)
+                return
+        except UnavailableError:
+            if give_up_at is None or time.monotonic() + ANSWER_S > give_up_at:
+                raise
+            time.sleep(_FIRST_PAUSE_S)
 
 
 def _by_client(client: str | None, path: Path, broker: str | None) -> _Request:
@@ -184,7 +227,7 @@ def _print_payload(request: _Request, *, json: bool) -> None:
     if json:
         print_json({"topic": request.topic, "payload": text, "retain": request.retained})
         return
-    _say(text)
+    say(text)
     errors.print(
         f"The line above, base64, is for: base64 -d | mosquitto_pub {options_}  (and -h, -p, -u, -P, --cafile as the "
         "broker needs them)",
@@ -308,7 +351,3 @@ class _Telling:
 
 def _warn(text: str) -> None:
     errors.print(f"warning: {text}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _say(text: str) -> None:
-    console.print(text, soft_wrap=True, highlight=False, markup=False)

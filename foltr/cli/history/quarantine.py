@@ -30,8 +30,8 @@ def show_quarantine(db: str | None, federation: str | None, *, json: bool) -> No
     run_query(db, federation, query)
 
 
-def check_client(db: str | None, federation: str, client_id: str) -> bool:
-    """Look a client up; False if no database was named and the default one knows nothing of the federation.
+def check_client(db: str | None, federation: str, client_id: str) -> None:
+    """Look a client up, unless no database was named and the default one knows nothing of the federation.
 
     Raises:
         SettingsError: there is no such client, or the database that was named cannot be asked.
@@ -50,7 +50,6 @@ def check_client(db: str | None, federation: str, client_id: str) -> bool:
     except SettingsError:
         if "db_url" in load_settings(db_url=db).model_fields_set:
             raise
-        return False  # an operator's machine need not be the federator's
+        return  # an operator's machine need not be the federator's; the federator will say
     if unknown is not None:
         raise unknown
-    return True

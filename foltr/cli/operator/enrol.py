@@ -17,18 +17,19 @@ from foltr.cli.operator.access import (
     access_to,
     broker_record,
     open_authority,
-    publish_once,
     redirect,
     service_access,
 )
-from foltr.cli.output import console, errors, print_json, print_rows
+from foltr.cli.operator.sending import publish_retained, say, send_order, send_unanswered
+from foltr.cli.output import errors, print_json, print_rows
 from foltr.cli.settings import load_settings
-from foltr.errors import SettingsError, UnavailableError
+from foltr.errors import FoltrError, SettingsError, UnavailableError
 from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, write_secret
-from foltr.protocol.topics import Topics, check_name
+from foltr.protocol.topics import check_name
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority
+    from foltr.protocol.signed_orders import SignedOrder
 
 roster_app = typer.Typer(
     help="Look at the roster of enrolled and revoked devices, and publish it.", no_args_is_help=True
@@ -43,13 +44,13 @@ _RELOAD = "The broker was not told (is it on another machine?): restart it or se
 
 @dataclass(frozen=True)
 class RosterRow:
-    """One client as ``foltr roster show`` prints it; serials up to ``void_up_to`` are revoked."""
+    """One client as ``foltr roster show`` prints it; serials below ``void_below`` are revoked."""
 
     client_id: str
     state: str
     serial: int | None
     issued_at: datetime | None
-    void_up_to: int | None
+    void_below: int | None
 
 
 def enrol(
@@ -93,15 +94,15 @@ def enrol(
         )
         return
     if is_new:
-        _say(f"made {operator}: keep it private and backed up; federator.json in it is for the federator")
+        say(f"made {operator}: keep it private and backed up; federator.json in it is for the federator")
     if len(names) == 1:
-        _say(f"enrolled {names[0]} in {authority.federation}, serial {serials[names[0]]}: {files[names[0]]}")
+        say(f"enrolled {names[0]} in {authority.federation}, serial {serials[names[0]]}: {files[names[0]]}")
     else:
-        _say(f"enrolled {len(names)} devices in {authority.federation}: {files[names[0]]} to {files[names[-1]]}")
+        say(f"enrolled {len(names)} devices in {authority.federation}: {files[names[0]]} to {files[names[-1]]}")
     if replaced:
-        _say("The old keys are void once the devices join with the new ones; at once with: foltr roster publish")
+        say("The old keys are void once the devices join with the new ones; at once with: foltr roster publish")
     if not told:
-        _say(_RELOAD)
+        say(_RELOAD)
 
 
 def revoke(
@@ -109,29 +110,29 @@ def revoke(
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Only record it; publish later with foltr roster publish")
+        bool, typer.Option("--offline", help="Only record it; the order goes with the next, or foltr orders send")
     ] = False,
 ) -> None:
-    """Void a device's key: the federator refuses it from the moment it has the new roster."""
+    """Void a device's key: the federator refuses it from the moment it has the order."""
     with open_authority(operator) as authority:
-        roster = authority.revoke(client)
-        recorded = f"{client} is revoked in {operator}, roster {authority.register.roster_version}"
+        order = authority.revoke(client)
+        recorded = f"{client} is revoked in {operator}"
         # One failing must not keep the other from being done; what the federator refuses matters more.
-        failures: list[SettingsError | UnavailableError] = []
+        failures: list[FoltrError] = []
         if not offline:
             try:
-                _publish(authority, roster, broker)
-            except (SettingsError, UnavailableError) as error:
-                failures.append(type(error)(f"not published: {error} Then run: foltr roster publish"))
+                _send(authority, order, broker)
+            except FoltrError as error:
+                failures.append(error)
         try:
             note = _withdraw(operator, client)
         except (SettingsError, UnavailableError) as error:
             failures.append(type(error)(f"still a user of the broker: {error} Then run this again"))
         if failures:
             raise type(failures[0])(f"{recorded}, but " + "; and ".join(str(failure) for failure in failures))
-    _say(f"{recorded}; publish it with: foltr roster publish" if offline else f"{recorded}, published")
+    say(f"{recorded}; send it with: foltr orders send" if offline else f"{recorded}, and the federator knows it")
     if note:
-        _say(note)
+        say(note)
 
 
 @roster_app.command("show")
@@ -155,16 +156,16 @@ def roster_show(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, json: option
         f"Roster {register.roster_version} of {register.federation}: {len(register.enrolled)} enrolled, "
         f"{len(register.revoked)} with void keys"
     )
-    print_rows(rows, ("client_id", "state", "serial", "issued_at", "void_up_to"), title=title, as_json=False)
+    print_rows(rows, ("client_id", "state", "serial", "issued_at", "void_below"), title=title, as_json=False)
 
 
 @roster_app.command("publish")
 def roster_publish(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
-    """Publish the signed roster, so that the federator knows which devices are revoked."""
+    """Retain the signed roster at the broker, and the federator's newest key, should the broker have lost them."""
     with open_authority(operator) as authority:
-        where = _publish(authority, authority.roster(), broker)
+        where = publish_retained(authority, broker)
         register = authority.register
-    _say(
+    say(
         f"published roster {register.roster_version} of {register.federation} at {where}: "
         f"{len(register.enrolled)} enrolled, {len(register.revoked)} with void keys"
     )
@@ -230,17 +231,14 @@ def _withdraw(folder: Path, client: str) -> str:
     return "" if reload_broker(folder) else _RELOAD
 
 
-def _publish(authority: "Authority", roster: bytes, broker: str | None) -> str:
-    from broker.mosquitto import MESSAGE_SIZE_LIMIT
-
-    if len(roster) > MESSAGE_SIZE_LIMIT:
-        raise SettingsError(
-            f"roster: {len(roster)} bytes of revocations; brokers take messages of up to {MESSAGE_SIZE_LIMIT}. "
-            "Begin a new federation, and enrol the devices that are left there"
-        )
-    access = redirect(authority.operator.broker, broker)
-    publish_once(access, OPERATOR_USER, Topics(authority.federation).roster, roster, retain=True)
-    return access.broker_url
+def _send(authority: "Authority", order: "SignedOrder | None", broker: str | None) -> None:
+    """Send the order; where it was given before, what of it is not answered, and the roster."""
+    if order is not None:
+        send_order(authority, order, broker)
+    elif authority.orders.unanswered():
+        send_unanswered(authority, broker)
+    else:
+        publish_retained(authority, broker)
 
 
 def _names(clients: list[str], count: int) -> list[str]:
@@ -265,7 +263,3 @@ def _files(names: list[str], out: Path | None, out_dir: Path | None, *, replace:
         if path.exists() and not replace:
             raise SettingsError(f"out: {path} exists; name another place with --out or --out-dir, or add --replace")
     return files
-
-
-def _say(text: str) -> None:
-    console.print(text, soft_wrap=True, highlight=False, markup=False)

@@ -12,15 +12,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from answering import answering
 from cli.commands import foltr, start, stop
 from cli.test_main import free_port
 from databases import migrated_sqlite, open_migrated
+from publishing import publish_once
 from servers import MissingError, ProvisionedMosquitto
 
 from broker.link import MqttLink
 from foltr.cli.doctor import checks, checks_broker, checks_database
 from foltr.cli.doctor.checks import State
-from foltr.cli.operator.access import publish_once
 from foltr.operator.credentials import Credentials, read_credentials
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.codec import encode
@@ -186,7 +187,8 @@ def test_a_revoked_device_is_told(guarded, tmp_path):
     topic = Topics("mail").round
     with_key = encode(announcement(3, time.time()), topic, 1, federator.key)
     _publish(guarded, topic, with_key)
-    assert foltr("revoke", DEVICE, "--operator", str(guarded.operator_dir)).returncode == 0
+    with answering(guarded.operator_dir).serve():
+        assert foltr("revoke", DEVICE, "--operator", str(guarded.operator_dir)).returncode == 0
     found = doctor("--credentials", str(tmp_path / f"{DEVICE}.json"), expected=1)
     if "client certificate" in found:
         assert "foltr enrol --replace" in found["roster"][1]

@@ -12,6 +12,7 @@ from receipts import KEY
 
 from foltr.erasure.receipt import verify_receipt
 from foltr.protocol.enrolment import issue_roster
+from foltr.protocol.roster import Revocation, Roster
 from foltr.protocol.signing import SigningKey, key_to_text
 
 
@@ -97,7 +98,10 @@ def test_what_still_names_a_client_is_counted(tmp_path):
     """By its name alone: its row, rows that came back, the operator's roster; or none."""
     asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite"))
     key = SigningKey(bytes(32))
-    roster = issue_roster(key, "mail", 1, 0.0, 5, {DONE: 1})
+    revoked = [Revocation(client_id=DONE, void_below=2)]
+    roster = issue_roster(
+        key, Roster(federation="mail", version=1, through=0, revoked=revoked, salt=bytes(32), forgotten=[])
+    )
     connection = sqlite3.connect(tmp_path / "foltr.sqlite")
     waiting = "1 of clients, 1 of erasures; the one of clients has its name until its device was told"
     assert f"Rows of {WAITING} now: {waiting}" in erasures(tmp_path, "show", WAITING).stdout

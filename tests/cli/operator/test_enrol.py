@@ -1,24 +1,26 @@
-"""``foltr enrol``, ``foltr revoke``, ``foltr roster`` and ``foltr rounds deadline``: the operator's commands."""
+"""``foltr enrol``, ``foltr revoke``, ``foltr roster``, ``foltr orders`` and those that give orders."""
 
 import asyncio
 import json
 import os
+import shutil
 import stat
 
 import pytest
-from cli.commands import foltr, foltr_process, start
+from answering import answering
+from cli.commands import foltr, start
 from cli.test_main import free_port
 from made_history import made_history
+from publishing import publish_once
 from servers import MissingError, ProvisionedMosquitto
 
 from broker.address import BrokerAddress
 from broker.link import MqttLink
 from broker.tls import TlsMaterial
-from foltr.cli.operator.access import access_to, publish_once, redirect
+from foltr.cli.operator.access import access_to, redirect
 from foltr.errors import SettingsError, UnavailableError
 from foltr.operator.credentials import BrokerAccess, read_credentials
-from foltr.protocol.enrolment import read_enrolment, read_order, read_roster
-from foltr.protocol.orders import LiftQuarantine, QuarantineClient
+from foltr.protocol.enrolment import read_enrolment, read_roster
 from foltr.protocol.topics import ClientTopic, Topics
 
 TIMEOUT_S = 20.0
@@ -47,8 +49,8 @@ def enrolled(folder, *arguments):
     return read_credentials(folder / "foltr-operator" / "operator.json", "operator")
 
 
-async def heard(access, topics, client_id="listener", command=None):
-    """The first message on one of the topics, where given after a command; UnavailableError if there is none."""
+async def heard(access, topics, client_id="listener"):
+    """The first message on one of the topics; UnavailableError if there is none."""
     arrived = asyncio.get_running_loop().create_future()
     link = MqttLink(
         BrokerAddress.of(access),
@@ -60,9 +62,6 @@ async def heard(access, topics, client_id="listener", command=None):
     )
     async with link:
         await link.wait_connected(TIMEOUT_S)
-        if command is not None:
-            done = await asyncio.to_thread(foltr_process, *command)
-            assert done.returncode == 0, done.stderr
         async with asyncio.timeout(TIMEOUT_S):
             return await arrived
 
@@ -216,11 +215,11 @@ def test_the_roster_shows_who_is_enrolled_and_who_is_void(tmp_path):
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
     assert shown["federation"] == "mail"
-    rows = [(row["client_id"], row["state"], row["serial"], row["void_up_to"]) for row in shown["clients"]]
+    rows = [(row["client_id"], row["state"], row["serial"], row["void_below"]) for row in shown["clients"]]
     assert rows == [
         ("device-7", "enrolled", 1, None),
-        ("device-8", "enrolled", 4, 2),
-        ("device-9", "revoked", None, 3),
+        ("device-8", "enrolled", 4, 3),
+        ("device-9", "revoked", None, 4),
     ]
     table = foltr("roster", "show", cwd=tmp_path).stdout
     assert f"Roster {shown['version']} of mail: 2 enrolled" in table
@@ -243,23 +242,24 @@ def test_a_folder_that_is_no_operators_is_said(tmp_path, command):
 async def test_a_revocation_is_published_for_those_who_come_later(mqtt_broker, tmp_path):
     """The roster is retained at the broker, signed, with the version the register has."""
     operator = enrolled(tmp_path, "--broker", mqtt_broker)
-    done = foltr("revoke", "device-7", cwd=tmp_path)
+    with answering(tmp_path / "foltr-operator").serve() as federator:
+        done = await asyncio.to_thread(foltr, "revoke", "device-7", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     message = await heard(operator.broker, [Topics("mail").roster])
     assert message.retained
     roster = read_roster(message.payload, operator.enrolment_public_key, "mail")
-    assert [(revoked.client_id, revoked.serial) for revoked in roster.revoked] == [("device-7", 1)]
-    assert f"roster {roster.version}" in done.stdout
+    assert [(revoked.client_id, revoked.void_below) for revoked in roster.revoked] == [("device-7", 2)]
+    assert [(order.kind, order.client_id) for order in federator.orders.values()] == [("revoke_client", "device-7")]
 
 
 def test_a_revocation_without_a_broker_is_recorded(tmp_path):
-    """Exit code 3, the command that publishes it, and a register that has it; saying so again is no error."""
+    """Exit code 3, the command that sends it, and a register that has it; saying so again is no error."""
     enrolled(tmp_path, "--broker", f"mqtt://127.0.0.1:{free_port()}")
     for _ in range(2):
         done = foltr("revoke", "device-7", cwd=tmp_path)
         assert done.returncode == 3
         assert "device-7 is revoked" in done.stderr
-        assert "foltr roster publish" in done.stderr
+        assert "foltr orders send" in done.stderr
         assert "Traceback" not in done.stderr
     rows = json.loads(foltr("roster", "show", "--json", cwd=tmp_path).stdout)["clients"]
     assert [row["state"] for row in rows] == ["revoked"]
@@ -288,65 +288,134 @@ def test_an_unknown_device_cannot_be_revoked(tmp_path):
 # --- orders ---------------------------------------------------------------------------------------------------
 
 
+def ordered(folder, *command):
+    """The command, where a federator answers that device-7 has joined."""
+    with answering(folder / "foltr-operator", folder / "device-7.json").serve() as federator:
+        return foltr(*command, cwd=folder), federator
+
+
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("said", "kind", "done"),
     [
-        (
-            ("--reason", "flips signs"),
-            QuarantineClient(federation="mail", client_id="device-7", reason="flips signs"),
-        ),
-        (("--lift",), LiftQuarantine(federation="mail", client_id="device-7")),
+        (("--reason", "flips signs"), "quarantine_client", "is in quarantine"),
+        (("--lift",), "lift_quarantine", "is out of quarantine"),
+        (("--dismiss",), "dismiss_proposals", "is proposed for quarantine no more"),
     ],
 )
-async def test_a_quarantine_is_sent_to_the_federator(mqtt_broker, tmp_path, said, expected):
-    """And so is the order that lifts it: signed by the operator, on the operator's topic."""
-    operator = enrolled(tmp_path, "--broker", mqtt_broker)
-    command = ("clients", "quarantine", "device-7", *said, "--operator", str(tmp_path / "foltr-operator"))
-    message = await heard(operator.broker, [Topics("mail").operator], command=command)
-    assert read_order(message.payload, operator.enrolment_public_key, "mail")[0] == expected
-    assert not message.retained
+def test_a_quarantine_is_ordered_and_answered(mqtt_broker, tmp_path, said, kind, done):
+    """And so is the order that lifts it, and the one that closes what was proposed."""
+    enrolled(tmp_path, "--broker", mqtt_broker)
+    command, federator = ordered(tmp_path, "clients", "quarantine", "device-7", *said)
+    assert command.returncode == 0, command.stderr
+    assert f"Order 1 is obeyed: device-7 of mail {done}" in command.stdout
+    assert [(order.kind, order.client_id) for order in federator.orders.values()] == [(kind, "device-7")]
 
 
-@pytest.mark.parametrize("said", [("--reason", "flips signs"), ("--lift",)])
-async def test_an_order_about_nobody_is_not_sent(mqtt_broker, tmp_path, said):
-    """A typo is an error where the database can tell, before the broker is asked for anything."""
+@pytest.mark.parametrize("said", [("--reason", "flips signs"), ("--lift",), ("--dismiss",)])
+async def test_an_order_about_nobody_is_not_given(tmp_path, said):
+    """A typo is an error where the database can tell, before anything is signed; else where the federator can."""
     enrolled(tmp_path, "--broker", f"mqtt://127.0.0.1:{free_port()}")
     await made_history(f"sqlite:///{tmp_path}/foltr.sqlite", "mail")
     done = foltr("clients", "quarantine", "device-77", *said, cwd=tmp_path)
     assert done.returncode == 2
     assert "'mail' knows no client 'device-77'; see: foltr clients list" in done.stderr
-    sent = foltr("clients", "quarantine", "a", *said, "--broker", mqtt_broker, cwd=tmp_path)
-    assert sent.returncode == 0, sent.stderr
-    words = "to let a of mail out of" if said == ("--lift",) else "to put a of mail into"
-    assert f"Sent the order {words} quarantine. The federator obeys it at once if it runs" in sent.stdout
-    assert "see: foltr clients show a" in sent.stdout
-    assert "not looked up" not in sent.stdout
-
-
-async def test_an_order_without_a_database_says_what_was_not_checked(mqtt_broker, tmp_path):
-    """An operator's machine need not have the federator's database; but one that is named must be there."""
-    enrolled(tmp_path, "--broker", mqtt_broker)
-    order = ("clients", "quarantine", "device-77", "--lift")
-    done = foltr(*order, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "was not looked up: name the federator's database with --db" in done.stdout
-    await made_history(f"sqlite:///{tmp_path}/foltr.sqlite", "web")
-    assert "not looked up" in foltr(*order, cwd=tmp_path).stdout, "another federation's"
-    named = foltr(*order, "--db", f"sqlite:///{tmp_path}/none.sqlite", cwd=tmp_path)
+    assert not (tmp_path / "foltr-operator" / "orders").exists()
+    named = foltr("clients", "quarantine", "a", *said, "--db", f"sqlite:///{tmp_path}/none.sqlite", cwd=tmp_path)
     assert (named.returncode, "there is no file" in named.stderr) == (2, True)
 
 
-async def test_a_deadline_is_sent_to_the_federator(mqtt_broker, tmp_path):
-    """Signed by the operator, on the operator's topic, and not retained."""
-    operator = enrolled(tmp_path, "--broker", mqtt_broker)
-    command = ("rounds", "deadline", "4", "--max-time", "90", "--operator", str(tmp_path / "foltr-operator"))
-    message = await heard(operator.broker, [Topics("mail").operator], command=command)
-    order, nonce = read_order(message.payload, operator.enrolment_public_key, "mail")
-    assert (order.round, order.max_time_s) == (4, 90.0)
-    assert nonce > 0
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(1):
-            await heard(operator.broker, [Topics("mail").operator])
+def test_a_refused_order_is_an_error_that_says_why(mqtt_broker, tmp_path):
+    """Exit code 1; its number is used up, and it is not sent again."""
+    enrolled(tmp_path, "--broker", mqtt_broker)
+    done, federator = ordered(tmp_path, "clients", "quarantine", "device-77", "--lift")
+    assert done.returncode == 1
+    assert "refuses order 1: unknown_client, no client of this name has ever joined" in done.stderr
+    assert [(order.outcome, order.client_id) for order in federator.orders.values()] == [("refused", None)]
+    shown = json.loads(foltr("orders", "list", "--json", cwd=tmp_path).stdout)["orders"]
+    assert [(order["number"], order["state"], order["code"]) for order in shown] == [(1, "refused", "unknown_client")]
+    assert "No order waits" in foltr("orders", "send", cwd=tmp_path).stdout
+
+
+def test_a_deadline_is_ordered_and_answered(mqtt_broker, tmp_path):
+    """For the round that is open."""
+    enrolled(tmp_path, "--broker", mqtt_broker)
+    done, federator = ordered(tmp_path, "rounds", "deadline", "1", "--max-time", "90")
+    assert done.returncode == 0, done.stderr
+    assert "Order 1 is obeyed: round 1 of mail lasts 90 s from its opening" in done.stdout
+    assert federator.state.round.closes_at == 1_090.0
+
+
+def test_an_order_without_an_answer_is_kept_and_goes_with_the_next(mqtt_broker, tmp_path):
+    """The federator is away: exit code 3, with what is the matter; then all are obeyed, in their order."""
+    enrolled(tmp_path, "--broker", mqtt_broker)
+    away = foltr("clients", "quarantine", "device-7", "--reason", "flips signs", cwd=tmp_path)
+    assert away.returncode == 3
+    told, error = away.stderr.splitlines()
+    assert told == "waiting for the federator's answer; the broker has the order; see whether the federator runs"
+    assert "Order 1 is kept in foltr-operator and goes with the next command" in error
+    table = foltr("orders", "list", cwd=tmp_path).stdout
+    assert "quarantine_client" in table
+    assert "unanswered" in table
+    done, federator = ordered(tmp_path, "clients", "quarantine", "device-7", "--lift")
+    assert done.returncode == 0, done.stderr
+    assert [order.kind for order in federator.orders.values()] == ["quarantine_client", "lift_quarantine"]
+    assert all(order.outcome == "obeyed" for order in federator.orders.values())
+
+
+def test_a_restored_folder_goes_on_above_what_the_federator_knows(mqtt_broker, tmp_path):
+    """And says which numbers it has lost; also where the federator is a restored one that has lost them, too."""
+    enrolled(tmp_path, "--broker", mqtt_broker)
+    folder = tmp_path / "foltr-operator"
+    shutil.copytree(folder, tmp_path / "backup")
+    deadline = ("rounds", "deadline", "1", "--max-time")
+    with answering(folder).serve() as federator:
+        for seconds in ("50", "60"):
+            assert foltr(*deadline, seconds, cwd=tmp_path).returncode == 0
+        shutil.rmtree(folder)
+        shutil.copytree(tmp_path / "backup", folder)
+        done = foltr(*deadline, "70", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "does not have orders 1 to 2, which the federator knows: was it restored from a backup?" in done.stdout
+    assert "Order 3 is obeyed" in done.stdout
+    assert (sorted(federator.orders), federator.state.round.closes_at) == ([1, 2, 3], 1_070.0)
+    shown = json.loads(foltr("orders", "list", "--json", cwd=tmp_path).stdout)["orders"]
+    assert [(order["number"], order["state"]) for order in shown] == [(1, "lost"), (2, "lost"), (3, "obeyed")]
+    with answering(folder).serve() as restored:
+        done = foltr(*deadline, "80", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "The federator had lost 1 orders" in done.stdout
+    assert [order.kind for order in restored.orders.values()] == ["void_order", "void_order", *["set_deadline"] * 2]
+
+
+def test_a_forgotten_name_is_nowhere_in_the_folder(mqtt_broker, tmp_path):
+    """Not in the register, nor in the roster, nor in any order; and it is not enrolled again."""
+    enrolled(tmp_path, "--broker", mqtt_broker)
+    folder = tmp_path / "foltr-operator"
+    assert foltr("enrol", "another-1", cwd=tmp_path).returncode == 0
+    with answering(folder, tmp_path / "device-7.json", tmp_path / "another-1.json").serve() as federator:
+        for command in (
+            ("clients", "quarantine", "device-7", "--reason", "flips signs"),
+            ("revoke", "another-1"),
+            ("forget", "device-7"),
+        ):
+            done = foltr(*command, cwd=tmp_path)
+            assert done.returncode == 0, done.stderr
+        assert "Order 3 is obeyed: all that was stored of device-7 is erased" in done.stdout
+        again = foltr("enrol", "device-7", "--out", "other.json", cwd=tmp_path)
+        assert (again.returncode, "was forgotten; its name is not used again" in again.stderr) == (2, True)
+        named = [path.name for path in folder.rglob("*") if path.is_file() and b"device-7" in path.read_bytes()]
+        assert named == []
+        # What stands in the place of the orders is taken for them, and forgets in a database that was restored.
+        assert foltr("rounds", "deadline", "1", "--max-time", "50", cwd=tmp_path).returncode == 0
+    assert [order.kind for order in federator.orders.values()][:3] == [
+        "quarantine_client",
+        "revoke_client",
+        "forget_client",
+    ]
+    with answering(folder, tmp_path / "device-7.json").serve() as restored:
+        assert foltr("rounds", "deadline", "1", "--max-time", "60", cwd=tmp_path).returncode == 0
+    assert [order.kind for order in restored.orders.values()][:3] == ["void_order", "revoke_client", "forget_tombstone"]
+    assert not restored.state.members.is_known("device-7")
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "2592001"])
@@ -383,11 +452,10 @@ async def test_an_enrolled_device_gets_in_and_a_revoked_one_is_void(guarded_brok
     topics = [Topics("mail").roster, Topics("mail").client("device-7", ClientTopic.INBOX)]
     message = await heard(one.broker, topics, "device-7")
     assert read_roster(message.payload, one.enrolment_public_key, "mail").revoked == []
-    command = ("rounds", "deadline", "4", "--max-time", "90", *operator)
-    federator = read_credentials(guarded_broker.operator_dir / "federator.json", "federator")
-    message = await heard(federator.broker, [Topics("mail").operator], "@federator", command)
-    assert read_order(message.payload, federator.enrolment_public_key, "mail")
-    done = foltr("revoke", "device-7", *operator)
+    with answering(guarded_broker.operator_dir).serve():
+        done = await asyncio.to_thread(foltr, "rounds", "deadline", "1", "--max-time", "90", *operator)
+        assert done.returncode == 0, done.stderr
+        done = await asyncio.to_thread(foltr, "revoke", "device-7", *operator)
     assert done.returncode == 0, done.stderr
     message = await heard(other.broker, [Topics("mail").roster], "device-8")
     assert len(read_roster(message.payload, other.enrolment_public_key, "mail").revoked) == 1
@@ -426,8 +494,8 @@ def test_a_message_the_access_list_forbids_is_no_success(guarded_broker, tmp_pat
     operator = ("--operator", str(guarded_broker.operator_dir))
     assert foltr("enrol", "device-7", *operator, cwd=tmp_path).returncode == 0
     broker = device(tmp_path / "device-7.json").broker
-    with pytest.raises(UnavailableError, match="allowed to write"):
-        publish_once(broker, "device-7", Topics("mail").roster, b"forged", retain=True)
+    for topic in (Topics("mail").roster, Topics("mail").federator_key, Topics("mail").roster_chunk(0)):
+        assert not publish_once(broker, "device-7", topic, b"forged", retain=True)
 
 
 def test_a_broker_configured_later_is_made_known_to_the_services(tmp_path):

@@ -232,8 +232,8 @@ def test_statuses_and_memberships_count_apart(members, alice):
 
 def test_a_roster_revokes_a_member(operator, members, alice):
     """Nothing of it is taken any more, with the right key or not, and its enrolment opens nothing."""
-    roster, revoked = members.adopt_roster(operator.roster(1, alice=1))
-    assert (roster.version, revoked, members.roster_version) == (1, ["alice"], 1)
+    adoption = members.adopt_roster(operator.roster(1, alice=1))
+    assert (adoption.roster.version, adoption.revoked, members.roster_version) == (1, ["alice"], 1)
     with refused("revoked"):
         members.check_sender("alice", alice.updates().signed)
     for said in (alice.joins(11), alice.leaves(12), alice.status(True, 13)):
@@ -257,14 +257,14 @@ def test_a_revocation_of_older_serials_leaves_the_member_alone(operator, members
     operator.enrol("alice")
     renewed = operator.enrol("alice")
     members.apply(renewed.joins(11))
-    assert members.adopt_roster(operator.roster(1, alice=1))[1] == []
+    assert members.adopt_roster(operator.roster(1, alice=1)).revoked == []
     members.check_sender("alice", renewed.updates().signed)
 
 
 def test_who_was_revoked_before_it_joined_does_not_get_in(operator, members):
     """The roster may come first."""
     bob = operator.enrol("bob")
-    assert members.adopt_roster(operator.roster(1, bob=1))[1] == []
+    assert members.adopt_roster(operator.roster(1, bob=1)).revoked == []
     with refused("revoked"):
         members.apply(bob.joins())
 
@@ -277,7 +277,7 @@ def test_a_roster_is_told_once(operator, members):
     assert members.adopt_roster(first) is None
     bob = operator.enrol("bob")
     members.apply(bob.joins())
-    assert members.adopt_roster(operator.roster(4, alice=1, bob=2))[1] == ["bob"]
+    assert members.adopt_roster(operator.roster(4, alice=1, bob=2)).revoked == ["bob"]
 
 
 def test_an_older_roster_brings_nobody_back(operator, members, alice):

@@ -135,7 +135,7 @@ def test_who_joined_before_identities_joins_again(operator, members):
 def test_who_joined_before_identities_can_be_revoked(operator, members):
     """By name, as there is no serial."""
     members.restore([row("alice")], None)
-    assert members.adopt_roster(operator.roster(1, alice=1))[1] == ["alice"]
+    assert members.adopt_roster(operator.roster(1, alice=1)).revoked == ["alice"]
 
 
 # --- anyone ---------------------------------------------------------------------------------------------------

@@ -25,8 +25,22 @@ from foltr.protocol.announcements import (
 from foltr.protocol.codec import encode
 from foltr.protocol.fields import CHUNK_BYTES, SCHEMA_VERSION, Message, pack_vector
 from foltr.protocol.membership import Enrolment, Forget, Join, Leave, Status
-from foltr.protocol.orders import ForgetClient, LiftQuarantine, QuarantineClient, Revocation, Roster, SetDeadline
+from foltr.protocol.orders import (
+    AskNewest,
+    DismissProposals,
+    ForgetClient,
+    ForgetTombstone,
+    LiftQuarantine,
+    OrderAnswer,
+    OrderReply,
+    QuarantineClient,
+    RevokeClient,
+    RotateKey,
+    SetDeadline,
+    VoidOrder,
+)
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.protocol.roster import FederatorKey, Revocation, Roster
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.trainings import (
@@ -97,6 +111,7 @@ def _update(body: UpdateBody) -> tuple[Message, str]:
     return update, _own(ClientTopic.UPDATES)
 
 
+_KEYS = {"federation": "mail", "sequence": 2, "old_key": bytes(32), "new_key": KEY.public}
 _BOUNDS = {"serp_length": 10, "min_interactions": 5, "max_interactions": 8}
 # Every message with all its fields set, and the topic it is signed for.
 MESSAGES: list[tuple[Message, str]] = [
@@ -148,17 +163,50 @@ MESSAGES: list[tuple[Message, str]] = [
         Roster(
             federation="mail",
             version=3,
-            issued_at=1000.5,
-            n_enrolled=100,
-            revoked=[Revocation(client_id="device-8", serial=11)],
+            through=7,
+            revoked=[Revocation(client_id="device-8", void_below=12)],
+            salt=bytes(range(32)),
+            forgotten=[bytes(range(16))],
         ),
         _TOPICS.roster,
     ),
+    (FederatorKey(**_KEYS), _TOPICS.federator_key),
     (SetDeadline(federation="mail", round=4, max_time_s=90.5), _TOPICS.operator),
+    (RevokeClient(**CLIENT, void_below=12), _TOPICS.operator),
     (QuarantineClient(**CLIENT, reason="it flips signs"), _TOPICS.operator),
     (LiftQuarantine(**CLIENT), _TOPICS.operator),
+    (DismissProposals(**CLIENT), _TOPICS.operator),
+    (ForgetClient(**CLIENT, serial=11), _TOPICS.operator),
+    (
+        ForgetTombstone(
+            federation="mail",
+            salt=bytes(range(32)),
+            tombstone=bytes(range(16)),
+            serial=11,
+            replaces=bytes(range(32)),
+        ),
+        _TOPICS.operator,
+    ),
+    (VoidOrder(federation="mail", replaces=bytes(range(32))), _TOPICS.operator),
+    (RotateKey(**_KEYS), _TOPICS.operator),
+    (AskNewest(federation="mail", challenge=bytes(range(16))), _TOPICS.operator),
+    (
+        OrderAnswer(
+            federation="mail",
+            number=7,
+            digest=bytes(range(32)),
+            reply=OrderReply.REFUSED,
+            code=ReceiptCode.UNKNOWN_CLIENT,
+            detail="no client of this name has ever joined",
+            challenge=bytes(range(16)),
+            newest=7,
+            newest_digest=bytes(range(32)),
+            roster_version=3,
+            newest_serial=12,
+        ),
+        _TOPICS.operator_answers,
+    ),
     (Forget(**CLIENT), _own(ClientTopic.FORGET)),
-    (ForgetClient(**CLIENT), _TOPICS.operator),
     (
         ErasureNotice(**CLIENT, code=ReceiptCode.FORGOTTEN, receipt=b"header.payload.signature", detail="unlearned"),
         _own(ClientTopic.INBOX),

@@ -23,8 +23,16 @@ from foltr.protocol.fields import (
 )
 from foltr.protocol.membership import Enrolment, Join, Leave, Status
 from foltr.protocol.messages import MESSAGE_TYPES
-from foltr.protocol.orders import LiftQuarantine, QuarantineClient, Revocation, Roster, SetDeadline
+from foltr.protocol.orders import (
+    ForgetTombstone,
+    LiftQuarantine,
+    OrderAnswer,
+    OrderReply,
+    QuarantineClient,
+    SetDeadline,
+)
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.protocol.roster import Revocation, Roster
 from foltr.protocol.signing import EpochSequence, SigningKey
 from foltr.protocol.trainings import (
     EvolutionTraining,
@@ -98,14 +106,15 @@ def test_an_older_version_is_told_to_upgrade(version, kind):
     [
         pytest.param(V1, 8, ["v", "kind", "body"], id="version 1"),
         pytest.param(V2, 13, ["v", "kind", "nonce", "body", "signature"], id="version 2"),
+        pytest.param(V3, 31, ["v", "kind", "nonce", "body", "signature"], id="version 3"),
     ],
 )
 def test_older_versions_were_captured_whole(wires, n_kinds, keys):
-    """All eight kinds of version 1, in its envelope of three keys, and the thirteen of version 2."""
+    """All eight kinds of version 1, in its envelope of three keys, the thirteen of version 2, and version 3."""
     assert len(wires) == n_kinds
     for kind, wire in wires.items():
         assert list(msgpack.unpackb(wire)) == keys
-        assert msgpack.unpackb(wire)["kind"] == kind
+        assert msgpack.unpackb(wire)["kind"] == kind.partition("-")[0]
 
 
 @pytest.mark.parametrize(
@@ -272,6 +281,7 @@ trainings = st.one_of(
 codes = st.sampled_from(ReceiptCode)
 nonces = st.integers(0, 2**63 - 1)
 serials = st.integers(1, 2**31 - 1)
+floors = st.integers(2, 2**31 - 1)
 digests = st.binary(min_size=32, max_size=32)
 selections = st.builds(
     Selection, first_seed=digests, cutoff=st.binary(min_size=8, max_size=8), n_selected=counts, n_eligible=counts
@@ -351,9 +361,28 @@ messages = st.one_of(
         Roster,
         federation=names,
         version=serials,
-        issued_at=times,
-        n_enrolled=counts,
-        revoked=st.lists(st.builds(Revocation, client_id=names, serial=serials), max_size=5),
+        through=counts,
+        revoked=st.lists(st.builds(Revocation, client_id=names, void_below=floors), max_size=5),
+        salt=digests,
+        forgotten=st.lists(st.binary(min_size=16, max_size=16), max_size=5),
+    ),
+    st.builds(
+        ForgetTombstone,
+        federation=names,
+        salt=digests,
+        tombstone=st.binary(min_size=16, max_size=16),
+        serial=counts,
+        replaces=digests,
+    ),
+    st.builds(
+        OrderAnswer,
+        federation=names,
+        number=nonces,
+        digest=digests,
+        reply=st.sampled_from(OrderReply),
+        code=st.none() | st.sampled_from(ReceiptCode),
+        newest=counts,
+        newest_digest=st.none() | digests,
     ),
     st.builds(SetDeadline, federation=names, round=counts, max_time_s=st.floats(0, 30 * 86_400, exclude_min=True)),
     st.builds(QuarantineClient, federation=names, client_id=names, reason=st.text("ab ü", min_size=1, max_size=500)),

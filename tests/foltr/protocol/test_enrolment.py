@@ -6,16 +6,26 @@ from foltr.errors import MessageError
 from foltr.protocol.codec import encode, open_envelope
 from foltr.protocol.enrolment import (
     issue_enrolment,
-    issue_order,
+    issue_federator_key,
     issue_roster,
     read_enrolment,
-    read_order,
+    read_federator_key,
     read_roster,
 )
 from foltr.protocol.fields import MAX_MESSAGE_BYTES
 from foltr.protocol.membership import Enrolment, Join
-from foltr.protocol.orders import LiftQuarantine, QuarantineClient, Revocation, Roster, SetDeadline
+from foltr.protocol.orders import (
+    ORDER_LIMIT,
+    AskNewest,
+    LiftQuarantine,
+    OrderAnswer,
+    OrderReply,
+    QuarantineClient,
+    SetDeadline,
+)
 from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.roster import FederatorKey, Revocation, Roster
+from foltr.protocol.signed_orders import digest_of, issue_order, issue_question, number_of, read_answer, read_order
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
 
@@ -23,8 +33,19 @@ OPERATOR = SigningKey(bytes(range(32)))
 OTHER = SigningKey(bytes(32))
 DEVICE = SigningKey(bytes(range(1, 33)))
 ENROLMENT = issue_enrolment(OPERATOR, "mail", "device-7", DEVICE.public, 12, 1000.5)
-ROSTER = issue_roster(OPERATOR, "mail", 3, 1000.5, 100, {"device-9": 4, "device-8": 11})
-DEADLINE = issue_order(OPERATOR, SetDeadline(federation="mail", round=4, max_time_s=90.5), 17)
+NOBODY = {"through": 0, "revoked": [], "salt": bytes(32), "forgotten": []}
+REVOKED = Roster(
+    federation="mail",
+    version=3,
+    through=7,
+    revoked=[Revocation(client_id="device-8", void_below=12), Revocation(client_id="device-9", void_below=5)],
+    salt=bytes(32),
+    forgotten=[bytes(16)],
+)
+ROSTER = issue_roster(OPERATOR, REVOKED)
+DEADLINE = issue_order(OPERATOR, SetDeadline(federation="mail", round=4, max_time_s=90.5), 17).payload
+NEW_KEY = FederatorKey(federation="mail", sequence=2, old_key=OTHER.public, new_key=DEVICE.public)
+STATEMENT = issue_federator_key(OPERATOR, NEW_KEY)
 QUARANTINE = QuarantineClient(federation="mail", client_id="device-7", reason="it flips signs")
 LIFT = LiftQuarantine(federation="mail", client_id="device-7")
 
@@ -91,36 +112,62 @@ def test_every_changed_byte_voids_an_enrolment():
 
 
 def test_a_roster_is_read_back():
-    """Sorted by name, so that the same register always makes the same bytes."""
-    assert read_roster(ROSTER, OPERATOR.public, "mail") == Roster(
-        federation="mail",
-        version=3,
-        issued_at=1000.5,
-        n_enrolled=100,
-        revoked=[Revocation(client_id="device-8", serial=11), Revocation(client_id="device-9", serial=4)],
-    )
-    assert issue_roster(OPERATOR, "mail", 3, 1000.5, 100, {"device-8": 11, "device-9": 4}) == ROSTER
+    """With its version as its place in the operator's sequence."""
+    assert read_roster(ROSTER, OPERATOR.public, "mail") == REVOKED
     assert open_envelope(ROSTER).nonce == 3
 
 
 def test_a_roster_may_outgrow_other_messages():
     """Ten thousand revocations are read."""
-    large = issue_roster(OPERATOR, "mail", 1, 0.0, 0, {f"device-{i:06d}": i + 1 for i in range(10_000)})
+    revoked = [Revocation(client_id=f"device-{i:06d}", void_below=i + 2) for i in range(10_000)]
+    large = issue_roster(OPERATOR, REVOKED.model_copy(update={"revoked": revoked}))
     assert len(large) > MAX_MESSAGE_BYTES
     assert len(read_roster(large, OPERATOR.public, "mail").revoked) == 10_000
 
 
-def test_an_order_is_read_back_with_its_nonce():
-    """The nonce says which of two orders is the newer one."""
-    assert read_order(DEADLINE, OPERATOR.public, "mail") == (
-        SetDeadline(federation="mail", round=4, max_time_s=90.5),
-        17,
-    )
-    for order in (QUARANTINE, LIFT):
-        assert read_order(issue_order(OPERATOR, order, 18), OPERATOR.public, "mail") == (order, 18)
+def test_the_federators_new_key_is_read_back():
+    """Its sequence tells which of two is the newer one."""
+    assert read_federator_key(STATEMENT, OPERATOR.public, "mail") == NEW_KEY
+    assert open_envelope(STATEMENT).nonce == 2
 
 
-@pytest.mark.parametrize(("read", "payload"), [(read_roster, ROSTER), (read_order, DEADLINE)])
+def test_an_order_is_read_back_with_its_number():
+    """The number says what it follows; its digest is of the very bytes."""
+    for order in (SetDeadline(federation="mail", round=4, max_time_s=90.5), QUARANTINE, LIFT):
+        signed = issue_order(OPERATOR, order, 18)
+        assert read_order(signed.payload, OPERATOR.public, "mail") == signed
+        assert (signed.number, number_of(signed.payload), signed.digest) == (18, 18, digest_of(signed.payload))
+    assert number_of(b"junk") is None
+
+
+@pytest.mark.parametrize("number", [0, ORDER_LIMIT + 1])
+def test_an_order_has_a_number(number):
+    """From one on, and none that a database has no room for."""
+    payload = encode(LIFT, Topics("mail").operator, number, OPERATOR)
+    assert refusal(read_order, payload, OPERATOR.public, "mail") is ReceiptCode.MALFORMED
+
+
+def test_a_question_is_no_order():
+    """It has no number, and is read all the same."""
+    question = issue_question(OPERATOR, "mail", b"c" * 16)
+    assert read_order(question, OPERATOR.public, "mail") == AskNewest(federation="mail", challenge=b"c" * 16)
+
+
+def test_an_answer_is_the_federators():
+    """Signed with one of the keys that are believed, for its own topic, in its own federation."""
+    answer = OrderAnswer(federation="mail", number=1, digest=bytes(32), reply=OrderReply.OBEYED, newest=1)
+    signed = encode(answer, Topics("mail").operator_answers, 9, DEVICE)
+    assert read_answer(signed, "mail", OTHER.public, DEVICE.public) == answer
+    assert refusal(read_answer, signed, "mail", OTHER.public) is ReceiptCode.BAD_SIGNATURE
+    moved = encode(answer, Topics("mail").operator, 9, DEVICE)
+    assert refusal(read_answer, moved, "mail", DEVICE.public) is ReceiptCode.BAD_SIGNATURE
+    elsewhere = encode(answer.model_copy(update={"federation": "post"}), Topics("mail").operator_answers, 9, DEVICE)
+    assert refusal(read_answer, elsewhere, "mail", DEVICE.public) is ReceiptCode.WRONG_FEDERATION
+
+
+@pytest.mark.parametrize(
+    ("read", "payload"), [(read_roster, ROSTER), (read_order, DEADLINE), (read_federator_key, STATEMENT)]
+)
 def test_rosters_and_orders_are_the_operators(read, payload):
     """Of this federation, and signed by nobody else."""
     assert refusal(read, payload, OTHER.public, "mail") is ReceiptCode.BAD_SIGNATURE
@@ -131,18 +178,21 @@ def test_rosters_and_orders_are_the_operators(read, payload):
 
 def test_no_statement_passes_for_another():
     """What the enrolment key signed for one purpose is refused for every other."""
-    for payload in (ROSTER, DEADLINE):
+    for payload in (ROSTER, DEADLINE, STATEMENT):
         assert refusal(read_enrolment, payload, OPERATOR.public, "mail", "device-7") is ReceiptCode.NOT_ENROLLED
-    for payload in (ENROLMENT, DEADLINE):
+    for payload in (ENROLMENT, DEADLINE, STATEMENT):
         assert refusal(read_roster, payload, OPERATOR.public, "mail") is ReceiptCode.BAD_SIGNATURE
-    for payload in (ENROLMENT, ROSTER):
+    for payload in (ENROLMENT, ROSTER, STATEMENT):
         assert refusal(read_order, payload, OPERATOR.public, "mail") is ReceiptCode.BAD_SIGNATURE
+    for payload in (ENROLMENT, ROSTER, DEADLINE):
+        assert refusal(read_federator_key, payload, OPERATOR.public, "mail") is ReceiptCode.BAD_SIGNATURE
 
 
 @pytest.mark.parametrize(
     ("read", "message", "topic"),
     [
-        (read_roster, Roster(federation="post", version=1, issued_at=0.0, n_enrolled=0, revoked=[]), "roster"),
+        (read_roster, Roster(federation="post", version=1, **NOBODY), "roster"),
+        (read_federator_key, NEW_KEY.model_copy(update={"federation": "post"}), "federator-key"),
         (read_order, SetDeadline(federation="post", round=1, max_time_s=1.0), "operator"),
         (read_order, QuarantineClient(federation="post", client_id="device-7", reason="x"), "operator"),
         (read_order, LiftQuarantine(federation="post", client_id="device-7"), "operator"),

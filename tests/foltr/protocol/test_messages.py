@@ -11,13 +11,14 @@ from foltr.protocol.announcements import ModelAnnouncement, Selection
 from foltr.protocol.fields import CHUNK_BYTES, MAX_CHUNKED_BYTES, MAX_DIM, pack_vector, unpack_vector
 from foltr.protocol.membership import Enrolment, Join, Leave, Status
 from foltr.protocol.messages import MESSAGE_TYPES
-from foltr.protocol.orders import LiftQuarantine, QuarantineClient, Revocation, Roster, SetDeadline
+from foltr.protocol.orders import ForgetClient, LiftQuarantine, QuarantineClient, RevokeClient, RotateKey, SetDeadline
 from foltr.protocol.receipts import (
     DeviceReaction,
     MembershipReceipt,
     ReceiptCode,
     UpdateReceipt,
 )
+from foltr.protocol.roster import Revocation, Roster
 from foltr.protocol.trainings import (
     EvolutionTraining,
     FedAvgTraining,
@@ -273,13 +274,21 @@ NEW = [
     ),
     (
         Roster,
-        {"federation": "mail", "version": 1, "issued_at": 0.0, "n_enrolled": 0, "revoked": []},
+        {"federation": "mail", "version": 1, "through": 0, "revoked": [], "salt": bytes(32), "forgotten": []},
         {
             "version": [0, 2**31],
-            "issued_at": [float("nan")],
-            "n_enrolled": [-1, 2**31],
-            "revoked": [None, {}, [None], [{"client_id": "a/b", "serial": 1}], [{"client_id": "a", "serial": 0}]],
+            "through": [-1, 2**31],
+            "revoked": [None, {}, [None], *[[{"client_id": a, "void_below": b}] for a, b in (("a/b", 2), ("a", 1))]],
+            "salt": [b"", bytes(31)],
+            "forgotten": [None, [bytes(15)], ["0" * 16]],
         },
+    ),
+    (RevokeClient, {**CLIENT, "void_below": 2}, {"void_below": [1, 0, -1, 2**31, True]}),
+    (ForgetClient, {**CLIENT, "serial": 0}, {"serial": [-1, 2**31, None]}),
+    (
+        RotateKey,
+        {"federation": "mail", "sequence": 1, "old_key": bytes(32), "new_key": bytes(32)},
+        {"sequence": [0, 2**31], "old_key": [bytes(31)], "new_key": [bytes(33)]},
     ),
     (
         SetDeadline,
@@ -328,8 +337,9 @@ def test_the_messages_of_version_2_refuse_what_is_out_of_bounds(kind, fields, wr
 
 def test_a_roster_holds_many_revocations():
     """There is no limit below that of a chunked message."""
-    revoked = [Revocation(client_id=f"device-{i}", serial=i + 1) for i in range(10_000)]
-    assert Roster(federation="mail", version=1, issued_at=0.0, n_enrolled=0, revoked=revoked).revoked == revoked
+    revoked = [Revocation(client_id=f"device-{i}", void_below=i + 2) for i in range(10_000)]
+    roster = Roster(federation="mail", version=1, through=0, revoked=revoked, salt=bytes(32), forgotten=[])
+    assert roster.revoked == revoked
 
 
 def test_messages_are_frozen_and_know_all_their_fields():

@@ -20,7 +20,11 @@ def test_the_topics_are_spelled_as_documented():
     assert TOPICS.model_chunks == "foltr/v1/mail/model/chunks/+"
     assert TOPICS.round == "foltr/v1/mail/round"
     assert TOPICS.roster == "foltr/v1/mail/roster"
+    assert TOPICS.roster_chunk(12) == "foltr/v1/mail/roster/chunks/12"
+    assert TOPICS.roster_chunks == "foltr/v1/mail/roster/chunks/+"
+    assert TOPICS.federator_key == "foltr/v1/mail/federator-key"
     assert TOPICS.operator == "foltr/v1/mail/operator"
+    assert TOPICS.operator_answers == "foltr/v1/mail/operator/answers"
     assert TOPICS.enrolment("device-7") == "foltr/v1/mail/enrolment/device-7"
     assert [TOPICS.client("device-7", topic) for topic in ClientTopic] == [
         f"foltr/v1/mail/clients/device-7/{name}" for name in (*SAID, "inbox")

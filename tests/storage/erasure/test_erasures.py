@@ -15,6 +15,7 @@ from foltr.aggregation.client_records import Records
 from foltr.erasure.audit import check_chain
 from foltr.errors import DataError, ProtocolViolationError
 from foltr.failpoints import Failpoint
+from foltr.protocol.states import OrderOutcome
 from storage.arrivals import commit_batch, load_clients
 from storage.clients import key_of
 from storage.erasure.audit_log import stream_audit
@@ -35,8 +36,9 @@ from storage.errors import WriterFencedError
 from storage.federations import claim_federation, create_federation
 from storage.models import latest_model, list_models
 from storage.order_tables import orders
+from storage.orders import standing_orders
 from storage.queries import erased_updates, get_round, list_contributions, list_events
-from storage.records import Batch, MembershipChange, NewEvent
+from storage.records import Batch, MembershipChange, NewEvent, NewOrder
 from storage.rounds import begin_aggregation, stream_updates
 from storage.tables import clients, models, updates
 
@@ -120,10 +122,11 @@ async def test_erased_again_nothing_changes(learned) -> None:
     again = await learned.erase("c", requested_by="operator", erased_at=row.erased_at.replace(year=2030))
     assert again == row
     assert await learned.dump() == before
-    await learned.erase("c", operator_nonce=7)
+    order = NewOrder(1, "forget_client", None, bytes(32), OrderOutcome.OBEYED, row.erased_at)
+    await learned.erase("c", order=order)
     after = await learned.dump()
-    assert after["federations"][0][9] == 7
-    assert after | {"federations": []} == before | {"federations": []}
+    assert (await standing_orders(learned.db, "web", 0)) == [order]
+    assert after | {"federations": [], "orders": []} == before | {"federations": [], "orders": []}
 
 
 @pytest.mark.parametrize("client_id", ["idle", "stranger"])

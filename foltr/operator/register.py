@@ -1,0 +1,117 @@
+"""The register of an operator's folder: what was signed so far, in a file that only the operator can read."""
+
+import base64
+import secrets
+import stat
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from foltr.errors import SettingsError
+from foltr.operator.credentials import write_secret
+from foltr.protocol.fields import Name
+from foltr.protocol.roster import Revocation, Roster
+from foltr.protocol.tombstones import SALT_BYTES, tombstone_of
+
+REGISTER_NAME = "register.json"
+
+
+class EnrolledDevice(BaseModel):
+    """The newest enrolment of a client. ``issued_at`` is seconds since the epoch."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    serial: int
+    public_key: str
+    issued_at: float
+
+
+class Register(BaseModel):
+    """A register of what this operator has signed so far.
+
+    Attributes:
+        roster_version: rises with every change of the roster, so that no two rosters share a version.
+        roster_through: the newest order when it last rose.
+        published_roster: the roster's version that the broker was given, and ``published_key`` the sequence of the
+            federator's key.
+        n_roster_chunks: the most chunks that a published roster had.
+        through: the newest order whose consequences are in here.
+        enrolled: by client, without those that were revoked.
+        revoked: by client, the serial below which its enrolments are void; a client enrolled anew is in both.
+        salt: of the tombstones, base64.
+        forgotten: what is left of the names of clients that were forgotten by order, as hex digits.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    federation: Name
+    next_serial: int = 1
+    roster_version: int = 1
+    roster_through: int = 0
+    published_roster: int = 1
+    published_key: int = 0
+    n_roster_chunks: int = 0
+    through: int = 0
+    enrolled: dict[Name, EnrolledDevice] = {}
+    revoked: dict[Name, int] = {}
+    salt: str
+    forgotten: list[str] = []
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was signed yet."""
+        return self.next_serial == 1
+
+    def tombstone(self, client_id: str) -> str:
+        """What is left of this name once it is forgotten."""
+        return tombstone_of(base64.b64decode(self.salt), client_id).hex()
+
+    def is_forgotten(self, client_id: str) -> bool:
+        return self.tombstone(client_id) in self.forgotten
+
+    def roster(self) -> Roster:
+        """The roster that says who is revoked and who was forgotten."""
+        return Roster(
+            federation=self.federation,
+            version=self.roster_version,
+            through=self.roster_through,
+            revoked=[
+                Revocation(client_id=client_id, void_below=serial) for client_id, serial in sorted(self.revoked.items())
+            ],
+            salt=base64.b64decode(self.salt),
+            forgotten=[bytes.fromhex(tombstone) for tombstone in self.forgotten],
+        )
+
+
+def new_register(federation: str) -> Register:
+    """The register of a folder in which nothing was signed."""
+    return Register(federation=federation, salt=base64.b64encode(secrets.token_bytes(SALT_BYTES)).decode())
+
+
+def read_register(folder: Path, federation: str | None) -> Register:
+    path = folder / REGISTER_NAME
+    try:
+        register = Register.model_validate_json(read_private(path))
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"])) or "it is not JSON"
+        raise SettingsError(f"operator: {path} is damaged ({where}); restore it from a backup") from None
+    if federation is not None and register.federation != federation:
+        raise SettingsError(
+            f"federation: {folder} is the operator's folder of {register.federation!r}, not of {federation!r}; "
+            "name another folder with --operator"
+        )
+    return register
+
+
+def read_private(path: Path) -> str:
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        cause = getattr(error, "strerror", None) or "it is not text"
+        raise SettingsError(f"{path}: {cause}; restore it from a backup") from error
+    if stat.S_IMODE(mode) & 0o077:
+        raise SettingsError(f"{path} can be read by others; run: chmod 600 {path}")
+    return text
+
+
+def write_register(folder: Path, register: Register) -> None:
+    write_secret(folder / REGISTER_NAME, register.model_dump_json(indent=1) + "\n", replace=True)
