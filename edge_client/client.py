@@ -150,7 +150,8 @@ class EdgeClient:
             address,
             client_id=f"foltr:{self.federation}:{self.client_id}",  # no name holds a colon, so no two share an id
             subscriptions=(
-                *(topics.model, topics.round, topics.unlearning_round),
+                # First, as whose key the others are signed with depends on it.
+                *(topics.federator_key, topics.model, topics.round, topics.unlearning_round),
                 topics.client(self.client_id, ClientTopic.INBOX),
             ),
             on_message=self._receive,

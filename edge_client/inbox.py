@@ -66,6 +66,10 @@ class Inbox:
         if message.topic == topics.unlearning_round and not message.payload:
             self._relearning.forget()  # it was cleared: no job is at any step
             return
+        if message.topic == topics.federator_key:
+            if message.payload:
+                self._session.take_federator_key(message.payload)
+            return
         envelope = self._session.open(message)
         for_this_client = message.topic == self._session.topic(ClientTopic.INBOX)
         if for_this_client and envelope.kind == ErasureNotice.kind_name:

@@ -16,7 +16,7 @@ VARIABLE = "FOLTR_TEST_FAILPOINTS"
 
 
 class Failpoint(StrEnum):
-    """Every place: the federator's in the order in which an update passes them, then an erasure; then the device's."""
+    """Every place: of an update in the order in which it passes them, of an erasure, of a device, of an order."""
 
     FEDERATION_CLAIMED = "federation_claimed"
     BATCH_DECIDED = "batch_decided"
@@ -43,6 +43,10 @@ class Failpoint(StrEnum):
     SETTLEMENT_STORED = "settlement_stored"
     IN_MODEL_TRANSACTION = "in_model_transaction"
     MODEL_STORED = "model_stored"
+    ORDER_WRITTEN = "order_written"
+    ORDER_SENT = "order_sent"
+    ORDER_ANSWERED = "order_answered"
+    ORDER_NOTED = "order_noted"
 
 
 class _Action:

@@ -34,8 +34,8 @@ class Session:
         self.client_id = client_id
         self.topics = Topics(federation)
         self._key = None if credentials is None else credentials.key
-        self._federator_key = None if credentials is None else credentials.federator_public_key
         self._store = store
+        self._credentials = self._with_stored_key(credentials)
         self._sequence = SessionSequence(store.newest_session())
         self._sequence.begin_session()
         self._signer = Signer(self._key, self._sequence)
@@ -121,13 +121,13 @@ class Session:
 
     def _newest_on(self, topic: str) -> int:
         if topic not in self._newest:
-            self._newest[topic] = self._store.newest_believed(topic) if self._federator_key is not None else 0
+            self._newest[topic] = self._store.newest_believed(topic) if self._credentials is not None else 0
         return self._newest[topic]
 
     def _believe(self, topic: str, nonce: int) -> None:
         self._newest[topic] = nonce
         # What anybody may have sent must not be what nothing is believed after.
-        if self._federator_key is None or self._store.forgotten:
+        if self._credentials is None or self._store.forgotten:
             return
         try:
             self._store.put_believed(topic, nonce)
@@ -144,8 +144,38 @@ class Session:
         self._check_signature(envelope, self.topics.model, repeated=True)
         return envelope
 
+    def take_federator_key(self, statement: bytes) -> None:
+        """Believe the federator's newest key, which the operator states; what older ones sign counts for nothing more.
+
+        It is stored before anything signed with it is believed: a device that was off during a rotation, or several,
+        hears of the newest, and none that it has seen is ever older than another.
+
+        Raises:
+            MessageError: it is not the operator's statement, or older than one that was seen.
+        """
+        if self._credentials is None:
+            return  # it believes anyone
+        newer = self._credentials.with_federator_key(statement)
+        if newer is self._credentials:
+            return
+        try:
+            self._store.put_federator_key(statement)
+        except DataError as error:
+            log.warning("federator_key_not_stored", cause=str(error))  # the broker has it, too
+        self._credentials = newer
+        log.info("federator_key_rotated", client_id=self.client_id, sequence=newer.federator_key_sequence)
+
+    def _with_stored_key(self, credentials: Credentials | None) -> Credentials | None:
+        stored = self._store.federator_key()
+        if credentials is None or stored is None:
+            return credentials
+        try:
+            return credentials.with_federator_key(stored)
+        except MessageError:
+            return credentials  # written since, or by another operator
+
     def _check_signature(self, envelope: Envelope, topic: str, *, repeated: bool) -> None:
-        key = self._federator_key
+        key = None if self._credentials is None else self._credentials.federator_public_key
         if key is not None and not envelope.is_signed_by(key, topic, repeated=repeated):
             raise MessageError(ReceiptCode.BAD_SIGNATURE, "not signed by the federator these credentials name")
 

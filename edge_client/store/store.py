@@ -340,6 +340,15 @@ class DeviceStore(StoreFile):
                 (f"believed {topic}", nonce.to_bytes(8, "big")),
             )
 
+    def federator_key(self) -> bytes | None:
+        """Return the operator's newest statement of the federator's key; None before the first."""
+        return self._meta("federator_key")
+
+    def put_federator_key(self, statement: bytes) -> None:
+        """Keep the operator's newest statement of the federator's key."""
+        with self.transaction() as cursor:
+            cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('federator_key', ?)", (statement,))
+
     # --- the newest model -----------------------------------------------------------------------------------
 
     def put_model(self, announcement: bytes) -> None:

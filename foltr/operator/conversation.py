@@ -10,6 +10,7 @@ import secrets
 from dataclasses import dataclass, field
 
 from foltr.errors import DataError, MessageError
+from foltr.failpoints import Failpoint, failpoint
 from foltr.operator.authority import Authority
 from foltr.protocol.orders import OrderAnswer, OrderReply
 from foltr.protocol.signed_orders import SignedOrder, read_answer
@@ -76,7 +77,9 @@ class Conversation:
                 raise DataError(f"the federator does not take this order: {answer.code}, {answer.detail}")
 
     def _take(self, signed: SignedOrder, answer: OrderAnswer, payload: bytes) -> None:
+        failpoint(Failpoint.ORDER_ANSWERED)
         self.authority.take_answer(signed, answer, payload)
+        failpoint(Failpoint.ORDER_NOTED)
         if signed.number == self.number:
             self.answer = answer
 

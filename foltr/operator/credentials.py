@@ -14,9 +14,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from foltr.errors import SettingsError
-from foltr.protocol.enrolment import issue_enrolment
+from foltr.errors import MessageError, SettingsError
+from foltr.protocol.enrolment import issue_enrolment, read_federator_key
 from foltr.protocol.fields import Name
+from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signing import SigningKey, key_from_text, key_to_text
 
 FEDERATOR_USER = "@federator"
@@ -70,6 +71,22 @@ class Credentials(BaseModel):
     @property
     def federator_public_key(self) -> bytes:
         return key_from_text("federator_key", self.federator_key)
+
+    def with_federator_key(self, statement: bytes) -> "Credentials":
+        """Return these credentials, believing the federator's key that the operator states (`FederatorKey`).
+
+        Raises:
+            MessageError: it is not this operator's statement, or older than the key that is known (``replayed``).
+        """
+        stated = read_federator_key(statement, self.enrolment_public_key, self.federation)
+        if stated.sequence < self.federator_key_sequence:
+            raise MessageError(
+                ReceiptCode.REPLAYED, f"key {stated.sequence} of the federator; {self.federator_key_sequence} is known"
+            )
+        if stated.sequence == self.federator_key_sequence:
+            return self
+        key = key_to_text(stated.new_key)
+        return self.model_copy(update={"federator_key": key, "federator_key_sequence": stated.sequence})
 
     @property
     def enrolment_bytes(self) -> bytes | None:

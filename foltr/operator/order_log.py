@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foltr.errors import MessageError, SettingsError
+from foltr.failpoints import Failpoint, failpoint
 from foltr.operator.credentials import write_secret
 from foltr.protocol.codec import decode
 from foltr.protocol.orders import ForgetClient, ForgetTombstone, Order, OrderAnswer, VoidOrder, named_client
@@ -50,7 +51,9 @@ class OrderLog:
 
     def write(self, order: Order) -> SignedOrder:
         """Give an order the next number, sign it, and write it down."""
-        return self._put(self.newest + 1, order)
+        signed = self._put(self.newest + 1, order)
+        failpoint(Failpoint.ORDER_WRITTEN)
+        return signed
 
     def get(self, number: int) -> SignedOrder | None:
         """Return an order; None where there is none of this number."""

@@ -218,7 +218,8 @@ def check_decisions(decisions: Decisions) -> None:
         payload = encode(receipt, topic_of_answer, 1, FEDERATOR)
         _promise(len(payload) <= MAX_MESSAGE_BYTES, "the receipt is too large to be sent")
         _promise(open_envelope(payload).read(type(receipt)) == receipt, "the receipt reads otherwise")
-        check_text("" if receipt.code is None else receipt.code, receipt.detail)
+        if receipt.code is not None:
+            check_text(receipt.code, receipt.detail)
     for event in decisions.events:
         _promise(0 < len(event.kind) <= SHORT_TEXT_MAX and event.kind.isidentifier(), f"kind {event.kind!r}")
         _promise(event.client_id is None or len(event.client_id) <= CLIENT_ID_MAX, "the client's name is too long")

@@ -13,6 +13,7 @@ from simulation.mutants_erasure import ERASURE_MUTANTS
 
 import federator.actor
 import federator.closing.collected_updates
+import federator.deciding.orders
 import federator.resumption
 from edge_client.messaging.session import Session
 from edge_client.participation import Outgoing, Participation
@@ -24,6 +25,7 @@ from federator.deciding.state import FederationState
 from federator.engine import Backlog, decide
 from federator.round import Offer, Record, RecordedUpdate, Reject, Round
 from federator.rows import resumed_round
+from foltr.protocol.signed_orders import SignedOrder
 from foltr.protocol.signing import EpochSequence
 from foltr.protocol.states import Membership
 from storage.records import Batch, ClientRow
@@ -205,6 +207,18 @@ def _devices_send_an_update_once() -> Any:
     return mock.patch.object(Participation, "due", once)
 
 
+def _orders_are_obeyed_again() -> Any:
+    """What comes under a number that is used up has its effect once more."""
+    obey = vars(federator.deciding.orders)["_obey"]
+
+    def again(state: FederationState, signed: SignedOrder, _row: Any, now: float, decisions: Decisions) -> None:
+        newest = state.last_order, state.last_digest
+        obey(state, signed, now, decisions)
+        state.last_order, state.last_digest = newest
+
+    return mock.patch.object(federator.deciding.orders, "_answer_again", again)
+
+
 def _a_round_ends_by_a_later_clock() -> Any:
     """A turn as it was before the reproductions of updates in time."""
 
@@ -228,6 +242,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "a mark moves without its update": _a_mark_moves_without_its_update,
     "what is taken back goes back to the beginning": _what_is_taken_back_goes_back_to_the_beginning,
     "an abandoned round keeps its marks": _an_abandoned_round_keeps_its_marks,
+    "orders are obeyed again": _orders_are_obeyed_again,
     "devices put nothing back": _devices_put_nothing_back,
     "aggregating is not stored": _aggregating_is_not_stored,
     "an update counts by when it is looked at": _counts_by_when_it_is_looked_at,

@@ -27,6 +27,7 @@ from storage.erasure.records import ErasureRow, UnlearningJobRow
 from storage.events import event_values
 from storage.federation_store import SqlFederationStore
 from storage.models import model_row
+from storage.order_tables import orders
 from storage.records import ClientRow, FederationRow, NewOrder, RoundRow, UpdateRow
 
 # Seeds with two jobs, a job that failed, two who leave in one, and a key that the federator died after destroying.
@@ -131,7 +132,7 @@ async def test_the_simulated_database_is_like_the_real_one(seed: int, tmp_path: 
             (tables.models, model_row, simulated.models),
             (tables.rounds, RoundRow, simulated.rounds),
             (tables.updates, UpdateRow, simulated.updates),
-            (tables.orders, _order, simulated.orders),
+            (orders, _stored_order, simulated.orders),
             (erasure_tables.erasures, ErasureRow, simulated.erasures),
             (erasure_tables.unlearning_jobs, UnlearningJobRow, simulated.jobs),
         ):
@@ -156,7 +157,7 @@ def questions(simulated: Tables) -> list[tuple[str, tuple[Any, ...]]]:
     return about + [(name, (number,)) for name in about_rounds for number in range(len(simulated.rounds) + 2)]
 
 
-def _order(federation: str, **row: Any) -> NewOrder:
+def _stored_order(federation: str, **row: Any) -> NewOrder:
     assert federation == NAME
     return NewOrder(**row)
 

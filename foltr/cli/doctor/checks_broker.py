@@ -15,10 +15,12 @@ from foltr.cli.doctor.checks import Finding, State, days_left
 from foltr.errors import MessageError, SettingsError, UnavailableError
 from foltr.operator.credentials import Credentials
 from foltr.protocol.announcements import RoundAnnouncement
+from foltr.protocol.chunks import Assembly
 from foltr.protocol.codec import Envelope, open_envelope
 from foltr.protocol.enrolment import read_roster
 from foltr.protocol.fields import MAX_CHUNKED_BYTES, SCHEMA_VERSION
 from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.updates import Chunk, Manifest
 
 if TYPE_CHECKING:
     from broker.address import BrokerAddress
@@ -48,6 +50,17 @@ class Visit:
     @property
     def user(self) -> str:
         return self.address.username or f"foltr-doctor-{self.nonce}"
+
+    @property
+    def believed(self) -> Credentials | None:
+        """The credentials, with the federator's newest key where the operator has stated another than theirs."""
+        stated = self.heard.get(self.topics.federator_key)
+        if self.credentials is None or stated is None:
+            return self.credentials
+        try:
+            return self.credentials.with_federator_key(stated.payload)
+        except MessageError:
+            return self.credentials
 
     @property
     def is_federator(self) -> bool:
@@ -137,7 +150,14 @@ async def _round_trip(visit: Visit) -> Finding:
     link = MqttLink(
         visit.address,
         client_id=f"foltr-doctor-{visit.nonce}" if visit.is_federator else visit.user,
-        subscriptions=[visit.anothers_topic, topics.round, topics.model, topics.roster],
+        subscriptions=[
+            visit.anothers_topic,
+            topics.federator_key,
+            topics.round,
+            topics.model,
+            topics.roster,
+            topics.roster_chunks,
+        ],
         on_message=received,
         persistent=False,
         timeout_s=_ANSWER_S,
@@ -224,12 +244,12 @@ def announced_findings(visit: Visit) -> list[Finding]:
     findings.append(Finding("federation", State.OK, detail))
     findings.append(_clock(visit, announced))
     if visit.credentials is not None and visit.credentials.role == "device" and topics.roster in visit.heard:
-        findings += _revoked(visit.credentials, visit.heard[topics.roster].payload)
+        findings += _revoked(visit.credentials, visit)
     return findings
 
 
 def _check_signed(visit: Visit, topic: str, envelope: Envelope) -> None:
-    credentials = visit.credentials
+    credentials = visit.believed
     if credentials is not None and not envelope.is_signed_by(credentials.federator_public_key, topic):
         raise MessageError(
             "bad_signature",
@@ -258,9 +278,9 @@ def _clock(visit: Visit, announced: RoundAnnouncement) -> Finding:
     return Finding("clock", State.OK, f"it does not contradict the federator's; {harmless}")
 
 
-def _revoked(device: Credentials, payload: bytes) -> list[Finding]:
+def _revoked(device: Credentials, visit: Visit) -> list[Finding]:
     try:
-        roster = read_roster(payload, device.enrolment_public_key, device.federation)
+        roster = read_roster(_whole_roster(visit), device.enrolment_public_key, device.federation)
     except MessageError as error:
         return [Finding("roster", State.WARNING, f"{error.detail}: somebody else wrote it; it counts for nothing")]
     payload_of_ours = device.enrolment_bytes
@@ -269,3 +289,17 @@ def _revoked(device: Credentials, payload: bytes) -> list[Finding]:
         detail = f"{device.name} is revoked (roster {roster.version}); ask the operator for: foltr enrol --replace"
         return [Finding("roster", State.PROBLEM, detail)]
     return [Finding("roster", State.OK, f"roster {roster.version} does not revoke {device.name}")]
+
+
+def _whole_roster(visit: Visit) -> bytes:
+    """Put the roster together where it came in chunks; MessageError if one is missing."""
+    payload = visit.heard[visit.topics.roster].payload
+    envelope = open_envelope(payload, MAX_CHUNKED_BYTES)
+    if envelope.kind != Manifest.kind_name:
+        return payload
+    assembly = Assembly(envelope.read(Manifest))
+    for index in range(assembly.manifest.n_chunks):
+        part = visit.heard.get(visit.topics.roster_chunk(index))
+        if part is not None:
+            assembly.add(open_envelope(part.payload).read(Chunk))
+    return assembly.payload()

@@ -4,6 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from foltr.errors import DataError
+from foltr.operator.credentials import Credentials
 from foltr.protocol.states import JobState
 from foltr.protocol.topics import Topics
 
@@ -17,15 +18,17 @@ class Answers:
     """What is heard while a request is under way, over several visits at the broker.
 
     Args:
-        federator_key: whose messages are believed.
-        named_by: what names that key, in words.
+        credentials: whose federator is believed, and whose operator where that one states another key.
+        named_by: what names these, in words.
         refused_as: the event by which a federator's log tells that it refused the request without an answer.
     """
 
-    def __init__(self, topics: Topics, client_id: str, federator_key: bytes, named_by: str, refused_as: str) -> None:
+    def __init__(
+        self, topics: Topics, client_id: str, credentials: Credentials, named_by: str, refused_as: str
+    ) -> None:
         self._topics = topics
         self._client_id = client_id
-        self._federator_key = federator_key
+        self._credentials = credentials
         self._named_by = named_by
         self._refused_as = refused_as
         self._notices: asyncio.Queue[ErasureNotice] = asyncio.Queue()
@@ -61,8 +64,11 @@ class Answers:
         from foltr.protocol.receipts import ErasureNotice
 
         try:
+            if message.topic == self._topics.federator_key:
+                self._credentials = self._credentials.with_federator_key(message.payload)
+                return
             envelope = open_envelope(message.payload)
-            is_believed = envelope.is_signed_by(self._federator_key, message.topic)
+            is_believed = envelope.is_signed_by(self._credentials.federator_public_key, message.topic)
             if message.topic == self._topics.round:
                 self._other_federator = not is_believed
             elif not is_believed:

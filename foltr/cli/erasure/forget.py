@@ -22,7 +22,7 @@ from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, o
 from foltr.cli.operator.sending import ANSWER_S, say, send_order, send_unanswered
 from foltr.cli.output import errors, print_json
 from foltr.errors import SettingsError, UnavailableError
-from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, read_credentials
+from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, Credentials, read_credentials
 from foltr.protocol.topics import ClientTopic, Topics, check_name
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class _Request:
 
     Attributes:
         session: the MQTT client id to connect with.
-        federator_key: whose notices are believed.
+        credentials: whose federator's notices are believed.
         key_file: credentials that name this key.
         named_by: what was given to find it, in words.
         retained: the broker holds it until it is obeyed.
@@ -59,7 +59,7 @@ class _Request:
     payload: bytes
     access: BrokerAccess
     session: str
-    federator_key: bytes
+    credentials: Credentials
     key_file: Path
     named_by: str
     retained: bool
@@ -164,7 +164,7 @@ def _by_operator(client: str | None, folder: Path, broker: str | None) -> _Reque
             order.payload,
             redirect(authority.operator.broker, broker),
             OPERATOR_USER,
-            authority.operator.federator_public_key,
+            authority.operator,
             folder / "operator.json",
             f"the operator's folder {folder}",
             retained=False,
@@ -214,7 +214,7 @@ def _by_client(client: str | None, path: Path, broker: str | None) -> _Request:
         payload,
         redirect(own.broker, broker),
         f"foltr-forget:{own.federation}:{own.name}",
-        own.federator_public_key,
+        own,
         path,
         f"the credentials file {path}",
         retained=True,
@@ -256,7 +256,7 @@ async def _send(
     answers = Answers(
         Topics(request.federation),
         request.client_id,
-        request.federator_key,
+        request.credentials,
         request.named_by,
         # A device's wish is a message like its others.
         "message_refused" if request.retained else "order_refused",
@@ -317,7 +317,9 @@ async def _visit(request: _Request, answers: Answers, answer_s: float | None) ->
     link = MqttLink(
         BrokerAddress.of(request.access),
         client_id=request.session,
-        subscriptions=[] if answer_s is None else [inbox, topics.round, f"{topics.root}/unlearning/+"],
+        subscriptions=[]
+        if answer_s is None
+        else [topics.federator_key, inbox, topics.round, f"{topics.root}/unlearning/+"],
         on_message=answers.received,
         persistent=False,
         timeout_s=_CONNECT_S,

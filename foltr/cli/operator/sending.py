@@ -11,6 +11,7 @@ from rich.text import Text
 from foltr.cli.operator.access import redirect
 from foltr.cli.output import console, errors
 from foltr.errors import DataError, MessageError, UnavailableError
+from foltr.failpoints import Failpoint, failpoint
 from foltr.operator.conversation import Conversation
 from foltr.operator.credentials import OPERATOR_USER, BrokerAccess
 from foltr.protocol.codec import open_envelope
@@ -155,6 +156,7 @@ class _Talk:
     async def _publish(self, link: "MqttLink", payloads: list[bytes]) -> None:
         for payload in payloads:
             await link.publish(self._topics.operator, payload)
+            failpoint(Failpoint.ORDER_SENT)
 
     def _is_believed(self, message: "InboundMessage") -> bool:
         try:

@@ -9,20 +9,25 @@ from foltr.cli.erasure.answers import Answers
 from foltr.cli.erasure.forget import _Telling
 from foltr.cli.output import errors
 from foltr.errors import DataError
+from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.announcements import UnlearningProgress
 from foltr.protocol.codec import encode
 from foltr.protocol.fields import Message
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode
+from foltr.protocol.roster import FederatorKey
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
 
 TOPICS = Topics("mail")
 INBOX = TOPICS.client("device-1", ClientTopic.INBOX)
-FEDERATOR = SigningKey.generate()
+OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
+CREDENTIALS = device_identity(
+    OPERATOR, FEDERATOR.public, "mail", "device-1", 1, BrokerAccess(broker_url="mqtt://broker")
+)
 
 
 def answers() -> Answers:
-    made = Answers(TOPICS, "device-1", FEDERATOR.public, "the operator's folder x", "order_refused")
+    made = Answers(TOPICS, "device-1", CREDENTIALS, "the operator's folder x", "order_refused")
     made.begin()
     made.sent()
     return made
@@ -109,3 +114,14 @@ def test_lines_come_when_something_is_new_or_the_same_has_lasted(monkeypatch, ca
             now[0] = at
             telling.tell(text)
     assert capsys.readouterr().err.split() == ["[one]", "two", "two"]
+
+
+async def test_a_rotated_key_is_believed_and_the_old_one_no_more():
+    """Where the operator states it; whoever asks with credentials from before hears the answer all the same."""
+    waiting, new = answers(), SigningKey.generate()
+    stated = FederatorKey(federation="mail", sequence=1, old_key=FEDERATOR.public, new_key=new.public)
+    hear(waiting, stated, TOPICS.federator_key, OPERATOR)
+    hear(waiting, notice(ReceiptCode.FORGOTTEN), INBOX)
+    assert await waiting.notice(0.05) is None
+    hear(waiting, notice(ReceiptCode.FORGOTTEN), INBOX, new)
+    assert await waiting.notice(1.0) == notice(ReceiptCode.FORGOTTEN)

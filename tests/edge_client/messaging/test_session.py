@@ -12,10 +12,12 @@ from foltr.errors import DataError, MessageError
 from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.announcements import ModelAnnouncement
 from foltr.protocol.codec import encode, open_envelope
+from foltr.protocol.enrolment import issue_federator_key
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.membership import Join, Status
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode
-from foltr.protocol.signing import SESSION_STEPS, EpochSequence, SigningKey
+from foltr.protocol.roster import FederatorKey
+from foltr.protocol.signing import SESSION_STEPS, EpochSequence, SigningKey, key_to_text
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.trainings import LinearRankerSpec
 from foltr.protocol.updates import DenseDelta, ModelUpdate
@@ -280,3 +282,70 @@ def test_an_update_of_other_software_is_made_again(store, payload, credentials):
     assert session(store, credentials).signed_pending_update() is None
     assert store.pending_update() is None
     assert store.n_waiting() == 1
+
+
+# --- the federator's key --------------------------------------------------------------------------------------
+
+
+def statement(sequence, key, operator=OPERATOR):
+    stated = FederatorKey(federation="mail", sequence=sequence, old_key=FEDERATOR.public, new_key=key.public)
+    return issue_federator_key(operator, stated)
+
+
+def believes(device, key, nonce=1):
+    try:
+        device.open(announced(nonce, key=key))
+    except MessageError:
+        return False
+    return True
+
+
+def test_a_device_believes_the_newest_key_that_the_operator_states(store):
+    """And no older one from then on, whoever has it: not after a restart, nor when its statement is replayed."""
+    first, second = SigningKey.generate(), SigningKey.generate()
+    device = session(store, identity())
+    for sequence, key in ((1, first), (2, second)):
+        device.take_federator_key(statement(sequence, key))
+    for again in (device, session(store, identity())):
+        with pytest.raises(MessageError, match="replayed"):
+            again.take_federator_key(statement(1, first))
+        assert [believes(again, key) for key in (FEDERATOR, first, second)] == [False, False, True]
+
+
+def test_a_device_that_was_off_during_two_rotations_believes_the_newest(store):
+    """The newest statement is all that it takes."""
+    device, newest = session(store, identity()), SigningKey.generate()
+    device.take_federator_key(statement(2, newest))
+    assert [believes(device, key) for key in (FEDERATOR, newest)] == [False, True]
+
+
+@pytest.mark.parametrize("operator", [FEDERATOR, SigningKey.generate()], ids=["the federator", "a stranger"])
+def test_only_the_operator_states_a_key(store, operator):
+    """Whoever has stolen the federator's key cannot keep it in use, nor bring in another one."""
+    device = session(store, identity())
+    with pytest.raises(MessageError, match="bad_signature"):
+        device.take_federator_key(statement(1, SigningKey.generate(), operator))
+    assert believes(device, FEDERATOR)
+
+
+def test_credentials_written_since_are_not_taken_back(store):
+    """A device enrolled after a rotation believes its key, and no statement from before."""
+    old, key = SigningKey.generate(), SigningKey.generate()
+    session(store, identity()).take_federator_key(statement(1, old))
+    credentials = identity().model_copy(update={"federator_key": key_to_text(key.public), "federator_key_sequence": 2})
+    device = session(store, credentials)
+    with pytest.raises(MessageError, match="replayed"):
+        device.take_federator_key(statement(1, old))
+    assert [believes(device, one) for one in (old, key)] == [False, True]
+
+
+def test_a_key_that_cannot_be_stored_is_believed_all_the_same(store, monkeypatch):
+    """A full disk does not leave a device with a key that was stolen; the broker has the statement, too."""
+
+    def fail(*_):
+        raise DataError("device store: database or disk is full")
+
+    device, key = session(store, identity()), SigningKey.generate()
+    monkeypatch.setattr(store, "put_federator_key", fail)
+    device.take_federator_key(statement(1, key))
+    assert [believes(device, one) for one in (FEDERATOR, key)] == [False, True]

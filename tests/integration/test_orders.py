@@ -1,0 +1,181 @@
+"""An operator's orders, each part a process, on a real broker: obeyed exactly once, whoever is killed in between."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from cli.commands import foltr_process
+from integration.deployment import DIM, FEDERATION, Deployment, client_name, died_by_sigkill, until
+from integration.oracle import power_learner
+from publishing import publish_once
+
+from edge_client.client import EdgeClient
+from foltr.failpoints import VARIABLE, Failpoint
+from foltr.operator.authority import open_authority
+from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, read_credentials
+from foltr.protocol.announcements import RoundAnnouncement
+from foltr.protocol.codec import encode
+from foltr.protocol.topics import Topics
+from storage.orders import list_orders
+from storage.queries import get_round, list_events
+
+pytestmark = pytest.mark.slow
+
+TOPICS = Topics(FEDERATION)
+# Nothing ends a round but an order.
+LONG = {"max_time_s": 600.0}
+UNFILLED = ("--min-clients", "5", "--max-clients", "5")
+_FEDERATOR = (
+    Failpoint.BATCH_DECIDED,
+    Failpoint.IN_BATCH_TRANSACTION,
+    Failpoint.BATCH_COMMITTED,
+    Failpoint.IN_ERASURE_TRANSACTION,
+    Failpoint.ERASED,
+    Failpoint.RECEIPT_SENT,
+)
+_COMMAND = (Failpoint.ORDER_WRITTEN, Failpoint.ORDER_SENT, Failpoint.ORDER_ANSWERED, Failpoint.ORDER_NOTED)
+
+
+@pytest.fixture
+async def deployment(mosquitto_server, migrated_url, tmp_path):
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 1) as made:
+        yield made
+
+
+@pytest.fixture
+def operator(tmp_path):
+    """Gives commands as the operator does, in processes of their own."""
+
+    async def command(*arguments, failpoints=""):
+        folder = ("--operator", str(tmp_path / "operator"))
+        return await asyncio.to_thread(foltr_process, *arguments, *folder, **{VARIABLE: failpoints})
+
+    return command
+
+
+async def outcomes(deployment):
+    return [(row.number, row.kind, str(row.outcome)) for row in await list_orders(deployment.database, FEDERATION)]
+
+
+async def restarted(deployment, command):
+    """The command's end, while a federator that dies is started again."""
+    giving = asyncio.create_task(command)
+    while not giving.done():
+        if not deployment.is_alive:
+            assert died_by_sigkill(deployment.federator.returncode), deployment.said()
+            deployment.start_federator(1_000, *UNFILLED, **LONG)
+        await asyncio.sleep(0.05)
+    return await giving
+
+
+@pytest.mark.parametrize("place", _FEDERATOR)
+async def test_an_order_is_obeyed_once_wherever_the_federator_is_killed(deployment, operator, place):
+    """Before it is stored, in between and after: the command hears of it in the end, and nothing is done twice."""
+    deployment.start_federator(1_000, *UNFILLED, **LONG)
+    await deployment.serves(20)
+    access, learner = deployment.devices[0], power_learner(0)
+    async with EdgeClient(None, credentials=access, store=":memory:", learner=learner, seed=0) as client:
+        await client.next_round(after=0, timeout_s=20)
+        client.record_clicks(client.rank(np.ones((1, DIM), np.float32)), [0])
+        assert await client.wait_settled(20)
+    deployment.federator.kill()
+    deployment.federator.wait(10)
+    deployment.start_federator(1_000, *UNFILLED, failpoints=f"{place}=kill", **LONG)
+    done = await restarted(deployment, operator("rounds", "deadline", "1", "--max-time", "500"))
+    assert done.returncode == 0, done.stderr
+    deployment.federator.kill()
+    deployment.federator.wait(10)
+    deployment.start_federator(1_000, *UNFILLED, failpoints=f"{place}=kill", **LONG)
+    done = await restarted(deployment, operator("forget", client_name(0)))
+    assert done.returncode == 0, done.stderr
+    assert await outcomes(deployment) == [(1, "set_deadline", "obeyed"), (2, "forget_client", "obeyed")]
+    assert len(await list_events(deployment.database, FEDERATION, kind="deadline_set")) == 1
+    assert (await get_round(deployment.database, FEDERATION, 1)).max_time_s == 500.0
+    assert [row.client_id for row in await list_orders(deployment.database, FEDERATION)] == [None, None]
+
+
+async def test_an_order_is_obeyed_once_wherever_its_command_is_killed(deployment, operator):
+    """What was written is sent by the next command, and what was obeyed is answered from its row."""
+    deployment.start_federator(1_000, **LONG)
+    await deployment.serves(20)
+    for seconds, place in enumerate(_COMMAND, start=500):
+        killed = await operator("rounds", "deadline", "1", "--max-time", str(seconds), failpoints=f"{place}=kill")
+        assert died_by_sigkill(killed.returncode), killed.stderr
+        sent = await operator("orders", "send")
+        assert sent.returncode == 0, sent.stderr
+    assert await outcomes(deployment) == [(n, "set_deadline", "obeyed") for n in range(1, 5)]
+    assert len(await list_events(deployment.database, FEDERATION, kind="deadline_set")) == 4
+    assert (await get_round(deployment.database, FEDERATION, 1)).max_time_s == 503.0
+
+
+async def test_what_a_hostile_broker_replays_does_nothing(deployment, operator, tmp_path):
+    """An order of the past, out of its turn; and a recorded answer is not taken for that of another order."""
+    deployment.start_federator(1_000, **LONG)
+    await deployment.serves(20)
+    for seconds in ("500", "400"):
+        assert (await operator("rounds", "deadline", "1", "--max-time", seconds)).returncode == 0
+    with open_authority(tmp_path / "operator") as authority:
+        first = authority.orders.get(1).payload
+        recorded = (tmp_path / "operator" / "orders" / "00000001.answer").read_bytes()
+    access = BrokerAccess(broker_url=deployment.broker_url)
+    await asyncio.to_thread(publish_once, access, OPERATOR_USER, TOPICS.operator, first)
+    deployment.federator.kill()
+    deployment.federator.wait(10)
+    giving = asyncio.create_task(operator("rounds", "deadline", "1", "--max-time", "300"))
+    while not giving.done():
+        await asyncio.to_thread(publish_once, access, "mallory", TOPICS.operator_answers, recorded)
+        await asyncio.sleep(0.2)
+    silent = await giving
+    assert (silent.returncode, "Order 3 is kept" in silent.stderr) == (3, True), silent.stderr
+    deployment.start_federator(1_000, **LONG)
+    assert (await operator("orders", "send")).returncode == 0
+    assert await outcomes(deployment) == [(n, "set_deadline", "obeyed") for n in (1, 2, 3)]
+    assert (await get_round(deployment.database, FEDERATION, 1)).max_time_s == 300.0
+
+
+async def test_a_device_that_was_off_during_two_rotations_comes_back(deployment, operator, tmp_path):
+    """Nobody is enrolled anew; and what the stolen first key announces is believed by nobody any more."""
+    stolen = read_credentials(tmp_path / "operator" / "federator.json", "federator").key
+    store = tmp_path / "device.sqlite"
+
+    def device():
+        access, learner = deployment.devices[0], power_learner(0)
+        return EdgeClient(None, credentials=access, store=store, learner=learner, seed=0)
+
+    async def contributes(client, after):
+        round_ = await client.next_round(after=after, timeout_s=30)
+        client.record_clicks(client.rank(np.ones((1, DIM), np.float32)), [0])
+        assert await client.wait_settled(30)
+        return round_.round
+
+    deployment.start_federator(1_000, **LONG)
+    await deployment.serves(20)
+    async with device() as client:
+        newest = await contributes(client, 0)
+    for number in (1, 2):
+        rotated = await operator("federator", "rotate-key")
+        assert rotated.returncode == 0, rotated.stderr
+        assert f"Order {number} is obeyed, and devices are told" in rotated.stdout
+        assert await deployment.exit_code(20) == 2
+        assert "another key" in deployment.said()
+        deployment.start_federator(1_000, **LONG)
+        done = await operator("orders", "send")
+        assert done.returncode == 0, done.stderr
+    async with device() as client:
+        newest = await contributes(client, newest)
+        forged = RoundAnnouncement(
+            federation=FEDERATION,
+            round=newest + 50,
+            open=False,
+            base_version=0,
+            opened_at=0.0,
+            closes_at=1.0,
+            training=(await client.next_round(timeout_s=30)).training,
+        )
+        payload = encode(forged, TOPICS.round, 2**62, stolen)
+        access = BrokerAccess(broker_url=deployment.broker_url)
+        await asyncio.to_thread(publish_once, access, "thief", TOPICS.round, payload)
+        assert await contributes(client, newest) == newest + 1
+    assert await outcomes(deployment) == [(1, "rotate_key", "obeyed"), (2, "rotate_key", "obeyed")]
+    deployment.federator.kill()
+    await until(lambda: not deployment.is_alive, 10, "the federator goes on")
