@@ -30,8 +30,8 @@ from broker.access import Anonymous, ClientCertificates, Passwords
 from broker.broker_records import BrokerCredentials, read_credentials
 from broker.mosquitto import CONFIG_NAME, MosquittoSettings
 from broker.provision import provision_broker, provision_users
-from foltr.operator.authority import create_authority
 from foltr.operator.credentials import BrokerAccess, Credentials, write_secret
+from foltr.operator.folder import create_authority
 
 FEDERATION = "bench"
 HERE = Path(__file__).parent

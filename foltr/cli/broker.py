@@ -134,7 +134,7 @@ def _provision(
 def _federation_of(operator: Path) -> str | None:
     """Whose folder it is, if it is one already: from the broker it was configured with, or its register."""
     from broker.broker_records import RECORD_NAME, read_record
-    from foltr.operator.authority import is_authority, open_authority
+    from foltr.operator.folder import is_authority, open_authority
 
     if (operator / RECORD_NAME).exists():
         return read_record(operator).federation

@@ -15,10 +15,8 @@ not seen is made up for when the folder is opened. Every use of the folder holds
 """
 
 import base64
-import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -26,15 +24,14 @@ from pydantic import ValidationError
 from foltr.errors import MessageError, SettingsError
 from foltr.operator.credentials import (
     FEDERATOR_USER,
-    OPERATOR_USER,
     BrokerAccess,
     Credentials,
     read_credentials,
+    write_credentials,
     write_secret,
 )
-from foltr.operator.lock import LOCK_WAIT_S, locked
 from foltr.operator.order_log import OrderLog
-from foltr.operator.register import EnrolledDevice, Register, new_register, read_private, read_register, write_register
+from foltr.operator.register import EnrolledDevice, Register, read_enrolment_key, write_register
 from foltr.protocol.chunks import chunk_of, manifest_of, needs_chunks
 from foltr.protocol.codec import encode
 from foltr.protocol.enrolment import issue_enrolment, issue_federator_key, issue_roster, read_federator_key
@@ -57,12 +54,12 @@ from foltr.protocol.topics import Topics, check_name
 
 
 class Authority:
-    """An operator's folder while its lock is held; made by `open_authority` and `create_authority`."""
+    """An operator's folder while its lock is held; made by `foltr.operator.folder`."""
 
     def __init__(self, folder: Path, register: Register) -> None:
         self.folder = folder
         self._register = register
-        self._key = _read_key(folder)
+        self._key = read_enrolment_key(folder)
         self._operator = read_credentials(folder / "operator.json", "operator")
         if self._operator.enrolment_public_key != self._key.public:
             raise SettingsError(f"{folder}: enrolment.key and operator.json are not of one operator; restore a backup")
@@ -215,7 +212,7 @@ class Authority:
             }
         )
         # Before the order: a key that is lost would leave devices that believe nobody.
-        _write_credentials(self._next_federator(credentials.federator_key_sequence), credentials)
+        write_credentials(self._next_federator(credentials.federator_key_sequence), credentials)
         return self._order(
             RotateKey(
                 federation=self.federation,
@@ -309,7 +306,7 @@ class Authority:
             update={"federator_key": key_to_text(statement.new_key), "federator_key_sequence": statement.sequence}
         )
         # Last, as it tells that the rest is done.
-        _write_credentials(self.folder / "operator.json", self._operator)
+        write_credentials(self.folder / "operator.json", self._operator)
 
     def _next_federator(self, sequence: int) -> Path:
         return self.folder / f"federator-{sequence}.json"
@@ -386,11 +383,11 @@ class Authority:
         if path.exists():
             credentials = read_credentials(path, "federator")
             if credentials.broker != federator:
-                _write_credentials(path, credentials.model_copy(update={"broker": federator}))
+                write_credentials(path, credentials.model_copy(update={"broker": federator}))
                 changed.append(path)
         if self._operator.broker != operator:
             self._operator = self._operator.model_copy(update={"broker": operator})
-            _write_credentials(self.folder / "operator.json", self._operator)
+            write_credentials(self.folder / "operator.json", self._operator)
             changed.append(self.folder / "operator.json")
         return changed
 
@@ -407,107 +404,3 @@ class Authority:
 
     def __repr__(self) -> str:
         return f"Authority({str(self.folder)!r}, federation={self.federation!r})"
-
-
-def is_authority(folder: Path) -> bool:
-    """Whether ``folder`` is an operator's."""
-    return (folder / "register.json").exists()
-
-
-@contextmanager
-def open_authority(
-    folder: Path, federation: str | None = None, *, lock_wait_s: float = LOCK_WAIT_S
-) -> Iterator[Authority]:
-    """Use an operator's folder, alone, until the ``with`` ends.
-
-    Args:
-        federation: which one it must be of; None: whichever it is.
-
-    Raises:
-        SettingsError: there is none, it is another federation's, it is damaged or others may read it, or another
-            command did not let go of it within ``lock_wait_s``.
-    """
-    if not is_authority(folder):
-        raise SettingsError(
-            f"operator: {folder} is not an operator's folder; name it with --operator, or make one: foltr enrol"
-        )
-    with locked(folder, lock_wait_s):
-        yield Authority(folder, read_register(folder, federation))
-
-
-@contextmanager
-def create_authority(
-    folder: Path,
-    federation: str,
-    *,
-    federator: BrokerAccess,
-    operator: BrokerAccess,
-    lock_wait_s: float = LOCK_WAIT_S,
-) -> Iterator[Authority]:
-    """Use an operator's folder as `open_authority` does, and make it first where there is none.
-
-    Args:
-        federator: how the federator reaches the broker; taken when the folder is made.
-        operator: the same for the operator's commands.
-    """
-    check_name("federation", federation)
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        mode = folder.stat().st_mode
-    except OSError as error:
-        raise SettingsError(f"operator: {folder}: {error.strerror}") from error
-    if stat.S_IMODE(mode) & 0o077:
-        # Not closed without asking: somebody may have named the folder of something else.
-        raise SettingsError(
-            f"operator: others can enter {folder}; name another one with --operator, or: chmod 700 {folder}"
-        )
-    with locked(folder, lock_wait_s):
-        if not is_authority(folder):
-            if (folder / "enrolment.key").exists():
-                # A new register would start the serials again, below those that devices carry.
-                raise SettingsError(f"operator: {folder} has lost its register.json; restore it from a backup")
-            write_register(folder, new_register(federation))
-        register = read_register(folder, federation)
-        if register.is_new:
-            _create_keys(folder, federation, federator, operator)
-        yield Authority(folder, register)
-
-
-def _create_keys(folder: Path, federation: str, federator: BrokerAccess, operator: BrokerAccess) -> None:
-    """The files beside a new register; those that are there are kept, so that an interrupted start is resumed."""
-    if not (folder / "enrolment.key").exists():
-        write_secret(folder / "enrolment.key", SigningKey.generate().to_text() + "\n")
-    enrolment_key = key_to_text(_read_key(folder).public)
-    write_secret(folder / "enrolment.pub", enrolment_key + "\n", replace=True)
-    (folder / "enrolment.pub").chmod(0o644)
-    if (folder / "operator.json").exists():
-        return
-    federator_key = SigningKey.generate()
-    # Last, as it tells that the others are whole: whoever opens the folder needs it.
-    for role, name, key, access in (
-        ("federator", FEDERATOR_USER, federator_key, federator),
-        ("operator", OPERATOR_USER, SigningKey.generate(), operator),
-    ):
-        credentials = Credentials.model_validate(
-            {
-                "role": role,
-                "federation": federation,
-                "name": name,
-                "broker": access,
-                "signing_key": key.to_text(),
-                "enrolment_key": enrolment_key,
-                "federator_key": key_to_text(federator_key.public),
-            }
-        )
-        _write_credentials(folder / f"{role}.json", credentials)
-
-
-def _read_key(folder: Path) -> SigningKey:
-    try:
-        return SigningKey.from_text(read_private(folder / "enrolment.key"))
-    except SettingsError as error:
-        raise SettingsError(f"operator: {folder / 'enrolment.key'}: {error}") from None
-
-
-def _write_credentials(path: Path, credentials: Credentials) -> None:
-    write_secret(path, credentials.model_dump_json(indent=1) + "\n", replace=True)

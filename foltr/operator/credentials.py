@@ -183,3 +183,8 @@ def _where(error: Exception) -> str:
     if isinstance(error, ValidationError):
         return ".".join(map(str, error.errors()[0]["loc"])) or "it is not JSON"
     return str(error) if isinstance(error, SettingsError) else "enrolment: it is not base64"
+
+
+def write_credentials(path: Path, credentials: Credentials) -> None:
+    """Write credentials to a file that only its owner may read; what was there is replaced at once."""
+    write_secret(path, credentials.model_dump_json(indent=1) + "\n", replace=True)

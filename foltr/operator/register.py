@@ -11,6 +11,7 @@ from foltr.errors import SettingsError
 from foltr.operator.credentials import write_secret
 from foltr.protocol.fields import Name
 from foltr.protocol.roster import Revocation, Roster
+from foltr.protocol.signing import SigningKey
 from foltr.protocol.tombstones import SALT_BYTES, tombstone_of
 
 REGISTER_NAME = "register.json"
@@ -115,3 +116,11 @@ def read_private(path: Path) -> str:
 
 def write_register(folder: Path, register: Register) -> None:
     write_secret(folder / REGISTER_NAME, register.model_dump_json(indent=1) + "\n", replace=True)
+
+
+def read_enrolment_key(folder: Path) -> SigningKey:
+    """Read the private enrolment key of an operator's folder; SettingsError if there is none that can be read."""
+    try:
+        return SigningKey.from_text(read_private(folder / "enrolment.key"))
+    except SettingsError as error:
+        raise SettingsError(f"operator: {folder / 'enrolment.key'}: {error}") from None

@@ -8,8 +8,8 @@ import pytest
 
 from federator.deciding.members import Members
 from federator.roster_assembly import RosterAssembler
-from foltr.operator.authority import create_authority, open_authority
 from foltr.operator.credentials import BrokerAccess
+from foltr.operator.folder import create_authority, open_authority
 from foltr.operator.register import read_register, write_register
 from foltr.protocol.fields import MAX_MESSAGE_BYTES
 from foltr.protocol.topics import Topics

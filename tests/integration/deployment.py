@@ -16,8 +16,8 @@ from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from federator.service import FederatorService
 from foltr.failpoints import VARIABLE
-from foltr.operator.authority import create_authority
 from foltr.operator.credentials import BrokerAccess, Credentials, read_credentials
+from foltr.operator.folder import create_authority
 from foltr.protocol.trainings import PdgdTraining
 from storage.database import Database
 from storage.keys import KeyStore

@@ -11,8 +11,8 @@ from publishing import publish_once
 
 from edge_client.client import EdgeClient
 from foltr.failpoints import VARIABLE, Failpoint
-from foltr.operator.authority import open_authority
 from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, read_credentials
+from foltr.operator.folder import open_authority
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.codec import encode
 from foltr.protocol.topics import Topics

@@ -15,8 +15,8 @@ from foltr.failpoints import Failpoint
 from foltr.methods.base import Memory
 from foltr.methods.bodies import unpack_body
 from foltr.methods.registry import make_aggregation
-from foltr.operator.authority import open_authority
 from foltr.operator.credentials import OPERATOR_USER
+from foltr.operator.folder import open_authority
 from foltr.protocol.fields import unpack_vector
 from foltr.protocol.topics import Topics
 from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining

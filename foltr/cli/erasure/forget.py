@@ -137,7 +137,7 @@ def forget(
 
 
 def _by_operator(client: str | None, folder: Path, broker: str | None) -> _Request:
-    from foltr.operator.authority import is_authority
+    from foltr.operator.folder import is_authority
 
     if client is None:
         raise SettingsError("client: name the client that is to be forgotten, or give its --credentials")

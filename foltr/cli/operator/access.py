@@ -63,7 +63,7 @@ def service_access(folder: Path) -> tuple[BrokerAccess, BrokerAccess]:
 @contextmanager
 def open_authority(folder: Path, federation: str | None = None) -> Iterator["Authority"]:
     """An operator's folder whose services know the broker that was configured with it, before or since."""
-    from foltr.operator.authority import open_authority
+    from foltr.operator.folder import open_authority
 
     with open_authority(folder, federation) as authority:
         if broker_record(folder) is not None:

@@ -138,7 +138,7 @@ def revoke(
 @roster_app.command("show")
 def roster_show(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, json: options.Json = False) -> None:
     """The devices enrolled and revoked in an operator's folder."""
-    from foltr.operator.authority import open_authority
+    from foltr.operator.folder import open_authority
 
     with open_authority(operator) as authority:
         register = authority.register
@@ -174,7 +174,7 @@ def roster_publish(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: o
 @contextmanager
 def _open_or_create(folder: Path, federation: str | None, broker: str | None) -> Iterator["Authority"]:
     """The operator's folder; made, where there is none, for the broker that was configured with it or named."""
-    from foltr.operator.authority import create_authority, is_authority
+    from foltr.operator.folder import create_authority, is_authority
 
     record = broker_record(folder)
     if record is not None and federation not in (None, record.federation):

@@ -10,8 +10,10 @@ import pytest
 
 from foltr.errors import SettingsError
 from foltr.operator import authority, register
-from foltr.operator.authority import create_authority, is_authority, open_authority
+from foltr.operator import credentials as credentials_module
+from foltr.operator import folder as folder_module
 from foltr.operator.credentials import FEDERATOR_USER, OPERATOR_USER, BrokerAccess, read_credentials
+from foltr.operator.folder import create_authority, is_authority, open_authority
 from foltr.protocol.enrolment import read_enrolment, read_roster
 from foltr.protocol.orders import LiftQuarantine, QuarantineClient, RevokeClient
 from foltr.protocol.roster import Revocation
@@ -107,7 +109,7 @@ def test_a_folder_that_others_can_enter_is_refused(folder):
 @pytest.mark.parametrize("n_writes", range(5))
 def test_an_interrupted_start_is_resumed(folder, monkeypatch, n_writes):
     """Whichever file was the last that was written, the next use completes the folder."""
-    write, left = authority.write_secret, [n_writes]
+    write, left = credentials_module.write_secret, [n_writes]
 
     def interrupted(*arguments, **options):
         if left[0] == 0:
@@ -115,7 +117,7 @@ def test_an_interrupted_start_is_resumed(folder, monkeypatch, n_writes):
         left[0] -= 1
         write(*arguments, **options)
 
-    for module in (authority, register):
+    for module in (credentials_module, folder_module, register):
         monkeypatch.setattr(module, "write_secret", interrupted)
     with pytest.raises(KeyboardInterrupt), created(folder):
         pass
@@ -425,7 +427,7 @@ def test_operators_at_the_same_time_lose_nothing(folder):
     program = """
 import sys
 from pathlib import Path
-from foltr.operator.authority import create_authority
+from foltr.operator.folder import create_authority
 from foltr.operator.credentials import BrokerAccess
 access = BrokerAccess(broker_url="mqtt://127.0.0.1:1883")
 for i in range(5):
