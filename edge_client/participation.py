@@ -130,6 +130,10 @@ class Participation:
             self._settled_round = self.pending.round
         self.pending = None
 
+    def begin_rounds_anew(self) -> None:
+        """Contribute to rounds of any number: those of a restored database have the numbers of others before them."""
+        self._settled_round = 0
+
     def put_off(self, now: float) -> None:
         """Ask for an answer again after a pause: the one that came could not be stored."""
         if self.pending is not None:

@@ -347,6 +347,16 @@ def test_a_round_in_which_nothing_was_decided_may_be_tried_again():
     assert device.may_contribute()
 
 
+def test_rounds_of_a_restored_database_are_others():
+    """Their numbers were given before; whether this device was in a round of that number says nothing."""
+    device = joined(PENDING)
+    device.take_model(model())
+    device.take_round(round_announced(4), NOW)
+    device.end_pending(may_try_again=False)
+    device.begin_rounds_anew()
+    assert device.may_contribute()
+
+
 def asked_up_to(cutoff, first_seed=b"s" * 32):
     return Selection(first_seed=first_seed, cutoff=cutoff, n_selected=1, n_eligible=9)
 
