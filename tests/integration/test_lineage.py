@@ -86,9 +86,9 @@ async def test_a_restored_database_goes_on_with_devices_that_never_left(deployme
 
             deployment.start_federator(1000)
             # What counted since the backup is put back on the device, and counts again, in the restored rounds.
-            await deployment.rounds_reach(2, 40)
-            await click_once(client)
             await deployment.rounds_reach(3, 40)
+            await click_once(client)
+            await deployment.rounds_reach(4, 40)
             model = await latest_model(deployment.database, FEDERATION)
             assert model is not None
             await until(lambda: client.model_version == model.version, 20, "the device has not the newest model")
