@@ -8,10 +8,9 @@ import pytest
 from backups import back_up, restore
 from integration.deployment import DIM, FEDERATION, Deployment, until
 from integration.oracle import contribute, power_learner
+from integration.recorder import Recorder
 from sqlalchemy import select
 
-from broker.address import BrokerAddress
-from broker.link import InboundMessage, MqttLink
 from edge_client.client import EdgeClient
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.codec import open_envelope
@@ -31,30 +30,6 @@ FEATURES = np.ones((1, DIM), np.float32)
 async def deployment(mosquitto_server, migrated_url, tmp_path):
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 1) as opened:
         yield opened
-
-
-class Recorder:
-    """Everybody's ear at a broker without access control, which remembers what it heard and can say it again."""
-
-    def __init__(self, url: str, *topics: str) -> None:
-        self.heard: dict[str, list[bytes]] = {}
-        self.link = MqttLink(
-            BrokerAddress.parse(url),
-            client_id="recorder",
-            subscriptions=topics,
-            on_message=self._hear,
-            persistent=False,
-        )
-
-    def _hear(self, message: InboundMessage) -> None:
-        if message.payload:
-            self.heard.setdefault(message.topic, []).append(message.payload)
-
-    def first(self, topic: str) -> bytes:
-        return self.heard[topic][0]
-
-    async def say_again(self, topic: str, payload: bytes, *, retain: bool) -> None:
-        await self.link.publish(topic, payload, retain=retain)
 
 
 async def click_once(client: EdgeClient) -> None:

@@ -1,0 +1,28 @@
+"""What a broker hears: recorded, and said again."""
+
+from broker.address import BrokerAddress
+from broker.link import InboundMessage, MqttLink
+
+
+class Recorder:
+    """Everybody's ear at a broker without access control, which remembers what it heard and can say it again."""
+
+    def __init__(self, url: str, *topics: str) -> None:
+        self.heard: dict[str, list[bytes]] = {}
+        self.link = MqttLink(
+            BrokerAddress.parse(url),
+            client_id="recorder",
+            subscriptions=topics,
+            on_message=self._hear,
+            persistent=False,
+        )
+
+    def _hear(self, message: InboundMessage) -> None:
+        if message.payload:
+            self.heard.setdefault(message.topic, []).append(message.payload)
+
+    def first(self, topic: str) -> bytes:
+        return self.heard[topic][0]
+
+    async def say_again(self, topic: str, payload: bytes, *, retain: bool) -> None:
+        await self.link.publish(topic, payload, retain=retain)
