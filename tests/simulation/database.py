@@ -99,6 +99,7 @@ class SimulatedStore:
 
     def __init__(self, on_commit: Callable[[Tables, Tables], None]) -> None:
         self.tables = Tables()
+        self.copies: list[Tables] = []
         self.keys: set[str] = set()
         self.unpurged = False
         self._on_commit = on_commit
@@ -114,10 +115,18 @@ class SimulatedStore:
             raise WriterFencedError(f"epoch {epoch} is over")
         result = change(after)
         before, self.tables = self.tables, after
+        if federation_of(after).writer_epoch and len(after.rounds) > len(before.rounds):
+            self.copies.append(after)  # a backup is made with every round
         if before.n_deletions != after.n_deletions:
             self.unpurged = True
         self._on_commit(before, after)
         return result
+
+    def restore(self, amount: float) -> Tables:
+        """Put an older copy in the place of what is stored; return it."""
+        if self.copies:
+            self.tables = self.copies[int(amount * len(self.copies)) % len(self.copies)]
+        return self.tables
 
 
 async def write(db: Session, change: Callable[[Tables], Any], epoch: int | None = None) -> Any:

@@ -94,6 +94,10 @@ def _mend(world: "World") -> None:
         if not device.running:
             device.start()
     world.pass_time(5.0)
+    for device in world.devices:
+        if device.client_id in world.judge.quarantined:
+            world.let_out(device)  # again, if it was: the order may have been lost
+    world.pass_time(1.0)
 
 
 def _is_member(world: "World", device: SimulatedDevice) -> bool:

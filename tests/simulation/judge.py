@@ -57,11 +57,13 @@ class Judge:
         self.erasures = erasures
         self.clicks = ClickJudge()
         self.withdrawn: set[str] = set()
+        self.quarantined: set[str] = set()  # whoever was so once
         self.told_settled: set[str] = set()
         self.revoked: set[str] = set()  # as the database has it
         self.n_counted: dict[str, int] = {}
         self.n_models = 0
         self._digests: dict[bytes, str] = {}
+        self._payloads: dict[bytes, str] = {}
         self._arrivals: dict[str, Arrival] = {}  # the first of an update while its round was open
         self._given_other_deadlines: set[int] = set()
         self._tables = Tables()
@@ -72,8 +74,23 @@ class Judge:
     def clicks_of(self, client_id: str) -> ClicksOf:
         return ClicksOf(client_id, self.clicks)
 
+    def payloads_of(self, client_id: str) -> list[bytes]:
+        """Return every update that a device made, as it was sent first."""
+        return [payload for payload, update_id in self._payloads.items() if self._maker(update_id) == client_id]
+
+    def _maker(self, update_id: str) -> str:
+        return self.clicks.made[update_id][0].client_id
+
+    def restore(self, tables: Tables) -> None:
+        """What is stored is what was stored once; what was told since was true then."""
+        self.clicks.on_commit(self._tables, tables)
+        self._tables = tables
+        self.withdrawn |= self.clicks.made.keys()
+        self.erasures.restore(tables)
+
     def on_sent(self, payload: bytes, update_id: str) -> None:
         self._digests[payload_digest(payload)] = update_id
+        self._payloads[payload] = update_id
 
     # --- the database -----------------------------------------------------------------------------------------
 
@@ -102,10 +119,10 @@ class Judge:
     def _withdrawn(self, row: UpdateRow, before: Tables, after: Tables) -> None:
         # A client that is enrolled anew in the same batch is not revoked any more when the batch ends; and whoever asks
         # to be forgotten is taken out of the open round first.
-        is_forgotten = row.client_id in self.erasures.asked
-        if not is_forgotten and self._is_nobody_revoked(before, after):
+        is_excluded = row.client_id in self.erasures.asked or row.client_id in self.quarantined
+        if not is_excluded and self._is_nobody_revoked(before, after):
             raise BrokenPromiseError(
-                "only a revocation or an erasure withdraws", f"{row.update_id} of {row.client_id} is gone"
+                "only a revocation, a quarantine or an erasure withdraws", f"{row.update_id} of {row.client_id} is gone"
             )
         self.withdrawn.add(row.update_id)
 

@@ -40,6 +40,10 @@ class ErasureJudge:
         self._taught: dict[int, frozenset[str]] = {0: frozenset()}
         self._taught_in_job: dict[int, frozenset[str]] = {}
 
+    def restore(self, tables: Tables) -> None:
+        """What is stored is what was stored once."""
+        self._tables = tables
+
     def erased(self) -> set[str]:
         return set(self.names.values())
 

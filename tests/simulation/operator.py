@@ -60,6 +60,11 @@ class SimulatedOperator:
         for signed in self.unanswered:
             self._send(signed)
 
+    def forget_answers(self) -> None:
+        """Send every order again: the database was put back, and what was told may not be so any more."""
+        self._told.clear()
+        self._send_again_later()
+
     def hear(self, answer: OrderAnswer) -> None:
         """Hear the federator; what it tells must be stored, and the same each time."""
         if answer.reply is OrderReply.MISSING:

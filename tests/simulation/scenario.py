@@ -43,6 +43,11 @@ class Operation(StrEnum):
     REVOKE = "revoke"
     ENROL_ANEW = "enrol_anew"
     SET_DEADLINE = "set_deadline"
+    QUARANTINE = "quarantine"
+    LET_OUT = "let_out"
+    OLD_COPY = "old_copy"
+    OTHER_SETTINGS = "other_settings"
+    RESTORE_DATABASE = "restore_database"
     FORGET_ME = "forget_me"
     ORDER_TO_FORGET = "order_to_forget"
     COME_BACK = "come_back"
@@ -84,6 +89,11 @@ _WEIGHTS = {
     Operation.REVOKE: 1.5,
     Operation.ENROL_ANEW: 2,
     Operation.SET_DEADLINE: 1.5,
+    Operation.QUARANTINE: 2,
+    Operation.LET_OUT: 3,
+    Operation.OLD_COPY: 4,
+    Operation.OTHER_SETTINGS: 2,
+    Operation.RESTORE_DATABASE: 0.7,
     Operation.FORGET_ME: 2.5,
     Operation.ORDER_TO_FORGET: 1.5,
     Operation.COME_BACK: 1.5,
@@ -155,7 +165,9 @@ def draw(seed: int) -> Scenario:
     operations = [
         op
         for op in Operation
-        if (trust is not Trust.ANYONE or op not in _OPERATORS) and (forgets or op not in _OF_ERASURES)
+        if (trust is not Trust.ANYONE or op not in _OPERATORS)
+        and (forgets or op not in _OF_ERASURES)
+        and not (forgets and op in _WITHOUT_ERASURES)
     ]
     steps = tuple(
         Step(operation, rng.randrange(n_devices), round(rng.random(), 3))
@@ -187,7 +199,16 @@ def _unlearning(rng: random.Random) -> UnlearningPolicy:
     )
 
 
-_OPERATORS = (Operation.REVOKE, Operation.ENROL_ANEW, Operation.SET_DEADLINE, Operation.ORDER_TO_FORGET)
+_OPERATORS = (
+    Operation.REVOKE,
+    Operation.ENROL_ANEW,
+    Operation.SET_DEADLINE,
+    Operation.ORDER_TO_FORGET,
+    Operation.QUARANTINE,
+    Operation.LET_OUT,
+)
+# A copy of the database has those who were forgotten since; jobs tell devices apart by what one interaction teaches.
+_WITHOUT_ERASURES = (Operation.OTHER_SETTINGS, Operation.RESTORE_DATABASE)
 _OF_ERASURES = (
     Operation.FORGET_ME,
     Operation.ORDER_TO_FORGET,

@@ -4,6 +4,7 @@
 """
 
 import random
+from dataclasses import replace
 
 from simulation.clock import Clock, Schedule, WorldTime
 from simulation.database import SimulatedStore
@@ -23,13 +24,22 @@ from federator.plan import FederationPlan
 from foltr.failpoints import Failpoint
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.enrolment import issue_enrolment
-from foltr.protocol.orders import ForgetClient, OrderAnswer, RevokeClient, SetDeadline
+from foltr.protocol.orders import (
+    ForgetClient,
+    LiftQuarantine,
+    OrderAnswer,
+    QuarantineClient,
+    RevokeClient,
+    SetDeadline,
+)
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
 from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import Topics
+from foltr.protocol.states import Pacing
+from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.trainings import PdgdTraining
 
 _GRACE_S = 5.0
+_RESTORE_S = 30.0
 _IN_ROUND = (
     Failpoint.FEDERATION_CLAIMED,
     Failpoint.COLLECTING_STOPPED,
@@ -340,6 +350,50 @@ class World:
         number = max(self.store.tables.rounds, default=0)
         deadline = SetDeadline(federation=FEDERATION, round=number, max_time_s=0.5 + 40.0 * amount)
         self.operator.give(deadline, twice=amount < 0.3)
+
+    def _quarantine(self, device: SimulatedDevice, amount: float) -> None:
+        self.judge.quarantined.add(device.client_id)
+        order = QuarantineClient(federation=FEDERATION, client_id=device.client_id, reason="it flips signs")
+        self.operator.give(order, twice=amount < 0.3)
+
+    def _let_out(self, device: SimulatedDevice, amount: float) -> None:
+        self.let_out(device, twice=amount < 0.3)
+
+    def let_out(self, device: SimulatedDevice, *, twice: bool = False) -> None:
+        """The operator lets it out of quarantine."""
+        self.operator.give(LiftQuarantine(federation=FEDERATION, client_id=device.client_id), twice=twice)
+
+    def _old_copy(self, device: SimulatedDevice, amount: float) -> None:
+        """The network delivers an update once more that the device made some time."""
+        made = self.judge.payloads_of(device.client_id)
+        if made:
+            payload = made[int(amount * len(made)) % len(made)]
+            self.broker.publish(self.topics.client(device.client_id, ClientTopic.UPDATES), payload)
+
+    def _other_settings(self, _device: SimulatedDevice, amount: float) -> None:
+        """The federator is started again with another pacing, or another number of interactions in an update."""
+        self.federator.kill()
+        policy, most = self.plan.policy, 1 + int(3 * amount) % 3
+        if amount < 0.4:
+            is_buffered = policy.pacing is Pacing.BUFFERED
+            pacing = Pacing.DEADLINE if is_buffered else Pacing.BUFFERED
+            limit = 0 if is_buffered else int(10 * amount)
+            policy = replace(policy, pacing=pacing, staleness_limit=limit, over_selection=None)
+        training = PdgdTraining(min_interactions=1, max_interactions=most)
+        self.plan = replace(self.plan, policy=policy, training=training)
+        self.start_federator()
+
+    def _restore_database(self, _device: SimulatedDevice, amount: float) -> None:
+        """An older copy takes the place of the database; the broker is started again, as the manual says."""
+        for process in self.processes:
+            process.kill()
+        self.judge.restore(self.store.restore(amount))
+        self.operator.forget_answers()
+        self.broker.retained.clear()
+        self._broker_crash(_device, amount)
+        self.pass_time(_RESTORE_S)
+        self.clock_offset = max(process.clock.offset for process in self.processes)
+        self.start_federator()
 
 
 def run(scenario: Scenario) -> World:
