@@ -96,7 +96,7 @@ def _mend(world: "World") -> None:
     world.pass_time(5.0)
     for device in world.devices:
         if device.client_id in world.judge.quarantined:
-            world.let_out(device)  # again, if it was: the order may have been lost
+            world.let_out(device)
     world.pass_time(1.0)
 
 

@@ -26,6 +26,7 @@ _MUTANT_FROM = {
     "announcements begin anew at a restart": 1_700,
     "bytes are left at the end": 500,
     "who is forgotten answers on": 6_000,
+    "a paused job stays so": 1_500,
 }
 
 
