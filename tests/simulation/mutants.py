@@ -10,6 +10,7 @@ import simulation.process
 import simulation.store
 from simulation.database import SimulatedStore, Tables
 from simulation.mutants_erasure import ERASURE_MUTANTS
+from simulation.store_unlearning import SimulatedFederationStore
 
 import federator.actor
 import federator.closing.collected_updates
@@ -219,6 +220,16 @@ def _orders_are_obeyed_again() -> Any:
     return mock.patch.object(federator.deciding.orders, "_answer_again", again)
 
 
+def _the_epoch_is_not_raised() -> Any:
+    """A claim looks at no clock: it is one above what the database has, whatever was said under one that is lost."""
+    claim = SimulatedFederationStore.claim_federation
+
+    async def counted(self: SimulatedFederationStore, _at: float) -> int:
+        return await claim(self, 0.0)
+
+    return mock.patch.object(SimulatedFederationStore, "claim_federation", counted)
+
+
 def _a_round_ends_by_a_later_clock() -> Any:
     """A turn as it was before the reproductions of updates in time."""
 
@@ -258,6 +269,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "the federator wakes for messages only": _wakes_for_messages_only,
     "rounds are never full": _rounds_are_never_full,
     "announcements begin anew at a restart": _announcements_begin_anew_at_a_restart,
+    "the epoch is not raised": _the_epoch_is_not_raised,
     "devices forget what is pending": _devices_forget_what_is_pending,
     "devices send an update once": _devices_send_an_update_once,
     "a round ends by a later clock": _a_round_ends_by_a_later_clock,
