@@ -58,7 +58,7 @@ async def fill(db: Database, data_keys: KeyStore, store: SqlFederationStore, n_b
         3, "linear", bytes(12), NOW, selection_seed=bytes(32), aggregation_seed=bytes(32), pseudonym_key=PSEUDONYM_KEY,
         method="fpdgd", hidden=None,
     )  # fmt: skip
-    await store.claim_federation()
+    await store.claim_federation(time.time())
     for start in range(0, len(names), PER_ROUND):
         some = names[start : start + PER_ROUND]
         await store.commit_batch(Batch(membership=[MembershipChange(name, "joined", NOW) for name in some]))

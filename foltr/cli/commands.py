@@ -79,7 +79,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
     ),
     "orders": CommandPlace("Look at the orders of an operator's folder, and send them.", "operator.orders:app"),
     "broker": CommandPlace("Run the embedded MQTT broker, or configure Mosquitto.", "broker:app"),
-    "db": CommandPlace("Create and upgrade the database.", "db:app"),
+    "db": CommandPlace("Create and upgrade the database, and write it anew.", "db:app"),
     "federator": CommandPlace("Run the federator, and give it another key.", "federator:app"),
     "client": CommandPlace("Run simulated devices.", "client:app"),
     "rounds": CommandPlace("Look at rounds.", "history.rounds:app"),

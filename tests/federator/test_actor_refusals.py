@@ -72,7 +72,7 @@ async def test_an_orderly_stop_loses_none(served):
 
 async def test_who_was_fenced_answers_nothing(served):
     """Its refusals may be wrong by now: another federator decides."""
-    await claim_federation(served.db, "mail")
+    await claim_federation(served.db, "mail", 0.0)
     with pytest.raises(WriterFencedError):
         await junk(served)
     assert served.receipts.sent == []

@@ -16,7 +16,7 @@ from federator.round import RoundPolicy
 from federator.service import FederatorService
 from foltr.operator.credentials import BrokerAccess, Credentials, device_identity
 from foltr.protocol.codec import encode, open_envelope
-from foltr.protocol.fields import Message, pack_vector
+from foltr.protocol.fields import Message, model_hash, pack_vector
 from foltr.protocol.membership import Join, Leave, Status
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.signing import SigningKey
@@ -161,6 +161,7 @@ class HandMade:
             "update_id": "0" * 32,
             "round": 1,
             "base_version": 0,
+            "base_hash": model_hash(pack_vector(np.zeros(DIM))),
             "after": self.mark,
             "through": self.mark + 100,
             "n_interactions": 1,

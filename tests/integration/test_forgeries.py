@@ -11,7 +11,7 @@ from federator.round import RoundPolicy
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.codec import encode, open_envelope
 from foltr.protocol.enrolment import issue_roster
-from foltr.protocol.fields import Message, pack_vector, payload_digest, unpack_vector
+from foltr.protocol.fields import Message, model_hash, pack_vector, payload_digest, unpack_vector
 from foltr.protocol.orders import QuarantineClient, SetDeadline
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.roster import Revocation, Roster
@@ -218,7 +218,7 @@ def round_(number: int, *, is_open: bool = True) -> RoundAnnouncement:
         round=number,
         open=is_open,
         base_version=0,
-        base_hash=bytes(16),
+        base_hash=model_hash(pack_vector([9.0] * 4)),
         withdraws_below=0,
         opened_at=0,
         closes_at=1,

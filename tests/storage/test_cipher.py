@@ -175,7 +175,7 @@ async def test_who_was_fenced_makes_no_key(stored, tmp_path):
     stored.db.keys = KeyStore(tmp_path / "fenced-keys")
     await stored.join("a")
     await stored.open(1)
-    await claim_federation(stored.db, "web")
+    await claim_federation(stored.db, "web", 0.0)
     with pytest.raises(WriterFencedError):
         await stored.commit(Batch(updates=[stored.update("a")]))
     assert not (tmp_path / "fenced-keys").exists()
