@@ -103,7 +103,10 @@ async def _fill_round(
                 "closed_at": NOW, "n_updates": len(sent), "n_interactions": 5 * len(sent),
             },
         )  # fmt: skip
-        model = {"version": number, "round": number, "n_values": 136, "weights": os.urandom(544), "created_at": NOW}
+        model = {
+            "version": number, "round": number, "n_values": 136, "weights": os.urandom(544),
+            "weights_hash": os.urandom(16), "created_at": NOW,
+        }  # fmt: skip
         await connection.execute(insert(models), of_round | model)
         await connection.execute(insert(updates), sent)
         await connection.execute(insert(events), told)

@@ -15,6 +15,7 @@ from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from federator.service import FederatorService
 from foltr.operator.credentials import BrokerAccess, Credentials, device_identity
+from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.codec import encode, open_envelope
 from foltr.protocol.fields import Message, model_hash, pack_vector
 from foltr.protocol.membership import Join, Leave, Status
@@ -113,15 +114,20 @@ class HandMade:
         self.link = MqttLink(
             BrokerAddress.parse(broker),
             client_id=f"hand-made-{client_id}",
-            subscriptions=[TOPICS.client(client_id, ClientTopic.INBOX)],
+            subscriptions=[TOPICS.client(client_id, ClientTopic.INBOX), TOPICS.round],
             on_message=self._receive,
             persistent=False,
         )
         self._nonces = itertools.count(100)
         self.mark = 0  # as the last answer told it
+        self._bases = {0: model_hash(pack_vector(np.zeros(DIM)))}  # what rounds said they are based on
 
     def _receive(self, message: InboundMessage) -> None:
         envelope = open_envelope(message.payload)
+        if envelope.kind == RoundAnnouncement.kind_name:
+            round_ = envelope.read(RoundAnnouncement)
+            self._bases[round_.base_version] = round_.base_hash
+            return
         if envelope.kind == UpdateReceipt.kind_name:
             receipt = envelope.read(UpdateReceipt)
             self.receipts.put_nowait(receipt)
@@ -161,7 +167,7 @@ class HandMade:
             "update_id": "0" * 32,
             "round": 1,
             "base_version": 0,
-            "base_hash": model_hash(pack_vector(np.zeros(DIM))),
+            "base_hash": self._bases.get(changes.get("base_version", 0), bytes(16)),
             "after": self.mark,
             "through": self.mark + 100,
             "n_interactions": 1,

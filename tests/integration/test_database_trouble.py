@@ -295,6 +295,8 @@ async def test_a_receipt_that_a_device_cannot_store(small_disk, mosquitto_server
         await deployment.serves(20)
         async with EdgeClient(credentials=deployment.devices[0], store=store, learner=power_learner(0)) as client:
             await client.next_round()
+            # A device that could not store the answer to its join would send nothing.
+            await until(lambda: client.counted_through == 0, 20, "the join was not answered")
             federator.send_signal(signal.SIGSTOP)
             click(client)
             small_disk.fill()

@@ -182,7 +182,7 @@ def _role(user: str) -> str:
 
 
 def test_a_revoked_device_is_told(guarded, tmp_path):
-    """By the broker that does not let it in, or by the roster that is published there."""
+    """By the broker, which lets it in neither with its password nor with its certificate."""
     federator = read_credentials(guarded.operator_dir / "federator.json", "federator")
     topic = Topics("mail").round
     with_key = encode(announcement(3, time.time()), topic, 1, federator.key)
@@ -191,7 +191,7 @@ def test_a_revoked_device_is_told(guarded, tmp_path):
         assert foltr("revoke", DEVICE, "--operator", str(guarded.operator_dir)).returncode == 0
     found = doctor("--credentials", str(tmp_path / f"{DEVICE}.json"), expected=1)
     if "client certificate" in found:
-        assert "foltr enrol --replace" in found["roster"][1]
+        assert "refuses our client certificate" in found["broker"][1]
     else:
         assert "does not let this user in" in found["broker"][1]
 
