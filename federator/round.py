@@ -216,7 +216,7 @@ class Round:
         """
         recorded = self.contributions.get(offer.client_id)
         if recorded is not None and recorded.update_id == offer.update_id:
-            return Reject(ReceiptCode.DUPLICATE, f"counted once, in round {self.number}")
+            return _stored_before(StoredUpdate(self.number, counts=self.state is not RoundState.ABANDONED))
         if stored is not None:
             return _stored_before(stored)
         if offer.round > self.number:

@@ -1,6 +1,7 @@
 """Decides whether an update counts: who sent it, whether it was stored before, and what its round says."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from federator.clock import to_datetime
 from federator.deciding.decisions import Decisions
@@ -9,7 +10,7 @@ from federator.reading import UnlearningAnswered, UpdateOffered
 from federator.round import Record, Reject
 from foltr.errors import MessageError
 from foltr.protocol.receipts import ReceiptCode, UpdateReceipt
-from foltr.protocol.states import Pacing
+from foltr.protocol.states import Pacing, RoundState
 from storage.records import NewEvent, NewUpdate, StoredUpdate
 
 
@@ -29,6 +30,8 @@ def decide_update(
     before = stored.get((offer.client_id, offer.update_id))
     if before is not None and (before.round, offer.client_id) in decisions.withdrawn:
         before = None
+    if before is not None and _was_abandoned(state, before.round):
+        before = replace(before, counts=False)
     decision = _decision(state, reading, at, before)
     code, detail = ReceiptCode.ACCEPTED, ""
     if isinstance(decision, Record):
@@ -55,6 +58,11 @@ def _decision(
         offer, at, counted_through=counted_through, stored=stored
     )
     return put_off(state, decision) if isinstance(decision, Reject) else decision
+
+
+def _was_abandoned(state: FederationState, number: int) -> bool:
+    """Whether a round ended without a model since it was looked up what is stored."""
+    return state.ended is not None and (state.ended.number, state.ended.state) == (number, RoundState.ABANDONED)
 
 
 def outdated(state: FederationState, reading: UpdateOffered, stored: StoredUpdate | None) -> Reject | None:

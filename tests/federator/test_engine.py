@@ -225,7 +225,7 @@ def test_every_answer_has_the_mark(state, operator):
 
 
 def test_after_the_last_round_everybody_is_answered(operator):
-    """Updates are late or duplicates, joins and leaves are taken, and an order finds no round."""
+    """Updates are late or of an abandoned round, joins and leaves are taken, and an order finds no round."""
     state = state_of(operator, stop_after_round=1)
     (a,) = members(state, operator, "a")
     decide(state, a.updates())
@@ -238,7 +238,7 @@ def test_after_the_last_round_everybody_is_answered(operator):
         state, later, a.updates(), b.joins(), b.updates(), a.leaves(9), operator.orders(1, 30.0, 1)
     )
     assert n_taken == 6
-    assert codes(decisions) == ["already_contributed", "duplicate", "joined", "late", "left"]
+    assert codes(decisions) == ["already_contributed", "round_abandoned", "joined", "late", "left"]
     assert ("order_refused", "unknown_round", None, 1) in events(decisions)
     assert decisions.deadline is None
 

@@ -160,10 +160,11 @@ def test_a_full_round_takes_no_more():
 
 @pytest.mark.parametrize("state", [RoundState.AGGREGATING, RoundState.COMPLETED, RoundState.ABANDONED])
 def test_a_decided_round_stays_decided(state):
-    """Once it no longer collects, nothing enters, whatever the clock says; duplicates stay duplicates."""
+    """Once it no longer collects, nothing enters; what is in it counts once, and not at all where it was abandoned."""
     round_ = replace(with_contributions(1), state=state)
     assert code(round_.decide(offer("new"), OPENED, counted_through=0)) == "late"
-    assert code(round_.decide(offer("client-0"), OPENED, counted_through=0)) == "duplicate"
+    again = "round_abandoned" if state is RoundState.ABANDONED else "duplicate"
+    assert code(round_.decide(offer("client-0"), OPENED, counted_through=0)) == again
     assert list(round_.contributions) == ["client-0"]
 
 

@@ -265,4 +265,30 @@ REPRODUCTIONS = (
         ),
         unmended="bytes are left at the end",
     ),
+    # The federation's last round was abandoned; a copy of an update that had been in it was told that it counts.
+    Reproduction(
+        "a copy of what an abandoned last round took back counts nothing",
+        "accepted means stored",
+        Scenario(
+            2604,
+            8,
+            RoundPolicy(8, 8, 1.6666666666666667, 5.0, pacing=Pacing.BUFFERED, staleness_limit=1),
+            (
+                Step(Operation.TICK, 1, 0.112),
+                Step(Operation.INTERACT, 2, 0.353),
+                Step(Operation.FEDERATOR_HEAL, 4, 0.757),
+                Step(Operation.TICK, 2, 0.807),
+                Step(Operation.EVERYBODY_AWAY, 0, 0.913),
+                Step(Operation.COME_BACK, 5, 0.563),
+                Step(Operation.TICK, 4, 0.864),
+                Step(Operation.INTERACT, 3, 0.183),
+            ),
+            trust=Trust.ANYONE,
+            busy_s=2.0,
+            batch_limit=2,
+            stop_after_round=4,
+            unlearning=UnlearningPolicy(Strategy.RETRAIN, delay_s=0.0, step_s=1.0, patience_s=0.0),
+            device_backlog=2,
+        ),
+    ),
 )
