@@ -70,6 +70,17 @@ async def completed(deployment: Deployment, at_least: int) -> None:
     await until(enough, 40.0, f"there are no {at_least} completed rounds")
 
 
+async def taught(deployment: Deployment, name: str) -> None:
+    """Wait for six rounds with a model, and for one that has an update of this client: rounds take three of four."""
+    await completed(deployment, 6)
+
+    async def is_in_one() -> bool:
+        rows = await list_contributions(deployment.database, FEDERATION)
+        return any((row.client_id, row.round_state) == (name, "completed") for row in rows)
+
+    await until(is_in_one, 40.0, f"no round has an update of {name}")
+
+
 def checked(deployment: Deployment, receipt: str | None) -> ErasureReceipt:
     assert receipt is not None
     return verify_receipt(receipt, deployment.devices[0].federator_public_key)
@@ -88,7 +99,7 @@ async def test_a_device_asks_and_is_forgotten(mosquitto_server, migrated_url, tm
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
         start(deployment)
         async with devices_of(deployment, tmp_path) as clients:
-            await completed(deployment, 6)
+            await taught(deployment, client_name(0))
             result = await clients[0].forget_me(timeout_s=60.0)
             assert result.state == "forgotten"
             receipt = checked(deployment, result.receipt)
@@ -108,7 +119,7 @@ async def test_a_federator_killed_at_any_step_goes_on(mosquitto_server, migrated
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
         start(deployment, f"{failpoint}=kill@1")
         async with devices_of(deployment, tmp_path) as clients:
-            await completed(deployment, 6)
+            await taught(deployment, client_name(0))
             asking = asyncio.create_task(clients[0].forget_me(timeout_s=90.0))
             assert await deployment.exit_code(60.0) == -9
             start(deployment)
