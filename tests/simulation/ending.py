@@ -18,7 +18,6 @@ def settle(world: "World") -> None:
     n_before = dict(world.judge.n_counted)
     for device in members:
         device.click()
-    members = [device for device in members if _has_something_to_tell(world, device)]
 
     def is_heard(device: SimulatedDevice) -> bool:
         if not device.takes_part:
@@ -39,13 +38,6 @@ def settle(world: "World") -> None:
         _settle_erasures(world)
     disks = {device.client_id: device.store for device in world.devices}
     world.judge.clicks.check_books(disks, world.store.tables)
-
-
-def _has_something_to_tell(world: "World", device: SimulatedDevice) -> bool:
-    """Whether its click is there: where an update that counts by now fills its store, there was no room for it."""
-    pending = device.store.pending_update()
-    is_pending = pending is not None and not world.judge.is_counted(pending.update_id)
-    return is_pending or device.store.n_waiting() > 0
 
 
 def _settle_erasures(world: "World") -> None:
