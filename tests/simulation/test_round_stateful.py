@@ -72,7 +72,7 @@ class Account:
     def answer(self, offer: Offer, now: float) -> str:
         """The code of the receipt."""
         if self.has(offer.client_id, offer.update_id):
-            return "duplicate"
+            return "round_abandoned" if self.ended_as == "abandoned" else "duplicate"
         if (counts := self.before.get((offer.client_id, offer.update_id))) is not None:
             return "duplicate" if counts else "round_abandoned"
         is_buffer = self.policy.pacing is Pacing.BUFFERED
