@@ -70,6 +70,15 @@ async def completed(deployment: Deployment, at_least: int) -> None:
     await until(enough, 40.0, f"there are no {at_least} completed rounds")
 
 
+async def joined(deployment: Deployment, at_least: int) -> None:
+    """Wait for so many clients: rounds take three of four, so that some may be complete before the fourth has come."""
+
+    async def enough() -> bool:
+        return len(await list_clients(deployment.database, FEDERATION)) >= at_least
+
+    await until(enough, 40.0, f"there are no {at_least} clients")
+
+
 async def taught(deployment: Deployment, name: str) -> None:
     """Wait for six rounds with a model, and for one that has an update of this client: rounds take three of four."""
     await completed(deployment, 6)
@@ -135,6 +144,7 @@ async def test_a_request_waits_for_a_federator_that_is_away(mosquitto_server, mi
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
         start(deployment)
         async with devices_of(deployment, tmp_path) as clients:
+            await joined(deployment, N_CLIENTS)
             await completed(deployment, 2)
             deployment.federator.kill()
             await deployment.exit_code(10.0)
@@ -161,6 +171,7 @@ async def test_fifty_ask_while_two_hundred_train(mosquitto_server, tmp_path):
         variables = {"FOLTR_UNLEARNING_DELAY_S": "1", "FOLTR_UNLEARNING_STEP_S": "5"}
         deployment.start_federator(10_000, *options, max_time_s=20.0, **variables)
         async with devices_of(deployment, tmp_path) as clients:
+            await joined(deployment, n_clients)
             await completed(deployment, 6)
             asking = []
             for client in clients[:n_leaving]:

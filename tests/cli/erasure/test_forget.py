@@ -10,7 +10,7 @@ import pytest
 from cli.commands import foltr, foltr_process
 from databases import open_migrated
 from integration.deployment import DIM, FEDERATION, ONE_EACH, Deployment, client_name, enrol, until
-from integration.test_forgetting import click, completed, devices_of, start
+from integration.test_forgetting import click, devices_of, joined, start, taught
 from servers import MissingError, ProvisionedMosquitto
 
 from broker.address import BrokerAddress
@@ -51,7 +51,8 @@ async def test_everybody_may_ask_in_their_own_way(mosquitto_server, tmp_path):
         write_secret(own, deployment.devices[1].model_dump_json())
         start(deployment)
         async with devices_of(deployment, tmp_path):
-            await completed(deployment, 4)
+            await joined(deployment, 4)
+            await taught(deployment, client_name(0))
             operator = ("--operator", tmp_path / "operator")
             file = tmp_path / "receipt.jws"
             done = await command("forget", client_name(0), *operator, "--wait", "--timeout", 60, "--receipt", file)
