@@ -72,6 +72,10 @@ class DeviceDisk(DeviceStore):
             with self._noting(Gone.NOT_KEPT), super().transaction() as cursor:
                 self._trim_kept(cursor)
 
+    def make_room(self) -> None:
+        """Drop no click any more, from now on: not even where an update that counts by now fills the disk."""
+        self._max_interactions = 10_000
+
     def numbers(self) -> dict[str, int]:
         """Return the clicks on the disk, with the numbers they have now."""
         return dict(self.rows("SELECT serp_id, id FROM interactions ORDER BY id"))

@@ -17,6 +17,7 @@ def settle(world: "World") -> None:
     members = [device for device in world.devices if _is_member(world, device)]
     n_before = dict(world.judge.n_counted)
     for device in members:
+        device.store.make_room()
         device.click()
 
     def is_heard(device: SimulatedDevice) -> bool:

@@ -66,6 +66,8 @@ class Judge:
         self._payloads: dict[bytes, str] = {}
         self._arrivals: dict[str, Arrival] = {}  # the first of an update while its round was open
         self._given_other_deadlines: set[int] = set()
+        self._put_off: set[str] = set()  # updates that came while their round had another one of their client
+        self._said: dict[FederatorProcess, int] = {}  # the highest nonce of each
         self._tables = Tables()
         self._overdue: tuple[FederatorProcess, RoundRow, float] | None = None
 
@@ -208,6 +210,16 @@ class Judge:
         elif receipt.code.reaction is DeviceReaction.SETTLE and receipt.update_id is not None:
             self.told_settled.add(update_id)
 
+    def on_said(self, process: FederatorProcess, nonce: int) -> None:
+        """Devices believe nothing older than what they heard: whoever has taken over must be newer than all before."""
+        self._said[process] = nonce
+        federation = self._tables.federation
+        if federation is None or federation.writer_epoch != process.actor.epoch:
+            return
+        others = max((said for other, said in self._said.items() if other is not process), default=0)
+        if nonce <= others:
+            raise BrokenPromiseError("a new federator is believed", f"it says {nonce} after {others}")
+
     def on_mark(self, process: FederatorProcess, receipt: UpdateReceipt | MembershipReceipt) -> None:
         """No device is told that more counts than does; a federator that is fenced may be behind."""
         client = self._tables.clients.get(receipt.client_id)
@@ -220,11 +232,20 @@ class Judge:
                 "the mark is told as stored", f"{receipt.client_id}: {told}, not {client.counted_through}"
             )
 
+    def on_busy(self, update_id: str) -> None:
+        """A buffered round puts off its client's second update; where the next is no such round, it is late for that.
+
+        Its device learns from these clicks again, so it costs a repetition, as other settings may.
+        """
+        update = self.clicks.made[update_id][0]
+        if (update.round, update.client_id) in self._tables.updates:
+            self._put_off.add(update_id)
+
     def on_late(self, process: FederatorProcess, update_id: str, detail: str) -> None:
         """``late`` for what came in time is a lie: it counts by when it arrived, not by when it was looked at."""
         number, arrival = self.clicks.made[update_id][0].round, self._arrivals.get(update_id)
-        if update_id in self.told_settled:
-            return  # a copy of what was answered before
+        if update_id in self.told_settled or update_id in self._put_off:
+            return  # it was answered before
         if arrival is None or arrival.process is not process or number in self._given_other_deadlines:
             return
         row = self._tables.rounds[number]

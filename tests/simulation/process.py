@@ -99,6 +99,7 @@ class FederatorProcess:
         on_announced: Callable[["FederatorProcess", ModelAnnouncement, RoundAnnouncement], None],
         on_taken: Callable[["FederatorProcess", InboundMessage], None],
         on_ended: Callable[["FederatorProcess"], None],
+        on_said: Callable[["FederatorProcess", int], None],
     ) -> None:
         self.store = store
         self.clock = clock
@@ -112,7 +113,7 @@ class FederatorProcess:
         self._plan, self._broker, self._schedule, self._time, self._rng = plan, broker, schedule, time, rng
         self._topics = Topics(plan.federation)
         self._on_receipt, self._on_announced, self._on_taken = on_receipt, on_announced, on_taken
-        self._on_ended = on_ended
+        self._on_ended, self._on_said = on_ended, on_said
         self._busy_s = busy_s
         self._sequence = EpochSequence()
         self._signer = Signer(key, self._sequence)
@@ -259,7 +260,12 @@ class FederatorProcess:
                 continue  # the operator is told by `on_receipt`
             topic = self._topics.client(receipt.client_id, ClientTopic.INBOX)
             if not self.down.is_cut:
-                self._broker.publish(topic, self._signer.sign(receipt, topic))
+                self._say(topic, receipt, retain=False)
+
+    def _say(self, topic: str, message: Message, *, retain: bool = True) -> None:
+        nonce = self._sequence.next()
+        self._on_said(self, nonce)
+        self._broker.publish(topic, self._signer.sign(message, topic, nonce), retain=retain)
 
     def put(self, topic: str, message: Message | None, when_done: Callable[[], None] | None = None) -> None:
         """As `federator.publishing.retained.RetainedTopics.put`."""
@@ -280,7 +286,7 @@ class FederatorProcess:
             for topic in sorted(self._not_retained):
                 message = self._retained[topic]
                 if message is not None:
-                    self._broker.publish(topic, self._signer.sign(message, topic), retain=True)
+                    self._say(topic, message)
                 elif topic in self._broker.retained:
                     self._broker.publish(topic, b"", retain=True)
                 self._not_retained.discard(topic)
@@ -309,7 +315,7 @@ class FederatorProcess:
         if self._announced is None:
             return
         announced, topic = self._announced, self._topics.model
-        self._broker.publish(topic, self._signer.sign(announced[0], topic), retain=True)
+        self._say(topic, announced[0])
         self._schedule.after(_ANNOUNCING_S, lambda: self._publish_round(announced))
 
     def _publish_round(self, announced: tuple[ModelAnnouncement, RoundAnnouncement]) -> None:
@@ -317,5 +323,5 @@ class FederatorProcess:
             return
         with self._time.of(self.clock):
             topic = self._topics.round
-            self._broker.publish(topic, self._signer.sign(announced[1], topic), retain=True)
+            self._say(topic, announced[1])
             self.actor.model_published(announced[0].version)

@@ -98,7 +98,7 @@ REPRODUCTIONS = (
     # where so much was said before that what is said until the end does not reach beyond it.
     Reproduction(
         "a federator whose clock was set back is heard",
-        "whoever takes part is heard",
+        "a new federator is believed",
         Scenario(
             0,
             8,

@@ -23,7 +23,6 @@ _MUTANT_SEEDS = 500
 # Where to begin to look for those that show only once in many seeds.
 _MUTANT_FROM = {
     "withdrawals are not stored": 150,
-    "announcements begin anew at a restart": 1_700,
     "bytes are left at the end": 500,
     "who is forgotten answers on": 6_000,
     "a paused job stays so": 1_500,

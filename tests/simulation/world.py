@@ -139,6 +139,7 @@ class World:
             on_announced=self._on_announced,
             on_taken=self._on_taken,
             on_ended=self._on_ended,
+            on_said=self.judge.on_said,
         )
         self.processes.append(process)
 
@@ -156,8 +157,11 @@ class World:
             self.judge.erasures.on_notice(receipt)
             return
         self.judge.on_mark(process, receipt)
-        if isinstance(receipt, UpdateReceipt) and receipt.code is ReceiptCode.LATE and receipt.update_id is not None:
-            self.judge.on_late(process, receipt.update_id, receipt.detail)
+        if isinstance(receipt, UpdateReceipt) and receipt.update_id is not None:
+            if receipt.code is ReceiptCode.BUSY:
+                self.judge.on_busy(receipt.update_id)
+            if receipt.code is ReceiptCode.LATE:
+                self.judge.on_late(process, receipt.update_id, receipt.detail)
         self.judge.on_receipt(receipt)
 
     def _on_announced(self, _process: FederatorProcess, model: ModelAnnouncement, round_: RoundAnnouncement) -> None:
