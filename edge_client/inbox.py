@@ -81,7 +81,7 @@ class Inbox:
         elif message.topic == topics.model:
             self._take_model(envelope, message.payload)
         elif message.topic == topics.round:
-            self._take_round(envelope.read(RoundAnnouncement), epoch_and_number(envelope.nonce)[0])
+            self._take_round(envelope.read(RoundAnnouncement), epoch_and_number(envelope.sequence)[0])
         elif message.topic == topics.unlearning_round:
             self._take_unlearning_round(envelope.read(UnlearningRound))
         else:

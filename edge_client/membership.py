@@ -59,6 +59,6 @@ class Membership:
             self.left.set()
         elif receipt.code is not ReceiptCode.JOINED:
             log.error("join_refused", client_id=self._session.client_id, code=receipt.code, detail=receipt.detail)
-        if receipt.code is ReceiptCode.REPLAYED and receipt.newest_nonce is not None:
-            self._session.begin_above(receipt.newest_nonce)
+        if receipt.code is ReceiptCode.REPLAYED and receipt.newest_sequence is not None:
+            self._session.begin_above(receipt.newest_sequence)
         self._participation.take_membership_receipt(receipt, time.monotonic())

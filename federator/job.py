@@ -81,7 +81,7 @@ class UnlearningPolicy:
     """How clients are unlearned (thesis, Section 6.1.2).
 
     Args:
-        interval: see `foltr.unlearning.schedule.Schedule`, as for ``local_interactions`` (on the wire ``n_local``).
+        interval: see `foltr.unlearning.schedule.Schedule`, as for ``local_interactions``.
         min_coverage: below it, on average over the steps, a job that calibrates begins again as `retrain`.
         delay_s: how long a job waits for more requests before it begins.
         step_s: a step without all answers ends after so long, if there is any answer.

@@ -319,7 +319,7 @@ class Unlearner:
             ranker=plan.ranker,
             n_auxiliary=n_auxiliary(plan.training, plan.ranker),
             weights=_weights(job),
-            n_local=job.n_local,
+            local_interactions=job.local_interactions,
             closes_at=step.closes_at,
             training=plan.training,
         )

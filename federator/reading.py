@@ -29,8 +29,8 @@ class Signed:
         return self.envelope.is_signed_by(public_key, self.topic)
 
     @property
-    def nonce(self) -> int:
-        return self.envelope.nonce
+    def sequence(self) -> int:
+        return self.envelope.sequence
 
 
 @dataclass(frozen=True)

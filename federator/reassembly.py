@@ -67,7 +67,7 @@ class Assembler:
         try:
             members.check_sender(client_id, offer.signed)
             if isinstance(part, Manifest):
-                return self._take_manifest(client_id, part, offer.signed.nonce, now)
+                return self._take_manifest(client_id, part, offer.signed.sequence, now)
             return self._take_chunk(client_id, part, now)
         except MessageError as error:
             code = ReceiptCode(error.code)
@@ -84,11 +84,11 @@ class Assembler:
             )
 
     def _take_manifest(
-        self, client_id: str, manifest: Manifest, nonce: int, now: float
+        self, client_id: str, manifest: Manifest, sequence: int, now: float
     ) -> UpdateOffered | Refused | PartAnswered | None:
         entry = self._by_client.get(client_id)
         if entry is None or entry.assembly.manifest != manifest:
-            if entry is not None and nonce < entry.nonce:
+            if entry is not None and sequence < entry.sequence:
                 raise MessageError(ReceiptCode.REPLAYED, "the client has offered a newer update since")
             if manifest.size > self._max_size:
                 raise MessageError(
@@ -97,7 +97,7 @@ class Assembler:
                 )
             self.forget(client_id)  # it has given up the other one
             self._n_begun += 1
-            entry = _Entry(Assembly(manifest), now, self._n_begun, nonce)
+            entry = _Entry(Assembly(manifest), now, self._n_begun, sequence)
             # Nobody goes for a promise; but who could not keep its first part need not send it.
             self._in_the_way(entry, min(manifest.size, CHUNK_BYTES), now)
             self._by_client[client_id] = entry
@@ -172,7 +172,7 @@ class _Entry:
     used_at: float
     number: int
     # Of the manifest: an older one, sent again by somebody, must not end what a newer one began.
-    nonce: int = 0
+    sequence: int = 0
     read_at: float = float("-inf")
     kept_until: float = float("-inf")
 

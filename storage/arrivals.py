@@ -204,15 +204,15 @@ def _join(connection: AsyncConnection) -> Any:
         sdk_version=bindparam("with_sdk"),
         public_key=bindparam("with_key"),
         enrolment_serial=bindparam("with_serial"),
-        membership_nonce=bindparam("with_nonce"),
-        status_nonce=bindparam("with_status_nonce"),
+        membership_sequence=bindparam("with_sequence"),
+        status_sequence=bindparam("with_status_sequence"),
     )
     return join.on_conflict_do_update(
         index_elements=["federation", "client_id"],
         set_={
             "membership": Membership.JOINED,
             "online": join.excluded.online,
-            "status_nonce": join.excluded.status_nonce,
+            "status_sequence": join.excluded.status_sequence,
             # A member that says hello again is still in the membership it has.
             "joined_at": case(
                 (clients.c.membership == Membership.JOINED, clients.c.joined_at), else_=join.excluded.joined_at
@@ -223,7 +223,7 @@ def _join(connection: AsyncConnection) -> Any:
             "sdk_version": join.excluded.sdk_version,
             "public_key": join.excluded.public_key,
             "enrolment_serial": join.excluded.enrolment_serial,
-            "membership_nonce": join.excluded.membership_nonce,
+            "membership_sequence": join.excluded.membership_sequence,
             "revoked_at": None,
         },
     )
@@ -240,7 +240,7 @@ def _change_client(**values: Any) -> Update:
 
 
 _CLIENT = key_of(bindparam("of_federation"), bindparam("of_client"), is_client())
-_NONCE: BindParameter[int] = bindparam("with_nonce")
+_SEQUENCE: BindParameter[int] = bindparam("with_sequence")
 _LEFT_AT = bindparam("at", type_=clients.c.left_at.type)
 _GONE = {
     "membership": Membership.LEFT,
@@ -248,9 +248,9 @@ _GONE = {
     "left_at": case((clients.c.membership == Membership.LEFT, clients.c.left_at), else_=_LEFT_AT),
 }
 _STATUS = {
-    "online": _change_client(online=True, status_nonce=_NONCE),
-    "offline": _change_client(online=False, status_nonce=_NONCE),
-    "left": _change_client(**_GONE, membership_nonce=_NONCE),
+    "online": _change_client(online=True, status_sequence=_SEQUENCE),
+    "offline": _change_client(online=False, status_sequence=_SEQUENCE),
+    "left": _change_client(**_GONE, membership_sequence=_SEQUENCE),
     "revoked": _change_client(**_GONE, revoked_at=bindparam("at", type_=clients.c.revoked_at.type)),
 }
 
@@ -258,12 +258,12 @@ _STATUS = {
 def _change_values(name: str, change: MembershipChange) -> dict[str, Any]:
     values: dict[str, Any] = {"of_federation": name, "of_client": change.client_id, "at": change.at}
     if change.kind != "revoked":
-        values["with_nonce"] = change.nonce
+        values["with_sequence"] = change.sequence
     if change.kind == "joined":
         values["with_key"] = change.public_key
         values["with_serial"] = change.enrolment_serial
         values["with_features"] = change.n_features
         values["is_online"] = change.online
-        values["with_status_nonce"] = change.status_nonce
+        values["with_status_sequence"] = change.status_sequence
         values["with_sdk"] = clean(change.sdk_version, SHORT_TEXT_MAX)
     return values

@@ -65,22 +65,22 @@ class MembershipChange:
     """A client joined, left, came online, went offline, or was revoked by the operator.
 
     Attributes:
-        nonce: of the message that says so.
+        sequence: of the message that says so.
         public_key: 32 bytes, with ``joined``; None where clients need no identity.
         online: with ``joined``, whether it is connected, as `federator.deciding.members` decides.
-        status_nonce: with ``joined``, of its newest status, as `federator.deciding.members` decides.
+        status_sequence: with ``joined``, of its newest status, as `federator.deciding.members` decides.
     """
 
     client_id: str
     kind: Literal["joined", "left", "online", "offline", "revoked"]
     at: datetime
-    nonce: int = 0
+    sequence: int = 0
     n_features: int | None = None
     sdk_version: str | None = None
     public_key: bytes | None = None
     enrolment_serial: int | None = None
     online: bool = True
-    status_nonce: int = 0
+    status_sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,8 +280,8 @@ class ClientRow:
     public_key: bytes | None
     enrolment_serial: int | None
     revoked_at: datetime | None
-    membership_nonce: int
-    status_nonce: int
+    membership_sequence: int
+    status_sequence: int
     quarantined_at: datetime | None
     quarantine_reason: str | None
     counted_through: int = 0

@@ -68,8 +68,8 @@ class Federator:
         client_id, topic = TOPICS.parse(message.topic)
         self._heard[topic].put_nowait(message.payload)
         if topic in self._answers:
-            nonce = open_envelope(message.payload).nonce
-            task = asyncio.create_task(self.membership(client_id, self._answers[topic], nonce=nonce))
+            sequence = open_envelope(message.payload).sequence
+            task = asyncio.create_task(self.membership(client_id, self._answers[topic], sequence=sequence))
             self._tasks.add(task)
 
     async def next(self, topic):
@@ -91,9 +91,9 @@ class Federator:
                 await self._heard[ClientTopic(topic)].get()
                 pytest.fail(f"something came on {topic}")
 
-    async def say(self, topic, message, *, nonce=0, retain=False, key=None):
+    async def say(self, topic, message, *, sequence=0, retain=False, key=None):
         """Publish a message, signed with the federator's key or another."""
-        await self.link.publish(topic, encode(message, topic, nonce, key or self.key), retain=retain)
+        await self.link.publish(topic, encode(message, topic, sequence, key or self.key), retain=retain)
 
     async def membership(self, client_id, code, *, key=None, **more):
         more = {"counted_through": self.marks.get(client_id, 0), **more}
@@ -123,7 +123,7 @@ class Federator:
         base=0,
         min_interactions=2,
         max_interactions=10,
-        nonce=0,
+        sequence=0,
         key=None,
         training=None,
         newest=None,
@@ -132,9 +132,9 @@ class Federator:
         """Announce model ``base``, all zeros, or the ``newest`` given, and round ``number`` on it."""
         newest = newest or model(base)
         training = training or PdgdTraining(min_interactions=min_interactions, max_interactions=max_interactions)
-        await self.say(TOPICS.model, newest, retain=True, nonce=nonce, key=key)
+        await self.say(TOPICS.model, newest, retain=True, sequence=sequence, key=key)
         await self.announce_round(
-            number, newest, training, is_open=is_open, withdraws_below=withdraws_below, nonce=nonce, key=key
+            number, newest, training, is_open=is_open, withdraws_below=withdraws_below, sequence=sequence, key=key
         )
 
     async def forget_model(self):
@@ -142,7 +142,7 @@ class Federator:
         await self.link.publish(TOPICS.model, b"", retain=True)
 
     async def announce_round(
-        self, number, newest, training=None, *, is_open=True, withdraws_below=0, nonce=0, key=None
+        self, number, newest, training=None, *, is_open=True, withdraws_below=0, sequence=0, key=None
     ):
         """Announce a round on a model that was announced, or that is still to come."""
         announced = RoundAnnouncement(
@@ -156,7 +156,7 @@ class Federator:
             closes_at=1.0,
             training=training or PdgdTraining(),
         )
-        await self.say(TOPICS.round, announced, retain=True, nonce=nonce, key=key)
+        await self.say(TOPICS.round, announced, retain=True, sequence=sequence, key=key)
 
 
 def model(version=0, n_features=N_FEATURES):

@@ -65,12 +65,12 @@ class Session:
             return LastWill(topic, b"")
         return LastWill(topic, self._signer.sign(self.status(online=False), topic, self._sequence.last_will()))
 
-    def begin_above(self, newest_nonce: int) -> None:
+    def begin_above(self, newest_sequence: int) -> None:
         """Begin a session above what the federator has seen: the store was lost, and the clock is behind what it was.
 
         The broker keeps the last will of this connection, which is too old to be believed, until the next one.
         """
-        self._sequence.begin_above(newest_nonce)
+        self._sequence.begin_above(newest_sequence)
         self._store_session(self._sequence.begin_session())
 
     def signed_pending_update(self) -> PendingUpdate | None:
@@ -113,10 +113,10 @@ class Session:
         envelope = open_envelope(message.payload)
         self._check_signature(envelope, message.topic, repeated=announced)
         newest = self._newest_on(message.topic)
-        if envelope.nonce < newest:
-            raise MessageError(ReceiptCode.REPLAYED, _what_is_older(envelope.nonce, newest))
-        if envelope.nonce > newest:
-            self._believe(message.topic, envelope.nonce)
+        if envelope.sequence < newest:
+            raise MessageError(ReceiptCode.REPLAYED, _what_is_older(envelope.sequence, newest))
+        if envelope.sequence > newest:
+            self._believe(message.topic, envelope.sequence)
         return envelope
 
     def _newest_on(self, topic: str) -> int:
@@ -124,13 +124,13 @@ class Session:
             self._newest[topic] = self._store.newest_believed(topic) if self._credentials is not None else 0
         return self._newest[topic]
 
-    def _believe(self, topic: str, nonce: int) -> None:
-        self._newest[topic] = nonce
+    def _believe(self, topic: str, sequence: int) -> None:
+        self._newest[topic] = sequence
         # What anybody may have sent must not be what nothing is believed after.
         if self._credentials is None or self._store.forgotten:
             return
         try:
-            self._store.put_believed(topic, nonce)
+            self._store.put_believed(topic, sequence)
         except DataError as error:
             log.warning("lineage_not_stored", cause=str(error))  # until the next start it is known
 
@@ -184,12 +184,12 @@ class Session:
 
     def is_of_this_session(self, receipt: MembershipReceipt) -> bool:
         """Whether a receipt answers a message of this session; if not, perhaps it answers one of somebody else."""
-        return receipt.nonce is None or receipt.nonce // SESSION_STEPS == self._sequence.session
+        return receipt.sequence is None or receipt.sequence // SESSION_STEPS == self._sequence.session
 
 
-def _what_is_older(nonce: int, newest: int) -> str:
+def _what_is_older(sequence: int, newest: int) -> str:
     """Say what makes it older than what was heard: its epoch, a claim of the federation, or its number in that."""
-    (epoch, number), (newest_epoch, newest_number) = epoch_and_number(nonce), epoch_and_number(newest)
+    (epoch, number), (newest_epoch, newest_number) = epoch_and_number(sequence), epoch_and_number(newest)
     if epoch < newest_epoch:
         return f"of epoch {epoch}; {newest_epoch} was heard already"
     return f"message {number} of epoch {epoch}; {newest_number} was heard already"

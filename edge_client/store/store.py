@@ -329,15 +329,15 @@ class DeviceStore(StoreFile):
     # --- what the federator said last -------------------------------------------------------------------------
 
     def newest_believed(self, topic: str) -> int:
-        """Return the highest nonce that was believed on a topic; 0 before the first."""
+        """Return the highest sequence number that was believed on a topic; 0 before the first."""
         return int.from_bytes(self._meta(f"believed {topic}") or b"", "big")
 
-    def put_believed(self, topic: str, nonce: int) -> None:
+    def put_believed(self, topic: str, sequence: int) -> None:
         """Remember what was believed: nothing older is, whoever repeats it, also after a restart."""
         with self.transaction() as cursor:
             cursor.execute(
                 "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)",
-                (f"believed {topic}", nonce.to_bytes(8, "big")),
+                (f"believed {topic}", sequence.to_bytes(8, "big")),
             )
 
     def federator_key(self) -> bytes | None:

@@ -114,7 +114,7 @@ class Relearning:
             return None
         working_model, causes = WorkingModel(model, round_.training, device), set[str]()
         for i in rng.permutation(kept).tolist():
-            if len(working_model.interaction_ids) == round_.n_local:
+            if len(working_model.interaction_ids) == round_.local_interactions:
                 break
             try:
                 working_model.learn(self._store.kept_interaction(i), rng)

@@ -44,7 +44,7 @@ def answers_of(plan: FederationPlan, seed: bytes, job: UnlearningJobRow, step: U
     for client_id in sorted(step.answers):
         update, before = step.answers[client_id], step.asked[client_id]
         if job.strategy is Strategy.RETRAIN:
-            aggregation.add(update.body, min(update.n_interactions, job.n_local), 1.0, client_id)
+            aggregation.add(update.body, min(update.n_interactions, job.local_interactions), 1.0, client_id)
         else:
             aggregation.add(_calibrated(update.body, before.length), before.n_interactions, 1.0, client_id)
     return aggregation

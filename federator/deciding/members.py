@@ -31,8 +31,8 @@ class Client:
     quarantined: bool = False
     public_key: bytes | None = None
     serial: int | None = None
-    membership_nonce: int = 0
-    status_nonce: int = 0
+    membership_sequence: int = 0
+    status_sequence: int = 0
     # Its mark: those of its interactions up to this one count, or never will.
     counted_through: int = 0
     # Of the enrolment last checked: a device shows the same one at every connection.
@@ -45,7 +45,7 @@ class Change:
 
     Attributes:
         online: with ``joined``, whether it is connected: a join that is delivered again does not undo a later status.
-        status_nonce: with ``joined``, of its newest status.
+        status_sequence: with ``joined``, of its newest status.
     """
 
     kind: Literal["joined", "left", "online", "offline"]
@@ -53,7 +53,7 @@ class Change:
     public_key: bytes | None = None
     serial: int | None = None
     online: bool = True
-    status_nonce: int = 0
+    status_sequence: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ class Members:
                 quarantined=row.quarantined_at is not None,
                 public_key=row.public_key,
                 serial=row.enrolment_serial,
-                membership_nonce=row.membership_nonce,
-                status_nonce=row.status_nonce,
+                membership_sequence=row.membership_sequence,
+                status_sequence=row.status_sequence,
                 counted_through=row.counted_through,
             )
             for row in rows
@@ -232,18 +232,18 @@ class Members:
         if client.revoked:
             raise MessageError(ReceiptCode.REVOKED, "the client's enrolment was revoked")
         self._check_signature(client, claim.signed)
-        nonce = claim.signed.nonce
+        sequence = claim.signed.sequence
         if claim.kind == "left":
-            self._check_nonce(nonce, client.membership_nonce)
+            self._check_sequence(sequence, client.membership_sequence)
             news = client.joined
-            client.membership_nonce, client.joined, client.online = nonce, False, False
+            client.membership_sequence, client.joined, client.online = sequence, False, False
             return Change("left", news)
-        if claim.retained and nonce <= client.status_nonce:
+        if claim.retained and sequence <= client.status_sequence:
             return None  # the broker repeats what it retained at every connection
-        self._check_nonce(nonce, client.status_nonce)
+        self._check_sequence(sequence, client.status_sequence)
         online = claim.kind == "online" and client.joined
         news = online != client.online
-        client.status_nonce, client.online = nonce, online
+        client.status_sequence, client.online = sequence, online
         return Change("online" if online else "offline", news)
 
     def quarantine(self, client_id: str, *, lifted: bool = False) -> bool:
@@ -284,9 +284,9 @@ class Members:
         client.revoked = True
         return True
 
-    def newest_nonce(self, client_id: str) -> int | None:
+    def newest_sequence(self, client_id: str) -> int | None:
         client = self._clients.get(client_id)
-        return None if client is None else client.membership_nonce
+        return None if client is None else client.membership_sequence
 
     def adopt_roster(self, payload: bytes) -> Adoption | None:
         """Take a newer roster; None if we have it already.
@@ -323,21 +323,21 @@ class Members:
             public_key, serial, digest = self._check_enrolment(client, claim)
             if not claim.signed.by(public_key):
                 raise MessageError(ReceiptCode.BAD_SIGNATURE, "not signed with the key that was enrolled")
-        # A device that was enrolled anew may have begun its nonces anew.
-        anew, nonce = serial != client.serial, claim.signed.nonce
+        # A device that was enrolled anew may have begun its sequence anew.
+        anew, sequence = serial != client.serial, claim.signed.sequence
         if anew:
-            client.status_nonce = 0
+            client.status_sequence = 0
         else:
-            self._check_nonce(nonce, client.membership_nonce)
+            self._check_sequence(sequence, client.membership_sequence)
         before = client.joined, client.online
         # A join that is delivered again, perhaps by somebody else, does not undo that its client went offline since.
-        client.joined, client.online = True, client.online or nonce >= client.status_nonce
+        client.joined, client.online = True, client.online or sequence >= client.status_sequence
         news = (client.joined, client.online) != before
         client.revoked = False
         client.public_key, client.serial, client.enrolment_digest = public_key, serial, digest
-        client.membership_nonce = nonce
+        client.membership_sequence = sequence
         self._clients[claim.client_id] = client
-        return Change("joined", news, public_key, serial, client.online, client.status_nonce)
+        return Change("joined", news, public_key, serial, client.online, client.status_sequence)
 
     def _check_enrolment(self, client: Client, claim: MembershipAsked) -> tuple[bytes, int, bytes]:
         if self._enrolment_key is None or claim.enrolment is None:
@@ -368,6 +368,6 @@ class Members:
             raise MessageError(ReceiptCode.BAD_SIGNATURE, "not signed with the key that was enrolled")
 
     @staticmethod
-    def _check_nonce(nonce: int, newest: int) -> None:
-        if nonce < newest:
-            raise MessageError(ReceiptCode.REPLAYED, f"its nonce {nonce} is below {newest}, seen before")
+    def _check_sequence(sequence: int, newest: int) -> None:
+        if sequence < newest:
+            raise MessageError(ReceiptCode.REPLAYED, f"its sequence number {sequence} is below {newest}, seen before")

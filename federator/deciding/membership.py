@@ -38,7 +38,7 @@ def _refuse(
     detail, number = f"{claim.kind}: {error.detail}", state.current_round.number
     decisions.note(NewEvent(to_datetime(at), "message_refused", detail, code, client_id, number))
     if _is_answered(claim):
-        newest = state.members.newest_nonce(client_id) if code is ReceiptCode.REPLAYED else None
+        newest = state.members.newest_sequence(client_id) if code is ReceiptCode.REPLAYED else None
         _answer(state, claim, code, decisions, error.detail, newest)
 
 
@@ -48,15 +48,15 @@ def _answer(
     code: ReceiptCode,
     decisions: Decisions,
     detail: str = "",
-    newest_nonce: int | None = None,
+    newest_sequence: int | None = None,
 ) -> None:
     decisions.receipts.append(
         MembershipReceipt(
             federation=state.federation,
             client_id=claim.client_id,
             code=code,
-            nonce=claim.signed.nonce,
-            newest_nonce=newest_nonce,
+            sequence=claim.signed.sequence,
+            newest_sequence=newest_sequence,
             counted_through=state.members.counted_through(claim.client_id),
             detail=detail,
         )
@@ -72,11 +72,11 @@ def _store(claim: MembershipAsked, change: Change, at: float, decisions: Decisio
             claim.client_id,
             change.kind,
             to_datetime(at),
-            nonce=claim.signed.nonce,
+            sequence=claim.signed.sequence,
             sdk_version=claim.sdk_version,
             public_key=change.public_key,
             enrolment_serial=change.serial,
             online=change.online,
-            status_nonce=change.status_nonce,
+            status_sequence=change.status_sequence,
         )
     )

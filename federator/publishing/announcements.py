@@ -143,11 +143,11 @@ class Announcer:
     async def _publish_chunks(self, model: ModelAnnouncement) -> bytes:
         """Publish the chunks of a model too large for one message; returns what is announced in its place.
 
-        The manifest goes last: whoever reads it finds the chunks. Its nonce tells the order, so the model's own can be
-        its version: then its bytes, and with them its digest, are the same in every announcement, also after a
-        restart, and a device that has it does not fetch it again.
+        The manifest goes last: whoever reads it finds the chunks. Its sequence number tells the order, so the
+        model's own can be its version: then its bytes, and with them its digest, are the same in every
+        announcement, also after a restart, and a device that has it does not fetch it again.
         """
-        payload = self._signer.sign(model, self._topics.model, nonce=model.version)
+        payload = self._signer.sign(model, self._topics.model, sequence=model.version)
         manifest = manifest_of(payload, self._topics.federation)
         for index in range(manifest.n_chunks):
             topic = self._topics.model_chunk(index)

@@ -93,9 +93,6 @@ def reciprocal_rank_index(clicks: NDArray[np.bool_]) -> int:
 def randomised_response(value_index: int, truth_probability: float, n_values: int, draws: NDArray[np.float64]) -> int:
     """Return the true value with a probability, otherwise any other with equal chances (thesis, Section 3.1.1).
 
-    On the wire and among a method's settings the probability is called ``keep_probability``, until the next schema
-    version.
-
     Args:
         value_index: of the true value, 0 <= value_index < n_values.
         truth_probability: p, in (1 / n_values, 1].

@@ -82,7 +82,7 @@ class EvolutionDevice:
             raise DataError("enough lists of this sign were learned")
         values = reciprocal_rank_values(self._training.serp_length)
         true = reciprocal_rank_index(interaction.clicks[: self._training.serp_length])
-        sent = randomised_response(true, self._training.keep_probability, len(values), rng.random(2))
+        sent = randomised_response(true, self._training.truth_probability, len(values), rng.random(2))
         self._metrics[interaction.variant].append(float(values[sent]))
 
     def body(self, rng: np.random.Generator) -> UpdateBody:  # noqa: ARG002 (drawn when learned)
@@ -153,9 +153,9 @@ def _check(training: EvolutionTraining, _ranker: RankerSpec) -> None:
     n_values = training.serp_length + 1
     if training.antithetic and training.min_interactions < 2:
         raise SettingsError("foltr-es: antithetic perturbations need at least 2 interactions in an update")
-    if training.keep_probability <= 1 / n_values:
+    if training.truth_probability <= 1 / n_values:
         raise SettingsError(
-            f"foltr-es: keep_probability: {training.keep_probability:g} says nothing of the metric; "
+            f"foltr-es: truth_probability: {training.truth_probability:g} says nothing of the metric; "
             f"it must be above 1/{n_values}"
         )
 
@@ -169,12 +169,12 @@ def _aggregation(training: EvolutionTraining, body: BodySpec, _setup: RoundSetup
 
 
 def _privacy(training: EvolutionTraining, exposure: Exposure) -> dict[str, Any]:
-    bound = epsilon_bound(training.keep_probability, training.serp_length + 1)
+    bound = epsilon_bound(training.truth_probability, training.serp_length + 1)
     return {
         "epsilon_per_interaction": bound,
         "epsilon_per_round": bound * exposure.most,
         "epsilon": bound * exposure.most * exposure.rounds,
-        "keep_probability": training.keep_probability,
+        "truth_probability": training.truth_probability,
         "summary": "pure local epsilon of the metric of one interaction; it adds up over a client's "
         "interactions and rounds, and is given for the clients with the most interactions",
     }

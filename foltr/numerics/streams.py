@@ -46,6 +46,6 @@ def client_streams(seed: int, client_id: str) -> ClientStreams:
         client_id: the client's name in the federation.
     """
     for_user, for_device = np.random.SeedSequence([seed, *client_id.encode()]).spawn(2)
-    # 63 bits, because SQL's integers and the protocol's nonces have a sign.
+    # 63 bits, because SQL's integers and the protocol's sequence numbers have a sign.
     device_seed = int(for_device.generate_state(1, np.uint64)[0] >> np.uint64(1))
     return ClientStreams(np.random.default_rng(for_user), device_seed, np.random.default_rng(device_seed))

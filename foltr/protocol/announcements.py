@@ -81,8 +81,9 @@ class RoundAnnouncement(Message):
 class UnlearningRound(Message):
     """Federator to all, retained: a step of an unlearning job (`foltr.unlearning`), or that there is none now.
 
-    A device that was asked learns ``n_local`` of the interactions it has kept from ``weights``, and answers with the
-    delta. ``weights`` and ``n_auxiliary`` are as in `ModelAnnouncement`; ``closes_at`` as in `RoundAnnouncement`.
+    A device that was asked learns ``local_interactions`` of the interactions it has kept from ``weights``, and answers
+    with the delta. ``weights`` and ``n_auxiliary`` are as in `ModelAnnouncement`; ``closes_at`` as in
+    `RoundAnnouncement`.
     """
 
     kind_name: ClassVar[str] = "unlearning_round"
@@ -93,8 +94,7 @@ class UnlearningRound(Message):
     ranker: RankerSpec
     n_auxiliary: Annotated[int, Field(ge=0, le=MAX_DIM)] = 0
     weights: bytes
-    # The local interactions: how many a device learns from. The wire keeps this name until the next schema version.
-    n_local: Annotated[int, Field(ge=1, le=100_000)]
+    local_interactions: Annotated[int, Field(ge=1, le=100_000)]
     closes_at: Timestamp
     training: Training
 

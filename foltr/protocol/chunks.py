@@ -1,8 +1,8 @@
 """Messages too large for one packet: cut into chunks, told by a manifest, put together again. No I/O.
 
-What is cut is a signed envelope as it stands, so its own signature and nonce are checked when it is whole again. The
-manifest names it by its SHA-256, of which `payload_digest` is the beginning: a receipt about chunks names the same
-bytes as a receipt about the whole message would.
+What is cut is a signed envelope as it stands, so its own signature and sequence number are checked when it is whole
+again. The manifest names it by its SHA-256, of which `payload_digest` is the beginning: a receipt about chunks names
+the same bytes as a receipt about the whole message would.
 """
 
 import hashlib

@@ -19,7 +19,7 @@ from foltr.protocol.signing import SIGNATURE_BYTES, SequenceSource, SigningKey, 
 M = TypeVar("M", bound=Message)
 C = TypeVar("C")
 
-_KEY_ORDER = ("v", "kind", "nonce", "body", "signature")
+_KEY_ORDER = ("v", "kind", "sequence", "body", "signature")
 _ENVELOPE_KEYS = set(_KEY_ORDER)
 # Of all there is in a message but the items of its list: more than any has, so that a newer one gets a clear answer.
 _MAX_FIELDS = 64
@@ -32,7 +32,7 @@ class Envelope:
     """A message whose body has not been looked at yet."""
 
     kind: str
-    nonce: int
+    sequence: int
     body: bytes
     signature: bytes
 
@@ -43,7 +43,7 @@ class Envelope:
             repeated: others in this process will ask the same; the answer is remembered for a while.
         """
         check = verify_repeated if repeated else verify
-        return check(public_key, signed_bytes(topic, self.kind, self.nonce, self.body), self.signature)
+        return check(public_key, signed_bytes(topic, self.kind, self.sequence, self.body), self.signature)
 
     def read(self, expected: type[M]) -> M:
         """The message; MessageError ``malformed`` if it is of another kind or its fields are not right."""
@@ -58,13 +58,13 @@ class Envelope:
             raise MessageError(ReceiptCode.MALFORMED, _first_problem(error)) from error
 
 
-def encode(message: Message, topic: str = "", nonce: int = 0, key: SigningKey | None = None) -> bytes:
+def encode(message: Message, topic: str = "", sequence: int = 0, key: SigningKey | None = None) -> bytes:
     """The envelope of ``message`` as bytes, signed for ``topic`` if there is a key."""
     body = _packer.pack(message.model_dump())
-    signature = b"" if key is None else key.sign(signed_bytes(topic, message.kind_name, nonce, body))
+    signature = b"" if key is None else key.sign(signed_bytes(topic, message.kind_name, sequence, body))
     return bytes(
         _packer.pack(
-            {"v": SCHEMA_VERSION, "kind": message.kind_name, "nonce": nonce, "body": body, "signature": signature}
+            {"v": SCHEMA_VERSION, "kind": message.kind_name, "sequence": sequence, "body": body, "signature": signature}
         )
     )
 
@@ -76,8 +76,8 @@ class Signer:
         self._key = key
         self._sequence = sequence
 
-    def sign(self, message: Message, topic: str, nonce: int | None = None) -> bytes:
-        return encode(message, topic, self._sequence.next() if nonce is None else nonce, self._key)
+    def sign(self, message: Message, topic: str, sequence: int | None = None) -> bytes:
+        return encode(message, topic, self._sequence.next() if sequence is None else sequence, self._key)
 
 
 def open_envelope(payload: bytes, max_bytes: int = MAX_MESSAGE_BYTES) -> Envelope:
@@ -101,16 +101,16 @@ def open_envelope(payload: bytes, max_bytes: int = MAX_MESSAGE_BYTES) -> Envelop
         )
     if envelope.keys() != _ENVELOPE_KEYS:
         raise MessageError(ReceiptCode.MALFORMED, f"the envelope's keys are not exactly {', '.join(_KEY_ORDER)}")
-    kind, nonce, body, signature = envelope["kind"], envelope["nonce"], envelope["body"], envelope["signature"]
+    kind, sequence, body, signature = envelope["kind"], envelope["sequence"], envelope["body"], envelope["signature"]
     if not isinstance(kind, str) or kind not in MESSAGE_TYPES:
         raise MessageError(ReceiptCode.MALFORMED, f"kind {_printable(str(kind))} is none of this protocol")
-    if type(nonce) is not int or not 0 <= nonce < 2**63:
-        raise MessageError(ReceiptCode.MALFORMED, "the nonce is not an integer from 0 to 2^63 - 1")
+    if type(sequence) is not int or not 0 <= sequence < 2**63:
+        raise MessageError(ReceiptCode.MALFORMED, "the sequence is not an integer from 0 to 2^63 - 1")
     if not isinstance(body, bytes):
         raise MessageError(ReceiptCode.MALFORMED, "the body is not a byte string")
     if not isinstance(signature, bytes) or len(signature) not in (0, SIGNATURE_BYTES):
         raise MessageError(ReceiptCode.MALFORMED, f"the signature is not {SIGNATURE_BYTES} bytes, nor empty")
-    return Envelope(kind, nonce, body, signature)
+    return Envelope(kind, sequence, body, signature)
 
 
 def decode(payload: bytes, expected: type[M]) -> M:

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-# 1 had no nonces and no signatures; 2 knew one method, FPDGD, and linear rankers only; 3 did not number what counts.
+# 1 had no sequence numbers and no signatures; 2 knew one method, FPDGD, and linear rankers only; 3 did not number what
+# counts.
 SCHEMA_VERSION = 4
 # No single weight of a ranker over features in [0, 1] moves this far in a round; what does would end learning.
 MAX_ABS_DELTA = 1e6
@@ -39,7 +40,9 @@ Detail = Annotated[str, StringConstraints(max_length=500, pattern=PRINTABLE)]
 Mark = Annotated[int, Field(ge=0, le=2**48)]
 Timestamp = Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
 Dim = Annotated[int, Field(ge=1, le=MAX_DIM)]
-Nonce = Annotated[int, Field(ge=0, le=2**63 - 1)]
+# A place in a sender's sequence, which only rises.
+SequenceNumber = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 PublicKey = Annotated[bytes, Field(min_length=32, max_length=32)]
 Sha256 = Annotated[bytes, Field(min_length=32, max_length=32)]
 # Names a model by its weights: the first 16 bytes of their SHA-256.

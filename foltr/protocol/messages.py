@@ -1,6 +1,6 @@
 """Every message that crosses a process boundary, with its units and shapes.
 
-A message is a frozen model; on the wire it is a msgpack map ``{"v": schema version, "kind": name, "nonce": number,
+A message is a frozen model; on the wire it is a msgpack map ``{"v": schema version, "kind": name, "sequence": number,
 "body": msgpack of the fields, "signature": bytes}``. The body is an opaque byte string inside the envelope so that
 it is signed as it stands. Bytes are checked where they enter (`foltr.protocol.codec`) and trusted afterwards.
 """

@@ -1,7 +1,7 @@
 """The operator's orders to the federator, numbered 1, 2, 3 … in the operator's folder, and the federator's answers.
 
-An order's number is the nonce of its envelope. The federator obeys them in this order, each once, and stores each with
-its outcome; one that it refuses uses up its number all the same. There is no clock in any of them.
+An order's number is the sequence number of its envelope. The federator obeys them in this order, each once, and stores
+each with its outcome; one that it refuses uses up its number all the same. There is no clock in any of them.
 """
 
 from enum import StrEnum
@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from foltr.protocol.fields import Count, Detail, Message, Name, Nonce, PublicKey, Serial, Sha256
+from foltr.protocol.fields import Count, Detail, Message, Name, PublicKey, SequenceNumber, Serial, Sha256
 from foltr.protocol.receipts import ReceiptCode
 
 ORDER_LIMIT = 2**31 - 1
@@ -148,7 +148,7 @@ class OrderAnswer(Message):
 
     kind_name: ClassVar[str] = "order_answer"
     federation: Name
-    number: Nonce
+    number: SequenceNumber
     digest: Sha256
     reply: Annotated[OrderReply, Field(strict=False)]
     code: Annotated[ReceiptCode, Field(strict=False)] | None = None

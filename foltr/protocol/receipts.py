@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field
 
 from foltr.protocol.events import EventKind
-from foltr.protocol.fields import ChunkIndex, Detail, Mark, Message, Name, Nonce, UpdateId
+from foltr.protocol.fields import ChunkIndex, Detail, Mark, Message, Name, SequenceNumber, UpdateId
 
 
 class DeviceReaction(StrEnum):
@@ -275,7 +275,7 @@ class UpdateReceipt(Message):
 class MembershipReceipt(Message):
     """Federator to one device: the answer to a join or a leave (``joined``, ``left``, or why not).
 
-    ``nonce`` is that of the message answered; with ``replayed`` ``newest_nonce`` says what to rise above.
+    ``sequence`` is that of the message answered; with ``replayed`` ``newest_sequence`` says what to rise above.
     ``counted_through`` is as in `UpdateReceipt`.
     """
 
@@ -283,8 +283,8 @@ class MembershipReceipt(Message):
     federation: Name
     client_id: Name
     code: Annotated[ReceiptCode, Field(strict=False)]
-    nonce: Nonce | None = None
-    newest_nonce: Nonce | None = None
+    sequence: SequenceNumber | None = None
+    newest_sequence: SequenceNumber | None = None
     counted_through: Mark | None = None
     detail: Detail = ""
 

@@ -50,9 +50,9 @@ def read_order(payload: bytes, enrolment_key: bytes, federation: str) -> SignedO
         raise MessageError(ReceiptCode.WRONG_FEDERATION, f"an order for {read.federation}")
     if isinstance(read, AskNewest):
         return read
-    if not 1 <= envelope.nonce <= ORDER_LIMIT:
+    if not 1 <= envelope.sequence <= ORDER_LIMIT:
         raise MessageError(ReceiptCode.MALFORMED, f"orders are numbered from 1 to {ORDER_LIMIT}")
-    return SignedOrder(envelope.nonce, read, payload)
+    return SignedOrder(envelope.sequence, read, payload)
 
 
 def _order_in(envelope: Envelope) -> Order:
@@ -65,7 +65,7 @@ def _order_in(envelope: Envelope) -> Order:
 def number_of(payload: bytes) -> int | None:
     """Return the number that an order claims, unchecked; None where it cannot be read."""
     try:
-        return open_envelope(payload).nonce
+        return open_envelope(payload).sequence
     except MessageError:
         return None
 

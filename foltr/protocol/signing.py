@@ -5,8 +5,7 @@ federator sends. The *enrolment* key signs who the devices are and who no longer
 does not hold it, so it cannot invent clients.
 
 A signature covers the topic (federation, client and purpose), the kind of message, its place in the sender's sequence
-and the body, so a message moved to another topic, or another client, is not signed. On the wire, in receipts and in the
-database's columns a place in a sequence is called ``nonce``, until the next schema version.
+and the body, so a message moved to another topic, or another client, is not signed.
 """
 
 import base64
@@ -86,9 +85,9 @@ def verify_repeated(public_key: bytes, data: bytes, signature: bytes) -> bool:
     return _remembered[question]
 
 
-def signed_bytes(topic: str, kind: str, nonce: int, body: bytes) -> bytes:
+def signed_bytes(topic: str, kind: str, sequence: int, body: bytes) -> bytes:
     """Return the bytes that are signed. No topic or kind holds a line break, so no two messages share these bytes."""
-    return b"".join((_DOMAIN, topic.encode(), b"\n", kind.encode(), b"\n", nonce.to_bytes(8, "big"), body))
+    return b"".join((_DOMAIN, topic.encode(), b"\n", kind.encode(), b"\n", sequence.to_bytes(8, "big"), body))
 
 
 def key_to_text(key: bytes) -> str:
@@ -131,9 +130,9 @@ class EpochSequence:
         return self._last
 
 
-def epoch_and_number(nonce: int) -> tuple[int, int]:
+def epoch_and_number(sequence: int) -> tuple[int, int]:
     """Take apart what an `EpochSequence` gave: the claim, and which of its messages."""
-    return nonce >> _EPOCH_BITS, nonce & ((1 << _EPOCH_BITS) - 1)
+    return sequence >> _EPOCH_BITS, sequence & ((1 << _EPOCH_BITS) - 1)
 
 
 class SessionSequence:

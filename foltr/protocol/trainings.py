@@ -112,9 +112,8 @@ class EvolutionTraining(MethodTraining):
     # Standard deviation of the perturbation of a weight.
     noise_scale: Annotated[float, Field(ge=1e-6, le=100, allow_inf_nan=False)] = 0.01
     antithetic: bool = True
-    # The truth probability of the randomised response: that a metric is sent as it is. The wire keeps this name until
-    # the next schema version.
-    keep_probability: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.9
+    # The truth probability of the randomised response: that a metric is sent as it is.
+    truth_probability: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.9
     server_learning_rate: Rate = 0.001
 
 

@@ -15,7 +15,7 @@ from foltr.protocol.fields import (
     Message,
     ModelHash,
     Name,
-    Nonce,
+    Seed,
     Sha256,
     UpdateId,
     check_vector_length,
@@ -55,7 +55,7 @@ class EvolutionPair(Message):
     """Update body of FOLtR-ES: the seed of a perturbation and the mean metric under it (and under its negative)."""
 
     kind: Literal["evolution"] = "evolution"
-    seed: Nonce
+    seed: Seed
     plus: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
     # None where the perturbation is not antithetic.
     minus: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None

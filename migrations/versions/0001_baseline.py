@@ -252,18 +252,18 @@ def upgrade() -> None:
         sa.Column("enrolment_serial", sa.Integer(), comment="Serial of the enrolment it joined with"),
         sa.Column("revoked_at", _moment, comment="When its enrolment was revoked, UTC; null unless it is"),
         sa.Column(
-            "membership_nonce",
+            "membership_sequence",
             sa.BigInteger(),
             server_default="0",
             nullable=False,
-            comment="Nonce of its newest join or leave; an older one is a replay",
+            comment="Sequence number of its newest join or leave; an older one is a replay",
         ),
         sa.Column(
-            "status_nonce",
+            "status_sequence",
             sa.BigInteger(),
             server_default="0",
             nullable=False,
-            comment="Nonce of its newest status; an older one is out of date",
+            comment="Sequence number of its newest status; an older one is out of date",
         ),
         sa.Column("quarantined_at", _moment, comment="When the operator quarantined it, UTC; null unless it is"),
         sa.Column(
@@ -561,7 +561,7 @@ def upgrade() -> None:
             comment="Every so many rounds one is replayed; delta t of the thesis",
         ),
         sa.Column(
-            "n_local",
+            "local_interactions",
             sa.Integer(),
             nullable=False,
             comment="Interactions a client learns from in a step; n' of the thesis",
@@ -610,7 +610,7 @@ def upgrade() -> None:
             "strategy IN ('fed_eraser', 'rollback', 'retrain')", name=op.f("ck_unlearning_jobs_strategy")
         ),
         sa.CheckConstraint("coverage_sum >= 0 AND coverage_sum <= step", name=op.f("ck_unlearning_jobs_coverage_sum")),
-        sa.CheckConstraint("interval >= 1 AND n_local >= 1 AND start_round >= 1", name=op.f("ck_unlearning_jobs_plan")),
+        sa.CheckConstraint("interval >= 1 AND local_interactions >= 1 AND start_round >= 1", name=op.f("ck_unlearning_jobs_plan")),
         sa.CheckConstraint("length(reason) BETWEEN 1 AND 500", name=op.f("ck_unlearning_jobs_reason_length")),
         sa.CheckConstraint("number >= 1", name=op.f("ck_unlearning_jobs_number")),
         sa.CheckConstraint("step >= 0 AND n_steps >= step", name=op.f("ck_unlearning_jobs_steps")),

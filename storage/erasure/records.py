@@ -67,7 +67,7 @@ class NewJob:
     number: int
     strategy: Strategy
     interval: int
-    n_local: int
+    local_interactions: int
     created_at: datetime
     start_version: int
     start_round: int
@@ -104,7 +104,7 @@ class UnlearningJobRow:
     state: JobState
     strategy: Strategy
     interval: int
-    n_local: int
+    local_interactions: int
     created_at: datetime
     start_version: int
     start_round: int

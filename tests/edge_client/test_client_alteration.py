@@ -107,7 +107,10 @@ async def test_an_alteration_that_fails_sends_nothing(mqtt_broker):
     async def fails(_update, _round):
         raise DataError("no such thing")
 
+    broken = asyncio.Event()
+
     async def breaks(_update, _round):
+        broken.set()
         raise ZeroDivisionError
 
     async with Federator(mqtt_broker) as federator:
@@ -116,11 +119,13 @@ async def test_an_alteration_that_fails_sends_nothing(mqtt_broker):
                 await federator.announce(1)
                 await client.next_round()
                 see(client, 1, 2)
+                await until(lambda: any(line["event"] == "update_not_altered" for line in logs))
                 await federator.nothing_on("updates")
         assert [line["cause"] for line in logs if line["event"] == "update_not_altered"] == ["no such thing"]
         client = await device(mqtt_broker, alter_update=breaks).__aenter__()
         await client.next_round()
         see(client, 1, 2)
+        await asyncio.wait_for(broken.wait(), WITHIN_S)
         await federator.nothing_on("updates")
         with pytest.raises(ZeroDivisionError):
             await client.__aexit__(None, None, None)

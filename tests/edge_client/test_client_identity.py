@@ -127,17 +127,17 @@ async def test_an_older_announcement_is_ignored_in_every_connection(mosquitto_se
     url = mosquitto_server.url
     async with enrolled(identity(url)) as client:
         async with Federator(url, key=FEDERATOR) as federator:
-            await federator.announce(5, base=4, nonce=50)
+            await federator.announce(5, base=4, sequence=50)
             await client.next_round()
-            await federator.announce(4, base=3, nonce=40)
-            await federator.announce(6, base=4, nonce=60)
+            await federator.announce(4, base=3, sequence=40)
+            await federator.announce(6, base=4, sequence=60)
             assert (await client.next_round(after=5)).round == 6
             assert client.model_version == 4
-            await federator.announce(4, base=3, nonce=40)
+            await federator.announce(4, base=3, sequence=40)
         mosquitto_server.stop()
         mosquitto_server.start()
         async with Federator(url, key=FEDERATOR) as federator:
-            await federator.announce(7, base=5, nonce=70)
+            await federator.announce(7, base=5, sequence=70)
             assert (await client.next_round(after=6)).round == 7
             assert client.model_version == 5
 
@@ -151,43 +151,43 @@ async def test_each_connection_rises_above_the_last_will_of_the_one_before(mosqu
         hello = open_envelope(await federator.next("status"))
         assert hello.read(Status).online
     with stored(path) as store:
-        assert hello.nonce // SESSION_STEPS == store.newest_session()
+        assert hello.sequence // SESSION_STEPS == store.newest_session()
     mosquitto_server.kill()
     mosquitto_server.start()
     async with Federator(mosquitto_server.url) as federator, device(mosquitto_server.url):
         again = open_envelope(await federator.next("status"))
-        assert hello.nonce // SESSION_STEPS < again.nonce // SESSION_STEPS
+        assert hello.sequence // SESSION_STEPS < again.sequence // SESSION_STEPS
 
 
 async def test_a_replayed_receipt_lifts_the_session(mqtt_broker, monkeypatch):
-    """The next join is above the newest nonce the federator has seen."""
+    """The next join is above the newest sequence number the federator has seen."""
     monkeypatch.setattr("edge_client.participation.FIRST_RESEND_S", 0.2)
     newest = (2**42) * SESSION_STEPS + 5
     async with Federator(mqtt_broker, takes_joins=False) as federator, device(mqtt_broker):
-        nonce = open_envelope(await federator.next("join")).nonce
-        await federator.membership("device-7", ReceiptCode.REPLAYED, nonce=nonce, newest_nonce=newest)
+        sequence = open_envelope(await federator.next("join")).sequence
+        await federator.membership("device-7", ReceiptCode.REPLAYED, sequence=sequence, newest_sequence=newest)
         async with asyncio.timeout(WITHIN_S):
-            while (nonce := open_envelope(await federator.next("join")).nonce) <= newest:
+            while (sequence := open_envelope(await federator.next("join")).sequence) <= newest:
                 pass
-        assert nonce // SESSION_STEPS == 2**42 + 1
+        assert sequence // SESSION_STEPS == 2**42 + 1
 
 
 async def test_membership_receipts_of_another_session_are_ignored(mqtt_broker):
     """They answer what was sent before, perhaps by a device of the same name."""
     federator = Federator(mqtt_broker, takes_joins=False, takes_leaves=False)
     async with federator, device(mqtt_broker) as client:
-        nonce = open_envelope(await federator.next("join")).nonce
-        other = nonce - SESSION_STEPS
+        sequence = open_envelope(await federator.next("join")).sequence
+        other = sequence - SESSION_STEPS
         for code in (ReceiptCode.JOINED, ReceiptCode.LEFT):
-            await federator.membership("device-7", code, nonce=other)
-        await federator.membership("device-7", ReceiptCode.REPLAYED, nonce=other, newest_nonce=2**50)
+            await federator.membership("device-7", code, sequence=other)
+        await federator.membership("device-7", ReceiptCode.REPLAYED, sequence=other, newest_sequence=2**50)
         await federator.announce(1)
         await client.next_round()  # the inbox was heard before: one connection, in order
         see(client, 1, 2)
         await federator.nothing_on("updates")  # it has not joined
-        await federator.membership("device-7", ReceiptCode.JOINED, nonce=nonce)
+        await federator.membership("device-7", ReceiptCode.JOINED, sequence=sequence)
         update = open_envelope(await federator.next("updates"))
-        assert update.nonce // SESSION_STEPS == nonce // SESSION_STEPS
+        assert update.sequence // SESSION_STEPS == sequence // SESSION_STEPS
         assert not await client.leave(timeout_s=0.05)  # nobody has confirmed that
 
 

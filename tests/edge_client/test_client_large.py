@@ -46,8 +46,8 @@ class LargeModel:
             chunk = chunk_of(self.manifest, self.payload, index)
             await federator.say(TOPICS.model_chunk(index), chunk, retain=True)
 
-    async def announce(self, federator, nonce=0):
-        await federator.say(TOPICS.model, self.manifest, retain=True, nonce=nonce)
+    async def announce(self, federator, sequence=0):
+        await federator.say(TOPICS.model, self.manifest, retain=True, sequence=sequence)
 
 
 async def announce_round(federator, number=1, base=0):
@@ -118,7 +118,7 @@ async def test_a_model_comes_in_chunks(mqtt_broker, nowhere, path, heard, chunk_
             assert sorted(heard) == list(range(large.n_chunks))
             assert ranks_by(client, 0.5)
             await large.chunks(federator)
-            await large.announce(federator, nonce=5)
+            await large.announce(federator, sequence=5)
             await federator.nothing_on("updates")
             assert len(heard) == large.n_chunks
         async with device(mqtt_broker, path) as client:
@@ -152,11 +152,11 @@ async def test_chunks_of_an_older_model_do_not_confuse(mqtt_broker):
         old, new = LargeModel(1, value=1.0), LargeModel(2, value=2.0)
         await old.chunks(federator)
         await new.chunks(federator, [0, 1, 2])
-        await old.announce(federator, nonce=1)
+        await old.announce(federator, sequence=1)
         await federator.nothing_on("updates")
         assert client.model_version is None
         await new.chunks(federator, range(3, new.n_chunks))
-        await new.announce(federator, nonce=2)
+        await new.announce(federator, sequence=2)
         await until(lambda: client.model_version == 2)
         assert ranks_by(client, 2.0)
 
@@ -169,14 +169,14 @@ async def test_a_model_that_stays_incomplete_is_given_up_and_taken_up(
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
         large = LargeModel(4)
         await large.chunks(federator, [0, 1, 2, 4])
-        await large.announce(federator, nonce=1)
+        await large.announce(federator, sequence=1)
         await until(lambda: "model_incomplete" in caplog.text)
         await until(lambda: not chunk_topics)
         assert f"n_missing={large.n_chunks - 4}" in caplog.text
         await large.chunks(federator, [3, 5, 6])
         await federator.nothing_on("updates")
         assert client.model_version is None
-        await large.announce(federator, nonce=2)
+        await large.announce(federator, sequence=2)
         await until(lambda: client.model_version == 4)
         assert sorted(heard) == list(range(large.n_chunks))
 
@@ -195,7 +195,7 @@ async def test_a_lost_connection_does_not_lose_the_chunks(mosquitto_server, hear
         async with Federator(url) as federator:
             await client.wait_connected(WITHIN_S)
             await large.chunks(federator, [3, 4, 5, 6])
-            await large.announce(federator, nonce=1)
+            await large.announce(federator, sequence=1)
             await until(lambda: client.model_version == 4)
     assert sorted(set(heard)) == list(range(large.n_chunks))
     assert not {0, 1, 2} & set(heard[3:])
@@ -220,7 +220,7 @@ async def test_each_layer_must_be_the_federators(mqtt_broker, what):
         federator.key = FEDERATOR
         genuine = LargeModel(1, key=FEDERATOR)
         await genuine.chunks(federator)
-        await genuine.announce(federator, nonce=1)
+        await genuine.announce(federator, sequence=1)
         await until(lambda: client.model_version == 1)
 
 

@@ -19,7 +19,7 @@ OPERATOR, FEDERATOR, STRANGER = SigningKey.generate(), SigningKey.generate(), Si
 UNLEARNING = TOPICS.client("device-7", ClientTopic.UNLEARNING)
 
 
-async def announce(federator, *, job=1, step=0, is_open=True, n_local=2, federation="mail", **more):
+async def announce(federator, *, job=1, step=0, is_open=True, local_interactions=2, federation="mail", **more):
     """Announce a step of a job; its model is all zeros."""
     step = UnlearningRound(
         federation=federation,
@@ -28,7 +28,7 @@ async def announce(federator, *, job=1, step=0, is_open=True, n_local=2, federat
         open=is_open,
         ranker=LinearRankerSpec(n_features=N_FEATURES),
         weights=pack_vector([0.0] * N_FEATURES),
-        n_local=n_local,
+        local_interactions=local_interactions,
         closes_at=1.0,
         training=PdgdTraining(),
     )
@@ -55,7 +55,7 @@ async def test_a_step_is_answered_while_rounds_go_on(mqtt_broker):
         await federator.announce(2, base=1)
         await client.next_round(after=1)
         see(client, 8)
-        await announce(federator, n_local=5)
+        await announce(federator, local_interactions=5)
         answered = await answer(federator)
         assert (answered.job, answered.step) == (1, 0)
         assert content(answered) == [1, 2, 3]
@@ -124,11 +124,11 @@ async def test_only_its_own_federator_is_answered_and_signed(mqtt_broker):
         await announce(federator, key=STRANGER)
         await announce(federator, federation="photos")
         await federator.nothing_on("unlearning")
-        await announce(federator, step=5, nonce=50)
+        await announce(federator, step=5, sequence=50)
         envelope = open_envelope(await federator.next("unlearning"))
         assert envelope.is_signed_by(credentials.key.public, UNLEARNING)
         assert envelope.read(UnlearningUpdate).step == 5
-        await announce(federator, step=4, nonce=40)
+        await announce(federator, step=4, sequence=40)
         await federator.nothing_on("unlearning")
 
 

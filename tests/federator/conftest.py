@@ -51,33 +51,33 @@ class Device:
     def but(self, **changes: Any) -> "Device":
         return replace(self, **changes)
 
-    def payload(self, topic: ClientTopic, message: Message, nonce: int) -> bytes:
-        return encode(message, TOPICS.client(self.client_id, topic), nonce, self.key)
+    def payload(self, topic: ClientTopic, message: Message, sequence: int) -> bytes:
+        return encode(message, TOPICS.client(self.client_id, topic), sequence, self.key)
 
-    def says(self, topic: ClientTopic, message: Message, nonce: int, *, retained: bool = False) -> Reading:
+    def says(self, topic: ClientTopic, message: Message, sequence: int, *, retained: bool = False) -> Reading:
         name = TOPICS.client(self.client_id, topic)
-        reading = read_message(TOPICS, LIMITS, InboundMessage(name, self.payload(topic, message, nonce), retained))
+        reading = read_message(TOPICS, LIMITS, InboundMessage(name, self.payload(topic, message, sequence), retained))
         assert reading is not None
         return reading
 
-    def joins(self, nonce: int = 1) -> Any:
+    def joins(self, sequence: int = 1) -> Any:
         join = Join(federation=FEDERATION, client_id=self.client_id, sdk_version="test", enrolment=self.enrolment)
-        return self.says(ClientTopic.JOIN, join, nonce)
+        return self.says(ClientTopic.JOIN, join, sequence)
 
-    def leaves(self, nonce: int = 2) -> Any:
-        return self.says(ClientTopic.LEAVE, Leave(federation=FEDERATION, client_id=self.client_id), nonce)
+    def leaves(self, sequence: int = 2) -> Any:
+        return self.says(ClientTopic.LEAVE, Leave(federation=FEDERATION, client_id=self.client_id), sequence)
 
-    def status(self, online: bool, nonce: int, *, retained: bool = False) -> Any:
+    def status(self, online: bool, sequence: int, *, retained: bool = False) -> Any:
         status = Status(federation=FEDERATION, client_id=self.client_id, online=online)
-        return self.says(ClientTopic.STATUS, status, nonce, retained=retained)
+        return self.says(ClientTopic.STATUS, status, sequence, retained=retained)
 
-    def forget(self, nonce: int = 4) -> Any:
-        return self.says(ClientTopic.FORGET, Forget(federation=FEDERATION, client_id=self.client_id), nonce)
+    def forget(self, sequence: int = 4) -> Any:
+        return self.says(ClientTopic.FORGET, Forget(federation=FEDERATION, client_id=self.client_id), sequence)
 
     def updates(
-        self, number: int = 1, *, base: int = 0, update_id: str = "0" * 32, nonce: int = 3, after: int = 0
+        self, number: int = 1, *, base: int = 0, update_id: str = "0" * 32, sequence: int = 3, after: int = 0
     ) -> Any:
-        return self.says(ClientTopic.UPDATES, self.update(number, base, update_id, after), nonce)
+        return self.says(ClientTopic.UPDATES, self.update(number, base, update_id, after), sequence)
 
     def update(self, number: int = 1, base: int = 0, update_id: str = "0" * 32, after: int = 0) -> ModelUpdate:
         return ModelUpdate(
@@ -129,26 +129,28 @@ class Operator:
     def publishes(self, version: int, *, forgotten: Sequence[bytes] = (), **revoked: int) -> OperatorSpoke:
         return OperatorSpoke(TOPICS.roster, self.roster(version, forgotten=forgotten, **revoked))
 
-    def orders(self, number: int, max_time_s: float, nonce: int, federation: str = FEDERATION) -> OperatorSpoke:
-        return self.says(SetDeadline(federation=federation, round=number, max_time_s=max_time_s), nonce)
+    def orders(self, number: int, max_time_s: float, sequence: int, federation: str = FEDERATION) -> OperatorSpoke:
+        return self.says(SetDeadline(federation=federation, round=number, max_time_s=max_time_s), sequence)
 
-    def quarantines(self, client_id: str, nonce: int, reason: str = "it flips signs") -> OperatorSpoke:
-        return self.says(QuarantineClient(federation=FEDERATION, client_id=client_id, reason=reason), nonce)
+    def quarantines(self, client_id: str, sequence: int, reason: str = "it flips signs") -> OperatorSpoke:
+        return self.says(QuarantineClient(federation=FEDERATION, client_id=client_id, reason=reason), sequence)
 
-    def forgets(self, client_id: str, nonce: int = 1, *, serial: int = 99) -> OperatorSpoke:
-        return self.says(ForgetClient(federation=FEDERATION, client_id=client_id, serial=serial), nonce)
+    def forgets(self, client_id: str, sequence: int = 1, *, serial: int = 99) -> OperatorSpoke:
+        return self.says(ForgetClient(federation=FEDERATION, client_id=client_id, serial=serial), sequence)
 
-    def revokes(self, client_id: str, nonce: int, *, void_below: int = 99) -> OperatorSpoke:
-        return self.says(RevokeClient(federation=FEDERATION, client_id=client_id, void_below=void_below), nonce)
+    def revokes(self, client_id: str, sequence: int, *, void_below: int = 99) -> OperatorSpoke:
+        return self.says(RevokeClient(federation=FEDERATION, client_id=client_id, void_below=void_below), sequence)
 
-    def dismisses(self, client_id: str, nonce: int) -> OperatorSpoke:
-        return self.says(DismissProposals(federation=FEDERATION, client_id=client_id), nonce)
+    def dismisses(self, client_id: str, sequence: int) -> OperatorSpoke:
+        return self.says(DismissProposals(federation=FEDERATION, client_id=client_id), sequence)
 
-    def rotates(self, sequence: int, new_key: bytes, nonce: int) -> OperatorSpoke:
-        return self.says(RotateKey(federation=FEDERATION, sequence=sequence, old_key=bytes(32), new_key=new_key), nonce)
+    def rotates(self, sequence: int, new_key: bytes, number: int) -> OperatorSpoke:
+        return self.says(
+            RotateKey(federation=FEDERATION, sequence=sequence, old_key=bytes(32), new_key=new_key), number
+        )
 
-    def lifts(self, client_id: str, nonce: int) -> OperatorSpoke:
-        return self.says(LiftQuarantine(federation=FEDERATION, client_id=client_id), nonce)
+    def lifts(self, client_id: str, sequence: int) -> OperatorSpoke:
+        return self.says(LiftQuarantine(federation=FEDERATION, client_id=client_id), sequence)
 
     def says(self, order: Order, number: int) -> OperatorSpoke:
         return OperatorSpoke(TOPICS.operator, issue_order(self.key, order, number).payload)

@@ -178,7 +178,7 @@ async def test_what_it_taught_is_unlearned_by_calibrated_steps(joined):
     assert [one.code for one in notices(served)] == ["forgetting"]
     for number in (1, 2):
         step = step_of(served)
-        assert (step.step, step.n_local) == (number, 3)
+        assert (step.step, step.local_interactions) == (number, 3)
         answer(served, devices[0], step, [0.5, 0, 0, 0])
         answer(served, devices[1], step, [0, 0, 0, 7.0])
         served.receipts.sent.clear()
@@ -426,9 +426,9 @@ async def test_low_coverage_falls_back_to_retraining(joined):
     await play(served, devices, 1, 0, ROWS)
     ask(served, devices[2])
     await served.turn()
-    for n_local in (3, 5):
+    for local_interactions in (3, 5):
         step = step_of(served)
-        assert step.n_local == n_local
+        assert step.local_interactions == local_interactions
         answer(served, devices[0], step, [1.0, 0, 0, 0])
         served.clock.at += 11.0
         served.receipts.sent.clear()
@@ -520,10 +520,10 @@ async def test_the_operator_may_ask_and_again(serve, operator):
     served = await serve(THREE, n_features=N_FEATURES, enrolment_key=operator.key.public, key=KEY)
     await served.join([operator.enrol(name) for name in NAMES])
     for payload in (
-        operator.quarantines("bob", nonce=1).payload,
-        operator.forgets("alice", nonce=2).payload,
-        operator.forgets("alice", nonce=2).payload,
-        operator.forgets("zoe", nonce=3).payload,
+        operator.quarantines("bob", sequence=1).payload,
+        operator.forgets("alice", sequence=2).payload,
+        operator.forgets("alice", sequence=2).payload,
+        operator.forgets("zoe", sequence=3).payload,
     ):
         served.actor.receive(InboundMessage("foltr/v1/mail/operator", payload, retained=False))
     await served.turn()

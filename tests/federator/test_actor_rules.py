@@ -363,8 +363,8 @@ async def test_what_became_of_an_order_is_logged(serve, operator):
     stranger = LiftQuarantine(federation="mail", client_id="nobody")
     orders = [quarantine, quarantine, stranger, LiftQuarantine(federation="mail", client_id="erin")]
     with capture_logs() as lines:
-        for nonce, order in enumerate([*orders, SetDeadline(federation="mail", round=1, max_time_s=90.0)], 1):
-            payload = operator.says(order, nonce).payload
+        for sequence, order in enumerate([*orders, SetDeadline(federation="mail", round=1, max_time_s=90.0)], 1):
+            payload = operator.says(order, sequence).payload
             served.actor.receive(InboundMessage(TOPICS.operator, payload, retained=False))
             await served.turn()
     assert [(line["event"], line["log_level"], line.get("client_id"), line["detail"]) for line in lines] == [

@@ -110,10 +110,10 @@ async def test_where_nothing_is_signed_a_stranger_may_ask_itself(serve, unsigned
 async def test_a_name_that_is_nowhere_stays_unknown(signed, operator):
     """However often it is asked for: there is no row of it, not even of the refusal, and it may join at once."""
     zoe = operator.enrol("zoe")
-    for nonce in (1, 2):
-        order(signed, operator.forgets("zoe", nonce=nonce))
+    for sequence in (1, 2):
+        order(signed, operator.forgets("zoe", sequence=sequence))
         await signed.turn()
-    order(signed, operator.forgets("zoe", nonce=3))
+    order(signed, operator.forgets("zoe", sequence=3))
     join(signed, zoe, zoe.enrolment)
     await signed.turn()
     told = [one for one in signed.receipts.sent if not isinstance(one, OrderAnswer)]
@@ -132,7 +132,7 @@ async def test_a_forgotten_name_is_not_written_down_by_a_refusal(signed, operato
     await signed.turn()
     for topic in ("join", "updates", "leave", "unlearning", "chunks"):
         signed.actor.receive(InboundMessage(f"foltr/v1/mail/clients/alice/{topic}", b"junk", retained=False))
-    order(signed, operator.quarantines("alice", nonce=2))
+    order(signed, operator.quarantines("alice", sequence=2))
     await signed.turn()
     assert await texts(signed, "alice") == []
 
@@ -187,7 +187,7 @@ async def test_no_words_say_a_name(signed, operator):
     await signed.join([a, bob])
     signed.update(a)
     await signed.turn()
-    order(signed, operator.quarantines("knocker-3", nonce=1))  # no client of this name has ever joined
+    order(signed, operator.quarantines("knocker-3", sequence=1))  # no client of this name has ever joined
     signed.receive(bob, ClientTopic.LEAVE, Leave(federation="mail", client_id="alice-1"))
     join(signed, bob, knocker.enrolment)  # the enrolment is not one of this client
     for topic in ("join", "updates", "leave", "unlearning", "chunks", "status"):

@@ -84,7 +84,7 @@ def test_messages_are_decided_in_order(state, operator):
         *("unknown_client", "joined", "accepted", "duplicate", "left", "unknown_client", "joined")
     ]
     assert [change.kind for change in decisions.membership] == ["joined", "left", "joined"]
-    assert [change.nonce for change in decisions.membership] == [2, 5, 7]
+    assert [change.sequence for change in decisions.membership] == [2, 5, 7]
     (update,) = decisions.updates
     assert (update.round, update.client_id, update.base_version, update.n_interactions) == (1, "a", 0, 1)
     assert update.received_at == to_datetime(OPENED + 1)
@@ -304,12 +304,12 @@ def test_what_cannot_be_read_is_answered_by_its_digest(state):
     assert events(decisions) == [("update_rejected", "malformed", "a", 1)]
 
 
-def test_a_refused_join_or_leave_is_answered_with_its_nonce(state, operator):
+def test_a_refused_join_or_leave_is_answered_with_its_sequence_number(state, operator):
     """So that a device can tell whether it is about a message of its own; replayed says what to rise above."""
     (a,) = members(state, operator, "a")
     decide(state, a.leaves(10))
     decisions, _ = decide(state, a.joins(9), a.but(key=None).joins(11), a.but(enrolment=None).joins(12), a.leaves(9))
-    assert [(receipt.code.value, receipt.nonce, receipt.newest_nonce) for receipt in decisions.receipts] == [
+    assert [(receipt.code.value, receipt.sequence, receipt.newest_sequence) for receipt in decisions.receipts] == [
         ("replayed", 9, 10),
         ("bad_signature", 11, None),
         ("not_enrolled", 12, None),

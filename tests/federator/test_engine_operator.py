@@ -143,7 +143,7 @@ def test_the_same_roster_again_is_silence(state, operator):
 
 def test_an_order_moves_the_deadline(state, operator):
     """In the round, in what is stored, and as an event; its row goes with that, and the operator is told."""
-    order = operator.orders(1, 5.0, nonce=1)
+    order = operator.orders(1, 5.0, sequence=1)
     decisions = decide(state, order)
     assert state.round.closes_at == OPENED + 5
     assert (decisions.deadline.round, decisions.deadline.max_time_s) == (1, 5.0)
@@ -163,7 +163,7 @@ def test_an_order_moves_the_deadline(state, operator):
 
 def test_the_last_of_several_orders_stands(state, operator):
     """Each follows the one before."""
-    decisions = decide(state, operator.orders(1, 5.0, nonce=1), operator.orders(1, 50.0, nonce=2))
+    decisions = decide(state, operator.orders(1, 5.0, sequence=1), operator.orders(1, 50.0, sequence=2))
     assert state.round.closes_at == OPENED + 50
     assert (decisions.deadline.max_time_s, [order.number for order in decisions.orders]) == (50.0, [1, 2])
 
@@ -182,24 +182,24 @@ def test_the_last_of_several_orders_stands(state, operator):
 )
 def test_what_is_no_order_of_the_operator_uses_up_no_number(state, operator, order, code):
     """The round goes on as it was, and the next good order is still obeyed."""
-    decide(state, operator.orders(1, 40.0, nonce=1))
+    decide(state, operator.orders(1, 40.0, sequence=1))
     decisions = decide(state, order(operator))
     assert events(decisions) == [("order_refused", code, None)]
     assert (answers(decisions), decisions.orders) == ([(0, "unread", code)], [])
     assert (state.round.closes_at, decisions.deadline) == (OPENED + 40, None)
-    assert decide(state, operator.orders(1, 5.0, nonce=2)).deadline is not None
+    assert decide(state, operator.orders(1, 5.0, sequence=2)).deadline is not None
 
 
 @pytest.mark.parametrize("number", [0, 2])
 def test_a_refused_order_uses_up_its_number(state, operator, number):
     """A deadline for another round: the row says why, and what comes under its number is another order."""
-    decisions = decide(state, operator.orders(number, 5.0, nonce=1))
+    decisions = decide(state, operator.orders(number, 5.0, sequence=1))
     assert (events(decisions), decisions.deadline) == ([("order_refused", "unknown_round", None)], None)
     assert [(row.outcome, row.code) for row in decisions.orders] == [("refused", "unknown_round")]
     assert answers(decisions) == [(1, "refused", "unknown_round")]
-    again = decide(state, operator.orders(1, 5.0, nonce=1), orders=decisions.orders)
+    again = decide(state, operator.orders(1, 5.0, sequence=1), orders=decisions.orders)
     assert (answers(again), again.deadline) == ([(1, "diverged", "replayed")], None)
-    assert answers(decide(state, operator.orders(1, 5.0, nonce=2))) == [(2, "obeyed", None)]
+    assert answers(decide(state, operator.orders(1, 5.0, sequence=2))) == [(2, "obeyed", None)]
 
 
 # --- numbers --------------------------------------------------------------------------------------------------
@@ -207,10 +207,10 @@ def test_a_refused_order_uses_up_its_number(state, operator, number):
 
 def test_an_order_that_comes_again_is_answered_again_and_does_nothing(state, operator):
     """In the same batch, in a later one, and after a restart: from its row."""
-    first = operator.orders(1, 5.0, nonce=1)
+    first = operator.orders(1, 5.0, sequence=1)
     decisions = decide(state, first, first)
     assert (answers(decisions), len(decisions.orders)) == ([(1, "obeyed", None)] * 2, 1)
-    decide(state, operator.orders(1, 50.0, nonce=2))
+    decide(state, operator.orders(1, 50.0, sequence=2))
     later = decide(state, first, orders=decisions.orders)
     assert (answers(later), later.deadline, later.orders, events(later)) == ([(1, "obeyed", None)], None, [], [])
     assert state.round.closes_at == OPENED + 50
@@ -219,7 +219,7 @@ def test_an_order_that_comes_again_is_answered_again_and_does_nothing(state, ope
 def test_the_answer_names_the_bytes_that_it_answers_and_what_is_known(state, operator):
     """So that a command can tell its own order from another folder's."""
     members(state, operator, "a", "b")
-    order = operator.orders(1, 5.0, nonce=1)
+    order = operator.orders(1, 5.0, sequence=1)
     (answer,) = decide(state, operator.publishes(3, a=1), order).receipts
     assert (answer.digest, answer.newest, answer.newest_digest) == (digest_of(order.payload), 1, answer.digest)
     assert (answer.roster_version, answer.newest_serial) == (3, 2)
@@ -227,18 +227,18 @@ def test_the_answer_names_the_bytes_that_it_answers_and_what_is_known(state, ope
 
 def test_on_a_gap_nothing_is_obeyed_and_the_missing_ones_are_asked_for(state, operator):
     """They are obeyed in the order of their numbers, whichever came first."""
-    decisions = decide(state, operator.orders(1, 50.0, nonce=3), operator.orders(1, 40.0, nonce=2))
+    decisions = decide(state, operator.orders(1, 50.0, sequence=3), operator.orders(1, 40.0, sequence=2))
     assert (answers(decisions), decisions.orders) == ([(3, "missing", None), (2, "missing", None)], [])
     assert ({receipt.newest for receipt in decisions.receipts}, events(decisions)) == ({0}, [])
-    sent = [operator.orders(1, seconds, nonce=number) for number, seconds in ((1, 30.0), (2, 40.0), (3, 50.0))]
+    sent = [operator.orders(1, seconds, sequence=number) for number, seconds in ((1, 30.0), (2, 40.0), (3, 50.0))]
     assert [row.number for row in decide(state, *sent).orders] == [1, 2, 3]
     assert state.round.closes_at == OPENED + 50
 
 
 def test_another_order_under_a_number_that_is_used_up_does_nothing(state, operator):
     """It is of another folder, or of one that was restored from a backup."""
-    decisions = decide(state, operator.orders(1, 5.0, nonce=1))
-    other = decide(state, operator.orders(1, 50.0, nonce=1), orders=decisions.orders)
+    decisions = decide(state, operator.orders(1, 5.0, sequence=1))
+    other = decide(state, operator.orders(1, 50.0, sequence=1), orders=decisions.orders)
     assert (answers(other), other.deadline) == ([(1, "diverged", "replayed")], None)
     assert events(other) == [("order_refused", "replayed", None)]
 
@@ -246,7 +246,7 @@ def test_another_order_under_a_number_that_is_used_up_does_nothing(state, operat
 def test_what_stands_for_an_order_is_answered_as_that_one(state, operator):
     """The order named somebody who was forgotten since, and the folder has replaced it."""
     members(state, operator, "a")
-    decisions = decide(state, operator.quarantines("a", nonce=1))
+    decisions = decide(state, operator.quarantines("a", sequence=1))
     (row,) = decisions.orders
     stands_for = operator.says(VoidOrder(federation="mail", replaces=row.digest), 1)
     again = decide(state, stands_for, orders=[row])
@@ -258,13 +258,13 @@ def test_what_stands_for_an_order_is_answered_as_that_one(state, operator):
 
 def test_a_void_order_only_uses_up_its_number(state, operator):
     """The folder has lost the order that stood there."""
-    decisions = decide(state, operator.says(VoidOrder(federation="mail"), 1), operator.orders(1, 5.0, nonce=2))
+    decisions = decide(state, operator.says(VoidOrder(federation="mail"), 1), operator.orders(1, 5.0, sequence=2))
     assert answers(decisions) == [(1, "obeyed", None), (2, "obeyed", None)]
 
 
 def test_the_question_for_the_newest_order_is_answered_with_its_challenge(state, operator):
     """And changes nothing."""
-    decide(state, operator.orders(1, 5.0, nonce=1))
+    decide(state, operator.orders(1, 5.0, sequence=1))
     question = OperatorSpoke(TOPICS.operator, issue_question(operator.key, "mail", b"c" * 16))
     decisions = decide(state, question)
     (answer,) = decisions.receipts
@@ -331,7 +331,7 @@ def test_the_newest_key_stands(state, operator):
 def test_an_order_to_forget_ends_the_batch_and_its_row_waits_for_the_erasure(state, operator):
     """The next number is above that of an order which is stored, and this one is not yet."""
     members(state, operator, "a")
-    waiting = backlog(operator.forgets("a", 1), operator.orders(1, 5.0, nonce=2))
+    waiting = backlog(operator.forgets("a", 1), operator.orders(1, 5.0, sequence=2))
     decisions, rest = engine.decide(state, waiting, OPENED + 1)
     (wanted,) = decisions.erasures
     assert (wanted.client_id, wanted.order.number, wanted.order.payload, wanted.order.client_id) == ("a", 1, None, None)
@@ -383,7 +383,7 @@ def test_an_order_for_a_round_that_is_decided_is_refused(state, operator, step):
         state.round.abandon(AbandonReason.NO_UPDATES)
     else:
         state.round.stop_collecting()
-    decisions = decide(state, operator.orders(1, 5.0, nonce=1))
+    decisions = decide(state, operator.orders(1, 5.0, sequence=1))
     assert events(decisions) == [("order_refused", "unknown_round", None)]
     assert state.round.closes_at == OPENED + 60
 
@@ -392,9 +392,9 @@ def test_without_an_enrolment_key_nobody_is_the_operator(operator):
     """Neither rosters nor orders are believed."""
     state = FederationState(FederationPlan("mail", 1, POLICY))
     state.round, _ = state.open_round(1, 0, OPENED)
-    decisions = decide(state, operator.orders(1, 5.0, nonce=1), operator.publishes(1, a=1))
+    decisions = decide(state, operator.orders(1, 5.0, sequence=1), operator.publishes(1, a=1))
     assert events(decisions) == [("order_refused", "not_enrolled", None), ("roster_refused", "not_enrolled", None)]
-    decisions = decide(state, operator.quarantines("a", nonce=1))
+    decisions = decide(state, operator.quarantines("a", sequence=1))
     assert (events(decisions), decisions.quarantines) == ([("order_refused", "not_enrolled", None)], [])
     assert answers(decisions) == [(0, "unread", "not_enrolled")]
     assert state.round.closes_at == OPENED + 60
@@ -403,6 +403,6 @@ def test_without_an_enrolment_key_nobody_is_the_operator(operator):
 def test_an_ordered_deadline_makes_nothing_late_that_has_arrived(state, operator):
     """The order may lie in the past: the round ends now, with what has arrived, and not in the past."""
     a, b = members(state, operator, "a", "b")
-    decisions = decide(state, a.updates(), operator.orders(1, 5.0, nonce=1), b.updates(), at=OPENED + 20)
+    decisions = decide(state, a.updates(), operator.orders(1, 5.0, sequence=1), b.updates(), at=OPENED + 20)
     assert told(decisions) == [("a", "accepted"), ("b", "accepted")]
     assert OPENED + 20 < state.round.closes_at < OPENED + 20.001

@@ -24,7 +24,7 @@ def test_a_quarantine_withdraws_what_is_stored(state, operator):
     """One commit has the exclusion, its reason, the order, the event and the withdrawal."""
     a, b = members(state, operator, "a", "b")
     decide(state, a.updates(), b.updates())
-    decisions = decide(state, operator.quarantines("a", nonce=1, reason="it flips signs"))
+    decisions = decide(state, operator.quarantines("a", sequence=1, reason="it flips signs"))
     assert changes(decisions) == [("a", "it flips signs")]
     assert (decisions.withdrawn, [(row.number, row.client_id) for row in decisions.orders]) == ([(1, "a")], [(1, "a")])
     assert events(decisions) == [("client_quarantined", None, "a")]
@@ -40,18 +40,18 @@ def test_a_reason_that_names_a_client_is_refused(state, operator):
     state.members.restore_forgotten(bytes(32), ())
     state.members.forget("device-2")
     for n, reason in enumerate(("copies device-2.", "device-1 flips signs", "see 'device-2'"), 1):
-        decisions = decide(state, operator.quarantines("device-1", nonce=n, reason=reason))
+        decisions = decide(state, operator.quarantines("device-1", sequence=n, reason=reason))
         (refused,) = decisions.events
         assert (refused.kind, refused.code, refused.client_id) == ("order_refused", "malformed", None)
         assert refused.detail == "the reason for a quarantine names a client: say why without a name"
         assert (changes(decisions), state.members.takes_part("device-1")) == ([], True)
-    assert changes(decide(state, operator.quarantines("device-1", nonce=4, reason="device-10 flips signs")))
+    assert changes(decide(state, operator.quarantines("device-1", sequence=4, reason="device-10 flips signs")))
 
 
 def test_a_quarantine_withdraws_what_came_in_the_same_batch(state, operator):
     """It was never stored, and its device is told so."""
     a, b = members(state, operator, "a", "b")
-    decisions = decide(state, a.updates(), b.updates(), operator.quarantines("a", nonce=1))
+    decisions = decide(state, a.updates(), b.updates(), operator.quarantines("a", sequence=1))
     assert told(decisions) == [("b", "accepted"), ("a", "quarantined")]
     assert ([update.client_id for update in decisions.updates], decisions.withdrawn) == (["b"], [])
 
@@ -59,7 +59,7 @@ def test_a_quarantine_withdraws_what_came_in_the_same_batch(state, operator):
 def test_what_it_sends_is_refused_but_it_stays_a_member(state, operator):
     """Updates are told ``quarantined``, with an event; joins and leaves go on as ever."""
     (a,) = members(state, operator, "a")
-    decisions = decide(state, operator.quarantines("a", nonce=1), a.updates(), a.joins(5), a.leaves(6), a.joins(7))
+    decisions = decide(state, operator.quarantines("a", sequence=1), a.updates(), a.joins(5), a.leaves(6), a.joins(7))
     assert told(decisions) == [("a", "quarantined"), ("a", "joined"), ("a", "left"), ("a", "joined")]
     assert ("update_rejected", "quarantined", "a") in events(decisions)
     renewed = operator.enrol("a")
@@ -69,7 +69,7 @@ def test_what_it_sends_is_refused_but_it_stays_a_member(state, operator):
 def test_a_forged_update_does_not_learn_of_the_quarantine(state, operator):
     """The signature is looked at first."""
     members(state, operator, "a")
-    decide(state, operator.quarantines("a", nonce=1))
+    decide(state, operator.quarantines("a", sequence=1))
     mallory = operator.enrol("mallory").but(client_id="a")
     assert told(decide(state, mallory.updates())) == [("a", "bad_signature")]
 
@@ -83,7 +83,7 @@ def test_what_counted_before_is_still_told_to_count(state, operator):
     state.round.complete()
     state.follow(following, 1)
     stored = {("a", "0" * 32): StoredUpdate(1, counts=True)}
-    decisions = decide(state, operator.quarantines("a", nonce=1), a.updates(), stored=stored)
+    decisions = decide(state, operator.quarantines("a", sequence=1), a.updates(), stored=stored)
     assert told(decisions) == [("a", "quarantined")]
     assert decisions.receipts[-1].counted_through == 100
 
@@ -91,8 +91,8 @@ def test_what_counted_before_is_still_told_to_count(state, operator):
 def test_a_copy_of_what_a_quarantine_withdrew_counts_once_at_most(state, operator):
     """Let out, the device's new update and the copy cover the same: the second of them finds the mark elsewhere."""
     (a,) = members(state, operator, "a")
-    decide(state, a.updates(), operator.quarantines("a", nonce=1))
-    decisions = decide(state, operator.lifts("a", nonce=2), a.updates(), a.updates(update_id="1" * 32))
+    decide(state, a.updates(), operator.quarantines("a", sequence=1))
+    decisions = decide(state, operator.lifts("a", sequence=2), a.updates(), a.updates(update_id="1" * 32))
     assert told(decisions) == [("a", "accepted"), ("a", "already_contributed")]
     following, _ = state.following(1, OPENED + 20)
     state.round.stop_collecting()
@@ -104,8 +104,8 @@ def test_a_copy_of_what_a_quarantine_withdrew_counts_once_at_most(state, operato
 def test_a_lifted_client_contributes_again(state, operator):
     """In the same round, if that still collects."""
     (a,) = members(state, operator, "a")
-    decide(state, a.updates(), operator.quarantines("a", nonce=1))
-    decisions = decide(state, operator.lifts("a", nonce=2), a.updates(update_id="1" * 32))
+    decide(state, a.updates(), operator.quarantines("a", sequence=1))
+    decisions = decide(state, operator.lifts("a", sequence=2), a.updates(update_id="1" * 32))
     assert changes(decisions) == [("a", None)]
     assert told(decisions) == [("a", "accepted")]
     assert events(decisions) == [("quarantine_lifted", None, "a")]
@@ -114,8 +114,8 @@ def test_a_lifted_client_contributes_again(state, operator):
 def test_an_order_that_changes_nothing_is_obeyed(state, operator):
     """Whoever is in quarantine stays there for the first reason, and nobody is let out twice."""
     a, b = members(state, operator, "a", "b")
-    decide(state, b.updates(), operator.quarantines("a", nonce=1))
-    decisions = decide(state, operator.quarantines("a", nonce=2, reason="again"), operator.lifts("b", nonce=3))
+    decide(state, b.updates(), operator.quarantines("a", sequence=1))
+    decisions = decide(state, operator.quarantines("a", sequence=2, reason="again"), operator.lifts("b", sequence=3))
     assert (changes(decisions), events(decisions), decisions.withdrawn) == ([], [], [])
     assert (answers(decisions), list(state.round.contributions)) == ([(2, "obeyed", None), (3, "obeyed", None)], ["b"])
     assert told(decide(state, a.updates())) == [("a", "quarantined")]
@@ -126,10 +126,10 @@ def test_the_last_of_several_orders_stands(state, operator):
     (a,) = members(state, operator, "a")
     decisions = decide(
         state,
-        operator.quarantines("a", nonce=1),
-        operator.orders(1, 5.0, nonce=2),
-        operator.lifts("a", nonce=3),
-        operator.quarantines("a", nonce=4, reason="again"),
+        operator.quarantines("a", sequence=1),
+        operator.orders(1, 5.0, sequence=2),
+        operator.lifts("a", sequence=3),
+        operator.quarantines("a", sequence=4, reason="again"),
         a.updates(),
     )
     assert changes(decisions) == [("a", "it flips signs"), ("a", None), ("a", "again")]
@@ -155,12 +155,12 @@ def test_the_last_of_several_orders_stands(state, operator):
 def test_an_order_that_is_not_obeyed_is_an_event(state, operator, order, told_why):
     """Nobody is excluded or let out, no name of a stranger is noted, and the next good order is still obeyed."""
     (a,) = members(state, operator, "a")
-    decide(state, operator.orders(1, 40.0, nonce=1), a.updates())
+    decide(state, operator.orders(1, 40.0, sequence=1), a.updates())
     decisions = decide(state, order(operator))
     assert (answers(decisions), events(decisions)) == ([told_why], [("order_refused", told_why[2], None)])
     assert (decisions.quarantines, decisions.withdrawn) == ([], [])
     assert "nobody" not in decisions.events[0].detail
-    following = operator.quarantines("a", nonce=state.last_order + 1)
+    following = operator.quarantines("a", sequence=state.last_order + 1)
     assert changes(decide(state, following)) == [("a", "it flips signs")]
 
 
@@ -182,7 +182,7 @@ def test_nobody_in_quarantine_is_asked(operator):
     state = FederationState(FederationPlan("mail", 1, policy, enrolment_key=operator.key.public))
     state.round, _ = state.open_round(1, 0, OPENED)
     members(state, operator, "a", "b", "c")
-    decide(state, operator.quarantines("b", nonce=1))
+    decide(state, operator.quarantines("b", sequence=1))
     selection = state.open_round(2, 0, OPENED)[0].selection
     assert selection is not None
     assert (selection.n_eligible, selection.n_selected) == (2, 2)

@@ -203,7 +203,7 @@ def test_who_signed_is_known_by_topic_and_envelope():
     topic = TOPICS.client("device-7", ClientTopic.JOIN)
     payload = encode(Join(federation="mail", client_id="device-7", sdk_version="1", enrolment=b"e"), topic, 12, key)
     asked = read_topic(topic, payload)
-    assert (asked.enrolment, asked.signed.nonce) == (b"e", 12)
+    assert (asked.enrolment, asked.signed.sequence) == (b"e", 12)
     assert asked.signed.by(key.public)
     assert not asked.signed.by(other.public)
     assert not Signed(TOPICS.client("device-8", ClientTopic.JOIN), asked.signed.envelope).by(key.public)

@@ -87,7 +87,7 @@ _OTHER_TRAININGS = (
     FedAvgTraining(logging_policy=_POLICY),
 )
 # Above what the fuzzed federator has seen, so that a message is not refused for its age alone.
-NONCE = 1_000
+SEQUENCE = 1_000
 
 
 @dataclass(frozen=True)
@@ -101,19 +101,19 @@ class Sample:
 
     @classmethod
     def of(cls, message: Message, topic: str, key: SigningKey | None) -> "Sample":
-        envelope = {"v": SCHEMA_VERSION, "kind": message.kind_name, "nonce": NONCE}
+        envelope = {"v": SCHEMA_VERSION, "kind": message.kind_name, "sequence": SEQUENCE}
         return cls(topic, message.model_dump(), envelope, key)
 
     @cached_property
     def payload(self) -> bytes:
-        return encode(MESSAGE_TYPES[self.envelope["kind"]].model_validate(self.fields), self.topic, NONCE, self.key)
+        return encode(MESSAGE_TYPES[self.envelope["kind"]].model_validate(self.fields), self.topic, SEQUENCE, self.key)
 
     def signature(self, envelope: dict[str, Any], body: bytes) -> bytes:
         """Of another body, by the same sender: even who has a key may send anything."""
-        kind, nonce = envelope.get("kind"), envelope.get("nonce")
-        if self.key is None or not isinstance(kind, str) or type(nonce) is not int or not 0 <= nonce < 2**63:
+        kind, sequence = envelope.get("kind"), envelope.get("sequence")
+        if self.key is None or not isinstance(kind, str) or type(sequence) is not int or not 0 <= sequence < 2**63:
             return b""
-        return self.key.sign(signed_bytes(self.topic, kind.encode(errors="replace").decode(), nonce, body))
+        return self.key.sign(signed_bytes(self.topic, kind.encode(errors="replace").decode(), sequence, body))
 
 
 def messages() -> Iterator[Sample]:
@@ -162,7 +162,7 @@ def _from_device(name: str) -> Iterator[tuple[Message, str]]:
     ):
         yield update.model_copy(update={"body": other}), TOPICS.client(name, ClientTopic.UPDATES)
     chunks = TOPICS.client(name, ClientTopic.CHUNKS)
-    whole = encode(update, TOPICS.client(name, ClientTopic.UPDATES), NONCE, DEVICES[name])
+    whole = encode(update, TOPICS.client(name, ClientTopic.UPDATES), SEQUENCE, DEVICES[name])
     offer = manifest_of(whole, FEDERATION, name)
     yield offer, chunks
     yield chunk_of(offer, whole, 0), chunks
@@ -187,7 +187,7 @@ def _from_federator() -> Iterator[tuple[Message, str]]:
     yield model, TOPICS.model
     neural = {"ranker": NEURAL, "n_auxiliary": 1, "weights": pack_vector(np.ones(NEURAL.n_weights + 1))}
     yield model.model_copy(update=neural), TOPICS.model
-    whole = encode(model, TOPICS.model, NONCE, FEDERATOR)
+    whole = encode(model, TOPICS.model, SEQUENCE, FEDERATOR)
     yield manifest_of(whole, FEDERATION), TOPICS.model
     yield chunk_of(manifest_of(whole, FEDERATION), whole, 0), TOPICS.model_chunk(0)
     for selection in (None, Selection(first_seed=bytes(32), cutoff=bytes(8), n_selected=3, n_eligible=9)):
@@ -219,11 +219,16 @@ def _from_federator() -> Iterator[tuple[Message, str]]:
     yield receipt, inbox
     yield (
         MembershipReceipt(
-            federation=FEDERATION, client_id=MEMBER, code=ReceiptCode.REPLAYED, nonce=1, newest_nonce=2, detail="old"
+            federation=FEDERATION,
+            client_id=MEMBER,
+            code=ReceiptCode.REPLAYED,
+            sequence=1,
+            newest_sequence=2,
+            detail="old",
         ),
         inbox,
     )
-    replayed = {"code": ReceiptCode.REPLAYED, "newest_nonce": 2**40, "detail": "old"}
+    replayed = {"code": ReceiptCode.REPLAYED, "newest_sequence": 2**40, "detail": "old"}
     yield MembershipReceipt(federation=FEDERATION, client_id=MEMBER, **replayed), inbox
     for code, document in ((ReceiptCode.FORGETTING, None), (ReceiptCode.FORGOTTEN, b"a.b.c")):
         yield ErasureNotice(federation=FEDERATION, client_id=MEMBER, code=code, receipt=document), inbox
@@ -234,7 +239,7 @@ def _from_federator() -> Iterator[tuple[Message, str]]:
         open=True,
         ranker=LINEAR,
         weights=pack_vector(np.zeros(LINEAR.n_weights)),
-        n_local=3,
+        local_interactions=3,
         closes_at=1e9,
         training=PdgdTraining(),
     )

@@ -201,7 +201,7 @@ def _other_envelope(rng: Random, sample: Sample) -> bytes:
         case 1:
             envelope["v"] = rng.choice((0, 1, 2, 4, -1, 3.0, "3", True, None, 2**64 - 1))
         case 2:
-            envelope["nonce"] = rng.choice(_NUMBERS)
+            envelope["sequence"] = rng.choice(_NUMBERS)
         case _:
             pass
     envelope = {**envelope, "body": body, "signature": sample.signature(envelope, body)}

@@ -144,8 +144,8 @@ def _state(enrolment_key: bytes | None) -> FederationState:
         "public_key": key,
         "enrolment_serial": None if key is None else 3,
         "revoked_at": None,
-        "membership_nonce": 10,
-        "status_nonce": 10,
+        "membership_sequence": 10,
+        "status_sequence": 10,
         "quarantined_at": None,
         "quarantine_reason": None,
     }
@@ -226,7 +226,7 @@ def check_decisions(decisions: Decisions) -> None:
         if event.code is not None:
             check_text(event.code, event.detail)
     for change in decisions.membership:
-        _promise(0 <= change.nonce < 2**63, f"nonce {change.nonce}")
+        _promise(0 <= change.sequence < 2**63, f"sequence {change.sequence}")
         _promise(change.sdk_version is None or change.sdk_version.isprintable(), "the version is not printable")
         _promise(change.enrolment_serial is None or 0 < change.enrolment_serial < 2**31, "the serial is no integer")
     for update in decisions.updates:

@@ -118,7 +118,7 @@ class HandMade:
             on_message=self._receive,
             persistent=False,
         )
-        self._nonces = itertools.count(100)
+        self._sequences = itertools.count(100)
         self.mark = 0  # as the last answer told it
         self._bases = {0: model_hash(pack_vector(np.zeros(DIM)))}  # what rounds said they are based on
 
@@ -146,9 +146,9 @@ class HandMade:
 
     # --- what it can say ------------------------------------------------------------------------------------
 
-    def signed(self, topic: ClientTopic, message: Message, nonce: int | None = None) -> tuple[str, bytes]:
+    def signed(self, topic: ClientTopic, message: Message, sequence: int | None = None) -> tuple[str, bytes]:
         name = TOPICS.client(self.client_id, topic)
-        return name, encode(message, name, next(self._nonces) if nonce is None else nonce, self.key)
+        return name, encode(message, name, next(self._sequences) if sequence is None else sequence, self.key)
 
     def join(self) -> tuple[str, bytes]:
         join = Join(federation=FEDERATION, client_id=self.client_id, sdk_version="test", enrolment=self.enrolment)

@@ -125,7 +125,7 @@ async def test_no_forgery_changes_a_round(broker, database):
 
 
 async def test_replayed_memberships_change_nothing(broker, database):
-    """What a client once signed, sent again by whoever recorded it: a nonce below the newest is refused."""
+    """What a client once signed, sent again by whoever recorded it: a sequence number below the newest is refused."""
     operator = Operator()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(
@@ -142,7 +142,7 @@ async def test_replayed_memberships_change_nothing(broker, database):
         for replayed in (old_join, old_leave):
             await mallory.link.publish(*replayed)
             receipt = await alice.membership_receipt()
-            assert (receipt.code, receipt.newest_nonce) == (ReceiptCode.REPLAYED, open_envelope(newest[1]).nonce)
+            assert (receipt.code, receipt.newest_sequence) == (ReceiptCode.REPLAYED, open_envelope(newest[1]).sequence)
         await mallory.link.publish(*old_status)
         # The newest join of all may come twice: it changes nothing.
         await mallory.link.publish(*newest)
@@ -233,7 +233,7 @@ def receipt(code: ReceiptCode, update_id: str | None = None) -> UpdateReceipt:
 async def test_a_device_believes_its_federator_only(broker, database):
     """Forged announcements and receipts, unsigned, self-signed and moved, change nothing on the device."""
     operator, mallory = Operator(), SigningKey.generate()
-    nonces, inbox = itertools.count(2**62), TOPICS.client("alice", ClientTopic.INBOX)
+    sequences, inbox = itertools.count(2**62), TOPICS.client("alice", ClientTopic.INBOX)
     device = EdgeClient(credentials=operator.enrol("alice", broker), store=":memory:", seed=1)
     listener = operator.peer("listener", broker)
     async with AsyncExitStack() as stack:
@@ -247,7 +247,7 @@ async def test_a_device_believes_its_federator_only(broker, database):
         await stack.enter_async_context(listener.connected(join=False))
 
         async def say(topic: str, message: Message, key: SigningKey | None, signed_for: str | None = None) -> None:
-            payload = encode(message, signed_for or topic, next(nonces), key)
+            payload = encode(message, signed_for or topic, next(sequences), key)
             await listener.link.publish(topic, payload)
 
         genuine = operator.federator_key

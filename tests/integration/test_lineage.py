@@ -129,7 +129,7 @@ async def test_each_claim_has_a_later_epoch_whatever_the_database_says(deploymen
             await until(
                 lambda n=n_heard: len(recorder.heard.get(TOPICS.round, [])) > n, 20, f"life {life} announced nothing"
             )
-            epochs.append(epoch_and_number(open_envelope(recorder.heard[TOPICS.round][-1]).nonce)[0])
+            epochs.append(epoch_and_number(open_envelope(recorder.heard[TOPICS.round][-1]).sequence)[0])
             deployment.federator.kill()
             await deployment.exit_code(10)
             await restore(deployment.database, empty)

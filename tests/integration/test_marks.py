@@ -272,7 +272,7 @@ async def test_an_upgrade_with_a_lost_receipt_gives_nothing_back_that_counted(sc
     await scene.lose_the_receipt()
     federator = read_credentials(tmp_path / "operator" / "federator.json", "federator").key
     inbox = scene.inboxes[0]
-    newest = open_envelope(scene.recorder.heard[inbox][-1]).nonce
+    newest = open_envelope(scene.recorder.heard[inbox][-1]).sequence
     who = {"federation": FEDERATION, "client_id": client_name(0), "detail": "schema version 4; this side speaks 3"}
     unsupported = ReceiptCode.UNSUPPORTED_VERSION
     answers = (

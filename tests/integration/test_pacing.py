@@ -131,9 +131,9 @@ async def test_an_order_of_the_operator_ends_a_running_round(broker, database):
         async def second_round():
             return await get_round(database, FEDERATION, 2)
 
-        for number, max_time_s, nonce in ((1, 0.25, 1), (2, 0.5, 2)):
+        for number, max_time_s, sequence in ((1, 0.25, 1), (2, 0.5, 2)):
             order = SetDeadline(federation=FEDERATION, round=number, max_time_s=max_time_s)
-            await peer.link.publish(TOPICS.operator, issue_order(operator.key, order, nonce).payload)
+            await peer.link.publish(TOPICS.operator, issue_order(operator.key, order, sequence).payload)
             assert (await eventually(second_round)).min_time_s in (600, 0.5)
         await running
     rounds = await list_rounds(database, FEDERATION)

@@ -67,7 +67,7 @@ class Judge:
         self._arrivals: dict[str, Arrival] = {}  # the first of an update while its round was open
         self._given_other_deadlines: set[int] = set()
         self._put_off: set[str] = set()  # updates that came while their round had another one of their client
-        self._said: dict[FederatorProcess, int] = {}  # the highest nonce of each
+        self._said: dict[FederatorProcess, int] = {}  # the highest sequence number of each
         self._tables = Tables()
         self._overdue: tuple[FederatorProcess, RoundRow, float] | None = None
 
@@ -210,15 +210,15 @@ class Judge:
         elif receipt.code.reaction is DeviceReaction.SETTLE and receipt.update_id is not None:
             self.told_settled.add(update_id)
 
-    def on_said(self, process: FederatorProcess, nonce: int) -> None:
+    def on_said(self, process: FederatorProcess, sequence: int) -> None:
         """Devices believe nothing older than what they heard: whoever has taken over must be newer than all before."""
-        self._said[process] = nonce
+        self._said[process] = sequence
         federation = self._tables.federation
         if federation is None or federation.writer_epoch != process.actor.epoch:
             return
         others = max((said for other, said in self._said.items() if other is not process), default=0)
-        if nonce <= others:
-            raise BrokenPromiseError("a new federator is believed", f"it says {nonce} after {others}")
+        if sequence <= others:
+            raise BrokenPromiseError("a new federator is believed", f"it says {sequence} after {others}")
 
     def on_mark(self, process: FederatorProcess, receipt: UpdateReceipt | MembershipReceipt) -> None:
         """No device is told that more counts than does; a federator that is fenced may be behind."""

@@ -263,9 +263,9 @@ class FederatorProcess:
                 self._say(topic, receipt, retain=False)
 
     def _say(self, topic: str, message: Message, *, retain: bool = True) -> None:
-        nonce = self._sequence.next()
-        self._on_said(self, nonce)
-        self._broker.publish(topic, self._signer.sign(message, topic, nonce), retain=retain)
+        sequence = self._sequence.next()
+        self._on_said(self, sequence)
+        self._broker.publish(topic, self._signer.sign(message, topic, sequence), retain=retain)
 
     def put(self, topic: str, message: Message | None, when_done: Callable[[], None] | None = None) -> None:
         """As `federator.publishing.retained.RetainedTopics.put`."""

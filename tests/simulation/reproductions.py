@@ -94,8 +94,8 @@ REPRODUCTIONS = (
             batch_limit=2,
         ),
     ),
-    # The nonces of announcements came from a clock: set back, every device took the federator for a replay. It shows
-    # where so much was said before that what is said until the end does not reach beyond it.
+    # The sequence numbers of announcements came from a clock: set back, every device took the federator for a replay.
+    # It shows where so much was said before that what is said until the end does not reach beyond it.
     Reproduction(
         "a federator whose clock was set back is heard",
         "a new federator is believed",

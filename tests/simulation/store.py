@@ -157,8 +157,8 @@ def _store_membership(tables: Tables, change: MembershipChange) -> None:
             public_key=change.public_key,
             enrolment_serial=change.enrolment_serial,
             revoked_at=None,
-            membership_nonce=change.nonce,
-            status_nonce=change.status_nonce,
+            membership_sequence=change.sequence,
+            status_sequence=change.status_sequence,
             counted_through=0 if known is None else known.counted_through,
             quarantined_at=None if known is None else known.quarantined_at,
             quarantine_reason=None if known is None else known.quarantine_reason,
@@ -168,12 +168,12 @@ def _store_membership(tables: Tables, change: MembershipChange) -> None:
         return
     known = replace(known, last_seen_at=change.at)
     if change.kind in ("online", "offline"):
-        known = replace(known, online=change.kind == "online", status_nonce=change.nonce)
+        known = replace(known, online=change.kind == "online", status_sequence=change.sequence)
     else:
         left_at = known.left_at if known.membership is Membership.LEFT else change.at
         known = replace(known, membership=Membership.LEFT, online=False, left_at=left_at)
         if change.kind == "left":
-            known = replace(known, membership_nonce=change.nonce)
+            known = replace(known, membership_sequence=change.sequence)
         else:
             known = replace(known, revoked_at=change.at)
     tables.clients[change.client_id] = known

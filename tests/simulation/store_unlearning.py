@@ -86,7 +86,9 @@ def withdraw(tables: Tables, before: int, at: datetime) -> int:
 
 def _put_job(tables: Tables, job: UnlearningJobRow) -> None:
     is_open = job.state in OPEN_JOB
-    require(job.number >= 1 and job.interval >= 1 and job.n_local >= 1 and job.start_round >= 1, "ck_jobs_plan")
+    require(
+        job.number >= 1 and job.interval >= 1 and job.local_interactions >= 1 and job.start_round >= 1, "ck_jobs_plan"
+    )
     require(job.n_steps >= job.step >= 0, "ck_unlearning_jobs_steps")
     require(0 <= job.coverage_sum <= job.step, "ck_unlearning_jobs_coverage_sum")
     require(is_open == (job.weights is not None), "ck_unlearning_jobs_weights_iff_open")

@@ -1,4 +1,4 @@
-"""Keys, nonces, revocations, rosters and orders: what a restarted federator must know to refuse the same again."""
+"""Keys, sequence numbers, revocations, rosters, orders: what a restarted federator must know to refuse them again."""
 
 import dataclasses
 
@@ -28,50 +28,55 @@ def moment(stored, seconds=0):
     return opening.opened_at + seconds * (opening.closes_at - opening.opened_at) / 60
 
 
-# --- identity and nonces --------------------------------------------------------------------------------------
+# --- identity and sequence numbers --------------------------------------------------------------------------------
 
 
 async def test_a_join_stores_who_it_is(stored) -> None:
-    """Key, serial and nonce come back as they were given."""
-    joined = {"at": moment(stored), "nonce": 2**63 - 1, "public_key": KEY, "enrolment_serial": 7}
+    """Key, serial and sequence number come back as they were given."""
+    joined = {"at": moment(stored), "sequence": 2**63 - 1, "public_key": KEY, "enrolment_serial": 7}
     row = await tell(stored, ("joined", joined))
     assert row in await load_clients(stored.db, "web")
-    assert (row.public_key, row.enrolment_serial, row.membership_nonce, row.status_nonce) == (KEY, 7, 2**63 - 1, 0)
+    assert (row.public_key, row.enrolment_serial, row.membership_sequence, row.status_sequence) == (
+        KEY,
+        7,
+        2**63 - 1,
+        0,
+    )
     assert row.revoked_at is None
 
 
-async def test_nonces_of_membership_and_status_are_kept_apart(stored) -> None:
+async def test_sequence_numbers_of_membership_and_status_are_kept_apart(stored) -> None:
     """Each kind raises its own; a join says where the status is."""
     at = moment(stored)
-    row = await tell(stored, ("joined", {"at": at, "nonce": 5}), ("online", {"at": at, "nonce": 6}))
-    assert (row.membership_nonce, row.status_nonce) == (5, 6)
-    row = await tell(stored, ("offline", {"at": at, "nonce": 9}), ("left", {"at": at, "nonce": 8}))
-    assert (row.membership_nonce, row.status_nonce, row.membership) == (8, 9, "left")
-    row = await tell(stored, ("joined", {"at": at, "nonce": 10, "status_nonce": 9}))
-    assert (row.membership_nonce, row.status_nonce, row.online) == (10, 9, True)
+    row = await tell(stored, ("joined", {"at": at, "sequence": 5}), ("online", {"at": at, "sequence": 6}))
+    assert (row.membership_sequence, row.status_sequence) == (5, 6)
+    row = await tell(stored, ("offline", {"at": at, "sequence": 9}), ("left", {"at": at, "sequence": 8}))
+    assert (row.membership_sequence, row.status_sequence, row.membership) == (8, 9, "left")
+    row = await tell(stored, ("joined", {"at": at, "sequence": 10, "status_sequence": 9}))
+    assert (row.membership_sequence, row.status_sequence, row.online) == (10, 9, True)
 
 
 async def test_a_join_is_stored_as_it_was_decided(stored) -> None:
-    """Whether it is online, and where its nonces begin, the federator decides (`federator.deciding.members`)."""
+    """Whether it is online, and where its sequence begins, the federator decides (`federator.deciding.members`)."""
     at = moment(stored)
-    first = {"at": at, "nonce": 100, "public_key": KEY, "enrolment_serial": 1}
-    await tell(stored, ("joined", first), ("offline", {"at": at, "nonce": 200}))
-    row = await tell(stored, ("joined", {**first, "online": False, "status_nonce": 200}))
-    assert (row.online, row.membership_nonce, row.status_nonce) == (False, 100, 200)
-    renewed = {"at": at, "nonce": 3, "public_key": OTHER_KEY, "enrolment_serial": 2, "status_nonce": 0}
+    first = {"at": at, "sequence": 100, "public_key": KEY, "enrolment_serial": 1}
+    await tell(stored, ("joined", first), ("offline", {"at": at, "sequence": 200}))
+    row = await tell(stored, ("joined", {**first, "online": False, "status_sequence": 200}))
+    assert (row.online, row.membership_sequence, row.status_sequence) == (False, 100, 200)
+    renewed = {"at": at, "sequence": 3, "public_key": OTHER_KEY, "enrolment_serial": 2, "status_sequence": 0}
     row = await tell(stored, ("joined", renewed))
     assert (row.public_key, row.enrolment_serial, row.online) == (OTHER_KEY, 2, True)
-    assert (row.membership_nonce, row.status_nonce) == (3, 0)
+    assert (row.membership_sequence, row.status_sequence) == (3, 0)
 
 
 async def test_revoked_and_back(stored) -> None:
-    """A revoked client has left, since when; its newest nonces stay; a join with a new enrolment ends it."""
+    """A revoked client has left, since when; its newest sequence numbers stay; a join with a new enrolment ends it."""
     at, later = moment(stored), moment(stored, 5)
-    joined = {"at": at, "nonce": 5, "public_key": KEY, "enrolment_serial": 1}
+    joined = {"at": at, "sequence": 5, "public_key": KEY, "enrolment_serial": 1}
     row = await tell(stored, ("joined", joined), ("revoked", {"at": later}))
     assert (row.membership, row.online, row.left_at, row.revoked_at) == ("left", False, later, later)
-    assert (row.membership_nonce, row.public_key, row.enrolment_serial) == (5, KEY, 1)
-    renewed = {"at": moment(stored, 9), "nonce": 1, "public_key": OTHER_KEY, "enrolment_serial": 2}
+    assert (row.membership_sequence, row.public_key, row.enrolment_serial) == (5, KEY, 1)
+    renewed = {"at": moment(stored, 9), "sequence": 1, "public_key": OTHER_KEY, "enrolment_serial": 2}
     row = await tell(stored, ("joined", renewed))
     assert (row.membership, row.online, row.left_at, row.revoked_at) == ("joined", True, None, None)
     assert row.joined_at == moment(stored, 9)
@@ -80,7 +85,7 @@ async def test_revoked_and_back(stored) -> None:
 async def test_who_had_left_can_be_revoked(stored) -> None:
     """It left when it left."""
     at, later = moment(stored), moment(stored, 5)
-    row = await tell(stored, ("joined", {"at": at}), ("left", {"at": at, "nonce": 1}), ("revoked", {"at": later}))
+    row = await tell(stored, ("joined", {"at": at}), ("left", {"at": at, "sequence": 1}), ("revoked", {"at": later}))
     assert (row.left_at, row.revoked_at) == (at, later)
 
 

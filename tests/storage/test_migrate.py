@@ -86,14 +86,14 @@ async def test_the_constraints_hold_in_both_databases(migrated: Database) -> Non
 
 
 async def test_the_defaults_of_the_baseline(migrated: Database) -> None:
-    """A row that says only what it must is a federation without orders, a client without nonces, a round of means."""
+    """A row that says only what it must: a federation without orders, a client without messages, a round of means."""
     await _insert_a_row_for_each_table(migrated)
     federation = await get_federation(migrated, "web")
     assert federation is not None
     assert (federation.method, federation.roster_version, federation.last_order) == ("fpdgd", 0, 0)
     assert (federation.n_deletions, federation.n_purged) == (0, 0)
     (client,) = await load_clients(migrated, "web")
-    assert (client.membership_nonce, client.status_nonce, client.counted_through) == (0, 0, 0)
+    assert (client.membership_sequence, client.status_sequence, client.counted_through) == (0, 0, 0)
     (opened,) = await list_rounds(migrated, "web")
     assert (opened.pacing, opened.aggregation, opened.byzantine) == ("deadline", "mean", 0.2)
     assert (opened.n_updates, opened.n_rejected, opened.rule) == (1, 1, None)

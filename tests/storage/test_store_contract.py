@@ -193,20 +193,20 @@ async def test_an_update_that_does_not_fit_takes_its_batch_with_it(store, wrong)
 
 
 async def test_a_member_is_stored_as_it_was_decided(store) -> None:
-    """Online or not, with its nonces; who leaves, and comes back, has a new beginning."""
+    """Online or not, with its sequence numbers; who leaves, and comes back, has a new beginning."""
 
     async def after(*changes: MembershipChange) -> tuple[Any, ...]:
         await store.commit_batch(Batch(membership=changes))
         (row,) = [row for row in await store.load_clients() if row.client_id == "a"]
-        nonces = row.membership_nonce, row.status_nonce
-        return row.membership, row.online, row.joined_at, row.left_at, nonces
+        sequences = row.membership_sequence, row.status_sequence
+        return row.membership, row.online, row.joined_at, row.left_at, sequences
 
-    gone = MembershipChange("a", "offline", at(1), nonce=9)
+    gone = MembershipChange("a", "offline", at(1), sequence=9)
     assert await after(gone) == ("joined", False, at(0), None, (0, 9))
-    repeated = MembershipChange("a", "joined", at(2), nonce=4, online=False, status_nonce=9)
+    repeated = MembershipChange("a", "joined", at(2), sequence=4, online=False, status_sequence=9)
     assert await after(repeated) == ("joined", False, at(0), None, (4, 9))
-    assert await after(MembershipChange("a", "left", at(3), nonce=5)) == ("left", False, at(0), at(3), (5, 9))
-    back = MembershipChange("a", "joined", at(4), nonce=6, status_nonce=0)
+    assert await after(MembershipChange("a", "left", at(3), sequence=5)) == ("left", False, at(0), at(3), (5, 9))
+    back = MembershipChange("a", "joined", at(4), sequence=6, status_sequence=0)
     assert await after(back) == ("joined", True, at(4), None, (6, 0))
 
 
@@ -230,7 +230,7 @@ async def test_a_mark_moves_with_what_counts(store) -> None:
     """Up with each update, whatever becomes of its client's membership, and back with one that is withdrawn."""
     await store.commit_batch(Batch(updates=[update("a"), update("b")]))
     assert await marks(store) == {"a": 5, "b": 5, "c": 0}
-    away = [MembershipChange("a", "left", at(2), nonce=2), MembershipChange("a", "joined", at(3), nonce=3)]
+    away = [MembershipChange("a", "left", at(2), sequence=2), MembershipChange("a", "joined", at(3), sequence=3)]
     await store.commit_batch(Batch(withdrawn=[(1, "b")], membership=away))
     assert await marks(store) == {"a": 5, "b": 0, "c": 0}
     await close_with(store, 1, "c")

@@ -54,9 +54,9 @@ def valid(stored) -> dict[str, dict[str, Any]]:
             "key_destroyed": False, "told": False,
         },
         "unlearning_jobs": in_web | {
-            "number": 1, "state": "running", "strategy": "fed_eraser", "interval": 10, "n_local": 3, "created_at": now,
-            "start_version": 0, "start_round": 1, "step": 1, "n_steps": 2, "last_round": 1, "weights": bytes(12),
-            "coverage_sum": 0.5, "figures": "{}",
+            "number": 1, "state": "running", "strategy": "fed_eraser", "interval": 10, "local_interactions": 3,
+            "created_at": now, "start_version": 0, "start_round": 1, "step": 1, "n_steps": 2, "last_round": 1,
+            "weights": bytes(12), "coverage_sum": 0.5, "figures": "{}",
         },
         "orders": in_web | {
             "number": 1, "kind": "quarantine", "payload": b"{}", "digest": bytes(32), "outcome": "refused",
@@ -187,7 +187,7 @@ WRONG = [
     ("unlearning_jobs", {"state": "lost"}),
     ("unlearning_jobs", {"strategy": "hope"}),
     ("unlearning_jobs", {"interval": 0}),
-    ("unlearning_jobs", {"n_local": 0}),
+    ("unlearning_jobs", {"local_interactions": 0}),
     ("unlearning_jobs", {"start_version": 7}),
     ("unlearning_jobs", {"step": 3}),
     ("unlearning_jobs", {"coverage_sum": 1.5}),

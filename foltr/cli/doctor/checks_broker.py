@@ -284,7 +284,7 @@ def _revoked(device: Credentials, visit: Visit) -> list[Finding]:
     except MessageError as error:
         return [Finding("roster", State.WARNING, f"{error.detail}: somebody else wrote it; it counts for nothing")]
     payload_of_ours = device.enrolment_bytes
-    serial = 0 if payload_of_ours is None else open_envelope(payload_of_ours).nonce
+    serial = 0 if payload_of_ours is None else open_envelope(payload_of_ours).sequence
     if any(entry.client_id == device.name and serial < entry.void_below for entry in roster.revoked):
         detail = f"{device.name} is revoked (roster {roster.version}); ask the operator for: foltr enrol --replace"
         return [Finding("roster", State.PROBLEM, detail)]

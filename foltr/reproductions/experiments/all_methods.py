@@ -23,13 +23,13 @@ METHODS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "fedprox": ("shared ranker", {"method": "fedprox", "parameters": {"mu": 0.1}}),
     "foltr-es": (
         "shared ranker",
-        {"method": "foltr-es", "parameters": {"keep_probability": 1.0, "noise_scale": NOISE_SCALE}},
+        {"method": "foltr-es", "parameters": {"truth_probability": 1.0, "noise_scale": NOISE_SCALE}},
     ),
     "foltr-es neural": (
         "shared ranker",
         {
             "method": "foltr-es",
-            "parameters": {"keep_probability": 1.0, "noise_scale": NOISE_SCALE},
+            "parameters": {"truth_probability": 1.0, "noise_scale": NOISE_SCALE},
             "hidden": HIDDEN,
             **_NEURAL,
         },

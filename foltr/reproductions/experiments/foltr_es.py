@@ -32,7 +32,7 @@ from foltr.reproductions.outcomes import DataProfile, Results
 from foltr.simulation.config import SimulationConfig
 
 RANKERS = ("linear", "neural")
-KEEP_PROBABILITIES = ("0.5", "0.9", "1.0")
+TRUTH_PROBABILITIES = ("0.5", "0.9", "1.0")
 NOISE_SCALE = 0.01
 INTERACTIONS = 4
 HIDDEN, HIDDEN_PDGD = 10, 64
@@ -72,7 +72,7 @@ def evolution(
     clients: int,
     rounds: int,
     clicks: str,
-    keep_probability: str,
+    truth_probability: str,
     ranker: str = "linear",
     interactions: int = INTERACTIONS,
 ) -> SimulationConfig:
@@ -80,7 +80,7 @@ def evolution(
     return SimulationConfig.read(
         {
             "method": "foltr-es",
-            "parameters": {"keep_probability": float(keep_probability), "noise_scale": NOISE_SCALE},
+            "parameters": {"truth_probability": float(truth_probability), "noise_scale": NOISE_SCALE},
             "ranker": ranker,
             "hidden": HIDDEN,
             "clients": clients,
@@ -103,7 +103,7 @@ def _privacy(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: ARG001
     return [
         Variant({"ranker": ranker, "p": p, "clicks": clicks}, evolution(clients, rounds, clicks, p, ranker))
         for ranker in RANKERS
-        for p in KEEP_PROBABILITIES
+        for p in TRUTH_PROBABILITIES
         for clicks in CLICKS
     ]
 
@@ -197,7 +197,7 @@ _3_1 = Experiment(
             "Section 3.1.3, Figures 3.1a and b",
             "final MaxRR at p = 1 is above that at p = 0.5 for each ranker and click model, no step from one p to the "
             "next goes down: " + HIGHER,
-            increasing("max_rr", "p", KEEP_PROBABILITIES, ("clicks", "ranker")),
+            increasing("max_rr", "p", TRUTH_PROBABILITIES, ("clicks", "ranker")),
         ),
         Claim(
             "On MQ2007 and MQ2008 the neural ranker is better than the linear one without privacy",

@@ -79,11 +79,11 @@ def _private(scale: Scale, data: DataProfile) -> list[Variant]:
     """FPDGD and FOLtR-ES at every ε."""
     clients, interactions, rounds = usual(scale, data)
     found = []
-    for epsilon, sensitivity, keep_probability in PRIVACY:
+    for epsilon, sensitivity, truth_probability in PRIVACY:
         for clicks in CLICKS:
             labels = {"ε": epsilon, "clicks": clicks}
             noisy = federated(clients, interactions, rounds, clicks, float(epsilon), sensitivity)
-            evolved = evolution(clients, rounds, clicks, keep_probability, interactions=interactions)
+            evolved = evolution(clients, rounds, clicks, truth_probability, interactions=interactions)
             found += [
                 Variant({"method": "FPDGD", **labels}, noisy),
                 Variant({"method": "FOLtR-ES", **labels}, evolved),

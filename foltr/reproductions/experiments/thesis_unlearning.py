@@ -29,7 +29,7 @@ INTERVALS, LOCAL_INTERACTIONS_TRIED = (5, 10, 20), (1, 2, 3, 4)
 TOLERANCE = 0.01
 
 TAINTED, ALL_HONEST, RETRAINED, UNLEARNED = "9H-1M", "10H-0M", "9H-0M", "U(9H-1M)"
-_BASELINE = {"interval": "1", "n_local": str(INTERACTIONS)}
+_BASELINE = {"interval": "1", "local_interactions": str(INTERACTIONS)}
 _STEPS, _END = {"shown": "steps"}, {"shown": "end"}
 
 SETTING = (
@@ -149,7 +149,7 @@ def _by_step_and_interval(scale: Scale, data: DataProfile, n_seeds: int) -> Sequ
         for local in LOCAL_INTERACTIONS_TRIED:
             for interval in INTERVALS:
                 unlearned = simulation.unlearn(tainted, schedule(interval=interval, local_interactions=local))
-                labels = {"federation": UNLEARNED, "interval": str(interval), "n_local": str(local)}
+                labels = {"federation": UNLEARNED, "interval": str(interval), "local_interactions": str(local)}
                 found.append(outcome(labels, config, unlearned))
     return found
 
@@ -200,7 +200,7 @@ _6_2 = Experiment(
 _6_3 = Experiment(
     name="thesis-6.3",
     title=(
-        f"Unlearning by FedEraser, every {INTERVAL}th round and n_local = {LOCAL_INTERACTIONS}, "
+        f"Unlearning by FedEraser, every {INTERVAL}th round and local_interactions = {LOCAL_INTERACTIONS}, "
         "over its calibration rounds"
     ),
     source="thesis, Section 6.3.2, Figure 6.3",
@@ -251,20 +251,21 @@ _TABLE_6_2 = Experiment(
     name="thesis-table-6.2",
     title="Unlearning by the number of local updates and the interval between stored updates",
     source="thesis, Section 6.3.3, Table 6.2",
-    setting=SETTING + "n_local is 1, 2, 3 or 4, the interval 5, 10 or 20 rounds.",
+    setting=SETTING + "local_interactions is 1, 2, 3 or 4, the interval 5, 10 or 20 rounds.",
     grid=_retrained(_BASELINE),
     more=_by_step_and_interval,
     seeds=SEEDS,
-    tables=(Table("offline", "Final nDCG@10", "offline", ("federation", "interval", "n_local")),),
+    tables=(Table("offline", "Final nDCG@10", "offline", ("federation", "interval", "local_interactions")),),
     claims=(
         Claim(
             "More local updates give a better ranker",
             "Section 6.3.3, Table 6.2: relatively higher with more",
-            "final nDCG@10 with n_local = 4 above n_local = 1 for most intervals and click models: " + HIGHER,
+            "final nDCG@10 with local_interactions = 4 above local_interactions = 1 for most intervals and click "
+            "models: " + HIGHER,
             higher(
                 "offline",
-                {"n_local": "4"},
-                {"n_local": "1"},
+                {"local_interactions": "4"},
+                {"local_interactions": "1"},
                 ("interval", "clicks"),
                 where={"federation": UNLEARNED},
                 need="most",
@@ -273,12 +274,12 @@ _TABLE_6_2 = Experiment(
         Claim(
             "A smaller interval gives a better ranker in most cases",
             "Section 6.3.3, Table 6.2",
-            "final nDCG@10 with interval 5 above interval 20 for most n_local and click models: " + HIGHER,
+            "final nDCG@10 with interval 5 above interval 20 for most local_interactions and click models: " + HIGHER,
             higher(
                 "offline",
                 {"interval": "5"},
                 {"interval": "20"},
-                ("n_local", "clicks"),
+                ("local_interactions", "clicks"),
                 where={"federation": UNLEARNED},
                 need="most",
             ),

@@ -238,11 +238,10 @@ def costs_table(results: Results) -> str:
     promised = steps_saved(INTERACTIONS, LOCAL_INTERACTIONS, INTERVAL)
     return (
         "How many times less than retraining in the same process: learning and aggregation, without evaluations, sums "
-        f"over runs. n / n_local * interval = {promised:.1f}. In blocks a round costs nearly the same however little "
-        "is learned in it. Device code learns one interaction after the other, as the service does; seed 1 alone. With "
-        "a log no lists are shown, and retraining is the one that shows them: that is a part of what is saved.\n\n"
-        + "\n".join(lines)
-        + "\n"
+        f"over runs. n / local_interactions * interval = {promised:.1f}. In blocks a round costs nearly the same "
+        "however little is learned in it. Device code learns one interaction after the other, as the service does; "
+        "seed 1 alone. With a log no lists are shown, and retraining is the one that shows them: that is a part of "
+        "what is saved.\n\n" + "\n".join(lines) + "\n"
     )
 
 
@@ -292,14 +291,14 @@ _FIGURES = Experiment(
         Claim(
             "It is as many times faster as it saves local updates",
             "Section 6.1.3, which counts updates; that time follows is ours",
-            "time of retraining over time of unlearning in the simulator, run in blocks, is at least n / n_local * "
-            "interval for each leaver and click model",
+            "time of retraining over time of unlearning in the simulator, run in blocks, is at least "
+            "n / local_interactions * interval for each leaver and click model",
             _as_fast_as_promised,
         ),
     ),
     differences=(
         (
-            f"FedEraser with interval {INTERVAL} and n_local {LOCAL_INTERACTIONS}; "
+            f"FedEraser with interval {INTERVAL} and local_interactions {LOCAL_INTERACTIONS}; "
             "rollback for the client that joined late only."
         ),
         "The thesis' leaver is there from the first round on and poisons; the late and the honest one are ours.",

@@ -147,7 +147,7 @@ class EvolutionBlockRunner(BlockRunner):
                 variants[rows],
                 self._device_rngs(members[rows]),
                 training.noise_scale,
-                training.keep_probability,
+                training.truth_probability,
                 hidden_of(self._ranker),
             )
             plus[rows], minus[rows] = block.plus, block.minus

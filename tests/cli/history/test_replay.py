@@ -36,8 +36,8 @@ class Device:
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
 
-    def payload(self, topic: ClientTopic, message, nonce: int) -> bytes:
-        return encode(message, Topics("mail").client(self.client_id, topic), nonce, None)
+    def payload(self, topic: ClientTopic, message, sequence: int) -> bytes:
+        return encode(message, Topics("mail").client(self.client_id, topic), sequence, None)
 
     def update(self, number: int, base: int, update_id: str, after: int) -> ModelUpdate:
         rng = np.random.default_rng([number, NAMES.index(self.client_id)])

@@ -62,17 +62,17 @@ def model(version=0):
     )
 
 
-def announced(nonce, version=0, key=FEDERATOR):
-    return InboundMessage(TOPICS.model, encode(model(version), TOPICS.model, nonce, key), retained=False)
+def announced(sequence, version=0, key=FEDERATOR):
+    return InboundMessage(TOPICS.model, encode(model(version), TOPICS.model, sequence, key), retained=False)
 
 
 # --- sessions -------------------------------------------------------------------------------------------------
 
 
-def nonces_of_a_session(device, n=3):
-    """(nonces sent, that of the last will)."""
-    will = open_envelope(device.begin().payload).nonce
-    return [open_envelope(device.sign(HELLO, ClientTopic.JOIN)).nonce for _ in range(n)], will
+def sequences_of_a_session(device, n=3):
+    """(sequence numbers sent, that of the last will)."""
+    will = open_envelope(device.begin().payload).sequence
+    return [open_envelope(device.sign(HELLO, ClientTopic.JOIN)).sequence for _ in range(n)], will
 
 
 def test_a_last_will_is_above_its_session_and_below_the_next(store):
@@ -80,7 +80,7 @@ def test_a_last_will_is_above_its_session_and_below_the_next(store):
     device = session(store, identity())
     newest = 0
     for _ in range(4):
-        sent, will = nonces_of_a_session(device)
+        sent, will = sequences_of_a_session(device)
         assert newest < sent[0] < sent[1] < sent[2] < will
         newest = will
 
@@ -89,16 +89,16 @@ def test_a_session_of_years_stays_below_its_last_will(store, monkeypatch):
     """However much is sent in one connection."""
     monkeypatch.setattr("foltr.protocol.signing.SESSION_STEPS", 5)
     device = session(store)
-    sent, will = nonces_of_a_session(device, 2)
-    late = [open_envelope(device.sign(HELLO, ClientTopic.JOIN)).nonce for _ in range(3)]
+    sent, will = sequences_of_a_session(device, 2)
+    late = [open_envelope(device.sign(HELLO, ClientTopic.JOIN)).sequence for _ in range(3)]
     assert sent[-1] < late[0] <= late[1] <= late[2] < will
 
 
 def test_sessions_rise_over_restarts_whatever_the_clock_says(store, monkeypatch):
     """A device that wakes up in 1970 goes on above what it sent before."""
-    _, will = nonces_of_a_session(session(store))
+    _, will = sequences_of_a_session(session(store))
     monkeypatch.setattr("foltr.protocol.signing.time.time_ns", lambda: 0)
-    sent, _ = nonces_of_a_session(session(store))
+    sent, _ = sequences_of_a_session(session(store))
     assert will < sent[0]
 
 
@@ -107,11 +107,11 @@ def test_a_lost_store_is_made_up_for_by_the_federator(store, monkeypatch):
     newest = 10**6 * SESSION_STEPS + 17
     monkeypatch.setattr("foltr.protocol.signing.time.time_ns", lambda: 0)
     device = session(store)
-    sent, _ = nonces_of_a_session(device)
+    sent, _ = sequences_of_a_session(device)
     assert sent[-1] < newest
     device.begin_above(newest)
-    assert newest < open_envelope(device.sign(HELLO, ClientTopic.JOIN)).nonce
-    sent, _ = nonces_of_a_session(session(store))
+    assert newest < open_envelope(device.sign(HELLO, ClientTopic.JOIN)).sequence
+    sent, _ = sequences_of_a_session(session(store))
     assert newest < sent[0]
 
 
@@ -123,7 +123,7 @@ def test_a_session_that_cannot_be_stored_begins_all_the_same(store, monkeypatch)
 
     device = session(store)
     monkeypatch.setattr(store, "put_session", fail)
-    sent, will = nonces_of_a_session(device)
+    sent, will = sequences_of_a_session(device)
     assert sent[0] < will
 
 
@@ -137,15 +137,15 @@ def test_a_client_that_was_forgotten_leaves_no_trace_of_its_sessions(store):
 
 
 def test_receipts_of_other_sessions_are_told_apart(store):
-    """By the nonce that they answer; one without answers nothing in particular."""
+    """By the sequence number that they answer; one without answers nothing in particular."""
     device = session(store)
 
-    def receipt(nonce):
-        return MembershipReceipt(federation="mail", client_id="device-7", code=ReceiptCode.LEFT, nonce=nonce)
+    def receipt(sequence):
+        return MembershipReceipt(federation="mail", client_id="device-7", code=ReceiptCode.LEFT, sequence=sequence)
 
-    (before, *_), _ = nonces_of_a_session(device)
-    (nonce, *_), will = nonces_of_a_session(device)
-    assert [device.is_of_this_session(receipt(n)) for n in (nonce, will, None, before, will + 1)] == [
+    (before, *_), _ = sequences_of_a_session(device)
+    (sequence, *_), will = sequences_of_a_session(device)
+    assert [device.is_of_this_session(receipt(n)) for n in (sequence, will, None, before, will + 1)] == [
         True,
         True,
         True,
@@ -191,21 +191,21 @@ def test_a_message_moved_to_another_topic_is_not_signed(store):
 def test_what_was_heard_is_the_oldest_that_is_believed(store, topic):
     """An older one is refused, the same again is not; also in a new connection, and after a restart of the device."""
 
-    def said(nonce):
-        return InboundMessage(topic, encode(model(), topic, nonce, FEDERATOR), retained=False)
+    def said(sequence):
+        return InboundMessage(topic, encode(model(), topic, sequence, FEDERATOR), retained=False)
 
     device = session(store, identity())
     device.begin()
-    assert device.open(said(7)).nonce == 7
-    assert device.open(said(7)).nonce == 7
+    assert device.open(said(7)).sequence == 7
+    assert device.open(said(7)).sequence == 7
     with pytest.raises(MessageError, match="replayed"):
         device.open(said(6))
-    assert device.open(said(8)).nonce == 8
+    assert device.open(said(8)).sequence == 8
     device.begin()
     for again in (device, session(store, identity())):
         with pytest.raises(MessageError, match="replayed"):
             again.open(said(7))
-        assert again.open(said(8)).nonce == 8
+        assert again.open(said(8)).sequence == 8
 
 
 def test_an_answer_of_an_older_epoch_is_refused_in_words(store):
@@ -235,7 +235,7 @@ def test_what_nobody_signed_is_not_remembered(store):
     device = session(store)
     device.open(unsigned)
     device.begin()
-    assert device.open(InboundMessage(TOPICS.model, encode(model(), TOPICS.model, 1), retained=False)).nonce == 1
+    assert device.open(InboundMessage(TOPICS.model, encode(model(), TOPICS.model, 1), retained=False)).sequence == 1
 
 
 # --- the update in the store ----------------------------------------------------------------------------------
@@ -292,9 +292,9 @@ def statement(sequence, key, operator=OPERATOR):
     return issue_federator_key(operator, stated)
 
 
-def believes(device, key, nonce=1):
+def believes(device, key, sequence=1):
     try:
-        device.open(announced(nonce, key=key))
+        device.open(announced(sequence, key=key))
     except MessageError:
         return False
     return True

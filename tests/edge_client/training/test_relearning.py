@@ -85,7 +85,9 @@ class Machine:
         return self.relearning.due
 
 
-def announced(job=1, step=0, n_local=3, *, training=None, ranker=None, weights=None, is_open=True, closes_at=9.0):
+def announced(
+    job=1, step=0, local_interactions=3, *, training=None, ranker=None, weights=None, is_open=True, closes_at=9.0
+):
     ranker = ranker or LinearRankerSpec(n_features=N)
     training = training or PdgdTraining(**BOUNDS)
     extra = n_auxiliary(training, ranker)
@@ -97,7 +99,7 @@ def announced(job=1, step=0, n_local=3, *, training=None, ranker=None, weights=N
         ranker=ranker,
         n_auxiliary=extra,
         weights=pack_vector(np.zeros(ranker.n_weights + extra) if weights is None else weights),
-        n_local=n_local,
+        local_interactions=local_interactions,
         closes_at=closes_at,
         training=training,
     )
@@ -114,25 +116,25 @@ def content(answer):
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
-@given(n_kept=st.integers(0, 12), n_local=st.integers(1, 15))
-def test_a_step_draws_from_what_was_kept_without_replacement(n_kept, n_local):
-    """``n_local`` different ones, or all if they are fewer; with none nothing is sent."""
-    answer = Machine(range(n_kept)).answer(n_local=n_local)
+@given(n_kept=st.integers(0, 12), local_interactions=st.integers(1, 15))
+def test_a_step_draws_from_what_was_kept_without_replacement(n_kept, local_interactions):
+    """``local_interactions`` different ones, or all if they are fewer; with none nothing is sent."""
+    answer = Machine(range(n_kept)).answer(local_interactions=local_interactions)
     if n_kept == 0:
         assert answer is None
     else:
-        assert len(set(content(answer))) == answer.n_interactions == min(n_kept, n_local)
+        assert len(set(content(answer))) == answer.n_interactions == min(n_kept, local_interactions)
         assert set(content(answer)) <= set(range(n_kept))
 
 
 def test_the_draw_follows_from_device_job_and_step():
     """The same after a restart; another for every step, every job and every device, and over steps all have a turn."""
     kept = range(40)
-    first = [content(Machine(kept).answer(step=step, n_local=5)) for step in range(30)]
-    assert first == [content(Machine(kept).answer(step=step, n_local=5)) for step in range(30)]
+    first = [content(Machine(kept).answer(step=step, local_interactions=5)) for step in range(30)]
+    assert first == [content(Machine(kept).answer(step=step, local_interactions=5)) for step in range(30)]
     assert len({tuple(drawn) for drawn in first}) == 30
-    assert first[0] != content(Machine(kept).answer(job=2, n_local=5))
-    assert first[0] != content(Machine(kept, device_seed=6).answer(n_local=5))
+    assert first[0] != content(Machine(kept).answer(job=2, local_interactions=5))
+    assert first[0] != content(Machine(kept, device_seed=6).answer(local_interactions=5))
     assert len({i for drawn in first for i in drawn}) > 35
 
 
@@ -259,7 +261,7 @@ def test_what_cannot_be_learned_is_passed_over_for_others():
     """A list of other features, kept from before the federation changed, costs no place; it is said once a cause."""
     machine = Machine([*range(4), np.ones((3, 2), np.float32), np.ones((3, 2), np.float32)])
     with capture_logs() as logs:
-        assert content(machine.answer(n_local=6)) == [0, 1, 2, 3]
+        assert content(machine.answer(local_interactions=6)) == [0, 1, 2, 3]
     assert [(line["event"], line["log_level"]) for line in logs] == [("kept_interactions_not_learned", "warning")]
     assert "2 features" in logs[0]["cause"]
     with capture_logs():

@@ -20,7 +20,7 @@ from foltr.protocol.updates import DenseDelta, EvolutionPair
 
 N = 48
 PERSONAL = PersonalTraining(min_interactions=2, max_interactions=3, learning_rate=1.0)
-EVOLUTION = EvolutionTraining(min_interactions=2, max_interactions=4, keep_probability=1.0)
+EVOLUTION = EvolutionTraining(min_interactions=2, max_interactions=4, truth_probability=1.0)
 
 
 class CountingDevice:

@@ -17,7 +17,7 @@ def members(operator):
 
 @pytest.fixture
 def alice(operator, members):
-    """A member, with nonce 10 the newest of hers."""
+    """A member, with sequence number 10 the newest of hers."""
     device = operator.enrol("alice")
     members.apply(device.joins(10))
     return device
@@ -102,9 +102,9 @@ def test_a_device_that_was_enrolled_anew_may_start_lower(operator, members, alic
     """Its store and its clock may be new too; the old key's messages are no danger any more."""
     members.apply(alice.status(True, 11))
     renewed = operator.enrol("alice")
-    joined = Change("joined", news=False, public_key=renewed.key.public, serial=2, online=True, status_nonce=0)
+    joined = Change("joined", news=False, public_key=renewed.key.public, serial=2, online=True, status_sequence=0)
     assert members.apply(renewed.joins(3)) == joined
-    assert members.newest_nonce("alice") == 3
+    assert members.newest_sequence("alice") == 3
     assert list(members.online()) == ["alice"]
     assert members.apply(renewed.status(False, 4)) == Change("offline", news=True)
 
@@ -117,11 +117,11 @@ def test_nobody_speaks_for_a_member(operator, members, alice, make):
     """Another key, no key, and another member's key: each is refused, and nothing changed."""
     for key in (SigningKey.generate(), None, operator.enrol("mallory").key):
         forger = alice.but(key=key)
-        said = forger.status(False, 99) if make == "status" else getattr(forger, make)(nonce=99)
+        said = forger.status(False, 99) if make == "status" else getattr(forger, make)(sequence=99)
         with refused("bad_signature"):
             members.check_sender("alice", said.signed) if make == "updates" else members.apply(said)
     assert list(members.online()) == ["alice"]
-    assert members.newest_nonce("alice") == 10
+    assert members.newest_sequence("alice") == 10
 
 
 def test_a_stranger_is_asked_to_join(operator, members):
@@ -146,11 +146,11 @@ def test_a_stranger_who_leaves_or_is_offline_changes_nothing(operator, members):
     assert not members.is_known("bob")
 
 
-# --- nonces ---------------------------------------------------------------------------------------------------
+# --- sequence numbers ---------------------------------------------------------------------------------------------
 
 
 def test_a_replayed_join_does_not_bring_back_who_left(members, alice):
-    """Its nonce is below that of the leave."""
+    """Its sequence number is below that of the leave."""
     recorded = alice.joins(10)
     members.apply(alice.leaves(11))
     with refused("replayed"):
@@ -183,7 +183,7 @@ def test_a_repeated_join_does_not_bring_back_who_went_offline(members, alice):
     recorded = alice.joins(12)
     members.apply(recorded)
     members.apply(alice.status(False, 13))
-    joined = Change("joined", news=False, public_key=alice.key.public, serial=1, online=False, status_nonce=13)
+    joined = Change("joined", news=False, public_key=alice.key.public, serial=1, online=False, status_sequence=13)
     assert members.apply(recorded) == joined
     assert list(members.online()) == []
     assert members.apply(alice.joins(14)) == replace(joined, news=True, online=True)
@@ -224,7 +224,7 @@ def test_statuses_and_memberships_count_apart(members, alice):
     """The last will is above everything of its session; it does not make the leave before it a replay."""
     members.apply(alice.status(False, 1_000))
     assert members.apply(alice.leaves(11)) == Change("left", news=True)
-    assert members.newest_nonce("alice") == 11
+    assert members.newest_sequence("alice") == 11
 
 
 # --- roster ---------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ def row(client_id, **changes):
     fields = {
         "federation": "mail", "client_id": client_id, "membership": Membership.JOINED, "online": True, "joined_at": NOW,
         "left_at": None, "last_seen_at": NOW, "n_features": None, "sdk_version": None, "public_key": None,
-        "enrolment_serial": None, "revoked_at": None, "membership_nonce": 0, "status_nonce": 0,
+        "enrolment_serial": None, "revoked_at": None, "membership_sequence": 0, "status_sequence": 0,
         "counted_through": 0, "quarantined_at": None, "quarantine_reason": None,
     }  # fmt: skip
     return ClientRow(**(fields | changes))
@@ -36,9 +36,9 @@ def members(operator):
 
 
 def test_what_was_stored_is_known_again(operator, members):
-    """Keys, nonces, who is online, who left: a replay recorded before the restart is a replay after it."""
+    """Keys, sequence numbers, who is online, who left: a replay recorded before the restart is a replay after it."""
     alice, bob = operator.enrol("alice"), operator.enrol("bob")
-    enrolled = {"public_key": alice.key.public, "enrolment_serial": 1, "membership_nonce": 10, "status_nonce": 12}
+    enrolled = {"public_key": alice.key.public, "enrolment_serial": 1, "membership_sequence": 10, "status_sequence": 12}
     left = {
         "membership": Membership.LEFT,
         "online": False,
@@ -153,7 +153,7 @@ def test_without_an_enrolment_key_a_name_is_enough(operator, unsigned):
         members.check_sender("carol", unsigned("carol").updates().signed)
 
 
-def test_nonces_count_among_the_unsigned_too(unsigned):
+def test_sequences_count_among_the_unsigned_too(unsigned):
     """No protection, but an old message that was delayed does not undo a newer one."""
     members, alice = Members("mail", None), unsigned("alice")
     members.apply(alice.joins(5))

@@ -69,7 +69,7 @@ from foltr.protocol.updates import (
 
 FOLDER = Path(__file__).parent
 KEY = SigningKey(bytes(range(32)))
-FIRST_NONCE = 2**40
+FIRST_SEQUENCE = 2**40
 UPDATE_ID = "0123456789abcdef" * 2
 CLIENT = {"federation": "mail", "client_id": "device-7"}
 _TOPICS = Topics("mail")
@@ -143,8 +143,8 @@ MESSAGES: list[tuple[Message, str]] = [
         MembershipReceipt(
             **CLIENT,
             code=ReceiptCode.REPLAYED,
-            nonce=FIRST_NONCE,
-            newest_nonce=FIRST_NONCE + 9,
+            sequence=FIRST_SEQUENCE,
+            newest_sequence=FIRST_SEQUENCE + 9,
             counted_through=7,
             detail="older",
         ),
@@ -220,7 +220,7 @@ MESSAGES: list[tuple[Message, str]] = [
             ranker=LinearRankerSpec(n_features=1),
             n_auxiliary=1,
             weights=pack_vector([0.5, -0.25]),
-            n_local=3,
+            local_interactions=3,
             closes_at=1600.5,
             training=PdgdTraining(**_BOUNDS, learning_rate=0.1),
         ),
@@ -266,7 +266,7 @@ VARIANTS: list[tuple[Message, str]] = [
     _round(PersonalTraining(**_BOUNDS, learning_rate=0.1, personal_learning_rate=0.05)),
     _round(
         EvolutionTraining(
-            **_BOUNDS, noise_scale=0.01, antithetic=True, keep_probability=0.9, server_learning_rate=0.001
+            **_BOUNDS, noise_scale=0.01, antithetic=True, truth_probability=0.9, server_learning_rate=0.001
         )
     ),
     _round(
@@ -344,8 +344,8 @@ def captured(version: int) -> dict[str, bytes]:
     return {path.stem: path.read_bytes() for path in sorted((FOLDER / f"v{version}").glob("*.msgpack"))}
 
 
-def signed(message: Message, topic: str, nonce: int = FIRST_NONCE) -> bytes:
-    return encode(message, topic, nonce, KEY)
+def signed(message: Message, topic: str, sequence: int = FIRST_SEQUENCE) -> bytes:
+    return encode(message, topic, sequence, KEY)
 
 
 def capture_this_version() -> None:

@@ -18,7 +18,7 @@ SIGMA = 0.5
 
 
 def es(interactions=4, **parameters):
-    return training_for("foltr-es", {"noise_scale": SIGMA, "keep_probability": 1.0, **parameters}, interactions)
+    return training_for("foltr-es", {"noise_scale": SIGMA, "truth_probability": 1.0, **parameters}, interactions)
 
 
 def device_of(training, version=3, seed=99):

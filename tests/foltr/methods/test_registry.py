@@ -69,7 +69,7 @@ def test_wrong_settings_are_named(method, parameters, said):
         ("fedips", {}, 5, NEURAL, "for linear rankers"),
         ("fedavg", {}, 5, NEURAL, "for linear rankers"),
         ("foltr-es", {}, 1, LINEAR, "at least 2 interactions"),
-        ("foltr-es", {"keep_probability": 0.05}, 4, LINEAR, "must be above 1/11"),
+        ("foltr-es", {"truth_probability": 0.05}, 4, LINEAR, "must be above 1/11"),
         ("fedips", {"propensities": "estimated", "position_bias": 0}, 5, LINEAR, "position_bias must be above 0"),
         ("fedips", {"logging_policy": pack_vector([1.0])}, 5, LINEAR, "1 weights; the ranker has 6"),
         ("fedips", {"logging_policy": b"12345"}, 5, LINEAR, "1.25 weights; the ranker has 6"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from wire import CAPTURE, FIRST_NONCE, JOIN, KEY, MESSAGES, V4, envelope, name_of
+from wire import CAPTURE, FIRST_SEQUENCE, JOIN, KEY, MESSAGES, V4, envelope, name_of
 
 from foltr.errors import MessageError
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
@@ -63,10 +63,10 @@ KINDS = [pytest.param(message, topic, id=name_of(message)) for message, topic in
 def test_the_bytes_of_version_4_do_not_move(message, topic):
     """What is written today is what version 4 always wrote; that is still read, and its signature still holds."""
     wire = V4[name_of(message)]
-    assert encode(message, topic, FIRST_NONCE, KEY) == wire
+    assert encode(message, topic, FIRST_SEQUENCE, KEY) == wire
     opened = open_envelope(wire)
     assert opened.is_signed_by(KEY.public, topic)
-    assert opened.nonce == FIRST_NONCE
+    assert opened.sequence == FIRST_SEQUENCE
     assert opened.read(type(message)) == message
     assert decode(wire, type(message)) == message
 
@@ -135,15 +135,15 @@ def test_a_newer_peer_is_told_that_this_side_is_behind(payload):
 
 @pytest.mark.parametrize(("message", "topic"), KINDS)
 def test_every_changed_bit_breaks_the_signature(message, topic):
-    """Topic, kind, nonce, body and signature: none of them can be changed, not even in one bit."""
+    """Topic, kind, sequence number, body and signature: none of them can be changed, not even in one bit."""
     opened = open_envelope(V4[name_of(message)])
     forged = [(opened, changed.decode("latin-1")) for changed in changed_bits(topic.encode())]
     forged += [
         (replace(opened, kind=changed.decode("latin-1")), topic) for changed in changed_bits(opened.kind.encode())
     ]
     forged += [
-        (replace(opened, nonce=int.from_bytes(changed, "big")), topic)
-        for changed in changed_bits(opened.nonce.to_bytes(8, "big"))
+        (replace(opened, sequence=int.from_bytes(changed, "big")), topic)
+        for changed in changed_bits(opened.sequence.to_bytes(8, "big"))
     ]
     forged += [(replace(opened, body=changed), topic) for changed in changed_bits(opened.body)]
     forged += [(replace(opened, signature=changed), topic) for changed in changed_bits(opened.signature)]
@@ -163,7 +163,7 @@ def test_another_key_did_not_sign_it():
     """Only the public key of the signer fits, and an unsigned message fits none."""
     leave = Leave(federation="mail", client_id="device-7")
     assert not open_envelope(V4["leave"]).is_signed_by(SigningKey(bytes(32)).public, MESSAGES[1][1])
-    unsigned = open_envelope(encode(leave, MESSAGES[1][1], FIRST_NONCE))
+    unsigned = open_envelope(encode(leave, MESSAGES[1][1], FIRST_SEQUENCE))
     assert unsigned.signature == b""
     assert not unsigned.is_signed_by(KEY.public, MESSAGES[1][1])
 
@@ -174,27 +174,27 @@ def test_an_answer_that_is_remembered_is_the_same_answer():
     for _ in range(3):
         assert opened.is_signed_by(KEY.public, "foltr/v1/mail/model", repeated=True)
         assert not opened.is_signed_by(KEY.public, "foltr/v1/mail/round", repeated=True)
-        assert not replace(opened, nonce=0).is_signed_by(KEY.public, "foltr/v1/mail/model", repeated=True)
+        assert not replace(opened, sequence=0).is_signed_by(KEY.public, "foltr/v1/mail/model", repeated=True)
 
 
-def test_a_sender_signs_each_message_with_a_higher_nonce():
-    """Unless it names the nonce, as for a last will; without a key it sends unsigned messages."""
+def test_a_sender_signs_each_message_with_a_higher_sequence_number():
+    """Unless it names the number, as for a last will; without a key it sends unsigned messages."""
     leave, topic = MESSAGES[1]
     signer = Signer(KEY, EpochSequence())
     first, second = (open_envelope(signer.sign(leave, topic)) for _ in range(2))
-    assert first.nonce < second.nonce
+    assert first.sequence < second.sequence
     assert first.is_signed_by(KEY.public, topic)
     assert second.is_signed_by(KEY.public, topic)
-    assert open_envelope(signer.sign(leave, topic, 7)).nonce == 7
+    assert open_envelope(signer.sign(leave, topic, 7)).sequence == 7
     assert open_envelope(Signer(None, EpochSequence()).sign(leave, topic)).signature == b""
 
 
-@pytest.mark.parametrize("nonce", [0, 1, 2**63 - 1])
+@pytest.mark.parametrize("sequence", [0, 1, 2**63 - 1])
 @pytest.mark.parametrize("signature", [b"", bytes(64)], ids=["unsigned", "signed"])
-def test_every_nonce_and_both_lengths_of_a_signature_are_read(nonce, signature):
+def test_every_sequence_number_and_both_lengths_of_a_signature_are_read(sequence, signature):
     """The envelope is opened whether its signature is there, or good, or not: that is asked for later."""
-    opened = open_envelope(envelope(JOIN, nonce=nonce, signature=signature))
-    assert (opened.nonce, opened.signature) == (nonce, signature)
+    opened = open_envelope(envelope(JOIN, sequence=sequence, signature=signature))
+    assert (opened.sequence, opened.signature) == (sequence, signature)
 
 
 names = st.from_regex(NAME_PATTERN, fullmatch=True)
@@ -264,7 +264,7 @@ trainings = st.one_of(
         EvolutionTraining,
         noise_scale=st.floats(1e-6, 100),
         antithetic=st.booleans(),
-        keep_probability=st.floats(0, 1, exclude_min=True),
+        truth_probability=st.floats(0, 1, exclude_min=True),
         server_learning_rate=rates,
     ),
     trainings_of(
@@ -279,7 +279,7 @@ trainings = st.one_of(
     trainings_of(FedAvgTraining, learning_rate=rates, server_learning_rate=rates, logging_policy=policies),
 )
 codes = st.sampled_from(ReceiptCode)
-nonces = st.integers(0, 2**63 - 1)
+sequences = st.integers(0, 2**63 - 1)
 serials = st.integers(1, 2**31 - 1)
 floors = st.integers(2, 2**31 - 1)
 digests = st.binary(min_size=32, max_size=32)
@@ -335,8 +335,8 @@ messages = st.one_of(
         federation=names,
         client_id=names,
         code=codes,
-        nonce=st.none() | nonces,
-        newest_nonce=st.none() | nonces,
+        sequence=st.none() | sequences,
+        newest_sequence=st.none() | sequences,
         detail=texts,
     ),
     st.builds(
@@ -377,7 +377,7 @@ messages = st.one_of(
     st.builds(
         OrderAnswer,
         federation=names,
-        number=nonces,
+        number=sequences,
         digest=digests,
         reply=st.sampled_from(OrderReply),
         code=st.none() | st.sampled_from(ReceiptCode),
@@ -391,13 +391,13 @@ messages = st.one_of(
 
 
 @settings(max_examples=500, deadline=None, derandomize=True)
-@given(messages, nonces)
-def test_every_message_round_trips(message, nonce):
+@given(messages, sequences)
+def test_every_message_round_trips(message, sequence):
     """What is decoded is what was encoded, field for field, signed or not."""
     assert decode(encode(message), type(message)) == message
-    opened = open_envelope(encode(message, "a/topic", nonce, KEY))
+    opened = open_envelope(encode(message, "a/topic", sequence, KEY))
     assert opened.is_signed_by(KEY.public, "a/topic")
-    assert (opened.nonce, opened.read(type(message))) == (nonce, message)
+    assert (opened.sequence, opened.read(type(message))) == (sequence, message)
 
 
 def test_a_large_ranker_fits_a_message():

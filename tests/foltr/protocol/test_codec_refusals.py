@@ -49,21 +49,21 @@ MALFORMED = {
     "keys as bytes": msgpack.packb({key.encode(): part for key, part in msgpack.unpackb(envelope(JOIN)).items()}),
     "a sixth key": envelope_with(sig=b""),
     "no kind": envelope_without("kind"),
-    "no nonce": envelope_without("nonce"),
+    "no sequence": envelope_without("sequence"),
     "no body": envelope_without("body"),
     "no signature": envelope_without("signature"),
     "the keys of version 1": msgpack.packb({"v": 4, "kind": "join", "body": msgpack.packb(JOIN)}),
     "version twice": b"\x86\xa1v\x04" + envelope(JOIN)[1:],
     "body twice": b"\x86" + envelope(JOIN)[1:] + b"\xa4body\xc4\x01\x80",
-    "nonce twice": b"\x86" + envelope(JOIN)[1:] + b"\xa5nonce\x01",
-    "nonce below zero": envelope(JOIN, nonce=-1),
-    "nonce of 2**63": envelope(JOIN, nonce=2**63),
-    "nonce of 2**64 - 1": envelope(JOIN, nonce=2**64 - 1),
-    "nonce true": envelope(JOIN, nonce=True),
-    "nonce 1.0": envelope(JOIN, nonce=1.0),
-    "nonce text": envelope(JOIN, nonce="1"),
-    "nonce bytes": envelope(JOIN, nonce=bytes(8)),
-    "nonce nil": envelope(JOIN, nonce=None),
+    "sequence twice": b"\x86" + envelope(JOIN)[1:] + b"\xa8sequence\x01",
+    "sequence below zero": envelope(JOIN, sequence=-1),
+    "sequence of 2**63": envelope(JOIN, sequence=2**63),
+    "sequence of 2**64 - 1": envelope(JOIN, sequence=2**64 - 1),
+    "sequence true": envelope(JOIN, sequence=True),
+    "sequence 1.0": envelope(JOIN, sequence=1.0),
+    "sequence text": envelope(JOIN, sequence="1"),
+    "sequence bytes": envelope(JOIN, sequence=bytes(8)),
+    "sequence nil": envelope(JOIN, sequence=None),
     "signature too short": envelope(JOIN, signature=bytes(63)),
     "signature too long": envelope(JOIN, signature=bytes(65)),
     "signature of one byte": envelope(JOIN, signature=b"\0"),
@@ -255,7 +255,7 @@ def test_the_reason_does_not_repeat_a_value(message):
             if error is not None:
                 assert "SECRET" not in str(error)
                 assert "770077" not in str(error)
-    for part in ("nonce", "signature", "body"):
+    for part in ("sequence", "signature", "body"):
         for secret in ("XSECRETX", b"XSECRETX", -770077):
             parts = {**msgpack.unpackb(envelope(fields, kind=message.kind_name)), part: secret}
             error = refusal(msgpack.packb(parts), type(message))

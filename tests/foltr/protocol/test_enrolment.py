@@ -114,7 +114,7 @@ def test_every_changed_byte_voids_an_enrolment():
 def test_a_roster_is_read_back():
     """With its version as its place in the operator's sequence."""
     assert read_roster(ROSTER, OPERATOR.public, "mail") == REVOKED
-    assert open_envelope(ROSTER).nonce == 3
+    assert open_envelope(ROSTER).sequence == 3
 
 
 def test_a_roster_may_outgrow_other_messages():
@@ -128,7 +128,7 @@ def test_a_roster_may_outgrow_other_messages():
 def test_the_federators_new_key_is_read_back():
     """Its sequence tells which of two is the newer one."""
     assert read_federator_key(STATEMENT, OPERATOR.public, "mail") == NEW_KEY
-    assert open_envelope(STATEMENT).nonce == 2
+    assert open_envelope(STATEMENT).sequence == 2
 
 
 def test_an_order_is_read_back_with_its_number():

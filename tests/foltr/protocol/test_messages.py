@@ -171,7 +171,7 @@ TRAININGS = [
     (
         EvolutionTraining,
         {},
-        {"noise_scale": [0.0, -1.0, NAN], "keep_probability": [0.0, 1.1, NAN], "antithetic": [1, None]},
+        {"noise_scale": [0.0, -1.0, NAN], "truth_probability": [0.0, 1.1, NAN], "antithetic": [1, None]},
     ),
     (
         FedIpsTraining,
@@ -315,7 +315,7 @@ NEW = [
     (
         MembershipReceipt,
         {**CLIENT, "code": ReceiptCode.JOINED},
-        {"nonce": [-1, 2**63, True, 1.0], "newest_nonce": [-1, 2**63]},
+        {"sequence": [-1, 2**63, True, 1.0], "newest_sequence": [-1, 2**63]},
     ),
     (
         UpdateReceipt,

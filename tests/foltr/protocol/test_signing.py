@@ -1,4 +1,4 @@
-"""Identity: what a signature covers, that keys stay secret, and that nonces only rise."""
+"""Identity: what a signature covers, that keys stay secret, and that sequence numbers only rise."""
 
 import base64
 
@@ -93,7 +93,7 @@ parts = st.tuples(lines, lines, st.integers(0, 2**63 - 1), st.binary(max_size=30
 @settings(derandomize=True, max_examples=500)
 @given(parts, parts)
 def test_no_two_messages_share_their_signed_bytes(one, other):
-    """Bytes cannot be moved from one part to the next: topics and kinds hold no line break, the nonce has a width."""
+    """Bytes cannot be moved from one part to the next: topics and kinds hold no line break, numbers have a width."""
     assert (signed_bytes(*one) == signed_bytes(*other)) == (one == other)
 
 
@@ -104,7 +104,7 @@ def test_what_is_signed_names_the_protocol():
     )
 
 
-# --- nonces ---------------------------------------------------------------------------------------------------
+# --- sequence numbers ---------------------------------------------------------------------------------------------
 
 
 class Clock:
@@ -122,8 +122,8 @@ def set_clock(monkeypatch):
     return lambda *times_ns: monkeypatch.setattr(signing, "time", Clock(*times_ns))
 
 
-def test_a_federators_nonces_rise_with_every_message_and_every_claim():
-    """Whatever the clock says; and the last ones of the highest claims still are nonces."""
+def test_a_federators_sequence_numbers_rise_with_every_message_and_every_claim():
+    """Whatever the clock says; and the last ones of the highest claims still are sequence numbers."""
     sequence = EpochSequence()
     sequence.begin(1)
     first = [sequence.next() for _ in range(3)]
@@ -180,7 +180,7 @@ def test_a_session_can_begin_above_what_the_federator_has_seen(set_clock):
     assert sequence.next() > seen
 
 
-def test_nonces_fit_the_wire_for_a_long_time():
+def test_sequence_numbers_fit_the_wire_for_a_long_time():
     """Milliseconds times the steps of a session stay below 2^63 beyond the year 6000."""
     in_the_year_6000 = (6000 - 1970) * 366 * 86_400 * 1000
     assert (in_the_year_6000 + 1) * SESSION_STEPS < 2**63

@@ -94,7 +94,7 @@ def test_privacy_is_claimed_and_actual():
     """fpdgd-paper says both; FOLtR-ES its bound; FPDGD nothing."""
     paper = simulated(config(method="fpdgd-paper", parameters={"epsilon": 2.0})).privacy
     assert paper["claimed_epsilon"] == 8.0 < paper["epsilon_add_remove"]
-    evolution = simulated(config(method="foltr-es", parameters={"keep_probability": 1.0})).privacy
+    evolution = simulated(config(method="foltr-es", parameters={"truth_probability": 1.0})).privacy
     assert evolution["epsilon"] is None
     assert simulated(config()).privacy is None
 

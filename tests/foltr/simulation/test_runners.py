@@ -27,7 +27,7 @@ IN_BLOCKS = [
     ("fedper", "neural", {}),
     ("foltr-es", "linear", {"noise_scale": 0.1}),
     ("foltr-es", "neural", {}),
-    ("foltr-es", "linear", {"antithetic": False, "keep_probability": 0.5}),
+    ("foltr-es", "linear", {"antithetic": False, "truth_probability": 0.5}),
     ("fedips", "linear", {}),
     ("fedips", "linear", {"position_bias": 0.5}),
     ("fedavg", "linear", {}),

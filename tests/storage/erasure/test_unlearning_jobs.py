@@ -43,7 +43,14 @@ async def waiting(learned):
 
 
 def new_job(stored, number: int = 1, **other: Any) -> NewJob:
-    fields = {"strategy": "fed_eraser", "interval": 2, "n_local": 3, "start_version": 0, "start_round": 1, "n_steps": 2}
+    fields = {
+        "strategy": "fed_eraser",
+        "interval": 2,
+        "local_interactions": 3,
+        "start_version": 0,
+        "start_round": 1,
+        "n_steps": 2,
+    }
     return NewJob(number=number, created_at=stored.request("c").erased_at, **(fields | other))
 
 

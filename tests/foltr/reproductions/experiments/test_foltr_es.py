@@ -4,7 +4,7 @@ import pytest
 from made_results import outcome, profile
 
 from foltr.reproductions.claims import Status
-from foltr.reproductions.experiments.foltr_es import EXPERIMENTS, KEEP_PROBABILITIES
+from foltr.reproductions.experiments.foltr_es import EXPERIMENTS, TRUTH_PROBABILITIES
 from foltr.reproductions.outcomes import Results
 
 BY_NAME = {one.name: one for one in EXPERIMENTS}
@@ -16,9 +16,11 @@ def test_full_scale_is_the_papers():
         config = variant.config
         assert (config.clients, config.interactions, config.rounds) == (2_000, 4, 250)
         assert config.method == "foltr-es"
-        assert str(config.parameters["keep_probability"]) == variant.labels["p"]
+        assert str(config.parameters["truth_probability"]) == variant.labels["p"]
         assert config.hidden == 10
-    assert {variant.labels["p"] for variant in BY_NAME["thesis-3.1"].grid("full", profile())} == set(KEEP_PROBABILITIES)
+    assert {variant.labels["p"] for variant in BY_NAME["thesis-3.1"].grid("full", profile())} == set(
+        TRUTH_PROBABILITIES
+    )
 
 
 @pytest.mark.parametrize("scale", ["quick", "full"])
@@ -36,7 +38,7 @@ def test_pdgd_has_the_same_batches():
     for one in BY_NAME["thesis-3.3"].grid("full", profile()):
         assert one.config.clients * one.config.interactions == 8_000
         if one.config.method == "foltr-es":
-            assert one.config.parameters["keep_probability"] == 1.0
+            assert one.config.parameters["truth_probability"] == 1.0
         else:
             assert one.config.method == "pdgd-batch"
 
@@ -65,7 +67,7 @@ def test_privacy_claim_both_ways():
     for levels, status in (((0.4, 0.5, 0.6), Status.CONFIRMED), ((0.6, 0.5, 0.4), Status.NOT_CONFIRMED)):
         runs = [
             outcome({"ranker": "linear", "p": p, "clicks": "perfect"}, seed, level + 0.001 * seed)
-            for p, level in zip(KEEP_PROBABILITIES, levels, strict=True)
+            for p, level in zip(TRUTH_PROBABILITIES, levels, strict=True)
             for seed in (1, 2, 3)
         ]
         assert claim.check(Results(tuple(runs), profile())).status is status

@@ -27,7 +27,7 @@ def test_privacy_parameters_are_paired_as_in_the_paper():
     found = {}
     for one in BY_NAME["thesis-3.7"].grid("full", profile()):
         found.setdefault(one.labels["ε"], {}).update(one.config.parameters)
-    assert {epsilon: (float(one["sensitivity"]), str(one["keep_probability"])) for epsilon, one in found.items()} == {
+    assert {epsilon: (float(one["sensitivity"]), str(one["truth_probability"])) for epsilon, one in found.items()} == {
         epsilon: (sensitivity, p) for epsilon, sensitivity, p in PRIVACY
     }
     assert all(float(epsilon) == one["epsilon"] for epsilon, one in found.items())

@@ -61,13 +61,15 @@ def test_the_curves_of_figure_6_3(short):
 
 
 def test_the_cells_of_table_6_2(short):
-    """Every n_local with every interval, and retraining beside them."""
+    """Every local_interactions with every interval, and retraining beside them."""
     one = EXPERIMENTS["thesis-table-6.2"]
     found = one.more("quick", short, 1)
     assert len(found) == len(INTERVALS) * len(LOCAL_INTERACTIONS_TRIED) * len(CLICKS)
     steps = {int(run.labels["interval"]): run.result["ndcg_at_10"][-1]["round"] for run in found}
     assert steps == {5: 8, 10: 4, 20: 2}
-    assert {(run.labels["interval"], run.labels["n_local"]) for run in one.grid("quick", short)} == {("1", "5")}
+    assert {(run.labels["interval"], run.labels["local_interactions"]) for run in one.grid("quick", short)} == {
+        ("1", "5")
+    }
 
 
 @pytest.mark.parametrize(("value", "status"), [(0.3, Status.CONFIRMED), (0.5, Status.NOT_CONFIRMED)])
@@ -110,11 +112,11 @@ def test_trends_of_the_table():
                 (
                     ("federation", UNLEARNED),
                     ("interval", str(interval)),
-                    ("n_local", str(n_local)),
+                    ("local_interactions", str(local_interactions)),
                     ("clicks", clicks),
-                ): [0.5 + sign * (0.01 * n_local - 0.001 * interval) + 0.0001 * seed for seed in (1, 2)]
+                ): [0.5 + sign * (0.01 * local_interactions - 0.001 * interval) + 0.0001 * seed for seed in (1, 2)]
                 for interval in INTERVALS
-                for n_local in LOCAL_INTERACTIONS_TRIED
+                for local_interactions in LOCAL_INTERACTIONS_TRIED
                 for clicks in CLICKS
             }
         )
