@@ -2,11 +2,12 @@
 
 They are processes like any other, with arguments, environment, folder and output of their own, and may be killed like
 any other; but importing what a federator needs takes a second of a processor, and the tests start hundreds of them.
-What a fresh interpreter does is promised by the tests of `cli.commands.foltr_process`.
+What a fresh interpreter does is promised by the tests of `cli.commands.foltr_fresh`.
 """
 
 import multiprocessing
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -34,18 +35,26 @@ _CONTEXT.set_forkserver_preload(
 
 
 class PreparedProcess:
-    """One running ``foltr`` command; used as a `subprocess.Popen` is.
+    """One running ``foltr`` command, or another program; used as a `subprocess.Popen` is.
 
     Args:
         words: its arguments.
-        output: the descriptor of a file that it prints to, errors too; None: a pipe.
+        output: the descriptor of a file that it prints to; None: a pipe.
+        errors: the descriptor of a file for its errors; None: they go where the output goes.
+        program: a Python file to run; None: ``foltr``.
 
     Attributes:
         stdout: what it prints, where that is a pipe.
     """
 
     def __init__(
-        self, words: Sequence[str], environment: Mapping[str, str], cwd: Path | None = None, output: int | None = None
+        self,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: Path | None = None,
+        output: int | None = None,
+        errors: int | None = None,
+        program: Path | None = None,
     ) -> None:
         self.args = list(words)
         self.stdout: TextIO | None = None
@@ -53,8 +62,9 @@ class PreparedProcess:
         if written is None:
             read, written = os.pipe()
             self.stdout = os.fdopen(read, encoding="utf-8")
+        streams = (_Descriptor(written), _Descriptor(written if errors is None else errors))
         self._process = _CONTEXT.Process(
-            target=_run, args=(self.args, dict(environment), str(cwd or Path.cwd()), _Descriptor(written))
+            target=_run, args=(program, self.args, dict(environment), str(cwd or Path.cwd()), *streams)
         )
         self._process.start()
         if output is None:
@@ -111,19 +121,28 @@ def _taken_over(copy: Any) -> int:
     return copy.detach()
 
 
-def _run(words: Sequence[str], environment: Mapping[str, str], cwd: str, output: int) -> None:
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
+def _run(
+    program: Path | None, words: Sequence[str], environment: Mapping[str, str], cwd: str, output: int, errors: int
+) -> None:
+    for stream, number in ((output, 1), (errors, 2)):
+        os.dup2(stream, number)
+        os.close(stream)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
-    sys.argv = ["foltr", *words]
-    from foltr.cli import output as consoles
-    from foltr.cli.main import main
+    sys.argv = [str(program or "foltr"), *words]
     from foltr.failpoints import of_this_process
 
     of_this_process.cache_clear()
+    if program is None:
+        _run_foltr()
+    else:
+        runpy.run_path(str(program), run_name="__main__")
+
+
+def _run_foltr() -> None:
+    from foltr.cli import output as consoles
+    from foltr.cli.main import main
 
     # As wide as the environment says now; a fresh process reads this when it starts.
     for one in (consoles.console, consoles.errors):

@@ -6,10 +6,12 @@ import io
 import os
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 from unittest import mock
 
 import structlog
@@ -53,7 +55,26 @@ def foltr(*arguments: object, cwd: Path | None = None, **variables: str) -> "sub
 def foltr_process(
     *arguments: object, cwd: Path | None = None, timeout_s: float = 60, **variables: str
 ) -> "subprocess.CompletedProcess[str]":
-    """The finished process of one command."""
+    """The finished process of one command, which had everything imported when it began."""
+    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as complained:
+        process = PreparedProcess(
+            [str(argument) for argument in arguments],
+            environment(**variables),
+            cwd,
+            output=printed.fileno(),
+            errors=complained.fileno(),
+        )
+        try:
+            code = process.wait(timeout_s)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(process.args, code, _whole(printed), _whole(complained))
+
+
+def foltr_fresh(
+    *arguments: object, cwd: Path | None = None, timeout_s: float = 60, **variables: str
+) -> "subprocess.CompletedProcess[str]":
+    """The finished process of one command in an interpreter of its own, as a shell starts it."""
     return subprocess.run(
         [*FOLTR, *map(str, arguments)],
         env=environment(**variables),
@@ -108,6 +129,11 @@ def _outside_loops(function: Callable[[], int]) -> int:
 
 def _stream() -> io.TextIOWrapper:
     return io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+
+
+def _whole(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
 
 
 def _read(stream: io.TextIOWrapper) -> str:

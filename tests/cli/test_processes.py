@@ -4,7 +4,7 @@ import getpass
 import os
 
 import pytest
-from cli.commands import foltr, foltr_process
+from cli.commands import foltr, foltr_fresh
 from cli.test_main import free_port
 from databases import migrated_sqlite
 
@@ -55,7 +55,7 @@ def folder(tmp_path):
 )
 def test_a_process_ends_with_the_exit_code_of_the_command(folder, command, code):
     """With results on standard output, what is wrong on standard error, and never a traceback."""
-    done = foltr_process(*command, cwd=folder, FOLTR_CACHE=os.environ.get("FOLTR_CACHE", str(folder / "cache")))
+    done = foltr_fresh(*command, cwd=folder, FOLTR_CACHE=os.environ.get("FOLTR_CACHE", str(folder / "cache")))
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout if code == 0 else done.stdout + done.stderr
@@ -67,6 +67,6 @@ def test_a_process_ends_with_the_exit_code_of_the_command(folder, command, code)
 )
 def test_inside_the_tests_a_command_does_the_same(folder, command):
     """Exit code and both outputs, to the letter."""
-    outcomes = [run(*command, cwd=folder) for run in (foltr, foltr_process)]
+    outcomes = [run(*command, cwd=folder) for run in (foltr, foltr_fresh)]
     inside, process = [(done.returncode, done.stdout, done.stderr) for done in outcomes]
     assert inside == process

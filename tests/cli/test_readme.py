@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from cli.commands import PROJECT, environment, foltr, foltr_process, start, stop
+from cli.commands import PROJECT, environment, foltr, foltr_fresh, start, stop
 
 
 def blocks(file: str, language: str) -> list[str]:
@@ -41,13 +41,13 @@ def test_a_federation_by_hand_as_in_the_readme(tmp_path, unused_tcp_port):
     broker = start(*commands[0], "--port", str(unused_tcp_port), cwd=tmp_path, **variables)
     federator = None
     try:
-        assert foltr_process(*commands[1], cwd=tmp_path, **variables).returncode == 0
-        assert foltr_process(*commands[2], cwd=tmp_path, **variables).returncode == 0
+        assert foltr_fresh(*commands[1], cwd=tmp_path, **variables).returncode == 0
+        assert foltr_fresh(*commands[2], cwd=tmp_path, **variables).returncode == 0
         federator = start(*commands[3], cwd=tmp_path, **variables)
-        devices = foltr_process(*commands[4], cwd=tmp_path, timeout_s=120, **variables)
+        devices = foltr_fresh(*commands[4], cwd=tmp_path, timeout_s=120, **variables)
         assert devices.returncode == 0, devices.stderr
         assert "accepted" in devices.stdout
-        listed = foltr_process(*commands[5], cwd=tmp_path, **variables)
+        listed = foltr_fresh(*commands[5], cwd=tmp_path, **variables)
         assert listed.stdout.count("completed") >= 20
         database = str(tmp_path / "foltr.sqlite")
         for block in blocks("README.md", "sh"):

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from cli.commands import environment, foltr_process
+from cli.commands import environment, foltr_fresh
 
 from foltr.errors import SettingsError
 from foltr.failpoints import VARIABLE, Failpoint, Failpoints, failpoint
@@ -92,7 +92,7 @@ def test_an_action_that_is_none_is_refused(action):
 
 def test_an_unknown_failpoint_is_refused_in_one_line():
     """The command says which ones there are, and exits as it does for any wrong setting."""
-    done = foltr_process("federator", "run", "--allow-unsigned", **{VARIABLE: "batch_comitted=kill"})
+    done = foltr_fresh("federator", "run", "--allow-unsigned", **{VARIABLE: "batch_comitted=kill"})
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {VARIABLE}: there is no failpoint 'batch_comitted'; known are federation_cl")
     assert "batch_committed" in done.stderr

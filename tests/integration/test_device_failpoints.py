@@ -1,13 +1,12 @@
 """kill -9 of a device at every failpoint of its store: no click that was on its disk is lost, none counts twice."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from cli.commands import environment
 from integration.clicker import clicks_in
 from integration.deployment import FEDERATION, Deployment, until
+from prepared import PreparedProcess
 
 from foltr.failpoints import VARIABLE, Failpoint
 from foltr.protocol.fields import unpack_vector
@@ -44,11 +43,9 @@ async def live(deployment: Deployment, folder: Path, failpoints: str = "") -> in
     credentials = folder / "device.json"
     credentials.write_text(deployment.devices[0].model_dump_json())
     credentials.chmod(0o600)
-    command = [sys.executable, CLICKER, credentials, folder / "device.sqlite", folder / "clicks.log", str(N_CLICKS)]
+    words = [str(credentials), str(folder / "device.sqlite"), str(folder / "clicks.log"), str(N_CLICKS)]
     with (folder / "device.out").open("ab") as out:
-        process = subprocess.Popen(  # noqa: ASYNC220 (its end is waited for without blocking)
-            command, env=environment(**{VARIABLE: failpoints}), stdout=out, stderr=out
-        )
+        process = PreparedProcess(words, environment(**{VARIABLE: failpoints}), output=out.fileno(), program=CLICKER)
     try:
         await until(lambda: process.poll() is not None, 60.0, "the device goes on")
     finally:
