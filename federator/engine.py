@@ -67,6 +67,8 @@ class Backlog:
 
     def knowing(self, orders: Sequence[NewOrder]) -> "Backlog":
         """The same messages, once these orders are stored."""
+        if not orders:
+            return self
         return replace(self, orders={**self.orders, **{order.number: order for order in orders}})
 
 

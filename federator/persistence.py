@@ -55,6 +55,8 @@ class _Patient:
                 await asyncio.sleep(random.uniform(0.5, 1) * pause)  # noqa: S311 (spreads retries, no secret)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
 
+        # The next one is found where this one was looked for.
+        setattr(self, name, transaction)
         return transaction
 
     def _note_failure(self, error: Exception, *, is_last: bool) -> None:

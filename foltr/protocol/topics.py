@@ -28,6 +28,9 @@ class ClientTopic(StrEnum):
         return self in (ClientTopic.STATUS, ClientTopic.FORGET)
 
 
+_CLIENT_TOPICS = {str(topic): topic for topic in ClientTopic}
+
+
 def check_name(key: str, value: str) -> str:
     """Return ``value`` if it can be one level of a topic; SettingsError naming ``key`` otherwise."""
     if not _NAME.fullmatch(value):
@@ -117,6 +120,7 @@ class Topics:
         """Return (client_id, purpose) of a client's topic, or None where it is none of this federation's."""
         prefix = f"{self.root}/clients/"
         client_id, _, last = topic.removeprefix(prefix).partition("/")
-        if not topic.startswith(prefix) or not _NAME.fullmatch(client_id) or last not in set(ClientTopic):
+        purpose = _CLIENT_TOPICS.get(last)
+        if purpose is None or not topic.startswith(prefix) or not _NAME.fullmatch(client_id):
             return None
-        return client_id, ClientTopic(last)
+        return client_id, purpose

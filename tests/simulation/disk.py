@@ -1,13 +1,20 @@
-"""A device's disk: the real `DeviceStore`, in memory. It survives a crash of the process, and may be full or lost."""
+"""A device's disk: the real `DeviceStore`, in memory. It survives a crash of the process, and may be full or lost.
+
+What thousands of worlds would do again and again for nothing is done once: a new disk is a copy of an empty one, and
+what was read is read again only after a row has changed.
+"""
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
-from typing import Any, Protocol
+from functools import cache
+from typing import Any, Protocol, TypeVar
 
 from edge_client.store.store import DeviceStore, Interaction, PendingUpdate, Settlement
 from foltr.errors import DataError
+
+T = TypeVar("T")
 
 
 class Gone(StrEnum):
@@ -40,18 +47,23 @@ class DeviceDisk(DeviceStore):
         self.n_failures_due = 0
         self._clicks = clicks
         self._client_id = client_id
+        self._was_read: dict[tuple[object, ...], Any] = {}
+        self._n_changes = 0  # when it was read
         self._make: Callable[[], None] = lambda: super(DeviceDisk, self).__init__(
             ":memory:", client_id=client_id, federation="sim", max_interactions=max_interactions, max_kept=max_kept
         )
         self._make()
 
-    @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Cursor]:
+    def _prepare(self) -> None:
+        self._was_read.clear()
+        _empty_store(self._client_id).copy_to(self._db)
+        super()._prepare()
+
+    def transaction(self) -> AbstractContextManager[sqlite3.Cursor]:
         if self.n_failures_due:
             self.n_failures_due -= 1
             raise DataError("the disk is full")
-        with super().transaction() as cursor:
-            yield cursor
+        return super().transaction()
 
     def close(self) -> None:
         """Stay: the process ends, and the disk does not."""
@@ -78,7 +90,28 @@ class DeviceDisk(DeviceStore):
 
     def numbers(self) -> dict[str, int]:
         """Return the clicks on the disk, with the numbers they have now."""
+        return self._read(self._numbers)
+
+    def _numbers(self) -> dict[str, int]:
         return dict(self.rows("SELECT serp_id, id FROM interactions ORDER BY id"))
+
+    def mark(self) -> int | None:
+        return self._read(super().mark)
+
+    def pending_update(self) -> PendingUpdate | None:
+        return self._read(super().pending_update)
+
+    def waiting_interactions(self, limit: int) -> list[Interaction]:
+        return self._read(super().waiting_interactions, limit)
+
+    def _read(self, read: Callable[..., T], *args: Any) -> T:
+        if self._n_changes != self._db.total_changes:
+            self._n_changes = self._db.total_changes
+            self._was_read.clear()
+        key = (read.__name__, *args)
+        if key not in self._was_read:
+            self._was_read[key] = read(*args)
+        return self._was_read[key]  # type: ignore[no-any-return]
 
     def add_interaction(self, serp_id: str, *args: Any, **more: Any) -> Interaction | None:
         with self._noting(Gone.DROPPED):
@@ -104,3 +137,13 @@ class DeviceDisk(DeviceStore):
         yield
         for click in before.keys() - self.numbers().keys():
             self._clicks.on_gone(click, why)
+
+
+class _EmptyStore(DeviceStore):
+    def copy_to(self, database: sqlite3.Connection) -> None:
+        self._db.backup(database)
+
+
+@cache
+def _empty_store(client_id: str) -> _EmptyStore:
+    return _EmptyStore(":memory:", client_id=client_id, federation="sim", max_interactions=1)

@@ -47,14 +47,11 @@ class ClickJudge:
     # --- the database -----------------------------------------------------------------------------------------
 
     def on_commit(self, before: Tables, after: Tables) -> None:
-        counting = {key for key, row in after.updates.items() if row.covers_after is not None}
-        counted = {key for key, row in before.updates.items() if row.covers_after is not None}
-        changed = {key for key in counting & counted if before.updates[key].update_id != after.updates[key].update_id}
-        for key in (counted - counting) | changed:
-            for click in self.made[before.updates[key].update_id][1]:
+        for row in _counting_only_in(before, after):
+            for click in self.made[row.update_id][1]:
                 self.counted.pop(click, None)
-        for key in (counting - counted) | changed:
-            self._count(after.updates[key])
+        for row in _counting_only_in(after, before):
+            self._count(row)
 
     def _count(self, row: UpdateRow) -> None:
         update, clicks = self.made[row.update_id]
@@ -99,3 +96,16 @@ class ClickJudge:
                         "a click is lost for a reason only", f"{number} of {client_id}, the mark is {mark}"
                     )
                 self.gone[click] = Gone.NUMBER_TAKEN
+
+
+def _counting_only_in(tables: Tables, other: Tables) -> list[UpdateRow]:
+    """Return what counts in the one state and not, or as another update, in the other."""
+    return [
+        row
+        for key, row in tables.updates.items()
+        if row.covers_after is not None and not _counts_as(row, other.updates.get(key))
+    ]
+
+
+def _counts_as(row: UpdateRow, other: UpdateRow | None) -> bool:
+    return other is row or (other is not None and other.covers_after is not None and other.update_id == row.update_id)

@@ -8,6 +8,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -158,11 +159,8 @@ def simulated(world: "World") -> Iterator[None]:
         replaced.append((federator.eraser, {"sign_receipt": sign_stand_in}))
     on_devices = {"log": silence, "time": world.time, "is_set_within": _is_set_within}
     in_federators = {"log": silence, "failpoint": failpoint}
-    for name, module in sys.modules.items():
-        if name.startswith("edge_client."):
-            replaced.append((module, _of(module, on_devices)))
-        elif name.startswith("federator."):
-            replaced.append((module, _of(module, in_federators)))
+    replaced += [(module, _of(module, on_devices)) for module in _modules_of("edge_client.")]
+    replaced += [(module, _of(module, in_federators)) for module in _modules_of("federator.")]
     before = [(module, name, vars(module).get(name, _ABSENT)) for module, names in replaced for name in names]
     try:
         for module, names in replaced:
@@ -179,8 +177,14 @@ def simulated(world: "World") -> Iterator[None]:
                 setattr(module, name, old)
 
 
+@cache
+def _modules_of(package: str) -> list[Any]:
+    """All that a world needs are there before the first one begins."""
+    return [module for name, module in sys.modules.items() if name.startswith(package)]
+
+
 def _of(module: Any, names: dict[str, Any]) -> dict[str, Any]:
-    return {name: new for name, new in names.items() if name in vars(module)}
+    return {name: names[name] for name in names.keys() & vars(module).keys()}
 
 
 class _Silence:

@@ -5,7 +5,7 @@ the database is away.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -69,6 +69,8 @@ def store_batch(tables: Tables, batch: Batch) -> None:
 
 def note_events(tables: Tables, new: Sequence[NewEvent]) -> None:
     """Store events; a refusal of somebody, like another of its minute, is added to that one."""
+    if not new:
+        return
     stored = {_sameness(event): i for i, event in enumerate(tables.events)}
     for event in new:
         i = stored.get(_sameness(event)) if event.code and event.client_id and event.round is not None else None
@@ -198,10 +200,10 @@ def take_back_round(tables: Tables, number: int) -> None:
 
 
 def open_next(tables: Tables, opening: RoundOpening) -> None:
-    fields = asdict(opening)
+    opened = {field.name: getattr(opening, field.name) for field in fields(opening)}
     known = tables.rounds.get(opening.number)
     if known is not None:
-        same = all(getattr(known, key) == value for key, value in fields.items())
+        same = all(getattr(known, key) == value for key, value in opened.items())
         require(same, f"round {opening.number} was opened before, differently")
         return
     require(not tables.open_rounds(), "uq_rounds_one_open")
@@ -209,7 +211,7 @@ def open_next(tables: Tables, opening: RoundOpening) -> None:
     require(opening.closes_at >= opening.opened_at, "ck_rounds_closes_after_opened")
     require(0 <= opening.min_time_s <= opening.max_time_s, "ck_rounds_time_range")
     nothing: dict[str, Any] = dict.fromkeys(("closed_at", "reason", "n_updates", "n_interactions", "model_version"))
-    tables.rounds[opening.number] = RoundRow(federation=NAME, state=RoundState.COLLECTING, **nothing, **fields)
+    tables.rounds[opening.number] = RoundRow(federation=NAME, state=RoundState.COLLECTING, **nothing, **opened)
 
 
 def _require_collecting(tables: Tables, number: int) -> None:
