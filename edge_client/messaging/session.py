@@ -127,12 +127,8 @@ class Session:
     def _believe(self, topic: str, sequence: int) -> None:
         self._newest[topic] = sequence
         # What anybody may have sent must not be what nothing is believed after.
-        if self._credentials is None or self._store.forgotten:
-            return
-        try:
-            self._store.put_believed(topic, sequence)
-        except DataError as error:
-            log.warning("lineage_not_stored", cause=str(error))  # until the next start it is known
+        if self._credentials is not None and not self._store.forgotten:
+            self._store.note_believed(topic, sequence)
 
     def open_model(self, payload: bytes) -> Envelope:
         """Open a model that came in chunks, as if on its topic; its manifest has told that it is the newest.

@@ -104,6 +104,7 @@ class DeviceStore(StoreFile):
         self.n_dropped = 0
         self._max_interactions = max_interactions
         self._max_kept = max_kept
+        self._known_mark: int | None = None  # read once after each change
         if len(self.kept_ids()) > max_kept:  # fewer than before are to be kept
             try:
                 with self.transaction() as cursor:
@@ -150,12 +151,16 @@ class DeviceStore(StoreFile):
         failpoint(Failpoint.INTERACTION_STORED)
         return Interaction(row_id, features, ranking, clicks, variant, base_version, scores)
 
-    def waiting_interactions(self, limit: int) -> list[Interaction]:
-        """Return the oldest interactions that wait to be learned."""
+    def waiting_ids(self, limit: int) -> list[int]:
+        """Return the ids of the oldest interactions that wait to be learned."""
+        return [row[0] for row in self._db.execute("SELECT id FROM waiting ORDER BY id LIMIT ?", (limit,))]
+
+    def waiting_interactions(self, limit: int, above: int = 0) -> list[Interaction]:
+        """Return the oldest interactions that wait to be learned, of those with an id above ``above``."""
         rows = self._db.execute(
             "SELECT id, n_documents, features, ranking, clicks, scores, variant, base_version FROM waiting "
-            "ORDER BY id LIMIT ?",
-            (limit,),
+            "WHERE id > ? ORDER BY id LIMIT ?",
+            (above, limit),
         )
         return [_interaction(*row) for row in rows]
 
@@ -172,8 +177,10 @@ class DeviceStore(StoreFile):
 
     def mark(self) -> int | None:
         """Return the last interaction that counts; 0 before the first, None before the federation has told it."""
-        row = self._db.execute("SELECT mark FROM bounds").fetchone()
-        return None if row is None else row[0]
+        if self._known_mark is None:
+            row = self._db.execute("SELECT mark FROM bounds").fetchone()
+            self._known_mark = None if row is None else row[0]
+        return self._known_mark
 
     def settle(self, mark: int, answered: str | None = None) -> Settlement:
         """Take the mark of an answer: what is up to it counts, and what is above it is to be learned.
@@ -186,10 +193,11 @@ class DeviceStore(StoreFile):
         before, pending = self.mark(), self.pending_update()
         counted = pending is not None and mark >= pending.through
         given_up = not counted and pending is not None and pending.update_id == answered
-        lost = before is not None and mark < self._newest_began(before)
+        lost = before is not None and mark < before and mark < self._newest_began(before)
         settlement = Settlement(before, mark, counted, given_up, lost)
         if not settlement.changed:
             return settlement
+        self._known_mark = None  # whatever becomes of the transaction
         with self.transaction() as cursor:
             self._number_above(cursor, mark, is_new=before is None)
             if pending is not None and counted:
@@ -233,15 +241,14 @@ class DeviceStore(StoreFile):
     @staticmethod
     def _remember_counted(cursor: sqlite3.Cursor, update: PendingUpdate) -> None:
         # What counted above where it begins was taken back before.
-        cursor.execute("DELETE FROM counted_updates WHERE through > ?", (update.after,))
+        cursor.execute(
+            "DELETE FROM counted_updates WHERE through NOT IN "
+            "(SELECT through FROM counted_updates WHERE through <= ? ORDER BY through DESC LIMIT ?)",
+            (update.after, _REMEMBERED_UPDATES - 1),
+        )
         cursor.execute(
             "INSERT INTO counted_updates (through, after, local_state) VALUES (?, ?, ?)",
             (update.through, update.after, update.local_state),
-        )
-        cursor.execute(
-            "DELETE FROM counted_updates WHERE through NOT IN "
-            "(SELECT through FROM counted_updates ORDER BY through DESC LIMIT ?)",
-            (_REMEMBERED_UPDATES,),
         )
 
     # --- the unsent update ----------------------------------------------------------------------------------
@@ -332,13 +339,13 @@ class DeviceStore(StoreFile):
         """Return the highest sequence number that was believed on a topic; 0 before the first."""
         return int.from_bytes(self._meta(f"believed {topic}") or b"", "big")
 
-    def put_believed(self, topic: str, sequence: int) -> None:
-        """Remember what was believed: nothing older is, whoever repeats it, also after a restart."""
-        with self.transaction() as cursor:
-            cursor.execute(
-                "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)",
-                (f"believed {topic}", sequence.to_bytes(8, "big")),
-            )
+    def note_believed(self, topic: str, sequence: int) -> None:
+        """Remember what was believed: nothing older is, whoever repeats it, also after a restart.
+
+        It is stored with the next change, so with whatever follows from what was believed. If the device dies before
+        there is one, it is as if it had not been heard.
+        """
+        self._note(f"believed {topic}", sequence.to_bytes(8, "big"))
 
     def federator_key(self) -> bytes | None:
         """Return the operator's newest statement of the federator's key; None before the first."""
@@ -365,6 +372,10 @@ class DeviceStore(StoreFile):
 
     def model(self) -> bytes | None:
         return self._meta("model")
+
+    def forget(self) -> None:
+        self._known_mark = None
+        super().forget()
 
     # --- helpers -------------------------------------------------------------------------------------------
 

@@ -89,6 +89,7 @@ class StoreFile:
     def __init__(self, path: str | Path, *, client_id: str, federation: str) -> None:
         self._path = str(path)
         self._owner = f"{federation}/{client_id}"
+        self._noted: dict[str, bytes] = {}
         try:
             self._lock = _take_lock(self._path)
             _create_private(self._path)
@@ -108,6 +109,9 @@ class StoreFile:
             ) from error
 
     def close(self) -> None:
+        if self._noted:
+            with contextlib.suppress(DataError), self.transaction():
+                pass  # a transaction by itself stores what was noted
         self._db.close()
         if self._lock is not None:
             os.close(self._lock)
@@ -120,6 +124,8 @@ class StoreFile:
         return self._db.execute(query).fetchall()
 
     def _meta(self, key: str) -> bytes | None:
+        if key in self._noted:
+            return self._noted[key]
         row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return None if row is None else bytes(row[0])
 
@@ -172,8 +178,10 @@ class StoreFile:
             with closing(self._db.cursor()) as cursor:
                 cursor.execute("BEGIN IMMEDIATE")
                 try:
+                    self._store_noted(cursor)
                     yield cursor
                     cursor.execute("COMMIT")
+                    self._noted.clear()
                 finally:
                     # After some errors SQLite has rolled back by itself.
                     if self._db.in_transaction:
@@ -183,6 +191,16 @@ class StoreFile:
                 f"device store {self._path}: {error}. Nothing was changed; free space on its disk, "
                 "and see that no other process uses it"
             ) from error
+
+    def _note(self, key: str, value: bytes) -> None:
+        """Set a value of ``meta``: here at once, and in the file with the next transaction, or when it is closed."""
+        self._noted[key] = value
+
+    def _store_noted(self, cursor: sqlite3.Cursor) -> None:
+        for noted in self._noted.items():
+            cursor.execute(
+                "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", noted
+            )
 
     # --- being forgotten ------------------------------------------------------------------------------------
 

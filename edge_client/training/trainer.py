@@ -95,14 +95,18 @@ class Trainer:
             return
         all_learned = False
         while not all_learned:  # what had to be discarded made room for others
-            waiting = self._store.waiting_interactions(training.max_interactions)
+            waiting = self._store.waiting_ids(training.max_interactions)
             n_learned = len(working_model.interaction_ids)
-            if working_model.interaction_ids != [item.id for item in waiting[:n_learned]]:
+            if working_model.interaction_ids != waiting[:n_learned]:
                 if self._participation.pending is not None:
                     # Its interactions are on their way; ranking goes on with what was learned from them.
                     return
                 working_model, n_learned = self._begin(model, training), 0
-            all_learned = self._learn(working_model, waiting[n_learned:])
+            if n_learned == len(waiting):
+                return
+            newest = working_model.interaction_ids[-1] if n_learned else 0
+            new = self._store.waiting_interactions(len(waiting) - n_learned, above=newest)
+            all_learned = self._learn(working_model, new)
 
     def take_new(self, interaction: Interaction, *, in_order: bool) -> None:
         """Learn an interaction that was just stored.

@@ -117,6 +117,7 @@ class SimulatedDevice:
     def crash(self) -> None:
         self.disconnect()
         self.agent = None
+        self.store.crash()
         if self._asking is not None:
             self._asking.close()
             self._asking = None

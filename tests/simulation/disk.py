@@ -68,6 +68,10 @@ class DeviceDisk(DeviceStore):
     def close(self) -> None:
         """Stay: the process ends, and the disk does not."""
 
+    def crash(self) -> None:
+        """Keep what is written; what was to be written with the next change ends with the process."""
+        self._noted.clear()
+
     def lose(self) -> None:
         """Become another disk, with nothing of the old one on it."""
         for click in self.numbers():

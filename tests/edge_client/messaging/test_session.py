@@ -1,6 +1,7 @@
 """What a device sends and believes: sessions in order, its update under the key of today. No network."""
 
 import contextlib
+import shutil
 
 import numpy as np
 import pytest
@@ -46,10 +47,21 @@ def identity(serial=1):
     )
 
 
+def opened(path):
+    return contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10))
+
+
 @pytest.fixture
 def store(path):
-    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)) as opened:
-        yield opened
+    with opened(path) as store:
+        yield store
+
+
+def killed_now(path, copy):
+    """The store that a device finds which is killed now; another file, as the one at ``path`` stays open."""
+    for name in ("", "-wal"):
+        shutil.copy(f"{path}{name}", f"{copy}{name}")
+    return opened(copy)
 
 
 def session(store, credentials=None):
@@ -206,6 +218,53 @@ def test_what_was_heard_is_the_oldest_that_is_believed(store, topic):
         with pytest.raises(MessageError, match="replayed"):
             again.open(said(7))
         assert again.open(said(8)).sequence == 8
+
+
+CHANGES = {
+    "a click": lambda store: store.add_interaction(
+        "a", np.ones((1, 1), np.float32), np.array([0], np.int64), np.array([True])
+    ),
+    "an answer": lambda store: store.settle((store.mark() or 0) + 1),
+    "a model": lambda store: store.put_model(b"model"),
+    "a session": lambda store: store.put_session(7),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_was_heard_is_stored_with_the_next_change(store, path, tmp_path, change):
+    """So with all that follows from it: a device that is killed afterwards refuses what is older."""
+    device = session(store, identity())
+    for sequence in (7, 8):
+        device.open(announced(sequence))
+        CHANGES[change](store)
+        store.rows("DELETE FROM interactions")
+    with killed_now(path, tmp_path / "after") as again:
+        with pytest.raises(MessageError, match="replayed"):
+            session(again, identity()).open(announced(7))
+        assert session(again, identity()).open(announced(8)).sequence == 8
+
+
+def test_what_was_heard_is_stored_with_the_next_change_that_can_be(store, path, tmp_path):
+    """One that fails takes nothing with it, and a device that is killed then has not heard it."""
+    device = session(store, identity())
+    device.open(announced(7))
+    with pytest.raises(DataError, match="say no"), store.transaction() as cursor:
+        cursor.execute('SELECT * FROM "say no"')
+    with killed_now(path, tmp_path / "before") as again:
+        assert session(again, identity()).open(announced(6)).sequence == 6
+    with pytest.raises(MessageError, match="replayed"):
+        session(store, identity()).open(announced(6))
+    store.put_session(1)
+    with killed_now(path, tmp_path / "after") as again, pytest.raises(MessageError, match="replayed"):
+        session(again, identity()).open(announced(6))
+
+
+def test_what_was_heard_is_stored_when_the_device_is_switched_off(path):
+    """Whether anything followed from it or not."""
+    with opened(path) as store:
+        session(store, identity()).open(announced(7))
+    with opened(path) as store, pytest.raises(MessageError, match="replayed"):
+        session(store, identity()).open(announced(6))
 
 
 def test_an_answer_of_an_older_epoch_is_refused_in_words(store):

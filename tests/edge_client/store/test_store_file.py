@@ -134,6 +134,7 @@ SECRETS = {
     "model": b"the model's announcement",
     "name": b"mail/device-7",
     "serp": b"serp of a user",
+    "topic": b"clients/device-7/inbox",
 }
 
 
@@ -155,11 +156,14 @@ def fill(path):
         store.put_update(PendingUpdate("v", 2, counted.id, held.id, SECRETS["update"]), [held.id])
         add(store, f"{SECRETS['serp'].decode()} 3", secret_features("waiting"))
         store.put_model(SECRETS["model"])
+        topic = f"foltr/v1/mail/{SECRETS['topic'].decode()}"
+        store.note_believed(topic, 8)
         store.put_session(7)
         guarded = HeldBackStore(store)
         pairs = Preferences(np.array([0]), np.array([1]), np.array([1.0]))
         guarded.add_list("held", HeldBackList(secret_features("held back"), pairs))
         guarded.put_refused(RefusedModel(3, 2, Judgement(True, 30, 0.5, 0.1, 0.4, 0.1)))
+        store.note_believed(topic, 9)  # and is not stored yet
         yield store
 
 
