@@ -104,7 +104,8 @@ class Participation:
         self._epoch = epoch
 
     def take_membership_receipt(self, receipt: MembershipReceipt, now: float) -> None:
-        if receipt.code is ReceiptCode.JOINED:
+        if receipt.code is ReceiptCode.JOINED and not self.joined:
+            # Another answer to the same join, which was sent twice, is no news.
             self.joined = True
             if self.pending is not None:
                 self._send_update_at(now)

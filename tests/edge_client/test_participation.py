@@ -145,6 +145,14 @@ def test_an_update_waits_for_the_join():
     assert device.due(NOW + 1) == [Outgoing.UPDATE]
 
 
+def test_a_second_answer_to_a_join_sends_no_update_again():
+    """A join that was sent twice is answered twice; the update is on its way since the first."""
+    device = joined(PENDING)
+    assert device.due(NOW) == [Outgoing.UPDATE]
+    device.take_membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 0.1)
+    assert device.due(NOW + 0.1) == []
+
+
 @pytest.mark.parametrize("code", sorted(set(ReceiptCode) - {ReceiptCode.JOINED, ReceiptCode.LEFT}))
 def test_a_refused_join_is_tried_again_later(code):
     """The reason may go away, e.g. with newer software; the pauses keep growing meanwhile."""
