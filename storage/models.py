@@ -8,6 +8,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from storage.database import Database, fetch_all, fetch_one
+from storage.defence import ROUNDS, with_defence
 from storage.records import ModelRow
 from storage.tables import models
 
@@ -21,11 +22,9 @@ def model_row(**columns: Any) -> ModelRow:
 async def latest_model(db: Database, name: str) -> ModelRow | None:
     """Find the newest model of the federation, or None if there is no such federation."""
     async with db.reading() as connection:
-        return await fetch_one(
-            connection,
-            model_row,
-            select(models).where(models.c.federation == name).order_by(models.c.version.desc()).limit(1),
-        )
+        newest_first = select(models).where(models.c.federation == name).order_by(models.c.version.desc())
+        row = await fetch_one(connection, model_row, newest_first.limit(1))
+        return None if row is None else await with_defence(connection, row, ROUNDS)
 
 
 async def model_hashes(db: Database, name: str, since: int) -> dict[int, bytes]:
@@ -51,16 +50,17 @@ async def newest_unlearned(db: Database, name: str) -> int:
 async def get_model(db: Database, name: str, version: int) -> ModelRow | None:
     """Find one version; None where there is none."""
     async with db.reading() as connection:
-        return await fetch_one(
-            connection, model_row, select(models).where(models.c.federation == name, models.c.version == version)
-        )
+        which = models.c.federation == name, models.c.version == version
+        row = await fetch_one(connection, model_row, select(models).where(*which))
+        return None if row is None else await with_defence(connection, row, ROUNDS)
 
 
 async def list_models(db: Database, name: str, limit: int = 100) -> list[ModelRow]:
     """List the newest versions, newest last."""
     newest_first = select(models).where(models.c.federation == name).order_by(models.c.version.desc()).limit(limit)
     async with db.reading() as connection:
-        return (await fetch_all(connection, model_row, newest_first))[::-1]
+        rows = await fetch_all(connection, model_row, newest_first)
+        return [await with_defence(connection, row, ROUNDS) for row in rows[::-1]]
 
 
 async def mark_model_published(connection: AsyncConnection, name: str, version: int, at: datetime) -> None:

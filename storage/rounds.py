@@ -20,6 +20,7 @@ from foltr.protocol.states import OPEN_ROUND, RoundState
 from storage.cipher import decrypt_row
 from storage.clients import key_of, select_named
 from storage.database import Database, fetch_all, fetch_one, insert_into
+from storage.defence import ROUNDS, store_defence
 from storage.events import clean, store_events
 from storage.federations import fenced_transaction
 from storage.marks import take_back_round
@@ -249,6 +250,16 @@ async def complete_round(
         base_tainted_at = await connection.scalar(
             select(models.c.tainted_at).where(models.c.federation == name, models.c.version == stored.base_version)
         )
+        # Of every model it would grow without end: 4 bytes a weight, and more for each client. Versions have no gaps.
+        remembered = await connection.execute(
+            update(models)
+            .where(models.c.federation == name, models.c.version == model.version - 1)
+            .where(models.c.defence_state.is_not(None))
+            .values(defence_state=None)
+        )
+        defence_state = model.defence_state
+        if remembered.rowcount or defence_state is not None:
+            defence_state = await store_defence(connection, name, ROUNDS, defence_state)
         await connection.execute(
             insert(models),
             {
@@ -261,17 +272,10 @@ async def complete_round(
                 "created_at": closed_at,
                 "weights_hash": model_hash(model.weights),
                 "optimizer_state": model.optimizer_state,
-                "defence_state": model.defence_state,
+                "defence_state": defence_state,
                 # What an erased client sent is in every model made from one that it is in, until the unlearned one.
                 "tainted_at": None if base_tainted_at is None else closed_at,
             },
-        )
-        # Of every model it would grow without end: 4 bytes a weight, and more for each client. Versions have no gaps.
-        await connection.execute(
-            update(models)
-            .where(models.c.federation == name, models.c.version == model.version - 1)
-            .where(models.c.defence_state.is_not(None))
-            .values(defence_state=None)
         )
         if model.aggregation is not None:
             await _store_aggregation(connection, name, number, model.aggregation)

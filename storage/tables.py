@@ -200,7 +200,7 @@ models = Table(
         LargeBinary,
         comment="The federator's optimiser after this model, e.g. Adam's moments; null where there is none",
     ),
-    Column("defence_state", LargeBinary, comment="What the rule of aggregation remembers after this model, or null"),
+    Column("defence_state", LargeBinary, comment="What the rule of aggregation remembers of all together, or null"),
     Column("tainted_at", UtcDateTime, comment="Since when it is known to hold what an erased client sent, UTC"),
     Column("withdrawn_at", UtcDateTime, comment="When its weights were deleted, UTC; null while they are there"),
     # No foreign key: the jobs have one to the models, and two tables that need each other cannot be made.
@@ -402,6 +402,19 @@ update_fates = Table(
     CheckConstraint("share >= 0 AND share <= 1", name="share"),
     CheckConstraint(f"length(reason) <= {DETAIL_MAX}", name="reason_length"),
     comment="What a rule made of each update of a round; none for the plain mean",
+)
+
+defence_records = Table(
+    "defence_records",
+    metadata,
+    federation_column(),
+    Column("job", Integer, nullable=False, comment="The unlearning job whose steps it is of; 0: it is of the rounds"),
+    client_column("Whose record it is", nullable=False, index=True),
+    Column("record", LargeBinary, nullable=False, comment="What the rule of aggregation remembers of the client"),
+    # No foreign key to the job: 0 is none. A job's are deleted when it is closed.
+    PrimaryKeyConstraint("federation", "job", "client"),
+    CheckConstraint("job >= 0", name="job"),
+    comment="What the rule of aggregation remembers of each client after the newest model, or a job's newest step",
 )
 
 events = Table(

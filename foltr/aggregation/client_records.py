@@ -3,7 +3,8 @@
 The bytes are all there is: a federator that starts again, a replay and the simulator go on from the same ones.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgpack
@@ -147,19 +148,22 @@ class Records:
         return {client_id: i for i, client_id in enumerate(self.client_ids)}
 
 
-def without_client(stored: bytes, client_id: str) -> bytes | None:
-    """Return what `Records.to_bytes` made, without one client; as it is where the client is not in it.
+def taken_apart(stored: bytes) -> tuple[bytes, dict[str, bytes]]:
+    """Take apart what `Records.to_bytes` made: what it holds of all clients together, and the record of each.
 
-    The progress of all rounds stays. None where the bytes cannot be read: a name that nobody can look for in them must
-    not stay in them, and a defence that begins anew is better than that.
+    A database keeps them in different rows, so that a client's can be deleted. `put_together` undoes it.
     """
-    try:
-        dim = len(msgpack.unpackb(stored)["progress"]) // 4
-        records = Records.from_bytes(stored, dim)
-    except (DataError, ValueError, KeyError, TypeError, msgpack.UnpackException):
-        return None
-    if client_id not in records.client_ids:
-        return stored
-    position = records.client_ids.index(client_id)
-    names = records.client_ids[:position] + records.client_ids[position + 1 :]
-    return replace(records, client_ids=names, clients=np.delete(records.clients, position)).to_bytes()
+    fields = msgpack.unpackb(stored)
+    names, records = fields["client_ids"], fields["clients"]
+    length = len(records) // max(1, len(names))
+    each = {name: records[i * length : (i + 1) * length] for i, name in enumerate(names)}
+    return msgpack.packb(fields | {"client_ids": [], "clients": b""}), each
+
+
+def put_together(shared: bytes, each: Mapping[str, bytes]) -> bytes:
+    """Make what `Records.from_bytes` reads of what is left of the two parts that `taken_apart` returned."""
+    names = sorted(each)
+    whole: bytes = msgpack.packb(
+        msgpack.unpackb(shared) | {"client_ids": names, "clients": b"".join(each[name] for name in names)}
+    )
+    return whole

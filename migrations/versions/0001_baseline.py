@@ -30,6 +30,7 @@ _TABLES = (
     "round_aggregations",
     "updates",
     "update_fates",
+    "defence_records",
 )
 _VIEWS = ("round_history", "client_history", "event_history")
 
@@ -333,7 +334,7 @@ def upgrade() -> None:
         sa.Column(
             "defence_state",
             sa.LargeBinary(),
-            comment="What the rule of aggregation remembers after this model, or null",
+            comment="What the rule of aggregation remembers of all together, or null",
         ),
         sa.Column("tainted_at", _moment, comment="Since when it is known to hold what an erased client sent, UTC"),
         sa.Column("withdrawn_at", _moment, comment="When its weights were deleted, UTC; null while they are there"),
@@ -585,7 +586,7 @@ def upgrade() -> None:
         ),
         sa.Column("optimizer_state", sa.LargeBinary(), comment="The federator's optimiser after the step, or null"),
         sa.Column(
-            "defence_state", sa.LargeBinary(), comment="What the rule of aggregation remembers after the step, or null"
+            "defence_state", sa.LargeBinary(), comment="What the rule of aggregation remembers of all together, or null"
         ),
         sa.Column("reason", sa.Text(), comment="Why it is paused or failed; null otherwise"),
         sa.Column("closed_at", _moment, comment="When it was done or failed, UTC; null while open"),
@@ -809,6 +810,25 @@ def upgrade() -> None:
         comment="What a rule made of each update of a round; none for the plain mean",
     )
     op.create_index(op.f("ix_update_fates_client"), "update_fates", ["client"], unique=False)
+    op.create_table(
+        "defence_records",
+        sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
+        sa.Column(
+            "job",
+            sa.Integer(),
+            nullable=False,
+            comment="The unlearning job whose steps it is of; 0: it is of the rounds",
+        ),
+        sa.Column("client", _row_id, nullable=False, comment="Whose record it is"),
+        sa.Column(
+            "record", sa.LargeBinary(), nullable=False, comment="What the rule of aggregation remembers of the client"
+        ),
+        sa.CheckConstraint("job >= 0", name=op.f("ck_defence_records_job")),
+        sa.ForeignKeyConstraint(["client"], ["clients.id"], name=op.f("fk_defence_records_clients_client")),
+        sa.PrimaryKeyConstraint("federation", "job", "client", name=op.f("pk_defence_records")),
+        comment="What the rule of aggregation remembers of each client after the newest model, or a job's newest step",
+    )
+    op.create_index(op.f("ix_defence_records_client"), "defence_records", ["client"], unique=False)
     _create_views()
 
 

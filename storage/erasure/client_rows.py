@@ -11,7 +11,6 @@ from typing import Any
 from sqlalchemy import Row, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.aggregation.client_records import without_client
 from foltr.errors import ProtocolViolationError
 from foltr.protocol.codec import open_envelope
 from foltr.protocol.fields import MAX_CHUNKED_BYTES
@@ -19,12 +18,13 @@ from foltr.protocol.roster import Roster
 from foltr.protocol.states import Membership, RoundState
 from storage.clients import key_of
 from storage.database import Database
-from storage.erasure.tables import erasures, unlearning_jobs
+from storage.erasure.tables import erasures
 from storage.order_tables import orders
-from storage.tables import clients, events, federations, models, rounds, update_fates, updates
+from storage.tables import clients, defence_records, events, federations, rounds, update_fates, updates
 
 NAMING_TABLES = (clients.name, orders.name)
 """Whose rows hold names: a client's own, and in what was signed orders about it, until it is forgotten."""
+_OF_CLIENTS = (updates, update_fates, events, defence_records, orders, erasures)
 # So many updates' bytes are in memory at once.
 _PAGE = 64
 
@@ -73,7 +73,7 @@ async def delete_rows_of(connection: AsyncConnection, client: int) -> dict[str, 
     """
     await connection.execute(update(orders).where(orders.c.client == client).values(client=None, payload=None))
     deleted = {}
-    for table in (update_fates, updates, events):
+    for table in (update_fates, updates, events, defence_records):
         answer = await connection.execute(delete(table).where(table.c.client == client))
         deleted[table.name] = int(answer.rowcount)
     return deleted
@@ -94,20 +94,6 @@ async def delete_client(connection: AsyncConnection, client: int) -> None:
     await connection.execute(delete(clients).where(clients.c.id == client))
 
 
-async def take_out_record(connection: AsyncConnection, name: str, client_id: str) -> None:
-    """Let the rule of aggregation forget what it remembers of the client."""
-    for table, key in ((models, models.c.version), (unlearning_jobs, unlearning_jobs.c.number)):
-        answer = await connection.execute(
-            select(key, table.c.defence_state).where(table.c.federation == name, table.c.defence_state.is_not(None))
-        )
-        for identity, stored in answer.all():
-            left = without_client(stored, client_id)
-            if left != stored:
-                await connection.execute(
-                    update(table).where(table.c.federation == name, key == identity).values(defence_state=left)
-                )
-
-
 async def rows_of(db: Database, name: str, client_id: str) -> dict[str, int]:
     """Count the rows of each table that are a client's; tables without any are left out.
 
@@ -120,7 +106,7 @@ async def rows_of(db: Database, name: str, client_id: str) -> dict[str, int]:
     n_rows: dict[str, int] = {}
     async with db.reading() as connection:
         key = key_of(name, client_id)
-        for column in (clients.c.id, *(table.c.client for table in (updates, update_fates, events, orders, erasures))):
+        for column in (clients.c.id, *(table.c.client for table in _OF_CLIENTS)):
             counted = await connection.execute(select(func.count()).where(column == key))
             n_rows[column.table.name] = counted.scalar_one()
         roster = await connection.scalar(select(federations.c.roster).where(federations.c.name == name))

@@ -26,7 +26,6 @@ from storage.erasure.client_rows import (
     digest_of,
     leave_only_the_name,
     rounds_of,
-    take_out_record,
 )
 from storage.erasure.records import ErasureOutcome, ErasureRequest, ErasureRow, Sign
 from storage.erasure.tables import erasures
@@ -66,7 +65,6 @@ async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequ
             )
         deleted = await delete_rows_of(connection, client)
         await leave_only_the_name(connection, client, request.erased_at)
-        await take_out_record(connection, name, client_id)
         row = ErasureRow(
             federation=name,
             pseudonym=pseudonym,

@@ -61,7 +61,7 @@ unlearning_jobs = Table(
     Column("weights", LargeBinary, comment="The model so far, little-endian float32; null once the job is closed"),
     Column("coverage_sum", Float, nullable=False, comment="Sum of the coverages, 0 to 1, of the steps that are done"),
     Column("optimizer_state", LargeBinary, comment="The federator's optimiser after the step, or null"),
-    Column("defence_state", LargeBinary, comment="What the rule of aggregation remembers after the step, or null"),
+    Column("defence_state", LargeBinary, comment="What the rule of aggregation remembers of all together, or null"),
     Column("reason", Text, comment="Why it is paused or failed; null otherwise"),
     Column("closed_at", UtcDateTime, comment="When it was done or failed, UTC; null while open"),
     Column("model_version", Integer, comment="The model it made; null unless done"),

@@ -19,6 +19,7 @@ from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.fields import model_hash
 from foltr.protocol.states import OPEN_JOB, AbandonReason, JobState, RoundState
 from storage.database import Database, fetch_all, fetch_one
+from storage.defence import ROUNDS, delete_defence, store_defence, with_defence
 from storage.erasure.audit_log import append_audit
 from storage.erasure.erasures import count_deletion, finish_erasure, move_erasures, select_erasures
 from storage.erasure.records import ErasureOutcome, ErasureRow, JobCompletion, JobStep, NewJob, Sign, UnlearningJobRow
@@ -88,9 +89,9 @@ async def load_job(db: Database, name: str, number: int | None = None) -> Unlear
     """Find a job; without a number the open one. None if there is none."""
     which = unlearning_jobs.c.state.in_(OPEN_JOB) if number is None else unlearning_jobs.c.number == number
     async with db.reading() as connection:
-        return await fetch_one(
-            connection, UnlearningJobRow, select(unlearning_jobs).where(unlearning_jobs.c.federation == name, which)
-        )
+        named = select(unlearning_jobs).where(unlearning_jobs.c.federation == name, which)
+        job = await fetch_one(connection, UnlearningJobRow, named)
+        return None if job is None else await with_defence(connection, job, job.number)
 
 
 async def list_jobs(db: Database, name: str, limit: int = 100) -> list[UnlearningJobRow]:
@@ -102,7 +103,8 @@ async def list_jobs(db: Database, name: str, limit: int = 100) -> list[Unlearnin
             .order_by(unlearning_jobs.c.number.desc())
             .limit(limit)
         )
-        return (await fetch_all(connection, UnlearningJobRow, newest_first))[::-1]
+        jobs = await fetch_all(connection, UnlearningJobRow, newest_first)
+        return [await with_defence(connection, job, job.number) for job in jobs[::-1]]
 
 
 async def job_erasures(db: Database, name: str, number: int) -> list[ErasureRow]:
@@ -124,6 +126,9 @@ async def commit_step(db: Database, name: str, epoch: int, number: int, step: Jo
         _require_state(job, JobState.RUNNING)
         if step.step != job.step + 1:
             raise ProtocolViolationError(f"step {step.step} of unlearning job {number} of {name!r}; {job.step} is done")
+        defence_state = step.defence_state
+        if defence_state is not None or job.defence_state is not None:
+            defence_state = await store_defence(connection, name, number, defence_state)
         await _change(
             connection,
             job,
@@ -133,7 +138,7 @@ async def commit_step(db: Database, name: str, epoch: int, number: int, step: Jo
             weights=step.weights,
             coverage_sum=job.coverage_sum + step.coverage,
             optimizer_state=step.optimizer_state,
-            defence_state=step.defence_state,
+            defence_state=defence_state,
         )
 
 
@@ -250,7 +255,8 @@ async def last_clean_model(db: Database, name: str, before_round: int) -> ModelR
         clean = select(models).where(models.c.federation == name, models.c.tainted_at.is_(None))
         if first is not None:
             clean = clean.where(models.c.version < first)
-        return await fetch_one(connection, model_row, clean.order_by(models.c.version.desc()).limit(1))
+        row = await fetch_one(connection, model_row, clean.order_by(models.c.version.desc()).limit(1))
+        return None if row is None else await with_defence(connection, row, ROUNDS)
 
 
 async def stored_rounds(db: Database, name: str, first: int, last: int | None = None) -> list[int]:
@@ -289,7 +295,7 @@ async def _insert_model(connection: AsyncConnection, job: UnlearningJobRow, comp
             created_at=completion.completed_at,
             weights_hash=model_hash(weights),
             optimizer_state=completion.optimizer_state,
-            defence_state=completion.defence_state,
+            defence_state=await store_defence(connection, name, ROUNDS, completion.defence_state),
             tainted_at=completion.completed_at if others else None,
         )
     )
@@ -328,4 +334,5 @@ async def _change(connection: AsyncConnection, job: UnlearningJobRow, **values: 
 async def _close(connection: AsyncConnection, job: UnlearningJobRow, at: datetime, **outcome: Any) -> None:
     # What it had made so far goes: it may hold what a client sent that is erased later.
     gone = {"weights": None, "optimizer_state": None, "defence_state": None}
+    await delete_defence(connection, job.federation, job.number)
     await _change(connection, job, closed_at=at, **({"reason": None} | gone | outcome))

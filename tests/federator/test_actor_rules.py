@@ -15,6 +15,7 @@ from federator.closing.stored_rules import round_rng
 from federator.plan import FederationPlan
 from federator.resumption import claim
 from federator.round import RoundPolicy
+from foltr.aggregation.client_records import Records
 from foltr.aggregation.fates import Fate
 from foltr.aggregation.round_report import ClientFate, Finding, RoundReport
 from foltr.aggregation.rule_spec import read_rule
@@ -290,7 +291,10 @@ class Watchful:
         self.memories.append(memory)
         fates = tuple(ClientFate(name, Fate.KEPT, 0.2, 1.0, "") for name in self._names)
         report = RoundReport("adaptive", "median", {"n": 5.0, "c": np.inf}, None, fates, self.findings)
-        return NextModel(base + np.float32(1), Memory(memory.optimiser, (memory.defence or b"") + b"x"), report)
+        records = Records.from_bytes(memory.defence, N_FEATURES)
+        own = records.for_clients(tuple(self._names))
+        after = records.after(tuple(self._names), own, records.progress, undecided=False)
+        return NextModel(base + np.float32(1), Memory(memory.optimiser, after.to_bytes()), report)
 
 
 @pytest.fixture
@@ -310,8 +314,12 @@ async def test_what_a_rule_remembers_goes_from_model_to_model(joined, serve, wat
     again = await serve(MEDIAN, n_features=N_FEATURES)
     send(again, devices, 3, 2)
     await again.turn()
-    assert [memory.defence for memory in watchful.memories] == [None, b"x", b"xx"]
-    assert [row.defence_state for row in await list_models(again.db, "mail")] == [None, None, None, b"xxx"]
+    before, *later = [memory.defence for memory in watchful.memories]
+    rows = await list_models(again.db, "mail")
+    assert (before, [row.defence_state for row in rows[:-1]]) == (None, [None] * 3)
+    known = [Records.from_bytes(memory, N_FEATURES) for memory in (*later, rows[-1].defence_state)]
+    assert [records.n_rounds for records in known] == [1, 2, 3]
+    assert all(records.client_ids == tuple(sorted(device.client_id for device in devices)) for records in known)
 
 
 @pytest.mark.usefixtures("watchful")

@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import pytest
+from remembered import memory_of
 from sqlalchemy import select
 
 from storage.clients import key_of
@@ -65,7 +66,7 @@ async def test_what_became_of_each_update_is_stored_with_the_model(closing) -> N
     """Rule, parameters, fallback and fates; the same again, its answer lost, adds nothing."""
     at = closing.opening(1).closes_at
     proposed = NewEvent(at, "quarantine_proposed", "dropped in 9 of 10 rounds", client_id="c", round=1)
-    await complete(closing, NewModel(1, closing.weights, None, b"memory", MADE, [proposed]), times=2)
+    await complete(closing, NewModel(1, closing.weights, None, memory_of(*"abc"), MADE, [proposed]), times=2)
     made = await get_aggregation(closing.db, "web", 1)
     assert made is not None
     assert (made.rule, made.parameters, made.fallback_reason) == (MADE.rule, MADE.parameters, MADE.fallback_reason)
@@ -80,7 +81,7 @@ async def test_what_became_of_each_update_is_stored_with_the_model(closing) -> N
     )
     model = await latest_model(closing.db, "web")
     assert model is not None
-    assert model.defence_state == b"memory"
+    assert model.defence_state == memory_of(*"abc")
     (event,) = await list_events(closing.db, "web", kind="quarantine_proposed")
     assert (event.client_id, event.round, event.detail) == ("c", 1, "dropped in 9 of 10 rounds")
     assert await count_fates(closing.db, "web", "c") == {"kept": 0, "clipped": 0, "dropped": 1}
@@ -90,22 +91,24 @@ async def test_only_the_newest_model_has_what_the_rule_remembers(closing) -> Non
     """It grows with weights and clients; another federation's is left alone, and a lost answer takes nothing away."""
     await create_federation(closing.db, "other", 3, "linear", closing.weights, closing.opening(1).opened_at)
     async with closing.db.transaction() as connection:
-        await connection.execute(models.update().where(models.c.federation == "other").values(defence_state=b"theirs"))
+        await connection.execute(
+            models.update().where(models.c.federation == "other").values(defence_state=memory_of())
+        )
     closed_at = closing.opening(1).closes_at
     for version in (1, 2, 3):
         if version > 1:
             await begin_aggregation(closing.db, "web", closing.epoch, version)
         model, following = (
-            NewModel(version, closing.weights, None, bytes([version])),
+            NewModel(version, closing.weights, None, memory_of("a", "b", n_rounds=version)),
             closing.opening(version + 1, version),
         )
         for _ in range(2):
             await complete_round(closing.db, "web", closing.epoch, version, model, closed_at, following)
-    rows = await list_models(closing.db, "web")
-    assert [(row.version, row.defence_state) for row in rows] == [(0, None), (1, None), (2, None), (3, b"\3")]
+    rows, newest = await list_models(closing.db, "web"), memory_of("a", "b", n_rounds=3)
+    assert [(row.version, row.defence_state) for row in rows] == [(0, None), (1, None), (2, None), (3, newest)]
     other = await latest_model(closing.db, "other")
     assert other is not None
-    assert other.defence_state == b"theirs"
+    assert other.defence_state == memory_of()
 
 
 async def test_a_plain_mean_leaves_no_rows(closing) -> None:

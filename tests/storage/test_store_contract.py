@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from databases import open_migrated
+from remembered import memory_of
 from simulation.database import NAME, QuietSession, quiet_database
 from simulation.store_unlearning import SimulatedFederationStore
 
@@ -305,10 +306,11 @@ async def test_a_round_goes_through_its_states_once(store) -> None:
         await store.begin_aggregation(1)
     with pytest.raises(ProtocolViolationError):
         await store.commit_batch(Batch(updates=[update("b")]))
+    remembered = memory_of(dim=1)
     for _ in range(2):
-        await store.complete_round(1, NewModel(1, b"abcd", b"m", b"d"), at(60), opening(2, 1))
+        await store.complete_round(1, NewModel(1, b"abcd", b"m", remembered), at(60), opening(2, 1))
     model, newest = await store.latest_model(), await store.latest_round()
-    assert (model.version, model.round, model.n_values, model.defence_state) == (1, 1, 1, b"d")
+    assert (model.version, model.round, model.n_values, model.defence_state) == (1, 1, 1, remembered)
     assert (newest.number, newest.state, newest.base_version) == (2, RoundState.COLLECTING, 1)
     with pytest.raises(ProtocolViolationError):
         await store.abandon_round(1, "late", at(60))

@@ -48,6 +48,7 @@ def valid(stored) -> dict[str, dict[str, Any]]:
             "round": 1, "rule": "krum", "parameters": "{}", "n_kept": 1, "n_clipped": 0, "n_dropped": 9,
         },
         "update_fates": in_web | {"round": 1, "client": KEY_OF_A, "fate": "kept", "reason": ""},
+        "defence_records": in_web | {"job": 0, "client": KEY_OF_A, "record": b"record"},
         "erasures": in_web | {
             "pseudonym": "a" * 32, "state": "erased", "requested_at": now, "requested_by": "device", "erased_at": now,
             "n_rounds": 1, "n_updates": 2, "n_events": 0, "erased_digest": "0" * 64, "first_round": 1,
@@ -157,6 +158,10 @@ WRONG = [
     ("update_fates", {"share": -0.5}),
     ("update_fates", {"reason": None}),
     ("update_fates", {"reason": LONG}),
+    ("defence_records", {"job": -1}),
+    ("defence_records", {"job": None}),
+    ("defence_records", {"client": 999}),
+    ("defence_records", {"record": None}),
     ("models", {"weights": None}),
     ("models", {"weights": None, "withdrawn_at": NOW}),
     ("models", {"tainted_at": NOW, "withdrawn_at": NOW}),

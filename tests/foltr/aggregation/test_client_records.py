@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from foltr.aggregation.client_records import SKETCH_LENGTH, Records, without_client
+from foltr.aggregation.client_records import SKETCH_LENGTH, Records, put_together, taken_apart
 from foltr.errors import DataError
 
 
@@ -59,15 +59,19 @@ def test_clients_absent_for_a_thousand_rounds_are_forgotten() -> None:
     assert records.client_ids == ("stays",)
 
 
-def test_an_erased_client_leaves_no_record() -> None:
-    """Its name and its record are gone, everybody else's stay as they were; bytes that cannot be read go whole."""
-    stored = recorded(3, ("gone", "stays")).to_bytes()
-    left = without_client(stored, "gone")
-    assert left is not None
-    assert b"gone" not in left
-    after = Records.from_bytes(left, 3)
-    assert after.client_ids == ("stays",)
-    assert after.clients.tobytes() == Records.from_bytes(stored, 3).for_clients(("stays",)).tobytes()
-    assert after.progress.tolist() == [0.0, 1.0, 2.0]
-    assert without_client(left, "gone") == left
-    assert without_client(b"gone", "gone") is None
+def test_records_taken_apart_are_the_same_together() -> None:
+    """To the byte; what is of all together names nobody, and who is taken out leaves the others' as they were."""
+    stored = recorded(3, ("stays", "gone")).to_bytes()
+    shared, each = taken_apart(stored)
+    assert put_together(shared, each) == stored
+    assert sorted(each) == ["gone", "stays"]
+    assert b"gone" not in shared + b"".join(each.values())
+    left = Records.from_bytes(put_together(shared, {"stays": each["stays"]}), 3)
+    assert left.client_ids == ("stays",)
+    assert left.clients.tobytes() == Records.from_bytes(stored, 3).for_clients(("stays",)).tobytes()
+    assert (left.progress.tolist(), left.n_rounds, left.undecided) == ([0.0, 1.0, 2.0], 1, True)
+
+
+def test_what_is_remembered_of_nobody_is_taken_apart_too() -> None:
+    shared, each = taken_apart(Records.empty(3).to_bytes())
+    assert (each, put_together(shared, {})) == ({}, Records.empty(3).to_bytes())

@@ -7,11 +7,9 @@ from datetime import datetime
 
 import pytest
 from sqlalchemy import insert
-from sqlalchemy import update as change
 from sqlalchemy.exc import DBAPIError
 
 import storage.erasure.erasures
-from foltr.aggregation.client_records import Records
 from foltr.erasure.audit import check_chain
 from foltr.errors import DataError, ProtocolViolationError
 from foltr.failpoints import Failpoint
@@ -34,13 +32,13 @@ from storage.erasure.erasures import (
 )
 from storage.errors import WriterFencedError
 from storage.federations import claim_federation, create_federation
-from storage.models import latest_model, list_models
+from storage.models import list_models
 from storage.order_tables import orders
 from storage.orders import standing_orders
 from storage.queries import erased_updates, get_round, list_contributions, list_events
 from storage.records import Batch, MembershipChange, NewEvent, NewOrder
 from storage.rounds import begin_aggregation, stream_updates
-from storage.tables import clients, models, updates
+from storage.tables import clients, updates
 
 A, C = "61".rjust(32, "0"), "63".rjust(32, "0")
 
@@ -251,20 +249,6 @@ async def test_what_was_ordered_about_it_is_taken_out_of_the_order(learned) -> N
     one, two = (await learned.dump())["orders"]
     assert one == ("web", 1, "quarantine", None, bytes(32), "obeyed", None, "", None, order["at"])
     assert (two[3], two[8]) == (b"signed: c", "a")
-
-
-async def test_the_rule_of_aggregation_forgets_it(learned) -> None:
-    """What it remembers of the others stays; where it cannot be read, nothing does."""
-    records = Records.empty(3)
-    records = records.after(("b", "c"), records.for_clients(("b", "c")), records.progress, undecided=False)
-    async with learned.db.transaction() as connection:
-        await connection.execute(change(models).where(models.c.version == 3).values(defence_state=records.to_bytes()))
-        await connection.execute(change(models).where(models.c.version == 2).values(defence_state=b"of c"))
-    await learned.erase("c")
-    newest = await latest_model(learned.db, "web")
-    assert newest is not None
-    assert Records.from_bytes(newest.defence_state, 3).client_ids == ("b",)
-    assert [model.defence_state for model in await list_models(learned.db, "web")][:-1] == [None] * 3
 
 
 async def test_not_while_a_model_is_made_of_its_update(learned) -> None:

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from remembered import memory_of
 
 import storage.erasure.unlearning_jobs
 from foltr.erasure.audit import check_chain
@@ -115,7 +116,7 @@ async def test_steps_are_kept_one_by_one(waiting) -> None:
     """The newest weights, what the optimiser remembers, and how many took part; a step is repeated, never left out."""
     await create(waiting)
     for _ in range(2):
-        await take(waiting, 1, coverage=1.0, optimizer_state=b"moments", defence_state=b"records")
+        await take(waiting, 1, coverage=1.0, optimizer_state=b"moments", defence_state=memory_of("a", "b"))
     await take(waiting, 2, n_steps=7)
     job = await load_job(waiting.db, "web")
     assert job is not None

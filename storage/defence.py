@@ -1,0 +1,120 @@
+"""What the rule of aggregation remembers of clients: a row for each, so that forgetting a client deletes its own.
+
+What it remembers of all together is in the row of the model, or of the unlearning job, that it belongs to. Callers see
+the two as one: bytes that `foltr.aggregation.client_records` reads, with the clients' names.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from sqlalchemy import bindparam, delete, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from foltr.aggregation.client_records import put_together, taken_apart
+from foltr.protocol.states import Membership
+from storage.database import insert_into
+from storage.erasure.records import UnlearningJobRow
+from storage.records import ModelRow
+from storage.tables import clients, defence_records
+
+ROUNDS = 0
+"""In the place of a job's number: what is remembered of rounds, after the newest model."""
+# So many names are looked up at once; a statement has at most 32,766 parameters.
+_PAGE = 10_000
+
+Remembering = TypeVar("Remembering", ModelRow, UnlearningJobRow)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    client: int
+    record: bytes
+
+
+async def store_defence(connection: AsyncConnection, name: str, job: int, memory: bytes | None) -> bytes | None:
+    """Store the record of each client, within a transaction, in the place of those that are there.
+
+    Who was forgotten since the memory was made is left out: a model may have been made meanwhile of what it had sent.
+
+    Args:
+        job: the unlearning job's number, or `ROUNDS`.
+
+    Returns:
+        what the row of the model or of the job is to hold.
+    """
+    stored = await _load(connection, name, job)
+    if memory is None:
+        await _delete(connection, name, job, [known.client for known in stored.values()])
+        return None
+    shared, records = taken_apart(memory)
+    gone = [known.client for client_id, known in stored.items() if client_id not in records]
+    await _delete(connection, name, job, gone)
+    keys = {client_id: known.client for client_id, known in stored.items()}
+    keys |= await _find_remembered(connection, name, [client_id for client_id in records if client_id not in stored])
+    changed = [
+        {"federation": name, "job": job, "client": keys[client_id], "record": record}
+        for client_id, record in records.items()
+        if client_id in keys and (client_id not in stored or stored[client_id].record != record)
+    ]
+    if changed:
+        put = insert_into(connection, defence_records)
+        put = put.on_conflict_do_update(
+            index_elements=["federation", "job", "client"], set_={"record": put.excluded.record}
+        )
+        await connection.execute(put, changed)
+    return shared
+
+
+async def with_defence(connection: AsyncConnection, row: Remembering, job: int) -> Remembering:
+    """Return the row of a model, or of a job, with the clients' records in what its rule remembers.
+
+    Args:
+        job: the job's number, or `ROUNDS` with a model.
+    """
+    if row.defence_state is None:
+        return row
+    stored = await _load(connection, row.federation, job)
+    records = {client_id: known.record for client_id, known in stored.items()}
+    return replace(row, defence_state=put_together(row.defence_state, records))
+
+
+async def delete_defence(connection: AsyncConnection, name: str, job: int) -> None:
+    """Delete what a job's rule remembers of clients, within the transaction that closes the job."""
+    await connection.execute(
+        delete(defence_records).where(defence_records.c.federation == name, defence_records.c.job == job)
+    )
+
+
+async def _load(connection: AsyncConnection, name: str, job: int) -> dict[str, _Stored]:
+    rows = await connection.execute(
+        select(clients.c.client_id, defence_records.c.client, defence_records.c.record)
+        .join_from(defence_records, clients, clients.c.id == defence_records.c.client)
+        .where(defence_records.c.federation == name, defence_records.c.job == job)
+    )
+    return {row.client_id: _Stored(row.client, row.record) for row in rows}
+
+
+async def _find_remembered(connection: AsyncConnection, name: str, client_ids: Collection[str]) -> dict[str, int]:
+    """Find the keys of those of these clients who are not forgotten."""
+    names = list(client_ids)
+    found: dict[str, int] = {}
+    for start in range(0, len(names), _PAGE):
+        rows = await connection.execute(
+            select(clients.c.client_id, clients.c.id)
+            .where(clients.c.federation == name, clients.c.membership != Membership.FORGOTTEN)
+            .where(clients.c.client_id.in_(names[start : start + _PAGE]))
+        )
+        found |= {row.client_id: row.id for row in rows}
+    return found
+
+
+async def _delete(connection: AsyncConnection, name: str, job: int, gone: Collection[int]) -> None:
+    if gone:
+        key: dict[str, Any] = {"of_federation": name, "of_job": job}
+        await connection.execute(
+            delete(defence_records)
+            .where(defence_records.c.federation == bindparam("of_federation"))
+            .where(defence_records.c.job == bindparam("of_job"), defence_records.c.client == bindparam("of_client")),
+            [key | {"of_client": client} for client in gone],
+        )

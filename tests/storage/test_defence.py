@@ -1,0 +1,154 @@
+"""What the rule of aggregation remembers: of each client in a row that goes with the client, and whole for who asks."""
+
+import pytest
+from remembered import memory_of
+from sqlalchemy import func, select
+
+from foltr.aggregation.client_records import taken_apart
+from storage.clients import key_of
+from storage.erasure.client_rows import rows_of
+from storage.erasure.erasures import note_told
+from storage.erasure.records import JobCompletion, JobStep, NewJob
+from storage.erasure.unlearning_jobs import commit_step, complete_job, create_job, fail_job, list_jobs, load_job
+from storage.federations import create_federation
+from storage.models import get_model, latest_model
+from storage.records import NewModel
+from storage.rounds import abandon_round, begin_aggregation, complete_round
+from storage.tables import defence_records, models
+
+WEIGHTS = bytes(12)
+
+
+async def end_round(stored, memory: bytes | None) -> None:
+    """End round 5, which the round 6 follows, with model 4."""
+    await begin_aggregation(stored.db, "web", stored.epoch, 5)
+    model, following = NewModel(4, WEIGHTS, None, memory), stored.opening(6, 4)
+    await complete_round(stored.db, "web", stored.epoch, 5, model, stored.opening(5).closes_at, following)
+
+
+async def rows_by_job(stored) -> dict[int, int]:
+    """How many clients have a row, by the number of the job; 0 for rounds."""
+    counted = select(defence_records.c.job, func.count()).group_by(defence_records.c.job)
+    async with stored.db.reading() as connection:
+        return {row[0]: row[1] for row in await connection.execute(counted)}
+
+
+async def remembered(stored) -> bytes | None:
+    model = await latest_model(stored.db, "web")
+    assert model is not None
+    return model.defence_state
+
+
+async def test_a_model_row_names_nobody_and_who_reads_it_gets_all(learned) -> None:
+    """A record is a row with the client's key; of two reads the bytes are those that were stored."""
+    memory = memory_of("a", "b", "c")
+    await end_round(learned, memory)
+    assert await remembered(learned) == memory
+    assert (await get_model(learned.db, "web", 4)).defence_state == memory
+    async with learned.db.reading() as connection:
+        (shared,) = await connection.scalars(select(models.c.defence_state).where(models.c.defence_state.is_not(None)))
+        records = list(await connection.scalars(select(defence_records.c.record).order_by(defence_records.c.client)))
+    assert (shared, dict(zip("abc", records, strict=True))) == taken_apart(memory)
+    assert (await rows_of(learned.db, "web", "c"))["defence_records"] == 1
+
+
+async def test_whoever_is_not_remembered_any_more_has_no_row(learned) -> None:
+    """The next model's memory takes the place of the last one's; a rule that remembers nothing deletes all."""
+    await end_round(learned, memory_of("a", "c"))
+    await begin_aggregation(learned.db, "web", learned.epoch, 6)
+    at = learned.opening(6).closes_at
+    memory = memory_of("b", "c", n_rounds=2)
+    model = NewModel(5, WEIGHTS, None, memory)
+    await complete_round(learned.db, "web", learned.epoch, 6, model, at, learned.opening(7, 5))
+    assert await remembered(learned) == memory
+    assert await rows_by_job(learned) == {0: 2}
+    await begin_aggregation(learned.db, "web", learned.epoch, 7)
+    model = NewModel(6, WEIGHTS, None, None)
+    await complete_round(learned.db, "web", learned.epoch, 7, model, at, learned.opening(8, 6))
+    assert (await remembered(learned), await rows_by_job(learned)) == (None, {})
+
+
+async def test_an_abandoned_round_changes_nothing_that_is_remembered(learned) -> None:
+    """No model, no memory: the mark goes back, and what the rule had against the client was never written."""
+    await end_round(learned, memory_of("a", "c"))
+    at = learned.opening(6).closes_at
+    await abandon_round(learned.db, "web", learned.epoch, 6, "too_few", at, learned.opening(7, 4))
+    assert await remembered(learned) == memory_of("a", "c")
+
+
+async def test_to_forget_a_client_deletes_its_record_and_writes_no_model(learned) -> None:
+    """Everybody else's record stays as it was, and the federation's other part."""
+    await end_round(learned, memory_of("b", "c"))
+    before = (await learned.dump())["models"]
+    await learned.erase("c")
+    after = (await learned.dump())["models"]
+    untouched = [index for index, column in enumerate(models.columns) if column is not models.c.tainted_at]
+    assert [[row[i] for i in untouched] for row in after] == [[row[i] for i in untouched] for row in before]
+    assert await rows_by_job(learned) == {0: 1}
+    memory = await remembered(learned)
+    assert memory is not None
+    assert (b"\xa1c" in memory, b"\xa1b" in memory) == (False, True)
+    assert "defence_records" not in await rows_of(learned.db, "web", "c")
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+async def test_a_memory_made_before_a_client_was_forgotten_stores_nothing_of_it(learned, is_told) -> None:
+    """A job's step takes seconds, and the client may be erased meanwhile; also once its name is gone as well."""
+    row = await learned.erase_with_key("c")
+    if is_told:
+        await note_told(learned.db, "web", learned.epoch, row.pseudonym)
+    await end_round(learned, memory_of("a", "b", "c"))
+    assert await rows_by_job(learned) == {0: 2}
+    async with learned.db.reading() as connection:
+        of_c = defence_records.c.client == key_of("web", "c")
+        assert list(await connection.scalars(select(defence_records.c.client).where(of_c))) == []
+
+
+async def test_another_federations_records_are_left_alone(learned) -> None:
+    """Clients of one name in two federations are two."""
+    await create_federation(learned.db, "other", 3, "linear", WEIGHTS, learned.opening(1).opened_at)
+    await end_round(learned, memory_of("a"))
+    other = await latest_model(learned.db, "other")
+    assert other is not None
+    assert other.defence_state is None
+
+
+@pytest.fixture
+async def unlearning(learned):
+    """A federation whose rounds remember a, and whose job, begun as c was forgotten, remembers a and b after a step."""
+    await end_round(learned, memory_of("a", "c"))
+    await learned.erase_with_key("c")
+    at = learned.request("c").erased_at
+    new = NewJob(1, "fed_eraser", 2, 3, at, 0, 1, 2)
+    await create_job(learned.db, "web", learned.epoch, new)
+    step = JobStep(1, 1, 2, WEIGHTS, 1.0, defence_state=memory_of("a", "b"))
+    await commit_step(learned.db, "web", learned.epoch, 1, step)
+    return learned
+
+
+async def test_a_job_remembers_apart_from_the_rounds(unlearning) -> None:
+    """Both are read whole, and each forgets its own."""
+    job = await load_job(unlearning.db, "web")
+    assert job is not None
+    assert job.defence_state == memory_of("a", "b")
+    assert [found.defence_state for found in await list_jobs(unlearning.db, "web")] == [memory_of("a", "b")]
+    assert await rows_by_job(unlearning) == {0: 1, 1: 2}
+    await unlearning.erase_with_key("b")
+    assert await rows_by_job(unlearning) == {0: 1, 1: 1}
+
+
+async def test_a_job_that_failed_leaves_nothing_that_it_remembered(unlearning) -> None:
+    at = unlearning.request("c").erased_at
+    await fail_job(unlearning.db, "web", unlearning.epoch, 1, "nobody answers", at)
+    assert await rows_by_job(unlearning) == {0: 1}
+
+
+async def test_the_rounds_go_on_from_what_a_job_remembered(unlearning) -> None:
+    """With its model, in the one transaction; of what rounds had remembered before nothing stays."""
+    job = await load_job(unlearning.db, "web")
+    assert job is not None
+    at = unlearning.request("c").erased_at
+    swap = JobCompletion(5, at, {}, 6, unlearning.opening(7, 5), defence_state=job.defence_state)
+    await complete_job(unlearning.db, "web", unlearning.epoch, 1, swap, lambda *_: "")
+    assert await remembered(unlearning) == memory_of("a", "b")
+    assert await rows_by_job(unlearning) == {0: 2}
