@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 from foltr.errors import SettingsError
 from foltr.protocol.fields import NAME_PATTERN
@@ -47,19 +48,19 @@ class Topics:
 
     federation: str
 
-    @property
+    @cached_property
     def root(self) -> str:
         return f"foltr/v1/{self.federation}"
 
-    @property
+    @cached_property
     def model(self) -> str:
         return f"{self.root}/model"
 
-    @property
+    @cached_property
     def round(self) -> str:
         return f"{self.root}/round"
 
-    @property
+    @cached_property
     def roster(self) -> str:
         return f"{self.root}/roster"
 
@@ -76,7 +77,7 @@ class Topics:
         """The newest key of the federator, once the operator has given it another one."""
         return f"{self.root}/federator-key"
 
-    @property
+    @cached_property
     def operator(self) -> str:
         return f"{self.root}/operator"
 
@@ -88,7 +89,7 @@ class Topics:
         """Whether the operator tells the federator something on this topic."""
         return topic in (self.operator, self.roster) or topic.startswith(f"{self.root}/roster/chunks/")
 
-    @property
+    @cached_property
     def unlearning_round(self) -> str:
         """The step that the newest unlearning job is at."""
         return f"{self.root}/unlearning/round"

@@ -63,10 +63,19 @@ class WorldTime:
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self.clock = Clock()
+        self._before: list[Clock] = []
 
-    def of(self, clock: Clock) -> "_Acting":
+    def of(self, clock: Clock) -> "WorldTime":
         """While this lasts, ``clock`` is the one looked at."""
-        return _Acting(self, clock)
+        self._before.append(self.clock)
+        self.clock = clock
+        return self
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self.clock = self._before.pop()
 
     def monotonic(self) -> float:
         return self.clock.monotonic(self._schedule.now)
@@ -76,14 +85,3 @@ class WorldTime:
 
     def time_ns(self) -> int:
         return int(self.time() * 1e9)
-
-
-class _Acting:
-    def __init__(self, time: WorldTime, clock: Clock) -> None:
-        self._time, self._clock = time, clock
-
-    def __enter__(self) -> None:
-        self._before, self._time.clock = self._time.clock, self._clock
-
-    def __exit__(self, *_: object) -> None:
-        self._time.clock = self._before

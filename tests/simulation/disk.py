@@ -108,6 +108,19 @@ class DeviceDisk(DeviceStore):
     def waiting_interactions(self, limit: int) -> list[Interaction]:
         return self._read(super().waiting_interactions, limit)
 
+    def put_believed(self, topic: str, nonce: int) -> None:
+        self._write_beside(super().put_believed, topic, nonce)
+
+    def put_model(self, announcement: bytes) -> None:
+        self._write_beside(super().put_model, announcement)
+
+    def _write_beside(self, write: Callable[..., None], *args: Any) -> None:
+        """Write what is no part of anything that is read through `_read`."""
+        is_current = self._n_changes == self._db.total_changes
+        write(*args)
+        if is_current:
+            self._n_changes = self._db.total_changes
+
     def _read(self, read: Callable[..., T], *args: Any) -> T:
         if self._n_changes != self._db.total_changes:
             self._n_changes = self._db.total_changes
