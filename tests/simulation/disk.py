@@ -105,19 +105,13 @@ class DeviceDisk(DeviceStore):
     def pending_update(self) -> PendingUpdate | None:
         return self._read(super().pending_update)
 
-    def waiting_interactions(self, limit: int) -> list[Interaction]:
-        return self._read(super().waiting_interactions, limit)
-
-    def put_believed(self, topic: str, nonce: int) -> None:
-        self._write_beside(super().put_believed, topic, nonce)
+    def waiting_interactions(self, limit: int, above: int = 0) -> list[Interaction]:
+        return self._read(super().waiting_interactions, limit, above)
 
     def put_model(self, announcement: bytes) -> None:
-        self._write_beside(super().put_model, announcement)
-
-    def _write_beside(self, write: Callable[..., None], *args: Any) -> None:
-        """Write what is no part of anything that is read through `_read`."""
+        """Keep a model, and all that was read: a model is no part of any of it."""
         is_current = self._n_changes == self._db.total_changes
-        write(*args)
+        super().put_model(announcement)
         if is_current:
             self._n_changes = self._db.total_changes
 
