@@ -1,0 +1,139 @@
+"""What noise promises: from an epsilon for so many participations to the noise of each, and back.
+
+The relation between neighbours is zero-out: a client's vector in one participation against zeros in its place. That
+it took part, and when, is public. Replacing a vector by another one moves the sum twice as far. Nothing is claimed for
+rounds being drawn at random. Against somebody who may choose what all other clients send, and sees what all helpers
+but one know, the noise of the one honest helper is all that counts, so each helper adds the whole of it.
+
+Gaussian noise is accounted for in zero-concentrated differential privacy (zCDP): Bun & Steinke, "Concentrated
+differential privacy: simplifications, extensions, and lower bounds" (TCC 2016). Noise N_Z(0, sigma^2) in each
+coordinate of an integer vector with ||q||_2 <= C gives rho = C^2 / (2 sigma^2) (Canonne, Kamath & Steinke 2020,
+Theorem 14), and k participations give k times as much. Laplace noise is accounted for in pure epsilon: with
+||q||_1 <= C, discrete Laplace noise of scale s gives C / s, and k participations k times as much.
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Final
+
+from foltr.errors import SettingsError
+
+DEFAULT_EPSILON: Final = 8.0
+DEFAULT_DELTA: Final = 1e-6
+DEFAULT_PARTICIPATIONS: Final = 20
+
+# Steps of a search that narrows by a fixed share each: from 1e9 to the last digit of a float.
+_STEPS = 200
+_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+
+
+def epsilon_of(rho: float, delta: float) -> float:
+    """Return an epsilon so that rho-zCDP implies (epsilon, delta)-differential privacy.
+
+    The least over alpha > 1 of rho alpha + ln(1 / (alpha delta)) / (alpha - 1) + ln(1 - 1 / alpha) (Canonne, Kamath &
+    Steinke 2020, Proposition 12). Each alpha gives a true epsilon, so what the search misses is only never claimed.
+
+    Args:
+        rho: above 0.
+        delta: between 0 and 1.
+    """
+    _positive("rho", rho)
+    _check_delta(delta)
+
+    def bound(log_excess: float) -> float:
+        excess = math.exp(log_excess)
+        alpha = 1.0 + excess
+        return rho * alpha - math.log(alpha * delta) / excess + math.log(excess / alpha)
+
+    return max(0.0, _least(bound, -20.0, 40.0))
+
+
+def rho_for(epsilon: float, delta: float) -> float:
+    """Return the largest rho, up to rounding and up to epsilon itself, with which `epsilon_of` is at most epsilon."""
+    _positive("epsilon", epsilon)
+    _check_delta(delta)
+    allowed, excessive = 0.0, epsilon
+    for _ in range(_STEPS):
+        middle = (allowed + excessive) / 2.0
+        if not allowed < middle < excessive:
+            break
+        allowed, excessive = (middle, excessive) if epsilon_of(middle, delta) <= epsilon else (allowed, middle)
+    if allowed == 0.0:
+        raise SettingsError(f"epsilon {epsilon:g} is too small to be reached with delta {delta:g}")
+    return allowed
+
+
+def gaussian_variance(bound: int, rho: float, participations: int) -> int:
+    """Return sigma^2 of each helper's noise, so that so many participations cost at most rho.
+
+    The least whole number from C^2 k / (2 rho) on, by fractions: rounding never goes the wrong way.
+
+    Args:
+        bound: C, of the L2 norm of a client's integers.
+        rho: for all participations together.
+        participations: k.
+    """
+    _check_counts(bound, participations)
+    return math.ceil(Fraction(bound * bound * participations) / (2 * Fraction(_positive("rho", rho))))
+
+
+def gaussian_rho(bound: int, variance: int) -> Fraction:
+    """Return the rho of one participation under noise of this variance."""
+    return Fraction(bound * bound, 2 * variance)
+
+
+def laplace_scale(bound: int, epsilon: float, participations: int) -> int:
+    """Return the scale s of each helper's noise, so that so many participations cost at most this pure epsilon.
+
+    The least whole number from C k / epsilon on.
+
+    Args:
+        bound: C, of the L1 norm of a client's integers.
+        epsilon: for all participations together.
+        participations: k.
+    """
+    _check_counts(bound, participations)
+    return math.ceil(Fraction(bound * participations) / Fraction(_positive("epsilon", epsilon)))
+
+
+def laplace_epsilon(bound: int, scale: int) -> Fraction:
+    """Return the pure epsilon of one participation under noise of this scale."""
+    return Fraction(bound, scale)
+
+
+def laplace_deviation(scale: int) -> float:
+    """Return the standard deviation of discrete Laplace noise, sqrt(2 alpha) / (1 - alpha) for alpha = exp(-1 / s)."""
+    return math.sqrt(2.0 * math.exp(-1.0 / scale)) / -math.expm1(-1.0 / scale)
+
+
+def _least(function: Callable[[float], float], start: float, end: float) -> float:
+    """The least value of a function that falls, then rises, by the golden section."""
+    left, right = end - _GOLDEN * (end - start), start + _GOLDEN * (end - start)
+    at_left, at_right = function(left), function(right)
+    for _ in range(_STEPS):
+        if at_left <= at_right:
+            end, right, at_right = right, left, at_left
+            left = end - _GOLDEN * (end - start)
+            at_left = function(left)
+        else:
+            start, left, at_left = left, right, at_right
+            right = start + _GOLDEN * (end - start)
+            at_right = function(right)
+    return min(at_left, at_right)
+
+
+def _positive(name: str, value: float) -> float:
+    if not (math.isfinite(value) and value > 0.0):
+        raise SettingsError(f"{name} must be a finite number above 0, not {value}")
+    return value
+
+
+def _check_delta(delta: float) -> None:
+    if not 0.0 < delta < 1.0:
+        raise SettingsError(f"delta must be between 0 and 1, not {delta}")
+
+
+def _check_counts(bound: int, participations: int) -> None:
+    if bound < 1 or participations < 1:
+        raise SettingsError(f"bound and participations must be at least 1, not {bound} and {participations}")

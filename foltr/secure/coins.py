@@ -1,0 +1,120 @@
+"""Random integers and coins whose probabilities are exact, many at a time.
+
+Where noise stands between a person and the sum, a probability that is a little wrong is a promise that is a little
+wrong: Mironov, "On significance of the least significant bits for differential privacy" (CCS 2012), reads inputs from
+rounded noise. So no floating-point number decides anything here. A coin with a rational probability compares a uniform
+number with it one 64-bit digit after the other; the first digit nearly always decides, and does for a whole array.
+
+Randomness is a function from a number of bytes to so many bytes: `os.urandom` where somebody is to be protected, and
+for tests and simulations ``numpy.random.default_rng(seed).bytes``.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Entropy = Callable[[int], bytes]
+Words = NDArray[np.uint64]
+LARGEST_DENOMINATOR = 2**32 - 1
+"""Of fractions that `binary_digits` divides within 64 bits."""
+
+
+def random_words(size: int, entropy: Entropy) -> Words:
+    """Return (size,) uniform 64-bit words."""
+    return np.frombuffer(entropy(8 * size), "<u8").astype(np.uint64)
+
+
+def random_bits(size: int, entropy: Entropy) -> NDArray[np.bool_]:
+    """Return (size,) fair coins."""
+    packed = np.frombuffer(entropy(-(-size // 8)), np.uint8)
+    return np.unpackbits(packed, count=size).astype(np.bool_)
+
+
+def uniform_below(bound: int, size: int, entropy: Entropy) -> Words:
+    """Return (size,) numbers of 0 to bound - 1, each as likely as the others.
+
+    Words from the largest multiple of the bound on are drawn again: with them the first remainders would come up more
+    often.
+    """
+    drawn = random_words(size, entropy)
+    last = np.uint64(2**64 - 2**64 % bound - 1)
+    while (beyond := np.flatnonzero(drawn > last)).size:
+        drawn[beyond] = random_words(beyond.size, entropy)
+    return drawn % np.uint64(bound)
+
+
+def binary_digits(numerators: Words, denominator: int) -> Words:
+    """Return the first 64 binary digits of fractions below 1, as integers.
+
+    Args:
+        numerators: (n,), each below the denominator.
+        denominator: at most `LARGEST_DENOMINATOR`.
+    """
+    divisor, half = np.uint64(denominator), np.uint64(32)
+    high, rest = np.divmod(numerators << half, divisor)
+    return (high << half) | ((rest << half) // divisor)
+
+
+def flip_exponential(
+    digits: Words, fraction_of: Callable[[int], tuple[int, int]], entropy: Entropy
+) -> NDArray[np.bool_]:
+    """Return (n,) coins that show heads with probability exp(-x_i) for 0 <= x_i < 1.
+
+    Canonne, Kamath & Steinke, "The discrete Gaussian for differential privacy" (2020), Algorithm 1: coins with
+    probability x/1, x/2, x/3 ... are flipped until one shows tails; the result is heads if their number is odd. As
+    floor(floor(2^64 x) / k) = floor(2^64 x / k), the first digit of each follows from that of x.
+
+    Args:
+        digits: (n,) the first 64 binary digits of each x.
+        fraction_of: numerator and denominator of the x with an index, for the one comparison in 2^64 that its first
+            digit leaves open.
+        entropy: gives random bytes.
+    """
+    heads = np.zeros(digits.size, np.bool_)
+    left, k = np.arange(digits.size), 1
+    while left.size:
+        goes_on = _flip(digits[left] // np.uint64(k), left, fraction_of, k, entropy)
+        heads[left[~goes_on]] = k % 2 == 1
+        left, k = left[goes_on], k + 1
+    return heads
+
+
+def draw_geometric(size: int, entropy: Entropy) -> NDArray[np.int64]:
+    """Return (size,) numbers that are v or more with probability exp(-v).
+
+    Each is how many coins with probability exp(-1) show heads before the first shows tails. Such a coin is two with
+    exp(-1/2), so half the length of a run of these is counted.
+    """
+    runs = np.zeros(size, np.int64)
+    left = np.arange(size)
+    while left.size:
+        halves = np.full(left.size, 2**63, np.uint64)
+        left = left[flip_exponential(halves, lambda _: (1, 2), entropy)]
+        runs[left] += 1
+    return runs // 2
+
+
+def is_below(numerator: int, denominator: int, entropy: Entropy) -> bool:
+    """Flip one coin with a rational probability below 1: a uniform number is compared with it digit by digit."""
+    while True:
+        digit, numerator = divmod(numerator << 64, denominator)
+        drawn = int.from_bytes(entropy(8), "little")
+        if drawn != digit:
+            return drawn < digit
+
+
+def _flip(
+    digits: Words,
+    indices: NDArray[np.int64],
+    fraction_of: Callable[[int], tuple[int, int]],
+    divisor: int,
+    entropy: Entropy,
+) -> NDArray[np.bool_]:
+    """(n,) coins whose probabilities are fractions, of these indices, over a divisor, and begin with these digits."""
+    drawn = random_words(digits.size, entropy)
+    heads = drawn < digits
+    for i in np.flatnonzero(drawn == digits).tolist():
+        numerator, denominator = fraction_of(int(indices[i]))
+        heads[i] = is_below((numerator << 64) % (denominator * divisor), denominator * divisor, entropy)
+    return heads

@@ -1,0 +1,118 @@
+"""From an epsilon to noise and back: the figures of the design, and that no rounding goes the wrong way."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from foltr.errors import SettingsError
+from foltr.secure.accounting import (
+    DEFAULT_DELTA,
+    DEFAULT_EPSILON,
+    DEFAULT_PARTICIPATIONS,
+    epsilon_of,
+    gaussian_rho,
+    gaussian_variance,
+    laplace_deviation,
+    laplace_epsilon,
+    laplace_scale,
+    rho_for,
+)
+from foltr.secure.noise import draw_laplace
+
+
+@pytest.mark.parametrize(("epsilon", "rho"), [(1, 0.0244), (2, 0.0882), (4, 0.3111), (8, 1.0524)])
+def test_rho_of_the_usual_epsilons(epsilon, rho):
+    """With delta a millionth, and it comes back as the epsilon that it is of."""
+    found = rho_for(epsilon, 1e-6)
+    assert found == pytest.approx(rho, abs=6e-5)
+    assert epsilon_of(found, 1e-6) <= epsilon
+    assert epsilon_of(found, 1e-6) == pytest.approx(epsilon, rel=1e-9)
+
+
+def test_the_noise_of_the_defaults():
+    """Sigma is 3.083 bounds, the Laplace scale two and a half: k / epsilon."""
+    rho = rho_for(DEFAULT_EPSILON, DEFAULT_DELTA)
+    variance = gaussian_variance(256, rho, DEFAULT_PARTICIPATIONS)
+    assert math.sqrt(variance) / 256 == pytest.approx(3.083, abs=1e-3)
+    assert laplace_scale(256, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS) == 640 == 256 * 20 / 8
+
+
+@pytest.mark.parametrize("bound", [1, 256, 566, 4000])
+@pytest.mark.parametrize("participations", [1, 3, 20, 1000])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+def test_noise_costs_no_more_than_was_allowed(bound, participations, epsilon):
+    """In fractions, over all participations; one less would cost more."""
+    rho = rho_for(epsilon, 1e-6)
+    variance = gaussian_variance(bound, rho, participations)
+    assert participations * gaussian_rho(bound, variance) <= Fraction(rho)
+    assert variance == 1 or participations * gaussian_rho(bound, variance - 1) > Fraction(rho)
+    scale = laplace_scale(bound, epsilon, participations)
+    assert participations * laplace_epsilon(bound, scale) <= Fraction(epsilon)
+    assert scale == 1 or participations * laplace_epsilon(bound, scale - 1) > Fraction(epsilon)
+
+
+@pytest.mark.parametrize("rho", [1e-6, 0.01, 1.0, 30.0])
+@pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.01])
+def test_no_order_gives_a_smaller_epsilon(rho, delta):
+    """The search finds the least of the formula: beside a million orders from nearly 1 to a billion."""
+    alpha = 1 + np.logspace(-7, 9, 1_000_000)
+    bounds = rho * alpha + np.log(1 / (alpha * delta)) / (alpha - 1) + np.log1p(-1 / alpha)
+    assert epsilon_of(rho, delta) <= max(0.0, bounds.min()) + 1e-9
+    assert epsilon_of(rho, delta) == pytest.approx(max(0.0, bounds.min()), abs=1e-6)
+
+
+def test_epsilon_grows_with_rho_and_falls_with_delta():
+    """As it must."""
+    assert epsilon_of(0.1, 1e-6) < epsilon_of(0.2, 1e-6) < epsilon_of(0.2, 1e-9)
+
+
+def test_the_gaussian_mechanism_keeps_within_its_epsilon():
+    """What N(0, sigma^2) really gives to a shift of C at epsilon (Balle & Wang, ICML 2018) is below delta."""
+    rho = rho_for(8.0, 1e-6)
+    ratio = math.sqrt(2 * rho)  # C / sigma, if all participations were one
+    above = math.erfc((8.0 / ratio - ratio / 2) / math.sqrt(2)) / 2
+    below = math.erfc((8.0 / ratio + ratio / 2) / math.sqrt(2)) / 2
+    assert 1e-8 < above - math.exp(8.0) * below < 1e-6
+
+
+def test_the_deviation_of_laplace_noise(rng):
+    """The formula beside what is drawn."""
+    assert draw_laplace(100_000, 50, rng.bytes).std() == pytest.approx(laplace_deviation(50), rel=0.02)
+    assert laplace_deviation(10**6) == pytest.approx(math.sqrt(2) * 10**6)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: epsilon_of(0.0, 1e-6),
+        lambda: epsilon_of(math.nan, 1e-6),
+        lambda: epsilon_of(1.0, 0.0),
+        lambda: rho_for(1.0, 1.0),
+        lambda: rho_for(math.inf, 1e-6),
+        lambda: gaussian_variance(0, 1.0, 1),
+        lambda: gaussian_variance(256, -1.0, 1),
+        lambda: laplace_scale(256, 1.0, 0),
+        lambda: laplace_scale(256, 0.0, 1),
+    ],
+)
+def test_a_promise_of_nothing_is_refused(wrong):
+    """And one of less than nothing."""
+    with pytest.raises(SettingsError, match="must be"):
+        wrong()
+
+
+def test_the_dp_accounting_library_says_the_same():
+    """Google's, where it is installed: the epsilon of twenty participations, by its own orders."""
+    library = pytest.importorskip(
+        "dp_accounting", reason="dp-accounting is no dependency of the project: pip install dp-accounting"
+    )
+    from dp_accounting import rdp
+
+    orders = (1 + np.logspace(-3, 4, 4000)).tolist()
+    for epsilon in (0.5, 1.0, 2.0, 4.0, 8.0):
+        accountant = rdp.RdpAccountant(orders, library.NeighboringRelation.REPLACE_SPECIAL)
+        deviation = math.sqrt(gaussian_variance(256, rho_for(epsilon, 1e-6), 20))
+        accountant.compose(library.GaussianDpEvent(deviation / 256), 20)
+        assert accountant.get_epsilon(1e-6) == pytest.approx(epsilon, rel=1e-3)
