@@ -97,9 +97,10 @@ class Participation:
         """Join again, after a random moment, where another federator announces than before.
 
         Its database may be an older one that was restored. The answer has the mark by which it counts; an update from
-        above it would leave out for good what was counted in the meantime.
+        above it would leave out for good what was counted in the meantime. Who has left joins no more; who asks to be
+        forgotten goes on if that is refused.
         """
-        if self._epoch is not None and epoch > self._epoch and not self.left:
+        if self._epoch is not None and epoch > self._epoch:
             self._join_again(now + self._rng.uniform(0.0, JOIN_SPREAD_S))
         self._epoch = epoch
 

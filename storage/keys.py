@@ -72,7 +72,8 @@ class KeyStore:
                 raise SettingsError(
                     f"keys = {str(self.folder)!r}: stored updates of client {client_id!r} are sealed, and "
                     f"{'there is no data key of it' if known is None else 'its data key here is another one'}. "
-                    "Restore the backup of the keys that belongs to this database, or name their folder with --keys"
+                    "If the database was restored, and the client forgotten since its backup, run `foltr forget`. Else "
+                    "restore the backup of the keys that belongs to this database, or name their folder with --keys"
                 )
             if known is None:
                 made.append((client_id, path, secrets.token_bytes(KEY_BYTES)))

@@ -427,3 +427,14 @@ def test_another_federator_is_asked_for_the_mark():
     assert not device.joined
     assert NOW + 200 <= device.next_due_at() <= NOW + 201
     assert device.due(NOW + 201) == [Outgoing.JOIN]
+
+
+def test_who_asked_to_be_forgotten_and_may_not_joins_another_federator():
+    """It sends nothing while it asks; refused, it goes on, and a restored database may not know its enrolment."""
+    device = joined(PENDING)
+    device.hear_epoch(7, NOW + 1)
+    device.left = True  # as long as it asks
+    device.hear_epoch(8, NOW + 200)
+    assert device.due(NOW + 201) == []
+    device.left = False
+    assert device.due(NOW + 201) == [Outgoing.JOIN]

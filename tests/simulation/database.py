@@ -1,16 +1,16 @@
 """The database, in dicts: what is stored, and one transaction at a time that happens as a whole or not at all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from foltr.erasure.audit import AuditEntry
-from foltr.errors import ProtocolViolationError
+from foltr.errors import ProtocolViolationError, SettingsError
 from foltr.failpoints import Failpoint
 from foltr.protocol.states import OPEN_ROUND, RoundState
 from storage.erasure.records import ErasureRow, UnlearningJobRow
 from storage.errors import WriterFencedError
-from storage.records import ClientRow, FederationRow, ModelRow, NewEvent, NewOrder, RoundRow, UpdateRow
+from storage.records import ClientRow, FederationRow, ModelRow, NewEvent, NewOrder, NewUpdate, RoundRow, UpdateRow
 
 NAME = "sim"
 
@@ -71,6 +71,46 @@ class Tables:
         return [update for row in closed if row.number not in kept for update in self.of_round(row.number)]
 
 
+class KeyFolder:
+    """The data keys of clients, which lie beside the database: what is restored is the database alone."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, int] = {}
+        self._sealed_with: dict[str, int] = {}  # by update_id
+        self._ensured: set[str] = set()
+        self._n_made = 0
+
+    def __contains__(self, client_id: str) -> bool:
+        return client_id in self._keys
+
+    def seal(self, tables: Tables, new: Collection[NewUpdate]) -> None:
+        """Seal updates. SettingsError: a client has stored ones that no key of it opens."""
+        self._ensure(tables, {update.client_id for update in new} - self._ensured)
+        self._sealed_with |= {update.update_id: self._keys[update.client_id] for update in new}
+
+    def _ensure(self, tables: Tables, missing: Collection[str]) -> None:
+        for row in tables.updates.values() if missing else ():
+            if row.client_id in missing and row.body is not None and not self.opens(row):
+                raise SettingsError(f"stored updates of {row.client_id} are sealed, and there is no data key of it")
+        for client_id in sorted(missing):
+            if client_id not in self._keys:
+                self._n_made += 1
+                self._keys[client_id] = self._n_made
+        self._ensured.update(missing)
+
+    def opens(self, row: UpdateRow) -> bool:
+        return self._keys.get(row.client_id) == self._sealed_with[row.update_id]
+
+    def destroy(self, client_id: str) -> bool:
+        """Destroy a client's key; False if there is none."""
+        self._ensured.discard(client_id)
+        return self._keys.pop(client_id, None) is not None
+
+    def look_again(self) -> None:
+        """Be sure of no key: another database lies beside them."""
+        self._ensured.clear()
+
+
 class Session(Protocol):
     """One process's connection to the database."""
 
@@ -93,14 +133,13 @@ class SimulatedStore:
     """The tables, and who looks at every commit.
 
     Attributes:
-        keys: clients that have a data key, which lies beside the database.
         unpurged: bytes of what was deleted may be left in the file.
     """
 
     def __init__(self, on_commit: Callable[[Tables, Tables], None]) -> None:
         self.tables = Tables()
         self.copies: list[Tables] = []
-        self.keys: set[str] = set()
+        self.keys = KeyFolder()
         self.unpurged = False
         self._on_commit = on_commit
 
@@ -115,8 +154,8 @@ class SimulatedStore:
             raise WriterFencedError(f"epoch {epoch} is over")
         result = change(after)
         before, self.tables = self.tables, after
-        if federation_of(after).writer_epoch and len(after.rounds) > len(before.rounds):
-            self.copies.append(after)  # a backup is made with every round
+        if federation_of(after).writer_epoch and after.rounds:
+            self.copies.append(after)  # a backup may be made at any time
         if before.n_deletions != after.n_deletions:
             self.unpurged = True
         self._on_commit(before, after)
@@ -126,6 +165,9 @@ class SimulatedStore:
         """Put an older copy in the place of what is stored; return it."""
         if self.copies:
             self.tables = self.copies[int(amount * len(self.copies)) % len(self.copies)]
+            self.keys.look_again()
+            federation = federation_of(self.tables)
+            self.unpurged = federation.n_purged < federation.n_deletions
         return self.tables
 
 

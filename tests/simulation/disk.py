@@ -23,6 +23,7 @@ class Gone(StrEnum):
     DROPPED = "it made room for newer ones"
     NOT_KEPT = "it counted once, and was not kept until its update was taken back"
     STORE_LOST = "the device lost its store"
+    FORGOTTEN = "its device was forgotten, and deleted what it had"
     NUMBER_TAKEN = "it had the number of a click that was lost with an older store, and that counts"
 
 
@@ -80,6 +81,10 @@ class DeviceDisk(DeviceStore):
         super().close()
         self._make()
         self.n_failures_due = n_failures
+
+    def forget(self) -> None:
+        with self._noting(Gone.FORGOTTEN):
+            super().forget()
 
     def keep_nothing(self) -> None:
         """Have nothing to learn from again, from now on."""

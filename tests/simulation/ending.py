@@ -48,7 +48,7 @@ def _settle_erasures(world: "World") -> None:
         if device.is_asking:
             world.ask_to_be_forgotten(device, 60.0)
     # A step may be asked three times, and there is one for each round, in two attempts.
-    give_up_at = world.schedule.now + 600.0 + 8.0 * world.scenario.unlearning.step_s * len(world.store.tables.rounds)
+    give_up_at = world.schedule.now + 600.0 + 8.0 * world.plan.unlearning.step_s * len(world.store.tables.rounds)
     while unfinished := _unfinished_erasures(world):
         if world.schedule.now > give_up_at:
             raise BrokenPromiseError("who is to be forgotten is, and is told", f"{unfinished}, {_state(world)}")
@@ -80,6 +80,10 @@ def _unfinished_erasures(world: "World") -> list[str]:
 
 def _mend(world: "World") -> None:
     world.clock_offset = max(0.0, world.clock_offset)
+    if world.judge.is_clock_behind:
+        # As the manual says, and what it says of it: devices believe the next federator.
+        world.federator.kill()
+        world.set_clock()
     process = world.federator
     process.n_database_failures, process.crash_at = 0, None
     if process.is_up:
@@ -88,6 +92,7 @@ def _mend(world: "World") -> None:
         world.start_federator()
     if world.operator.n_rosters:
         world.operator.publish_roster(world.revoked)
+    world.forget_again()
     world.operator.send_unanswered()
     for device in world.devices:
         device.store.n_failures_due = 0
@@ -104,7 +109,8 @@ def _mend(world: "World") -> None:
 def _is_member(world: "World", device: SimulatedDevice) -> bool:
     serial = world.serials.get(device.client_id, 1)
     is_known = not device.left and serial > world.revoked.get(device.client_id, 0)
-    return is_known and device.takes_part and device.client_id not in world.judge.erasures.erased()
+    judge = world.judge.erasures
+    return is_known and device.takes_part and device.client_id not in judge.erased() | judge.again
 
 
 def _finished(world: "World") -> bool:

@@ -41,7 +41,7 @@ class ClickJudge:
 
     def on_gone(self, click: str, why: Gone) -> None:
         self.gone[click] = why
-        if why is Gone.STORE_LOST:
+        if why in (Gone.STORE_LOST, Gone.FORGOTTEN):
             self._lost_a_store.add(self._recorded[click])
 
     # --- the database -----------------------------------------------------------------------------------------

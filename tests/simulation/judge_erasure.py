@@ -1,6 +1,7 @@
 """What must be true of those who are forgotten, whatever happens; and of the models that they taught."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from simulation.database import Tables
 from simulation.promises import BrokenPromiseError
@@ -21,6 +22,16 @@ _FOLLOWING = {
 }
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What was known of what is stored, when it was stored."""
+
+    tables: Tables
+    names: dict[str, str]
+    taught: dict[int, frozenset[str]]
+    taught_in_job: dict[int, frozenset[str]]
+
+
 class ErasureJudge:
     """Remembers who asked and whose updates are in which model, and raises `BrokenPromiseError`.
 
@@ -28,6 +39,7 @@ class ErasureJudge:
         asked: who is to be forgotten, by its own wish or the operator's.
         names: whose erasure is stored, by pseudonym: the database forgets the names.
         n_swaps: models that took the place of others.
+        again: who is to be forgotten again, as a copy of before was restored.
     """
 
     def __init__(self, has_key: Callable[[str], bool]) -> None:
@@ -35,14 +47,20 @@ class ErasureJudge:
         self.asked: set[str] = set()
         self.names: dict[str, str] = {}
         self.n_swaps = 0
+        self.again: set[str] = set()
         self._tables = Tables()
+        self._known_at: dict[int, _Known] = {}  # with each commit, by the identity of what it left
         # Clients whose updates are in a model, and in the model of an open job.
         self._taught: dict[int, frozenset[str]] = {0: frozenset()}
         self._taught_in_job: dict[int, frozenset[str]] = {}
 
     def restore(self, tables: Tables) -> None:
-        """What is stored is what was stored once."""
+        """What is stored is what was stored once; who was forgotten since is there again, and to be forgotten again."""
+        ever = {name for known in self._known_at.values() for name in known.names.values()}
         self._tables = tables
+        if (known := self._known_at.get(id(tables))) is not None:
+            self.names, self._taught, self._taught_in_job = known.names, known.taught, known.taught_in_job
+        self.again = (ever - self.erased()) & tables.clients.keys()
 
     def erased(self) -> set[str]:
         return set(self.names.values())
@@ -50,22 +68,29 @@ class ErasureJudge:
     def pseudonym(self, client_id: str) -> str | None:
         return next((pseudonym for pseudonym, name in self.names.items() if name == client_id), None)
 
+    def to_forget_again(self) -> list[str]:
+        return sorted(self.again - self.erased())
+
     # --- the database -----------------------------------------------------------------------------------------
 
     def on_commit(self, before: Tables, after: Tables) -> None:
+        self._see(before, after)
+        self._known_at[id(after)] = _Known(after, self.names, self._taught, self._taught_in_job)
+
+    def _see(self, before: Tables, after: Tables) -> None:
         self._tables = after
         for version in after.models.keys() - before.models.keys() - {0}:
             model = after.models[version]
             if model.round is not None:
                 contributed = (row.client_id for row in after.of_round(model.round))
-                self._taught[version] = self._taught[model.base_version or 0].union(contributed)
+                self._taught = self._taught | {version: self._taught[model.base_version or 0].union(contributed)}
             else:
                 self._see_swap(model, before, after)
         if not after.erasures:
             return
         for pseudonym in after.erasures.keys() - before.erasures.keys():
             name = after.erasures[pseudonym].client_id or ""
-            self.names[pseudonym] = name
+            self.names = self.names | {pseudonym: name}
             if name not in self.asked:
                 raise BrokenPromiseError("nobody is forgotten who did not ask", name)
         self._check_rows(before, after)
@@ -138,7 +163,7 @@ class ErasureJudge:
     # --- jobs -------------------------------------------------------------------------------------------------
 
     def _see_start(self, job: UnlearningJobRow, tables: Tables) -> None:
-        self._taught_in_job[job.number] = self._taught[job.start_version]
+        self._taught_in_job = self._taught_in_job | {job.number: self._taught[job.start_version]}
         if job.weights != tables.models[job.start_version].weights:
             raise BrokenPromiseError("a job starts from a model", f"job {job.number}, model {job.start_version}")
         if taught_by := self._taught[job.start_version] & self.erased():
@@ -155,7 +180,7 @@ class ErasureJudge:
             who = {f"device-{i}" for i in range(total.bit_length()) if total >> i & 1}
             is_mean = total >= 0 and abs(total - change * n) <= 0.02 and len(who) == n
             if is_mean and (n or abs(change) < 1e-6) and who <= asked:
-                self._taught_in_job[job.number] |= who
+                self._taught_in_job = self._taught_in_job | {job.number: self._taught_in_job[job.number] | who}
                 return
         raise BrokenPromiseError(
             "a step learns from those who stay", f"job {job.number}, round {job.last_round}: {change} of {asked}"
@@ -164,7 +189,7 @@ class ErasureJudge:
     def _see_swap(self, model: ModelRow, before: Tables, after: Tables) -> None:
         job = before.jobs[model.unlearning_job or 0]
         self.n_swaps += 1
-        self._taught[model.version] = self._taught_in_job[job.number]
+        self._taught = self._taught | {model.version: self._taught_in_job[job.number]}
         label = f"model {model.version} of job {job.number}"
         if model.weights != job.weights or model.version != max(before.models) + 1:
             raise BrokenPromiseError("the swap puts the last step in service", label)
@@ -211,5 +236,6 @@ class ErasureJudge:
             for pseudonym, row in self._tables.erasures.items()
             if row.state != "done" and not (paused and row.state in ("waiting", "unlearning"))
         ]
+        left += [f"{name} is not forgotten again" for name in self.to_forget_again()]
         keyed = [name for name in sorted(self.erased()) if self._has_key(name)]
         return [*left, *(f"{name} has a key" for name in keyed)]

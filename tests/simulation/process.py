@@ -20,7 +20,7 @@ from broker.buffer import BoundedIntake, IntakeLimits
 from broker.link import InboundMessage
 from federator.actor import FederationActor
 from federator.plan import FederationPlan
-from foltr.errors import ProtocolViolationError, UnavailableError
+from foltr.errors import ProtocolViolationError, SettingsError, UnavailableError
 from foltr.failpoints import Failpoint
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.codec import Signer
@@ -185,7 +185,7 @@ class FederatorProcess:
             self._end(ProcessState.CRASHED)
         except WriterFencedError:
             self._end(ProcessState.FENCED)
-        except UnavailableError:
+        except (UnavailableError, SettingsError):
             self._end(ProcessState.GAVE_UP)
         except ProtocolViolationError as error:
             raise BrokenPromiseError("a federator keeps its own protocol", str(error)) from error

@@ -291,4 +291,27 @@ REPRODUCTIONS = (
             device_backlog=2,
         ),
     ),
+    # A device asked to be forgotten while the database was restored to before its enrolment. It was refused, and went
+    # on as a client that did not join again: its updates were not signed with the key that the federation knew.
+    Reproduction(
+        "who may not be forgotten joins the federator that was restored",
+        "whoever takes part is heard",
+        Scenario(
+            1598,
+            4,
+            RoundPolicy(4, 4, 0.0, 15.0, pacing=Pacing.BUFFERED, staleness_limit=1),
+            (
+                Step(Operation.TICK, 1, 0.464),
+                Step(Operation.OTHER_SETTINGS, 0, 0.274),
+                Step(Operation.COME_BACK, 0, 0.535),
+                Step(Operation.FORGET_ME, 2, 0.576),
+                Step(Operation.TICK, 1, 0.774),
+                Step(Operation.RESTORE_DATABASE, 3, 0.186),
+                Step(Operation.FORGET_ME, 0, 0.823),
+            ),
+            trust=Trust.STAND_IN,
+            unlearning=UnlearningPolicy(Strategy.FED_ERASER, min_coverage=0.9, step_s=1.0, patience_s=0.0),
+            device_keeps=3,
+        ),
+    ),
 )

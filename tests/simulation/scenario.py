@@ -162,7 +162,10 @@ def draw(seed: int) -> Scenario:
     )
     trust = rng.choices((Trust.ANYONE, Trust.STAND_IN, Trust.SIGNED), (50, 45, 5))[0]
     forgets = rng.random() < 0.33
-    left_out = _WITHOUT_ERASURES if seed % 3 == 0 else _WITHOUT_ERASURES + _SELDOM_WITH_ERASURES
+    left_out = _SELDOM_WITH_ERASURES if seed % 3 else ()
+    if trust is Trust.ANYONE:
+        # Nobody could order to forget again.
+        left_out += (Operation.RESTORE_DATABASE,)
     operations = [
         op
         for op in Operation
@@ -174,6 +177,15 @@ def draw(seed: int) -> Scenario:
         Step(operation, rng.randrange(n_devices), round(rng.random(), 3))
         for operation in rng.choices(operations, [_WEIGHTS[op] for op in operations], k=rng.randint(20, 80))
     )
+    unlearning = draw_unlearning(rng) if forgets else UnlearningPolicy()
+    device_keeps = rng.choice((0, 3, 500))
+    if forgets and rng.random() < _OFTEN:
+        steps = _with_a_job(rng, n_devices, unlearning.delay_s, steps)
+        # All have taught what is gone through then, and can again; a few answers are enough.
+        device_keeps = 500
+        policy = replace(
+            policy, min_clients=1, max_clients=n_devices, min_time_s=2.0, max_time_s=5.0, over_selection=None
+        )
     return Scenario(
         seed,
         n_devices,
@@ -184,15 +196,36 @@ def draw(seed: int) -> Scenario:
         busy_s=rng.choice((0.0, 0.01, 2.0)),
         batch_limit=rng.choice((2, 500)),
         stop_after_round=rng.randint(2, 8) if rng.random() < 0.1 else None,
-        unlearning=_unlearning(rng) if forgets else UnlearningPolicy(),
+        unlearning=unlearning,
         device_backlog=rng.choice((2, 10_000, 10_000)),
-        device_keeps=rng.choice((0, 3, 500)),
+        device_keeps=device_keeps,
     )
 
 
-def _unlearning(rng: random.Random) -> UnlearningPolicy:
+def _in_a_job(rng: random.Random, n_devices: int, delay_s: float) -> list[Step]:
+    """Draw the beginning of a job for somebody whom all others have learned with."""
+    taught = [Step(operation, 0, amount) for operation, amount in ((Operation.INTERACT, 0.1), (Operation.TICK, 0.7))]
+    pauses = [Step(Operation.TICK, 0, 0.72)] * (delay_s > 0.0)  # five seconds
+    pauses.append(Step(Operation.TICK, 0, rng.choice((0.3, 0.45, 0.6))))
+    return [*taught, *taught, Step(Operation.FORGET_ME, rng.randrange(n_devices), 0.9), *pauses]
+
+
+def _with_a_job(rng: random.Random, n_devices: int, delay_s: float, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Add what chance seldom brings: another one leaves during a step, or all are away in the midst of a job."""
+    job = _in_a_job(rng, n_devices, delay_s)
+    if rng.random() < 0.5:
+        long = Step(Operation.TICK, 0, 0.99)  # until the broker has seen that they are gone, and patience ends
+        return (*steps, *job, Step(Operation.EVERYBODY_AWAY, 0, 0.9), long, long)
+    first, at = job[4].who, rng.randrange(3)
+    job.insert(4, Step(Operation.PARTITION, (first + 1) % n_devices, 0.7))
+    return (*steps[:at], *job, Step(Operation.FORGET_ME, (first + 2) % n_devices, 0.9), *steps[at:])
+
+
+def draw_unlearning(rng: random.Random) -> UnlearningPolicy:
+    """Draw how a federation unlearns."""
     return UnlearningPolicy(
         strategy=rng.choice(list(Strategy)),
+        interval=rng.choice((1, 3, 10)),
         min_coverage=rng.choice((0.0, 0.5, 0.9)),
         delay_s=rng.choice((0.0, 5.0)),
         step_s=rng.choice((1.0, 5.0)),
@@ -208,8 +241,7 @@ _OPERATORS = (
     Operation.QUARANTINE,
     Operation.LET_OUT,
 )
-# A copy of the database has those who were forgotten since; jobs tell devices apart by what one interaction teaches.
-_WITHOUT_ERASURES = (Operation.OTHER_SETTINGS, Operation.RESTORE_DATABASE)
+_OFTEN = 0.4
 # With a third of those who forget: they get in the way of jobs, which are rare enough.
 _SELDOM_WITH_ERASURES = (Operation.QUARANTINE, Operation.LET_OUT, Operation.OLD_COPY)
 _OF_ERASURES = (

@@ -331,8 +331,11 @@ class RoundStore:
         return models[max(models)] if models else None
 
     async def commit_batch(self, batch: Batch) -> None:
-        self.session.store.keys.update(update.client_id for update in batch.updates)
-        await write(self.session, lambda tables: store_batch(tables, batch), self.epoch)
+        def change(tables: Tables) -> None:
+            self.session.store.keys.seal(tables, batch.updates)
+            store_batch(tables, batch)
+
+        await write(self.session, change, self.epoch)
 
     async def find_updates(self, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], StoredUpdate]:
         tables = await read(self.session)
@@ -380,10 +383,9 @@ class RoundStore:
         self, number: int, after: str, limit: int, *, readable_only: bool = False
     ) -> list[UpdateRow]:
         rows = [row for row in (await read(self.session)).of_round(number) if row.client_id.encode() > after.encode()]
-        # All that have a body are readable: whose key is destroyed has none stored.
-        readable = [row for row in rows if row.body is not None]
+        readable = [row for row in rows if row.body is not None and self.session.store.keys.opens(row)]
         if len(readable) < len(rows) and not readable_only:
-            raise DataError(f"an update of round {number} was deleted when its round was thinned")
+            raise DataError(f"an update of round {number} was deleted when its round was thinned, or its key is gone")
         return readable[:limit]
 
     async def delete_old_bodies(

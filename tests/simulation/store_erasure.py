@@ -239,10 +239,7 @@ class ErasureStore(RoundStore):
         await write(self.session, change, self.epoch)
 
     async def destroy_key(self, client_id: str, fingerprint: bytes | None) -> bool:  # noqa: ARG002 (nothing is sealed here)
-        keys = self.session.store.keys
-        was_there = client_id in keys
-        keys.discard(client_id)
-        return was_there
+        return self.session.store.keys.destroy(client_id)
 
     async def purge(self) -> bool:
         return await self.session.purge()

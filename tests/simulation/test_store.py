@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 import simulation.process
 from databases import open_migrated
-from simulation.database import NAME, QuietSession, Session, SimulatedStore, Tables, quiet_database
+from simulation.database import NAME, KeyFolder, QuietSession, Session, SimulatedStore, Tables, quiet_database
 from simulation.scenario import Operation, Scenario, draw
 from simulation.seams import sign_stand_in
 from simulation.store_unlearning import SimulatedFederationStore
@@ -62,7 +62,7 @@ class _NotingDatabase:
         return self._database.tables
 
     @property
-    def keys(self) -> set[str]:
+    def keys(self) -> KeyFolder:
         return self._database.keys
 
     def transact(self, change: Callable[[Tables], Any], epoch: int | None) -> Any:

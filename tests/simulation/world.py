@@ -19,7 +19,7 @@ from simulation.judge_erasure import ErasureJudge
 from simulation.network import Fault, SimulatedBroker
 from simulation.operator import SimulatedOperator
 from simulation.process import FederatorProcess, Receipt
-from simulation.scenario import Operation, Scenario, Step, Trust
+from simulation.scenario import Operation, Scenario, Step, Trust, draw_unlearning
 from simulation.seams import StandInKey, simulated
 
 from broker.link import InboundMessage
@@ -127,6 +127,7 @@ class World:
         device.papers = Papers(device.client_id, key, enrolment, self._federator_key.public)
 
     def start_federator(self) -> None:
+        self.judge.is_clock_behind = self._is_behind()
         process = FederatorProcess(
             self.plan,
             self.store,
@@ -378,7 +379,7 @@ class World:
             self.broker.publish(self.topics.client(device.client_id, ClientTopic.UPDATES), payload)
 
     def _other_settings(self, _device: SimulatedDevice, amount: float) -> None:
-        """The federator is started again with another pacing, or another number of interactions in an update."""
+        """The federator is started again with another pacing, and other numbers of interactions or plans for jobs."""
         self.federator.kill()
         policy, most = self.plan.policy, 1 + int(3 * amount) % 3
         if amount < 0.4:
@@ -386,21 +387,45 @@ class World:
             pacing = Pacing.DEADLINE if is_buffered else Pacing.BUFFERED
             limit = 0 if is_buffered else int(10 * amount)
             policy = replace(policy, pacing=pacing, staleness_limit=limit, over_selection=None)
-        training = PdgdTraining(min_interactions=1, max_interactions=most)
-        self.plan = replace(self.plan, policy=policy, training=training)
+        self.plan = replace(self.plan, policy=policy)
+        if self.scenario.forgets:
+            self.plan = replace(self.plan, unlearning=draw_unlearning(self.rng))
+        else:
+            # Jobs tell devices apart by what one interaction teaches.
+            training = PdgdTraining(min_interactions=1, max_interactions=most)
+            self.plan = replace(self.plan, training=training)
         self.start_federator()
 
-    def _restore_database(self, _device: SimulatedDevice, amount: float) -> None:
-        """An older copy takes the place of the database; the broker is started again, as the manual says."""
+    def _restore_database(self, device: SimulatedDevice, amount: float) -> None:
+        """An older copy takes the place of the database, and sometimes the clock is not looked after, or the broker."""
         for process in self.processes:
             process.kill()
         self.judge.restore(self.store.restore(amount))
         self.operator.forget_answers()
-        self.broker.retained.clear()
-        self._broker_crash(_device, amount)
+        chance = self.rng.random()
+        if chance < 0.5:
+            self._broker_crash(device, amount)
         self.pass_time(_RESTORE_S)
-        self.clock_offset = max(process.clock.offset for process in self.processes)
+        if not 0.3 < chance < 0.7:
+            self.set_clock()
         self.start_federator()
+        self.forget_again()
+
+    def forget_again(self) -> None:
+        """The operator forgets again who was forgotten since the database was copied, under the newest enrolment."""
+        for name in self.judge.erasures.to_forget_again():
+            self.operator.give(ForgetClient(federation=FEDERATION, client_id=name, serial=self.serials[name]))
+
+    def set_clock(self) -> None:
+        """Let the federator's machine be behind no time that a federator has told."""
+        self.clock_offset = max(process.clock.offset for process in self.processes)
+
+    def _is_behind(self) -> bool:
+        """Whether the database was restored, and the clock is behind what it was when one of before was claimed."""
+        newest = max((process.actor.epoch for process in self.processes), default=0)
+        federation = self.store.tables.federation
+        is_restored = federation is not None and federation.writer_epoch < newest
+        return is_restored and Clock(self.clock_offset).wall(self.schedule.now) < newest + 1
 
 
 def run(scenario: Scenario) -> World:
