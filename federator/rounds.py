@@ -121,7 +121,7 @@ class Rounds:
         await self._store.abandon_round(number, reason, closed_at, opening, events)
         failpoint(Failpoint.ROUND_ABANDONED)
         current.abandon(reason)
-        self._receipts.send(take_back_round(self._state, current))
+        self._receipts.notify(take_back_round(self._state, current))
         self._state.follow(following, current.base_version)
         self.announce()
         log.info("round_abandoned", round=number, reason=reason, n_updates=len(current.contributions))
@@ -151,7 +151,7 @@ class Rounds:
             state.serve_model(version)
         else:
             current.abandon(AbandonReason.UNLEARNED)
-            self._receipts.send(take_back_round(state, current))
+            self._receipts.notify(take_back_round(state, current))
             state.follow(following, version)
         state.oldest_base = version
         self.announce()

@@ -40,6 +40,9 @@ class Receipts:
     def send(self, receipts) -> None:
         self.sent.extend(receipts)
 
+    def notify(self, notices) -> None:
+        self.sent.extend(notices)
+
     def codes(self) -> Counter[str]:
         """How often each code was told to devices."""
         return Counter(one.code.value for one in self.sent if not isinstance(one, OrderAnswer))

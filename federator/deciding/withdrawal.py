@@ -4,6 +4,8 @@ The client's mark goes back to where it was, so that its interactions may count 
 not hear of it learns it from the next answer, which has the mark as every answer does.
 """
 
+from collections.abc import Iterator
+
 from federator.deciding.decisions import Decisions
 from federator.deciding.state import FederationState
 from federator.round import Round
@@ -26,14 +28,20 @@ def withdraw(state: FederationState, client_id: str, decisions: Decisions, told:
         decisions.receipts.append(_taken_back(state, client_id, withdrawn.update_id, told, current.number))
 
 
-def take_back_round(state: FederationState, abandoned: Round) -> list[UpdateReceipt]:
-    """Move back the marks of all who contributed to a round that has no model; returns what they are told."""
+def take_back_round(state: FederationState, abandoned: Round) -> Iterator[UpdateReceipt]:
+    """Move back the marks of all who contributed to a round that has no model.
+
+    Returns:
+        what they are told. They may be all clients there are, so a notice is made when it is asked for: with the mark
+        that the client has by then, and none for a client that was forgotten meanwhile.
+    """
     for client_id, recorded in abandoned.contributions.items():
         state.members.move_mark(client_id, recorded.after)
-    return [
+    return (
         _taken_back(state, client_id, recorded.update_id, ReceiptCode.ROUND_ABANDONED, abandoned.number)
         for client_id, recorded in abandoned.contributions.items()
-    ]
+        if state.members.counted_through(client_id) is not None
+    )
 
 
 def _taken_back(

@@ -7,7 +7,8 @@ does not arrive is asked for again: the device resends its update and is told ``
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 import structlog
 
@@ -30,6 +31,10 @@ from storage.records import ModelRow
 log = structlog.get_logger(__name__)
 
 _MAX_WAITING_RECEIPTS = 100_000
+# So many of the notices that nobody has asked for wait at once; the others are made when these are on their way.
+_NOTICES_AT_ONCE = 256
+# Where the broker takes nothing for so many rounds the oldest notices go: the next answer has the mark, too.
+_MAX_NOTICED_ROUNDS = 8
 # Publishing waits for the broker's acknowledgement; this many wait at the same time.
 _RECEIPT_SENDERS = 32
 
@@ -157,13 +162,17 @@ class Announcer:
 
 
 class ReceiptSender:
-    """Sends receipts in order of decision, many under way at once, without making the actor wait."""
+    """Sends receipts in order of decision, many under way at once, without making the actor wait.
+
+    Notices, which nobody waits for, are sent beside them, a page at a time: a whole federation may be told at once.
+    """
 
     def __init__(self, link: MqttLink, topics: Topics, signer: Signer) -> None:
         self._link = link
         self._topics = topics
         self._signer = signer
         self._waiting: deque[Receipt] = deque(maxlen=_MAX_WAITING_RECEIPTS)
+        self._notices: deque[Iterator[Receipt]] = deque(maxlen=_MAX_NOTICED_ROUNDS)
         self._some = asyncio.Event()
         self._n_sending = 0
         self._all_sent = asyncio.Event()
@@ -173,9 +182,28 @@ class ReceiptSender:
         if self._waiting:
             self._some.set()
 
+    def notify(self, notices: Iterator[Receipt]) -> None:
+        """Send notices when few answers wait; each is made, and says what is true, only shortly before."""
+        self._notices.append(notices)
+        self._some.set()
+
     async def wait_sent(self, timeout_s: float) -> None:
         """Wait, up to ``timeout_s``, until nothing is left to send."""
-        await wait_while(lambda: bool(self._waiting or self._n_sending), self._all_sent, timeout_s)
+        await wait_while(self._is_busy, self._all_sent, timeout_s)
+
+    def _is_busy(self) -> bool:
+        return bool(self._waiting or self._notices or self._n_sending)
+
+    def _note_all_sent(self) -> None:
+        if not self._is_busy():
+            self._all_sent.set()
+
+    def _take_notices(self) -> None:
+        while self._notices and len(self._waiting) < _NOTICES_AT_ONCE:
+            page = list(islice(self._notices[0], _NOTICES_AT_ONCE - len(self._waiting)))
+            self._waiting.extend(page)
+            if not page:
+                self._notices.popleft()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -185,8 +213,10 @@ class ReceiptSender:
     async def _send_each(self) -> None:
         while True:
             await self._some.wait()
+            self._take_notices()
             if not self._waiting:
                 self._some.clear()
+                self._note_all_sent()
                 continue
             receipt = self._waiting.popleft()
             topic = self._topic_of(receipt)
@@ -198,8 +228,7 @@ class ReceiptSender:
                 log.debug("receipt_lost", topic=topic, code=receipt.code)
             finally:
                 self._n_sending -= 1
-                if not self._waiting and not self._n_sending:
-                    self._all_sent.set()
+                self._note_all_sent()
 
     def _topic_of(self, receipt: Receipt) -> str:
         if isinstance(receipt, OrderAnswer):

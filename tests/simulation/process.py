@@ -6,7 +6,7 @@ process is dropped while it waits, and with it everything that is not stored.
 
 import random
 import types
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -250,6 +250,9 @@ class FederatorProcess:
         self._receipts.extend(receipts)
         if self._started:
             self._flush()
+
+    def notify(self, notices: Iterator[Receipt]) -> None:
+        self.send(list(notices))
 
     def _flush(self) -> None:
         """Send what was told, also before there was an epoch to sign it under."""
