@@ -1,0 +1,78 @@
+"""Arithmetic modulo p = 2^64 - 2^32 + 1, on arrays of 64-bit words.
+
+The prime is Field64 of the verifiable distributed aggregation functions of the IETF (VDAF), so that proofs about what
+is shared can use the same sharing. Nearly each 64-bit word is a number below p, and 2^64 leaves 2^32 - 1, which makes a
+sum a sum of words with a correction for each carry.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.errors import MessageError
+from foltr.secure.coins import Words
+
+MODULUS: Final = 2**64 - 2**32 + 1
+_P: Final = np.uint64(MODULUS)
+_CARRY: Final = np.uint64(2**64 - MODULUS)
+"""What 2^64 leaves."""
+
+
+def read_words(data: bytes, dim: int) -> Words:
+    """Return (dim,) numbers below p from what a peer has sent: little-endian words of 64 bits.
+
+    Raises:
+        MessageError: it is of another length, or a word is not below p: such a word would be another name of a number.
+    """
+    if len(data) != 8 * dim:
+        raise MessageError("malformed", f"a masked vector of {dim} numbers has {8 * dim} bytes, not {len(data)}")
+    words = np.frombuffer(data, "<u8").astype(np.uint64)
+    if words.size and words.max() >= _P:
+        raise MessageError("malformed", f"number {int(words.argmax())} of a masked vector is not below {MODULUS}")
+    return words
+
+
+def from_signed(values: NDArray[np.int64]) -> Words:
+    """Return what signed integers are modulo p."""
+    words = values.astype(np.uint64)
+    words[values < 0] -= _CARRY
+    return words
+
+
+def to_signed(words: Words) -> NDArray[np.int64]:
+    """Return the integers nearest to zero, from -(p - 1) / 2 to (p - 1) / 2, that leave these numbers."""
+    lifted = words.copy()
+    lifted[words > np.uint64(MODULUS // 2)] += _CARRY
+    return lifted.view(np.int64)
+
+
+def add(left: Words, right: Words) -> Words:
+    """Return the sums modulo p of numbers below p: one p less where they carry, or reach p."""
+    total = left + right
+    total[(total < left) | (total >= _P)] -= _P
+    return total
+
+
+def subtract(left: Words, right: Words) -> Words:
+    """Return the differences modulo p of numbers below p."""
+    difference = left - right
+    difference[left < right] += _P
+    return difference
+
+
+def add_up(vectors: Iterable[Words], dim: int) -> Words:
+    """Return (dim,) the sum modulo p of vectors of numbers below p, one after the other.
+
+    Args:
+        vectors: each (dim,), fewer than 2^32 of them.
+        dim: of each, and of the sum of none.
+    """
+    total, carries = np.zeros(dim, np.uint64), np.zeros(dim, np.uint32)
+    for vector in vectors:
+        total += vector
+        carries += total < vector
+    total[total >= _P] -= _P
+    # 2^64 times the carries, each of which leaves 2^32 - 1: below p together.
+    return add(total, carries.astype(np.uint64) * _CARRY)
