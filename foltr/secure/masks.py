@@ -1,0 +1,79 @@
+"""Masks: a vector that says nothing by itself, and whose masks leave the sum when each helper opens their sum.
+
+A client sends y = q + PRG(s_1) + ... + PRG(s_c) modulo p, and lets helper h alone have the seed s_h. For a set of
+clients the helper answers a_h = sum of PRG(s_h) - its noise, and sum of y - sum of the a_h is the sum of the q with the
+noise of all helpers in it. It is additive secret sharing with one long share and short ones: the trust model of Prio
+(Corrigan-Gibbs & Boneh, NSDI 2017). While one helper keeps its seeds to itself, each y is a uniformly random vector to
+everybody else. A client that vanishes is in neither sum, so nothing has to be repaired.
+
+PRG is AES-256 in counter mode from the zero block on, read as little-endian words; those that are not below p are
+skipped, so that what is left is uniform.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+from foltr.secure.coins import Words
+from foltr.secure.field import MODULUS, add, add_up, from_signed, subtract
+
+SEED_BYTES: Final = 32
+
+
+def mask_vector(encoded: NDArray[np.int64], seeds: Iterable[bytes]) -> Words:
+    """Return (d,) what a client sends: its integers behind a mask for each helper.
+
+    Args:
+        encoded: (d,) the client's integers.
+        seeds: one for each helper, fresh and used for nothing else.
+    """
+    return add(from_signed(encoded), add_up_masks(seeds, encoded.size))
+
+
+def open_masks(seeds: Iterable[bytes], noise: NDArray[np.int64]) -> Words:
+    """Return (d,) what a helper answers: the sum of a set's masks less its own noise.
+
+    Args:
+        seeds: those that the clients of the set have sealed to this helper.
+        noise: (d,) whole, or zeros where the clients have added it.
+    """
+    return subtract(add_up_masks(seeds, noise.size), from_signed(noise))
+
+
+def release_sum(masked: Iterable[Words], answers: Iterable[Words], dim: int) -> Words:
+    """Return (d,) the sum of the clients' integers with the helpers' noise in it, modulo p.
+
+    Around zero (`to_signed`) it is that sum while it is shorter than p / 2.
+
+    Args:
+        masked: what the clients of the set have sent.
+        answers: those of all helpers, for exactly this set; without one of them the result is uniformly random.
+        dim: d.
+    """
+    return subtract(add_up(masked, dim), add_up(answers, dim))
+
+
+def add_up_masks(seeds: Iterable[bytes], dim: int) -> Words:
+    """Return (d,) the sum of the masks of these seeds, of which only one is in memory at a time."""
+    return add_up((expand_seed(seed, dim) for seed in seeds), dim)
+
+
+def expand_seed(seed: bytes, dim: int) -> Words:
+    """Return (d,) uniform numbers below p that follow from a seed of 32 bytes."""
+    if len(seed) != SEED_BYTES:
+        raise ValueError(f"a seed has {SEED_BYTES} bytes, not {len(seed)}")
+    encryptor = Cipher(algorithms.AES(seed), modes.CTR(bytes(16))).encryptor()
+    return words_below(lambda n: encryptor.update(bytes(n)), dim)
+
+
+def words_below(stream: Callable[[int], bytes], dim: int) -> Words:
+    """Return (d,) the first words of a stream of bytes that are below p."""
+    words = np.frombuffer(stream(8 * dim), "<u8")
+    below = words < np.uint64(MODULUS)
+    if below.all():
+        return words.astype(np.uint64, copy=False)
+    kept = words[below].astype(np.uint64)
+    return np.concatenate([kept, words_below(stream, dim - kept.size)])
