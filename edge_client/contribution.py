@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 
 from edge_client.messaging.session import Session
 from edge_client.participation import Participation
-from edge_client.store.store import DeviceStore, PendingUpdate, Settlement
+from edge_client.store.bounds import PendingUpdate, Settlement
+from edge_client.store.store import DeviceStore
 from edge_client.training.trainer import Learned, Trainer
 from foltr.errors import DataError, FoltrError
 from foltr.logs import get_logger

@@ -9,7 +9,7 @@ import random
 from dataclasses import dataclass
 from enum import StrEnum
 
-from edge_client.store.store import PendingUpdate
+from edge_client.store.bounds import PendingUpdate
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.client_selection import is_selected, round_seed
 from foltr.protocol.fields import model_hash, payload_digest

@@ -114,25 +114,41 @@ async def _begin_batch(connection: AsyncConnection, name: str, epoch: int, batch
     that the rounds it changes are collecting. Only if one does not is it asked which.
     """
     numbers = {item.round for item in batch.updates} | {number for number, _ in batch.withdrawn}
-    mark = update(federations).where(
-        federations.c.name == name,
-        federations.c.writer_epoch == epoch,
-        federations.c.last_batch_id.is_distinct_from(batch.batch_id),
+    parameters = {"of_federation": name, "of_epoch": epoch, "new_batch": batch.batch_id}
+    noted = await connection.execute(
+        _NOTE_BATCH_OF_ROUNDS if numbers else _NOTE_BATCH,
+        parameters | {"numbers": list(numbers), "n_rounds": len(numbers)} if numbers else parameters,
     )
-    if numbers:
-        collecting = (
-            select(func.count())
-            .select_from(rounds)
-            .where(rounds.c.federation == name, rounds.c.number.in_(numbers), rounds.c.state == RoundState.COLLECTING)
-        )
-        mark = mark.where(collecting.scalar_subquery() == len(numbers))
-    if (await connection.execute(mark.values(last_batch_id=batch.batch_id))).rowcount == 1:
+    if noted.rowcount == 1:
         return True
     await require_epoch(connection, name, epoch)
     if await connection.scalar(select(federations.c.last_batch_id).where(federations.c.name == name)) == batch.batch_id:
         return False
     await require_collecting(connection, name, numbers)
     raise ProtocolViolationError(f"federation {name!r} changed under its writer")
+
+
+# Made once: to build a statement takes as long as to run it.
+_NOTE_BATCH = (
+    update(federations)
+    .where(
+        federations.c.name == bindparam("of_federation"),
+        federations.c.writer_epoch == bindparam("of_epoch"),
+        federations.c.last_batch_id.is_distinct_from(bindparam("new_batch")),
+    )
+    .values(last_batch_id=bindparam("new_batch"))
+)
+_NOTE_BATCH_OF_ROUNDS = _NOTE_BATCH.where(
+    select(func.count())
+    .select_from(rounds)
+    .where(
+        rounds.c.federation == bindparam("of_federation"),
+        rounds.c.number.in_(bindparam("numbers", expanding=True)),
+        rounds.c.state == RoundState.COLLECTING,
+    )
+    .scalar_subquery()
+    == bindparam("n_rounds")
+)
 
 
 async def _store_updates(
@@ -159,9 +175,7 @@ async def _store_updates(
     ]
     if not values:
         return
-    await connection.execute(
-        insert(updates).inline().values(federation=bindparam("of_federation"), client=_CLIENT), values
-    )
+    await connection.execute(_INSERT_UPDATES, values)
 
 
 async def _store_quarantines(connection: AsyncConnection, name: str, changes: Iterable[QuarantineChange]) -> None:
@@ -240,6 +254,7 @@ def _change_client(**values: Any) -> Update:
 
 
 _CLIENT = key_of(bindparam("of_federation"), bindparam("of_client"), is_client())
+_INSERT_UPDATES = insert(updates).inline().values(federation=bindparam("of_federation"), client=_CLIENT)
 _SEQUENCE: BindParameter[int] = bindparam("with_sequence")
 _LEFT_AT = bindparam("at", type_=clients.c.left_at.type)
 _GONE = {

@@ -8,7 +8,7 @@ from broker.link import MqttLink
 from edge_client.messaging.session import Session
 from edge_client.messaging.transfer import WINDOW, ModelInParts, UpdateInParts
 from edge_client.participation import Outgoing, Participation
-from edge_client.store.store import PendingUpdate
+from edge_client.store.bounds import PendingUpdate
 from edge_client.training.relearning import Relearning
 from foltr import __version__
 from foltr.errors import UnavailableError

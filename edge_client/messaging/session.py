@@ -7,7 +7,8 @@ federator can refuse what was recorded earlier; its last will, signed before it 
 from dataclasses import replace
 
 from broker.link import InboundMessage, LastWill
-from edge_client.store.store import DeviceStore, PendingUpdate
+from edge_client.store.bounds import PendingUpdate
+from edge_client.store.store import DeviceStore
 from foltr.errors import DataError, MessageError
 from foltr.logs import get_logger
 from foltr.operator.credentials import Credentials

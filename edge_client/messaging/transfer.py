@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from edge_client.store.store import PendingUpdate
+from edge_client.store.bounds import PendingUpdate
 from foltr.logs import get_logger
 from foltr.protocol.chunks import Assembly, chunk_of, manifest_of
 from foltr.protocol.fields import Message, payload_digest

@@ -17,66 +17,23 @@ sees to. What a method keeps on the device alone goes with the mark, back too.
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from edge_client.store.bounds import Bounds, PendingUpdate, Settlement
 from edge_client.store.store_file import StoreFile
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.learning.interaction import Interaction
 
-__all__ = ["DeviceStore", "Interaction", "PendingUpdate", "Settlement"]
+__all__ = ["DeviceStore", "Interaction"]
 
 KEPT_INTERACTIONS = 500
 # The mark goes back by one update, or as far as a database that was restored.
 _REMEMBERED_UPDATES = 4
-
-
-@dataclass(frozen=True)
-class PendingUpdate:
-    """An update that has no receipt yet, as the bytes that are sent until it has one.
-
-    Attributes:
-        after, through: it covers the interactions above the one and up to the other.
-        local_state: what the device keeps to itself of what it learned, if its method has such a thing.
-    """
-
-    update_id: str
-    round: int
-    after: int
-    through: int
-    payload: bytes
-    local_state: bytes | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True)
-class Settlement:
-    """What an answer of the federator has changed in the store.
-
-    Attributes:
-        mark_before: None where the federation had not told it yet.
-        counted: the pending update counts, and is pending no more.
-        given_up: the pending update does not count, and is pending no more.
-        lost: the federation has lost updates that counted: its database was restored, or replaced by an empty one.
-    """
-
-    mark_before: int | None
-    mark: int
-    counted: bool = False
-    given_up: bool = False
-    lost: bool = False
-
-    @property
-    def changed(self) -> bool:
-        return self.mark != self.mark_before or self.counted or self.given_up
-
-    @property
-    def taken_back(self) -> bool:
-        """Whether something that was learned is to be learned again."""
-        return self.given_up or (self.mark_before is not None and self.mark < self.mark_before)
 
 
 class DeviceStore(StoreFile):
@@ -104,11 +61,12 @@ class DeviceStore(StoreFile):
         self.n_dropped = 0
         self._max_interactions = max_interactions
         self._max_kept = max_kept
-        self._known_mark: int | None = None  # read once after each change
+        # As in the file: nobody else writes there, and each transaction that changes them sets them once it is done.
+        self._bounds = self._read_bounds()
         if len(self.kept_ids()) > max_kept:  # fewer than before are to be kept
             try:
                 with self.transaction() as cursor:
-                    self._trim_kept(cursor)
+                    self._trim_kept(cursor, self.mark())
             except DataError:
                 self.close()
                 raise
@@ -153,14 +111,17 @@ class DeviceStore(StoreFile):
 
     def waiting_ids(self, limit: int) -> list[int]:
         """Return the ids of the oldest interactions that wait to be learned."""
-        return [row[0] for row in self._db.execute("SELECT id FROM waiting ORDER BY id LIMIT ?", (limit,))]
+        rows = self._db.execute(
+            "SELECT id FROM interactions WHERE id > ? ORDER BY id LIMIT ?", (self._bounds.learned, limit)
+        )
+        return [row[0] for row in rows]
 
     def waiting_interactions(self, limit: int, above: int = 0) -> list[Interaction]:
         """Return the oldest interactions that wait to be learned, of those with an id above ``above``."""
         rows = self._db.execute(
-            "SELECT id, n_documents, features, ranking, clicks, scores, variant, base_version FROM waiting "
+            "SELECT id, n_documents, features, ranking, clicks, scores, variant, base_version FROM interactions "
             "WHERE id > ? ORDER BY id LIMIT ?",
-            (above, limit),
+            (max(above, self._bounds.learned), limit),
         )
         return [_interaction(*row) for row in rows]
 
@@ -171,16 +132,13 @@ class DeviceStore(StoreFile):
 
     def n_waiting(self) -> int:
         """Count the interactions that wait to be learned."""
-        return int(self._db.execute("SELECT count(*) FROM waiting").fetchone()[0])
+        return self._n_above(self._bounds.learned)
 
     # --- what counts ----------------------------------------------------------------------------------------
 
     def mark(self) -> int | None:
         """Return the last interaction that counts; 0 before the first, None before the federation has told it."""
-        if self._known_mark is None:
-            row = self._db.execute("SELECT mark FROM bounds").fetchone()
-            self._known_mark = None if row is None else row[0]
-        return self._known_mark
+        return self._bounds.mark
 
     def settle(self, mark: int, answered: str | None = None) -> Settlement:
         """Take the mark of an answer: what is up to it counts, and what is above it is to be learned.
@@ -190,14 +148,14 @@ class DeviceStore(StoreFile):
         Args:
             answered: the update_id that the answer settles for good, if it does that.
         """
-        before, pending = self.mark(), self.pending_update()
+        bounds = self._bounds
+        before, pending = bounds.mark, bounds.pending
         counted = pending is not None and mark >= pending.through
         given_up = not counted and pending is not None and pending.update_id == answered
         lost = before is not None and mark < before and mark < self._newest_began(before)
         settlement = Settlement(before, mark, counted, given_up, lost)
         if not settlement.changed:
             return settlement
-        self._known_mark = None  # whatever becomes of the transaction
         with self.transaction() as cursor:
             self._number_above(cursor, mark, is_new=before is None)
             if pending is not None and counted:
@@ -205,12 +163,15 @@ class DeviceStore(StoreFile):
             if counted or given_up:
                 cursor.execute("DELETE FROM pending_update")
             cursor.execute("UPDATE bounds SET mark = ?", (mark,))
-            cursor.execute(
-                "DELETE FROM interactions WHERE id <= (SELECT floor FROM bounds) "
-                "AND NOT EXISTS (SELECT 1 FROM pending_update WHERE after < interactions.id)"
-            )
-            self._trim_kept(cursor)
+            if bounds.floor:
+                cursor.execute(
+                    "DELETE FROM interactions WHERE id <= ? "
+                    "AND NOT EXISTS (SELECT 1 FROM pending_update WHERE after < interactions.id)",
+                    (bounds.floor,),
+                )
+            self._trim_kept(cursor, mark)
             failpoint(Failpoint.IN_SETTLEMENT_TRANSACTION)
+        self._bounds = replace(bounds, mark=mark, pending=None if counted or given_up else pending)
         failpoint(Failpoint.SETTLEMENT_STORED)
         return settlement
 
@@ -262,12 +223,13 @@ class DeviceStore(StoreFile):
         Raises:
             DataError: they are not those that wait up to ``through``, or the mark is not ``after``; nothing is changed.
         """
+        bounds = self._bounds
         with self.transaction() as cursor:
             waiting = cursor.execute(
-                "SELECT id FROM waiting WHERE id <= ? ORDER BY id",
-                (update.through,),
+                "SELECT id FROM interactions WHERE id > ? AND id <= ? ORDER BY id",
+                (bounds.learned, update.through),
             ).fetchall()
-            if [row[0] for row in waiting] != list(interaction_ids) or self.mark() != update.after:
+            if [row[0] for row in waiting] != list(interaction_ids) or bounds.mark != update.after:
                 raise DataError(
                     f"update {update.update_id}: its {len(interaction_ids)} interactions are not the {len(waiting)} "
                     f"that wait up to {update.through}, or {update.after} is not what counts"
@@ -280,32 +242,36 @@ class DeviceStore(StoreFile):
             if spent:
                 cursor.execute("UPDATE bounds SET floor = ?", (update.through,))
             failpoint(Failpoint.IN_UPDATE_TRANSACTION)
+        self._bounds = replace(bounds, pending=update, floor=update.through if spent else bounds.floor)
         failpoint(Failpoint.UPDATE_STORED)
 
     def pending_update(self) -> PendingUpdate | None:
-        row = self._db.execute(
-            "SELECT update_id, round, after, through, payload, local_state FROM pending_update"
-        ).fetchone()
-        return None if row is None else PendingUpdate(*row)
+        return self._bounds.pending
 
     def replace_payload(self, update_id: str, payload: bytes) -> None:
         """Keep an update in other bytes, e.g. signed with another key."""
         with self.transaction() as cursor:
             cursor.execute("UPDATE pending_update SET payload = ? WHERE update_id = ?", (payload, update_id))
+        self._bounds = self._read_bounds()
 
     def local_state(self) -> bytes | None:
         """Return the state that the newest update left: the pending one, or else the newest that counts."""
+        mark, pending = self._bounds.mark, self._bounds.pending
+        if pending is not None and pending.local_state is not None:
+            return pending.local_state
         row = self._db.execute(
-            "SELECT coalesce((SELECT local_state FROM pending_update), (SELECT local_state FROM counted_updates "
-            "WHERE through <= (SELECT mark FROM bounds) AND local_state IS NOT NULL ORDER BY through DESC LIMIT 1))"
+            "SELECT local_state FROM counted_updates WHERE through <= ? AND local_state IS NOT NULL "
+            "ORDER BY through DESC LIMIT 1",
+            (mark or 0,),
         ).fetchone()
-        return None if row[0] is None else bytes(row[0])
+        return None if row is None else bytes(row[0])
 
     # --- what is kept of what counts ----------------------------------------------------------------------------
 
     def kept_ids(self) -> list[int]:
         """Return the ids of the interactions that count and are kept, the oldest first."""
-        return [row[0] for row in self._db.execute("SELECT id FROM kept ORDER BY id")]
+        rows = self._db.execute("SELECT id FROM interactions WHERE id <= ? ORDER BY id", (self.mark() or 0,))
+        return [row[0] for row in rows]
 
     def kept_interaction(self, kept_id: int) -> Interaction:
         """Return an interaction that `kept_ids` names."""
@@ -374,25 +340,37 @@ class DeviceStore(StoreFile):
         return self._meta("model")
 
     def forget(self) -> None:
-        self._known_mark = None
-        super().forget()
+        try:
+            super().forget()
+        finally:
+            self._bounds = self._read_bounds()
 
     # --- helpers -------------------------------------------------------------------------------------------
 
-    def _trim_kept(self, cursor: sqlite3.Cursor) -> None:
+    def _read_bounds(self) -> Bounds:
+        # A store whose client was forgotten has none.
+        mark, floor = self._db.execute("SELECT mark, floor FROM bounds").fetchone() or (None, 0)
+        pending = self._db.execute(
+            "SELECT update_id, round, after, through, payload, local_state FROM pending_update"
+        ).fetchone()
+        return Bounds(mark, floor, None if pending is None else PendingUpdate(*pending))
+
+    def _n_above(self, number: int) -> int:
+        return int(self._db.execute("SELECT count(*) FROM interactions WHERE id > ?", (number,)).fetchone()[0])
+
+    def _trim_kept(self, cursor: sqlite3.Cursor, mark: int | None) -> None:
         cursor.execute(
-            "DELETE FROM interactions WHERE id IN (SELECT id FROM kept ORDER BY id DESC LIMIT -1 OFFSET ?)",
-            (self._max_kept,),
+            "DELETE FROM interactions WHERE id IN "
+            "(SELECT id FROM interactions WHERE id <= ? ORDER BY id DESC LIMIT -1 OFFSET ?)",
+            (mark or 0, self._max_kept),
         )
 
     def _make_room(self, cursor: sqlite3.Cursor) -> None:
-        n_stored = cursor.execute(
-            "SELECT count(*) FROM interactions WHERE id > coalesce((SELECT mark FROM bounds), 0)"
-        ).fetchone()[0]
-        if n_stored > self._max_interactions:
+        n_too_many = self._n_above(self.mark() or 0) - self._max_interactions
+        if n_too_many > 0:
             cursor.execute(
-                "DELETE FROM interactions WHERE id IN (SELECT id FROM waiting ORDER BY id LIMIT ?)",
-                (n_stored - self._max_interactions,),
+                "DELETE FROM interactions WHERE id IN (SELECT id FROM interactions WHERE id > ? ORDER BY id LIMIT ?)",
+                (self._bounds.learned, n_too_many),
             )
             self.n_dropped += cursor.rowcount
 

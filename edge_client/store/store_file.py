@@ -52,10 +52,6 @@ CREATE TABLE counted_updates (
     after INTEGER NOT NULL CHECK (0 <= after AND after < through),
     local_state BLOB
 ) STRICT;
-CREATE VIEW waiting AS SELECT * FROM interactions WHERE id > (
-    SELECT max(coalesce(mark, 0), floor, coalesce((SELECT through FROM pending_update), 0)) FROM bounds
-);
-CREATE VIEW kept AS SELECT * FROM interactions WHERE id <= (SELECT mark FROM bounds);
 -- Of the guard (`edge_client.guard.held_back`): features are little-endian float32, (n_shown, features); pairs
 -- little-endian int64, (2, pairs), positions of what was preferred and of what not; weights little-endian float64.
 CREATE TABLE held_back (

@@ -8,7 +8,8 @@ import pytest
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, content, device, model, see
 
 from edge_client.client import EdgeClient
-from edge_client.store.store import DeviceStore, PendingUpdate
+from edge_client.store.bounds import PendingUpdate
+from edge_client.store.store import DeviceStore
 from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess, device_identity, write_secret
 from foltr.protocol.codec import open_envelope

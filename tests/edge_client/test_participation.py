@@ -12,7 +12,7 @@ from edge_client.participation import (
     Outgoing,
     Participation,
 )
-from edge_client.store.store import PendingUpdate
+from edge_client.store.bounds import PendingUpdate
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
 from foltr.protocol.client_selection import HIGHEST_TICKET, round_seed, ticket
 from foltr.protocol.fields import model_hash, pack_vector, payload_digest

@@ -3,7 +3,7 @@
 import random
 
 from edge_client.participation import FIRST_RESEND_S, Outgoing, Participation
-from edge_client.store.store import PendingUpdate
+from edge_client.store.bounds import PendingUpdate
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
 
 CLIENT, ID, NOW = "device-7", "a" * 32, 1_000.0

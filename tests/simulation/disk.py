@@ -11,7 +11,8 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
-from edge_client.store.store import DeviceStore, Interaction, PendingUpdate, Settlement
+from edge_client.store.bounds import PendingUpdate, Settlement
+from edge_client.store.store import DeviceStore, Interaction
 from foltr.errors import DataError
 
 T = TypeVar("T")
@@ -91,7 +92,7 @@ class DeviceDisk(DeviceStore):
         self._max_kept = 0
         if not self.forgotten:
             with self._noting(Gone.NOT_KEPT), super().transaction() as cursor:
-                self._trim_kept(cursor)
+                self._trim_kept(cursor, self.mark())
 
     def make_room(self) -> None:
         """Drop no click any more, from now on: not even where an update that counts by now fills the disk."""
@@ -103,12 +104,6 @@ class DeviceDisk(DeviceStore):
 
     def _numbers(self) -> dict[str, int]:
         return dict(self.rows("SELECT serp_id, id FROM interactions ORDER BY id"))
-
-    def mark(self) -> int | None:
-        return self._read(super().mark)
-
-    def pending_update(self) -> PendingUpdate | None:
-        return self._read(super().pending_update)
 
     def waiting_interactions(self, limit: int, above: int = 0) -> list[Interaction]:
         return self._read(super().waiting_interactions, limit, above)

@@ -11,7 +11,7 @@ from simulation.judge_erasure import ErasureJudge
 from simulation.process import FederatorProcess
 from simulation.promises import BrokenPromiseError
 
-from edge_client.store.store import PendingUpdate
+from edge_client.store.bounds import PendingUpdate
 from foltr.aggregation.mean import RunningMean, staleness_weight
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.client_selection import is_selected

@@ -6,7 +6,7 @@ from simulation.database import Tables
 from simulation.disk import DeviceDisk, Gone
 from simulation.promises import BrokenPromiseError
 
-from edge_client.store.store import PendingUpdate
+from edge_client.store.bounds import PendingUpdate
 from foltr.protocol.codec import decode
 from foltr.protocol.updates import ModelUpdate
 from storage.records import UpdateRow

@@ -18,7 +18,8 @@ import federator.deciding.orders
 import federator.resumption
 from edge_client.messaging.session import Session
 from edge_client.participation import Outgoing, Participation
-from edge_client.store.store import DeviceStore, Settlement
+from edge_client.store.bounds import Settlement
+from edge_client.store.store import DeviceStore
 from federator.actor import FederationActor
 from federator.deciding.decisions import Decisions
 from federator.deciding.members import Members

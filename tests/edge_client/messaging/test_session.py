@@ -8,7 +8,8 @@ import pytest
 
 from broker.link import InboundMessage
 from edge_client.messaging.session import Session
-from edge_client.store.store import DeviceStore, PendingUpdate
+from edge_client.store.bounds import PendingUpdate
+from edge_client.store.store import DeviceStore
 from foltr.errors import DataError, MessageError
 from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.announcements import ModelAnnouncement

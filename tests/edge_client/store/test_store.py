@@ -16,7 +16,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from edge_client.store.store import DeviceStore, PendingUpdate
+from edge_client.store.bounds import PendingUpdate
+from edge_client.store.store import DeviceStore
 from foltr.errors import DataError
 
 REPOSITORY = Path(__file__).parents[3]
@@ -546,7 +547,8 @@ def test_a_device_seed_is_drawn_once(path, tmp_path):
 WRITER = """
 import sys
 import numpy as np
-from edge_client.store.store import DeviceStore, PendingUpdate
+from edge_client.store.bounds import PendingUpdate
+from edge_client.store.store import DeviceStore
 
 store = DeviceStore(sys.argv[1], client_id="device-7", federation="mail", max_interactions=1_000_000)
 start = int(sys.argv[2])

@@ -12,7 +12,8 @@ import pytest
 
 from edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedModel
 from edge_client.guard.model_judgement import Judgement, Preferences
-from edge_client.store.store import DeviceStore, PendingUpdate
+from edge_client.store.bounds import PendingUpdate
+from edge_client.store.store import DeviceStore
 from foltr.errors import DataError, SettingsError
 
 RANKING = np.array([2, 0], np.int64)

@@ -9,7 +9,8 @@ from structlog.testing import capture_logs
 
 import edge_client.training.trainer
 from edge_client.participation import Participation
-from edge_client.store.store import DeviceStore, PendingUpdate
+from edge_client.store.bounds import PendingUpdate
+from edge_client.store.store import DeviceStore
 from edge_client.training.trainer import Trainer
 from edge_client.training.working_model import unmark_state
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement

@@ -1,0 +1,66 @@
+"""A device's interaction counts, is spent, is on its way or waits: its number says which, between these bounds."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class PendingUpdate:
+    """An update that has no receipt yet, as the bytes that are sent until it has one.
+
+    Attributes:
+        after, through: it covers the interactions above the one and up to the other.
+        local_state: what the device keeps to itself of what it learned, if its method has such a thing.
+    """
+
+    update_id: str
+    round: int
+    after: int
+    through: int
+    payload: bytes
+    local_state: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """What an answer of the federator has changed in the store.
+
+    Attributes:
+        mark_before: None where the federation had not told it yet.
+        counted: the pending update counts, and is pending no more.
+        given_up: the pending update does not count, and is pending no more.
+        lost: the federation has lost updates that counted: its database was restored, or replaced by an empty one.
+    """
+
+    mark_before: int | None
+    mark: int
+    counted: bool = False
+    given_up: bool = False
+    lost: bool = False
+
+    @property
+    def changed(self) -> bool:
+        return self.mark != self.mark_before or self.counted or self.given_up
+
+    @property
+    def taken_back(self) -> bool:
+        """Whether something that was learned is to be learned again."""
+        return self.given_up or (self.mark_before is not None and self.mark < self.mark_before)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds say what becomes of an interaction, by its number.
+
+    Attributes:
+        mark: the last one that counts; None before the federation has told it.
+        floor: the last one that is spent.
+    """
+
+    mark: int | None
+    floor: int
+    pending: PendingUpdate | None
+
+    @property
+    def learned(self) -> int:
+        """The last one that counts, is spent, or is in the pending update; those above it wait."""
+        return max(self.mark or 0, self.floor, 0 if self.pending is None else self.pending.through)
