@@ -10,6 +10,7 @@ import simulation.process
 import simulation.store
 from simulation.database import SimulatedStore, Tables
 from simulation.mutants_erasure import ERASURE_MUTANTS
+from simulation.scenario import Operation, Scenario
 from simulation.store_unlearning import SimulatedFederationStore
 
 import federator.actor
@@ -30,7 +31,7 @@ from federator.rows import resumed_round
 from foltr.protocol.signed_orders import SignedOrder
 from foltr.protocol.signing import EpochSequence
 from foltr.protocol.states import Membership
-from storage.records import Batch, ClientRow
+from storage.records import Batch, ClientRow, NewOrder
 
 
 def _receipts_before_the_commit() -> Any:
@@ -136,13 +137,24 @@ def _stored_round_without(**forgotten: Any) -> Callable[[], Any]:
     return mutant
 
 
-def _revocations_are_forgotten_at_a_restart() -> Any:
+@contextmanager
+def _revocations_are_forgotten_at_a_restart() -> Iterator[None]:
+    """Those that rows tell of, and the roster, and orders: whoever reads one of them knows what the others tell."""
+    restore, restore_orders = Members.restore, FederationState.restore_orders
+
     def forgetful(self: Members, rows: list[ClientRow], roster: bytes | None) -> None:
         del roster
         restore(self, [replace(row, membership=Membership.JOINED, revoked_at=None) for row in rows], None)
 
-    restore = Members.restore
-    return mock.patch.object(Members, "restore", forgetful)
+    def without_revocations(self: FederationState, rows: list[NewOrder]) -> None:
+        with mock.patch.object(self.members, "revoke"):
+            restore_orders(self, rows)
+
+    with (
+        mock.patch.object(Members, "restore", forgetful),
+        mock.patch.object(FederationState, "restore_orders", without_revocations),
+    ):
+        yield
 
 
 def _nobody_is_fenced() -> Any:
@@ -275,6 +287,16 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "devices send an update once": _devices_send_an_update_once,
     "a round ends by a later clock": _a_round_ends_by_a_later_clock,
 } | ERASURE_MUTANTS
+
+# What must happen for one to show.
+_SHOWN_BY = {"revocations are forgotten at a restart": Operation.REVOKE}
+
+
+def may_show(name: str, scenario: Scenario) -> bool:
+    """Whether a scenario could tell the mutant from the program: no other one needs to be played."""
+    if name in ERASURE_MUTANTS:
+        return scenario.forgets
+    return name not in _SHOWN_BY or any(step.operation is _SHOWN_BY[name] for step in scenario.steps)
 
 
 @contextmanager
