@@ -25,6 +25,7 @@ from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import AbandonReason
 from foltr.protocol.updates import DenseDelta, EvolutionPair, ModelUpdate, PartDelta, UpdateBody
 from foltr.reproductions.claims import Status
+from foltr.secure.plan import plan_noise, ratio_text
 from storage.tables import metadata
 from storage.views import client_history, event_history, round_history
 
@@ -211,6 +212,24 @@ def robustness_tables(experiment: str) -> str:
     return "\n\n".join(parts) or "No results are kept."
 
 
+def plans_table() -> str:
+    """The noise of plans for 200 rounds with epsilon 8 and delta a millionth, by two helpers, d = 136."""
+    lines = [
+        "| clients | mechanism | k | b | clients a round | sigma / C_int | noise / update | what the model does |",
+        "|---:|---|---:|---:|---:|---:|---:|---|",
+    ]
+    for clients in (100, 1_000, 10_000):
+        planned = plan_noise(
+            clients=clients, rounds=200, dim=136, epsilon=8.0, delta=1e-6, participations=20, helpers=2
+        )
+        lines += [
+            f"| {clients:,} | `{one.mechanism}` | {one.participations} | {one.period} | {one.clients_per_round:,} "
+            f"| {one.sigma / one.bound:.2f} | {ratio_text(one.noise_to_update)} | {one.verdict} |"
+            for one in planned
+        ]
+    return "\n".join(lines)
+
+
 SECTIONS = {
     "results/README.md": {"index": results_index},
     "results/robustness.md": {
@@ -227,6 +246,7 @@ SECTIONS = {
     },
     "errors.md": {"receipts": receipts_table, "events": events_table, "reasons": reasons_table, "exits": exits_table},
     "history.md": {"tables": tables},
+    "privacy.md": {"plans": plans_table},
 }
 
 

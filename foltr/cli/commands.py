@@ -49,6 +49,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         "List the attacks that simulated clients can run, and their parameters with defaults.",
         "experiments.rules_and_attacks:attacks",
     ),
+    "privacy": CommandPlace("Plan the noise of secure sums, and audit what it promises.", "privacy.privacy:app"),
     "doctor": CommandPlace(
         "Check the installation, the credentials, the broker and the database. Exits with 1 if something is wrong.",
         "doctor.doctor:doctor",

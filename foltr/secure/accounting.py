@@ -8,7 +8,7 @@ but one know, the noise of the one honest helper is all that counts, so each hel
 Gaussian noise is accounted for in zero-concentrated differential privacy (zCDP): Bun & Steinke, "Concentrated
 differential privacy: simplifications, extensions, and lower bounds" (TCC 2016). Noise N_Z(0, sigma^2) in each
 coordinate of an integer vector with ||q||_2 <= C gives rho = C^2 / (2 sigma^2) (Canonne, Kamath & Steinke 2020,
-Theorem 14), and k participations give k times as much. Laplace noise is accounted for in pure epsilon: with
+section 2), and k participations give k times as much. Laplace noise is accounted for in pure epsilon: with
 ||q||_1 <= C, discrete Laplace noise of scale s gives C / s, and k participations k times as much.
 """
 
@@ -32,7 +32,7 @@ def epsilon_of(rho: float, delta: float) -> float:
     """Return an epsilon so that rho-zCDP implies (epsilon, delta)-differential privacy.
 
     The least over alpha > 1 of rho alpha + ln(1 / (alpha delta)) / (alpha - 1) + ln(1 - 1 / alpha) (Canonne, Kamath &
-    Steinke 2020, Proposition 12). Each alpha gives a true epsilon, so what the search misses is only never claimed.
+    Steinke 2020, section 2). Each alpha gives a true epsilon, so what the search misses is only never claimed.
 
     Args:
         rho: above 0.

@@ -3,7 +3,7 @@
 The discrete Laplace distribution with alpha = exp(-1 / s) is infinitely divisible: if t clients each add X - Y with
 X, Y ~ NB(1/t, 1 - alpha), the sum of the t differences is discrete Laplace of scale s. The seed's gamma noise (Wang et
 al., ICTIR 2021, Equations 15 and 16) is the same in real numbers; in integers: Goryczka & Xiong, "A comprehensive
-comparison of multiparty secure additions with differential privacy" (IEEE TDSC 2017), section 4. More shares than t
+comparison of multiparty secure additions with differential privacy" (IEEE TDSC 2017). More shares than t
 only add noise; fewer than t are too little, and nothing in a sum tells.
 
 A share alone is nearly bare, zero in most coordinates: it protects only where nobody sees less than the sum.

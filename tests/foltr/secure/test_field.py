@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foltr.errors import MessageError
@@ -12,6 +12,7 @@ EDGES = [0, 1, 2**32 - 2, 2**32 - 1, 2**32, 2**63, MODULUS // 2, MODULUS // 2 + 
 numbers = st.lists(st.tuples(*2 * [st.sampled_from(EDGES) | st.integers(0, MODULUS - 1)]), min_size=1)
 
 
+@settings(deadline=None, derandomize=True)
 @given(numbers)
 def test_sums_and_differences_are_those_of_integers(pairs):
     """Carries and borrows included."""
@@ -20,6 +21,7 @@ def test_sums_and_differences_are_those_of_integers(pairs):
     assert subtract(left, right).tolist() == [(a - b) % MODULUS for a, b in pairs]
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.lists(st.tuples(*3 * [st.sampled_from(EDGES) | st.integers(0, MODULUS - 1)]), max_size=40))
 def test_a_sum_of_many_is_that_of_integers(vectors):
     """Also of none."""
@@ -33,6 +35,7 @@ def test_a_sum_of_thousands_of_the_largest_numbers_carries_each_time():
     assert to_signed(add_up((minus_one for _ in range(5000)), 2)).tolist() == [-5000, -5000]
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.lists(st.integers(-(MODULUS // 2), MODULUS // 2), min_size=1))
 def test_integers_around_zero_come_back(values):
     """From half of p below zero to half of it above."""

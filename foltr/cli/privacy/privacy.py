@@ -1,0 +1,191 @@
+"""``foltr privacy``: what noise an epsilon takes, and whether sums keep what is claimed of them."""
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.progress import Progress
+
+from foltr.cli import options
+from foltr.cli.output import console, errors, print_json
+from foltr.errors import SettingsError
+from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
+
+if TYPE_CHECKING:
+    from foltr.secure.divergence import Finding
+    from foltr.secure.mechanisms import Mechanism
+    from foltr.secure.plan import PlannedNoise
+
+app = typer.Typer(help="Plan the noise of secure sums, and audit what it promises.", no_args_is_help=True)
+
+_LINE_EVERY_S: Final = 1.5
+_EXIT_FAILED: Final = 1
+_N_SHARES: Final = 20
+_DEFAULT_SUMS: Final = 2_000_000
+
+Epsilon = Annotated[float, typer.Option("--epsilon", help="Of all participations of a client together")]
+Delta = Annotated[float, typer.Option("--delta", help="Likewise, of the Gaussian mechanism")]
+Participations = Annotated[
+    int, typer.Option("--participations", min=1, help="k: how often a client takes part in its life, at most")
+]
+Dim = Annotated[int, typer.Option("--dim", min=1, max=2**24, help="Numbers of an update: a linear ranker's features")]
+
+
+@app.callback()
+def _group() -> None:
+    """Plan the noise of secure sums, and audit what it promises."""
+
+
+@app.command("plan")
+def plan(
+    clients: Annotated[int, typer.Option(min=1, help="Of the federation")] = 1000,
+    rounds: Annotated[int, typer.Option(min=1, help="In its life")] = 200,
+    epsilon: Epsilon = DEFAULT_EPSILON,
+    delta: Delta = DEFAULT_DELTA,
+    dim: Dim = 136,
+    participations: Participations = DEFAULT_PARTICIPATIONS,
+    helpers: Annotated[int, typer.Option(help="2 to 8, each of whom adds all of the noise")] = 2,
+    json: options.Json = False,
+) -> None:
+    """Say how much noise an epsilon takes, beside a typical mean update, and what a model learns through it.
+
+    Of each mechanism twice: with --participations of a client, and with one in every round.
+    """
+    from foltr.secure.plan import plan_noise
+
+    planned = plan_noise(
+        clients=clients,
+        rounds=rounds,
+        dim=dim,
+        epsilon=epsilon,
+        delta=delta,
+        participations=participations,
+        helpers=helpers,
+    )
+    if json:
+        # JSON has no infinity.
+        print_json([{**asdict(one), "noise_to_update": _finite(one.noise_to_update)} for one in planned])
+        return
+    _tell(
+        f"{clients} clients, {rounds} rounds, {dim} numbers an update, {helpers} helpers: epsilon {epsilon:g} "
+        f"(gaussian: with delta {delta:g}) for all participations of a client together"
+    )
+    for one in planned:
+        _tell_planned(one)
+    _tell("Noise: of a coordinate of the mean of a round, over the size of a typical mean update's, early in training.")
+
+
+@app.command("audit")
+def audit(
+    mechanism: Annotated[str, typer.Option(help="gaussian, gamma, or all")] = "all",
+    noise_by: Annotated[
+        str, typer.Option(help="Of gamma: helpers, or clients, 20 of whom share the noise")
+    ] = "helpers",
+    epsilon: Epsilon = DEFAULT_EPSILON,
+    delta: Delta = DEFAULT_DELTA,
+    participations: Participations = DEFAULT_PARTICIPATIONS,
+    dim: Dim = 136,
+    sums: Annotated[
+        int, typer.Option(min=1000, max=10**9, help="Of each pair of neighbouring inputs, of which there are two")
+    ] = _DEFAULT_SUMS,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="For the same sums again; default: the system's randomness")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Look for an event that tells neighbouring inputs apart better than is claimed. Exits with 1 if there is one.
+
+    Sums with a client's update in them and sums with zeros in its place are made as in a round. One mechanism in a
+    million that keeps its claim fails; one that passes may still be wrong where nobody has looked.
+    """
+    import numpy as np
+
+    from foltr.secure import divergence
+
+    mechanisms = _mechanisms(mechanism, noise_by, epsilon, delta, participations, dim)
+    entropy = os.urandom if seed is None else np.random.default_rng(seed).bytes
+    findings = []
+    with _show_progress(2 * (sums // 2) * len(divergence.DIMS) * len(mechanisms)) as on_progress:
+        for one in mechanisms:
+            findings += divergence.audit(one, sums, entropy, on_progress)
+    if json:
+        print_json(findings)
+    else:
+        _tell_findings(findings)
+    if not all(finding.holds for finding in findings):
+        raise typer.Exit(_EXIT_FAILED)
+
+
+def _mechanisms(
+    name: str, noise_by: str, epsilon: float, delta: float, participations: int, dim: int
+) -> "list[Mechanism]":
+    from foltr.secure.accounting import gaussian_variance, laplace_scale, rho_for
+    from foltr.secure.encoding import bound_for
+    from foltr.secure.mechanisms import gamma_mechanism, gaussian_mechanism
+
+    if name not in {"gaussian", "gamma", "all"}:
+        raise SettingsError(f"--mechanism must be gaussian, gamma or all, not {name}")
+    if noise_by not in {"helpers", "clients"}:
+        raise SettingsError(f"--noise-by must be helpers or clients, not {noise_by}")
+    bound, found = bound_for(dim), []
+    if name != "gamma":
+        variance = gaussian_variance(bound, rho_for(epsilon, delta), participations)
+        found.append(gaussian_mechanism(bound, variance, delta))
+    if name != "gaussian":
+        scale = laplace_scale(bound, epsilon, participations)
+        found.append(gamma_mechanism(bound, scale, _N_SHARES if noise_by == "clients" else None))
+    return found
+
+
+@contextmanager
+def _show_progress(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, else a line now and then; on standard error, as standard output is for what was found."""
+    done, printed_at = 0, time.monotonic()
+    with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
+        shown = progress.add_task("sums", total=total)
+
+        def on_progress(n: int) -> None:
+            nonlocal done, printed_at
+            done += n
+            progress.update(shown, completed=done)
+            if not errors.is_terminal and time.monotonic() - printed_at >= _LINE_EVERY_S:
+                printed_at = time.monotonic()
+                errors.print(f"{done:,} of {total:,} sums", highlight=False)
+
+        yield on_progress
+
+
+def _tell_planned(one: "PlannedNoise") -> None:
+    from foltr.secure.plan import ratio_text
+
+    often = "every round" if one.period == 1 else f"each {one.period}th round"
+    _tell(
+        f"{one.mechanism}, k = {one.participations}: a client in {often} (b = {one.period}), "
+        f"{one.clients_per_round} clients a round"
+    )
+    _tell(f"  sigma {one.sigma:,.0f} at C_int {one.bound}; noise {ratio_text(one.noise_to_update)} times the update")
+    _tell(f"  {one.verdict}")
+
+
+def _tell_findings(findings: "list[Finding]") -> None:
+    for one in findings:
+        _tell(
+            f"{'ok' if one.holds else 'FAILS':5} {one.mechanism}, d = {one.dim}, likelier {one.direction}, epsilon "
+            f"{one.epsilon:.3f}: delta {one.measured:.5f}, surely {max(0.0, one.at_least):.5f}; "
+            f"claimed {one.claimed:.5f}"
+        )
+    failed = sum(not one.holds for one in findings)
+    _tell(f"{failed} of {len(findings)} claims fail" if failed else "No event was found that breaks a claim")
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _tell(line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)

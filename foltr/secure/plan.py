@@ -1,0 +1,113 @@
+"""A plan: what noise an epsilon costs a federation, beside what its clients have to say.
+
+In a federation of N clients that each take part k times in R rounds, a client takes part in each b-th round,
+b = ceil(R / k), and a round has n = floor(N / b) of them. Noise in the mean of a round is that of all helpers over n.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from foltr.errors import SettingsError
+from foltr.secure.accounting import gaussian_variance, laplace_deviation, laplace_scale, rho_for
+from foltr.secure.encoding import bound_for
+from foltr.secure.mechanisms import MechanismName
+
+TYPICAL_MEAN: Final = 0.17
+"""The L2 norm of the mean update of a round over the clip norm C = 0.15 sqrt(B) (learning rate / 0.1), early in
+training: 0.16 to 0.20 in the first ten rounds of FPDGD, linear, with 100 to 1,000 clients of B = 5 informational
+interactions, on MQ2008 and MSLR-sample. Later it falls, as there is less to learn."""
+TYPICAL_L1: Final = 0.75
+"""The L1 norm of an update over sqrt(d) times its L2 norm, in the same runs."""
+LEAST_CLIENTS: Final = 100
+"""Of a cohort: helpers open no smaller sum, unless it is one of many cohorts."""
+N_MIN_HELPERS, N_MAX_HELPERS = 2, 8
+
+# Up to which noise beside a typical mean update nDCG@10 ended where; the runs are in docs/privacy.md.
+_VERDICTS: Final = (
+    (5.0, "learns as without noise"),
+    (20.0, "learns, but less well"),
+    (60.0, "learns little: most of an update is lost in the noise"),
+)
+_HOPELESS: Final = "hopeless: the noise drowns the updates, and the model stays as good as untrained"
+_NOBODY: Final = "hopeless: fewer clients than rounds in a period, so some rounds have nobody"
+
+
+@dataclass(frozen=True)
+class PlannedNoise:
+    """The noise of one mechanism with one number of participations.
+
+    Attributes:
+        mechanism: which.
+        participations: k, of each client in all rounds.
+        period: b, a client takes part in each b-th round.
+        clients_per_round: n.
+        bound: C_int.
+        sigma: the standard deviation of one helper's noise, in steps of the grid.
+        noise_to_update: the standard deviation of all helpers' noise in a coordinate of the mean, over the size of a
+            coordinate of a typical mean update; infinite without clients.
+        verdict: in words.
+    """
+
+    mechanism: MechanismName
+    participations: int
+    period: int
+    clients_per_round: int
+    bound: int
+    sigma: float
+    noise_to_update: float
+    verdict: str
+
+
+def plan_noise(
+    *, clients: int, rounds: int, dim: int, epsilon: float, delta: float, participations: int, helpers: int
+) -> list[PlannedNoise]:
+    """Return the noise under each mechanism: with so many participations, and with one in every round.
+
+    Args:
+        clients: N.
+        rounds: R, in the life of the federation.
+        dim: d, how many numbers an update has.
+        epsilon: for all participations of a client together.
+        delta: likewise, of the Gaussian mechanism.
+        participations: k; no more than rounds count.
+        helpers: each of whom adds noise.
+    """
+    for name, value in {"clients": clients, "rounds": rounds, "dim": dim, "participations": participations}.items():
+        if value < 1:
+            raise SettingsError(f"{name} must be at least 1, not {value}")
+    if not N_MIN_HELPERS <= helpers <= N_MAX_HELPERS:
+        raise SettingsError(f"helpers must be {N_MIN_HELPERS} to {N_MAX_HELPERS}, not {helpers}")
+    bound = bound_for(dim)
+    rho = rho_for(epsilon, delta)
+    planned = []
+    for k in sorted({min(participations, rounds), rounds}):
+        sigma = math.sqrt(gaussian_variance(bound, rho, k))
+        planned.append(_planned("gaussian", k, clients, rounds, dim, bound, sigma, helpers))
+        sigma = laplace_deviation(laplace_scale(bound, epsilon, k))
+        planned.append(_planned("gamma", k, clients, rounds, dim, bound, sigma, helpers))
+    return planned
+
+
+def ratio_text(ratio: float) -> str:
+    """Say a ratio with as many digits as it is good for."""
+    return f"{ratio:,.0f}" if ratio >= 10.0 else f"{ratio:.2g}"
+
+
+def _planned(
+    mechanism: MechanismName, k: int, clients: int, rounds: int, dim: int, bound: int, sigma: float, helpers: int
+) -> PlannedNoise:
+    period = -(-rounds // k)
+    n = clients // period
+    # With an L1 clip the grid is laid over the L1 norm, which is longer.
+    clip = 1.0 if mechanism == "gaussian" else TYPICAL_L1 * math.sqrt(dim)
+    in_mean = math.sqrt(helpers) * sigma * clip / bound / n if n else math.inf
+    ratio = in_mean / (TYPICAL_MEAN / math.sqrt(dim))
+    return PlannedNoise(mechanism, k, period, n, bound, sigma, ratio, _verdict(ratio, n))
+
+
+def _verdict(ratio: float, n: int) -> str:
+    if n == 0:
+        return _NOBODY
+    words = next((words for most, words in _VERDICTS if ratio <= most), _HOPELESS)
+    return words if n >= LEAST_CLIENTS else f"{words}; and a round wants {LEAST_CLIENTS} clients"

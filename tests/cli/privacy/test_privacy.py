@@ -1,0 +1,107 @@
+"""``foltr privacy``: plans in plain words, and an audit that fails where it should."""
+
+import json
+import shlex
+
+import numpy as np
+import pytest
+from cli.commands import foltr
+from cli.test_readme import blocks
+
+from foltr.cli.privacy import privacy
+from foltr.secure import mechanisms
+
+PLAN = ("privacy", "plan", "--clients", 1000, "--rounds", 200, "--epsilon", 8, "--dim", 136)
+AUDIT = ("privacy", "audit", "--sums", 20_000, "--seed", 1)
+
+
+def test_a_plan_says_in_words_what_noise_costs():
+    """Sigma, the period, clients a round, noise beside an update, and what comes of it; of both mechanisms."""
+    done = foltr(*PLAN)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "epsilon 8 (gaussian: with delta 1e-06)" in lines[0]
+    assert lines[1:4] == [
+        "gaussian, k = 20: a client in each 10th round (b = 10), 100 clients a round",
+        "  sigma 789 at C_int 256; noise 3 times the update",
+        "  learns as without noise",
+    ]
+    assert "gamma, k = 20: a client in each 10th round" in done.stdout
+    assert "gaussian, k = 200: a client in every round (b = 1), 1000 clients a round" in done.stdout
+
+
+def test_the_commands_of_the_document_run():
+    """docs/privacy.md and the README, from the first command to the last; audits of fewer sums."""
+    lines = "\n".join([*blocks("docs/privacy.md", "sh"), *blocks("README.md", "sh")]).splitlines()
+    commands = [shlex.split(line)[1:] for line in lines if line.startswith("foltr privacy ")]
+    assert len(commands) == 5
+    for command in commands:
+        done = foltr(*command, *(("--sums", 2000) if "audit" in command else ()))
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+
+
+def test_a_plan_as_json():
+    """The same, a record for each; what is infinite is null."""
+    planned = json.loads(foltr(*PLAN, "--json").stdout)
+    assert [(one["mechanism"], one["participations"]) for one in planned] == [
+        *(("gaussian", 20), ("gamma", 20), ("gaussian", 200), ("gamma", 200))
+    ]
+    assert planned[0]["sigma"] == pytest.approx(789.1, abs=0.1)
+    hopeless = json.loads(foltr("privacy", "plan", "--clients", 5, "--json").stdout)
+    assert hopeless[0]["noise_to_update"] is None
+
+
+def test_a_hopeless_plan_is_called_so():
+    """Ten devices and an epsilon of 1."""
+    done = foltr("privacy", "plan", "--clients", 10, "--rounds", 20, "--epsilon", 1)
+    assert done.returncode == 0
+    assert "hopeless: the noise drowns the updates" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *(("plan", "--epsilon", 0), ("plan", "--delta", 2), ("plan", "--helpers", 1), ("plan", "--clients", 0)),
+        *(("audit", "--mechanism", "laplace"), ("audit", "--noise-by", "nobody"), ("audit", "--sums", 1)),
+    ],
+)
+def test_a_wrong_value_is_named(wrong):
+    """With the exit code of wrong settings."""
+    done = foltr("privacy", *wrong)
+    assert done.returncode == 2
+    assert str(wrong[1]).lstrip("-").replace("-", "_") in done.stderr.replace("-", "_")
+
+
+def test_an_audit_passes_and_says_what_it_looked_at():
+    """Two mechanisms, two inputs, three epsilons, both directions; the same with the same seed."""
+    done = foltr(*AUDIT)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("\nok ") + done.stdout.startswith("ok") == 2 * 2 * 3 * 2
+    assert done.stdout.endswith("No event was found that breaks a claim\n")
+    assert foltr(*AUDIT).stdout == done.stdout
+
+
+def test_an_audit_as_json_is_nothing_but_json():
+    """Of the mechanism that was named; noise by clients, too."""
+    findings = json.loads(foltr(*AUDIT, "--mechanism", "gamma", "--noise-by", "clients", "--json").stdout)
+    assert {one["mechanism"] for one in findings} == {"gamma, noise by 20 clients"}
+    assert all(one["holds"] for one in findings)
+    assert [one["epsilon"] for one in findings[:6]] == [0.0, 0.0, 0.2, 0.2, 0.4, 0.4]
+
+
+def test_an_audit_of_noise_that_is_missing_fails(monkeypatch):
+    """With the exit code 1, and what failed is marked."""
+    monkeypatch.setattr(mechanisms, "draw_gaussian", lambda size, *_: np.zeros(size, np.int64))
+    done = foltr(*AUDIT, "--mechanism", "gaussian")
+    assert done.returncode == 1
+    assert "FAILS gaussian" in done.stdout
+    assert "claims fail" in done.stdout.splitlines()[-1]
+
+
+def test_a_long_audit_says_how_far_it_is(monkeypatch):
+    """On standard error, where no terminal shows a bar; here after each batch."""
+    monkeypatch.setattr(privacy, "_LINE_EVERY_S", 0.0)
+    done = foltr(*AUDIT, "--mechanism", "gamma", "--json")
+    assert "10,000 of 40,000 sums" in done.stderr
+    assert "40,000 of 40,000 sums" in done.stderr
+    json.loads(done.stdout)
