@@ -61,7 +61,7 @@ def test_kill_9_of_the_federator_loses_nothing_and_counts_nothing_twice(mqtt_bro
             while progress(database_url)[0] < kill * N_CLIENTS * N_ROUNDS // 5:
                 assert time.monotonic() < deadline, "the rounds do not go on"
                 assert devices.poll() is None
-                time.sleep(0.02)
+                time.sleep(0.1)
             federator.send_signal(signal.SIGKILL)
             federator.wait(timeout=10)
             _, n_rounds, n_completed = progress(database_url)
@@ -69,7 +69,7 @@ def test_kill_9_of_the_federator_loses_nothing_and_counts_nothing_twice(mqtt_bro
             started = time.monotonic()
             while progress(database_url)[2] <= n_completed:
                 assert time.monotonic() - started < 20, "the open round was not resumed"
-                time.sleep(0.02)
+                time.sleep(0.1)
             resumed_after_s.append(time.monotonic() - started)
             assert progress(database_url)[1] >= n_rounds
         output, _ = devices.communicate(timeout=120)
