@@ -64,7 +64,8 @@ class Judge:
         self.n_models = 0
         self._digests: dict[bytes, str] = {}
         self._payloads: dict[bytes, str] = {}
-        self._arrivals: dict[str, Arrival] = {}  # the first of an update while its round was open
+        # Of an update at the newest process, while its round was open, without those of whom it did not know yet.
+        self._arrivals: dict[str, list[Arrival]] = {}
         self._given_other_deadlines: set[int] = set()
         self._put_off: set[str] = set()  # updates that came while their round had another one of their client
         self.is_clock_behind = False  # the federator's, since the database was restored
@@ -187,10 +188,12 @@ class Judge:
             return
         if self.clicks.made[update_id][0].round != current.number:
             return
-        first = self._arrivals.get(update_id)
-        if first is None or first.process is not process:
-            due_at = min(current.opened_at + current.policy.min_time_s, current.closes_at)
-            self._arrivals[update_id] = Arrival(process, process.now(), due_at, current.closes_at)
+        due_at = min(current.opened_at + current.policy.min_time_s, current.closes_at)
+        arrival = Arrival(process, process.now(), due_at, current.closes_at)
+        self._arrivals[update_id] = [*self._arrivals_at(process, update_id), arrival]
+
+    def _arrivals_at(self, process: FederatorProcess, update_id: str) -> list[Arrival]:
+        return [arrival for arrival in self._arrivals.get(update_id, ()) if arrival.process is process]
 
     def on_receipt(self, receipt: UpdateReceipt | MembershipReceipt) -> None:
         self.erasures.on_receipt(receipt)
@@ -233,7 +236,17 @@ class Judge:
                 "the mark is told as stored", f"{receipt.client_id}: {told}, not {client.counted_through}"
             )
 
-    def on_busy(self, update_id: str) -> None:
+    def on_answer(self, process: FederatorProcess, update_id: str, receipt: UpdateReceipt) -> None:
+        """See what became of one arrival of an update."""
+        match receipt.code:
+            case ReceiptCode.BUSY:
+                self._on_busy(update_id)
+            case ReceiptCode.UNKNOWN_CLIENT:
+                self._on_unknown(process, update_id)
+            case ReceiptCode.LATE:
+                self._on_late(process, update_id, receipt.detail)
+
+    def _on_busy(self, update_id: str) -> None:
         """A buffered round puts off its client's second update; where the next is no such round, it is late for that.
 
         Its device learns from these clicks again, so it costs a repetition, as other settings may.
@@ -242,13 +255,18 @@ class Judge:
         if (update.round, update.client_id) in self._tables.updates:
             self._put_off.add(update_id)
 
-    def on_late(self, process: FederatorProcess, update_id: str, detail: str) -> None:
+    def _on_unknown(self, process: FederatorProcess, update_id: str) -> None:
+        """Whoever is not known joins and sends it again, and by that it counts: a restored database may know nobody."""
+        self._arrivals[update_id] = self._arrivals_at(process, update_id)[1:]
+
+    def _on_late(self, process: FederatorProcess, update_id: str, detail: str) -> None:
         """``late`` for what came in time is a lie: it counts by when it arrived, not by when it was looked at."""
-        number, arrival = self.clicks.made[update_id][0].round, self._arrivals.get(update_id)
+        number, arrivals = self.clicks.made[update_id][0].round, self._arrivals_at(process, update_id)
         if update_id in self.told_settled or update_id in self._put_off:
             return  # it was answered before
-        if arrival is None or arrival.process is not process or number in self._given_other_deadlines:
+        if not arrivals or number in self._given_other_deadlines:
             return
+        arrival = arrivals[0]
         row = self._tables.rounds[number]
         if row.reason == "unlearned":
             return  # a swap ended it, whenever that was

@@ -35,7 +35,7 @@ from foltr.protocol.orders import (
     RevokeClient,
     SetDeadline,
 )
-from foltr.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
+from foltr.protocol.receipts import ErasureNotice, UpdateReceipt
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import Pacing
 from foltr.protocol.topics import ClientTopic, Topics
@@ -162,10 +162,7 @@ class World:
             return
         self.judge.on_mark(process, receipt)
         if isinstance(receipt, UpdateReceipt) and receipt.update_id is not None:
-            if receipt.code is ReceiptCode.BUSY:
-                self.judge.on_busy(receipt.update_id)
-            if receipt.code is ReceiptCode.LATE:
-                self.judge.on_late(process, receipt.update_id, receipt.detail)
+            self.judge.on_answer(process, receipt.update_id, receipt)
         self.judge.on_receipt(receipt)
 
     def _on_announced(self, _process: FederatorProcess, model: ModelAnnouncement, round_: RoundAnnouncement) -> None:
