@@ -213,9 +213,6 @@ class Judge:
                 raise BrokenPromiseError("accepted means stored", label)
         elif receipt.code.reaction is DeviceReaction.SETTLE and receipt.update_id is not None:
             self.told_settled.add(update_id)
-        elif receipt.code.joins_first:
-            # A restored database may not know it: it comes in time once its device has joined again.
-            self._arrivals.pop(update_id, None)
 
     def on_said(self, process: FederatorProcess, sequence: int) -> None:
         """Devices believe nothing older than what they heard: whoever has taken over must be newer than all before."""
