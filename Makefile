@@ -79,11 +79,12 @@ format: $(INSTALLED) ## put the formatting right
 docs: $(INSTALLED) ## fill the generated parts of the documents
 	@$(BIN)/python docs/generate.py
 
-bench: $(INSTALLED) servers ## the benchmarks of learning, reading, rounds and rules
+bench: $(INSTALLED) servers ## the benchmarks of learning, reading, rounds, rules and secure sums
 	@$(BIN)/python benchmarks/interactions.py
 	@$(BIN)/python benchmarks/reading.py
 	@$(BIN)/python benchmarks/round_overhead.py --compare
 	@$(BIN)/python benchmarks/aggregation.py
+	@$(BIN)/python benchmarks/secure_sum.py
 
 # Robust rules beside byzfl and Flower, in an environment of their own: torch alone is several gigabytes, and Flower
 # wants older packages than ours. Without them `make bench` measures the rules against bare NumPy.

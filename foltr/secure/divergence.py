@@ -19,9 +19,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.secure.coins import Entropy
+from foltr.secure.coins import SEED_BYTES, Entropy
 from foltr.secure.field import to_signed
-from foltr.secure.masks import SEED_BYTES, mask_vector, open_masks, release_sum
+from foltr.secure.masks import mask_vector, open_masks, release_sum
 from foltr.secure.mechanisms import Mechanism
 
 Scores = NDArray[np.float64]

@@ -42,7 +42,7 @@ def encode_l2(update: ArrayLike, clip_norm: float, bound: int, entropy: Entropy)
         update: (d,).
         clip_norm: C, above 0: longer updates are shortened to this L2 norm.
         bound: C_int, at least 1.
-        entropy: gives random bytes.
+        entropy: gives random bytes. No promise hangs on them, so those of a seed (`seeded_entropy`) will do.
     """
     scaled = _on_grid(update, clip_norm, bound, 2)
     draws = np.frombuffer(entropy(4 * scaled.size), "<u4") / 2.0**32
@@ -94,13 +94,12 @@ def _on_grid(update: ArrayLike, clip_norm: float, bound: int, power: int) -> NDA
     if not (math.isfinite(clip_norm) and clip_norm > 0.0):
         raise SettingsError(f"clip_norm must be a finite number above 0, not {clip_norm}")
     numbers = np.asarray(update, np.float64)
-    largest = float(np.abs(numbers).max(initial=0.0))
-    if largest == 0.0 or not np.isfinite(numbers).all():
+    largest = float(np.abs(numbers).max(initial=0.0))  # not a number if one of them is not
+    if largest == 0.0 or not math.isfinite(largest):
         return np.zeros(numbers.size)
-    # Over the largest, so that no square is beyond the range of float64.
+    # Over the largest, so that no square is beyond the range of float64; no product of BLAS, which may start threads.
     direction = numbers / largest
-    # No product of BLAS, which may start threads for it.
-    norm = float((np.abs(direction) ** power).sum()) ** (1.0 / power)
+    norm = math.sqrt(np.square(direction).sum()) if power == 2 else float(np.abs(direction).sum())
     scale: float = bound / norm * min(1.0, largest * norm / clip_norm)
     return direction * scale
 
@@ -126,4 +125,4 @@ def _within(
         # Rounding adds about as much to a shorter one, so as many steps as would do without it are not too many.
         steps = max(1, int(math.log(limit / length) / (power * math.log(_SHRINK))))
         sizes = sizes * _SHRINK**steps
-    return np.where(scaled < 0.0, -found, found)
+    return found * np.sign(scaled).astype(np.int64)

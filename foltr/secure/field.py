@@ -37,28 +37,22 @@ def read_words(data: bytes, dim: int) -> Words:
 def from_signed(values: NDArray[np.int64]) -> Words:
     """Return what signed integers are modulo p."""
     words = values.astype(np.uint64)
-    words[values < 0] -= _CARRY
+    words -= _where(values < 0, _CARRY)
     return words
 
 
 def to_signed(words: Words) -> NDArray[np.int64]:
     """Return the integers nearest to zero, from -(p - 1) / 2 to (p - 1) / 2, that leave these numbers."""
-    lifted = words.copy()
-    lifted[words > np.uint64(MODULUS // 2)] += _CARRY
+    lifted = _where(words > np.uint64(MODULUS // 2), _CARRY)
+    lifted += words
     return lifted.view(np.int64)
-
-
-def add(left: Words, right: Words) -> Words:
-    """Return the sums modulo p of numbers below p: one p less where they carry, or reach p."""
-    total = left + right
-    total[(total < left) | (total >= _P)] -= _P
-    return total
 
 
 def subtract(left: Words, right: Words) -> Words:
     """Return the differences modulo p of numbers below p."""
-    difference = left - right
-    difference[left < right] += _P
+    difference = _where(left < right, _P)
+    difference += left
+    difference -= right
     return difference
 
 
@@ -73,6 +67,22 @@ def add_up(vectors: Iterable[Words], dim: int) -> Words:
     for vector in vectors:
         total += vector
         carries += total < vector
-    total[total >= _P] -= _P
+    part = _where(total >= _P, _P)
+    total -= part
     # 2^64 times the carries, each of which leaves 2^32 - 1: below p together.
-    return add(total, carries.astype(np.uint64) * _CARRY)
+    np.multiply(carries, _CARRY, out=part)
+    total += part
+    np.multiply((total < part) | (total >= _P), _P, out=part)
+    total -= part
+    return total
+
+
+def _where(condition: NDArray[np.bool_], word: np.uint64) -> Words:
+    """(n,): the word where the condition holds, else zero; without branches, which random words mislead.
+
+    New arrays are rare in this module: of some sizes each is fetched from the system page by page, and that takes as
+    long as twenty additions.
+    """
+    words = condition.astype(np.uint64)
+    words *= word
+    return words

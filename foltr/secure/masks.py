@@ -6,21 +6,18 @@ noise of all helpers in it. It is additive secret sharing with one long share an
 (Corrigan-Gibbs & Boneh, NSDI 2017). While one helper keeps its seeds to itself, each y is a uniformly random vector to
 everybody else. A client that vanishes is in neither sum, so nothing has to be repaired.
 
-PRG is AES-256 in counter mode from the zero block on, read as little-endian words; those that are not below p are
-skipped, so that what is left is uniform.
+PRG is AES-256 in counter mode from the zero block on (`seeded_entropy`), read as little-endian words; those that are
+not below p are skipped, so that what is left is uniform.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Iterable
+from itertools import chain
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-from foltr.secure.coins import Words
-from foltr.secure.field import MODULUS, add, add_up, from_signed, subtract
-
-SEED_BYTES: Final = 32
+from foltr.secure.coins import Entropy, Words, seeded_entropy
+from foltr.secure.field import MODULUS, add_up, from_signed, subtract
 
 
 def mask_vector(encoded: NDArray[np.int64], seeds: Iterable[bytes]) -> Words:
@@ -30,7 +27,8 @@ def mask_vector(encoded: NDArray[np.int64], seeds: Iterable[bytes]) -> Words:
         encoded: (d,) the client's integers.
         seeds: one for each helper, fresh and used for nothing else.
     """
-    return add(from_signed(encoded), add_up_masks(seeds, encoded.size))
+    masks = (expand_seed(seed, encoded.size) for seed in seeds)
+    return add_up(chain([from_signed(encoded)], masks), encoded.size)
 
 
 def open_masks(seeds: Iterable[bytes], noise: NDArray[np.int64]) -> Words:
@@ -63,13 +61,10 @@ def add_up_masks(seeds: Iterable[bytes], dim: int) -> Words:
 
 def expand_seed(seed: bytes, dim: int) -> Words:
     """Return (d,) uniform numbers below p that follow from a seed of 32 bytes."""
-    if len(seed) != SEED_BYTES:
-        raise ValueError(f"a seed has {SEED_BYTES} bytes, not {len(seed)}")
-    encryptor = Cipher(algorithms.AES(seed), modes.CTR(bytes(16))).encryptor()
-    return words_below(lambda n: encryptor.update(bytes(n)), dim)
+    return words_below(seeded_entropy(seed), dim)
 
 
-def words_below(stream: Callable[[int], bytes], dim: int) -> Words:
+def words_below(stream: Entropy, dim: int) -> Words:
     """Return (d,) the first words of a stream of bytes that are below p."""
     words = np.frombuffer(stream(8 * dim), "<u8")
     below = words < np.uint64(MODULUS)

@@ -15,6 +15,7 @@ from foltr.secure.coins import (
     flip_exponential,
     is_below,
     random_bits,
+    seeded_entropy,
     uniform_below,
 )
 
@@ -102,3 +103,18 @@ def test_bits_are_fair_and_as_many_as_wanted(rng):
     """Also where they fill no byte."""
     assert random_bits(13, rng.bytes).shape == (13,)
     assert stats.binomtest(int(random_bits(N, rng.bytes).sum()), N).pvalue > 1e-3
+
+
+def test_bytes_of_a_seed_are_the_cipher_in_counter_mode_from_zero():
+    """AES-256 of the zero block under the zero key is dc95c078...; however they are asked for, they go on."""
+    entropy = seeded_entropy(bytes(32))
+    assert entropy(16) == bytes.fromhex("dc95c078a2408989ad48a21492842087")
+    again = seeded_entropy(bytes(32))
+    assert again(5) + again(0) + again(27) == bytes.fromhex("dc95c078a2408989ad48a21492842087") + entropy(16)
+
+
+@pytest.mark.parametrize("seed", [b"", bytes(31), bytes(16), bytes(33)])
+def test_a_seed_of_another_length_is_refused(seed):
+    """A short one would be another cipher."""
+    with pytest.raises(ValueError, match="a seed has 32 bytes"):
+        seeded_entropy(seed)

@@ -96,10 +96,3 @@ def test_skipped_words_are_made_up_for_until_there_are_enough():
         return b"".join(next(words).to_bytes(8, "little") for _ in range(n // 8))
 
     assert words_below(stream, 4).tolist() == [1, 2, 3, 4]
-
-
-@pytest.mark.parametrize("seed", [b"", bytes(31), bytes(16), bytes(33)])
-def test_a_seed_of_another_length_is_refused(seed):
-    """A short one would be another cipher."""
-    with pytest.raises(ValueError, match="a seed has 32 bytes"):
-        expand_seed(seed, 1)
