@@ -6,7 +6,8 @@ al., ICTIR 2021, Equations 15 and 16) is the same in real numbers; in integers: 
 comparison of multiparty secure additions with differential privacy" (IEEE TDSC 2017). More shares than t
 only add noise; fewer than t are too little, and nothing in a sum tells.
 
-A share alone is nearly bare, zero in most coordinates: it protects only where nobody sees less than the sum.
+A share alone is nearly bare, zero in most coordinates: it protects only where nobody sees less than the sum. And shares
+of clients that tell others what they drew count as missing.
 """
 
 import os
@@ -22,7 +23,7 @@ from foltr.errors import SettingsError
 from foltr.secure.coins import Entropy, Words, random_words
 
 PRECISION_BITS: Final = 96
-"""The table's probabilities add up to within 2^-96 of the distribution's, for every number of it."""
+"""The table's cumulative probabilities are within 2^-96 of the distribution's."""
 LARGEST_SCALE: Final = 2**16
 """Of shares: the table has up to 80 entries for each unit of the scale."""
 
