@@ -7,7 +7,7 @@ decided but not stored is gone with it, and no device was told otherwise.
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -23,6 +23,7 @@ from federator.engine import Backlog, Decidable, Timed, decide
 from federator.eraser import Eraser, signed_by
 from federator.held_refusals import HeldRefusals
 from federator.job_driver import Unlearner
+from federator.leftovers import TurnedAwayRetained
 from federator.persistence import patient
 from federator.plan import FederationPlan
 from federator.publishing.announcements import Announcer, ReceiptSender
@@ -94,6 +95,7 @@ class FederationActor:
         self._stopping = False
         self._busy_noticed_at = 0.0
         self._held = HeldRefusals()
+        self._turned_away = TurnedAwayRetained(self._topics)
         self._published: tuple[int, datetime] | None = None
 
     def _new_unlearner(self) -> Unlearner:
@@ -158,6 +160,7 @@ class FederationActor:
             if current.state is RoundState.COLLECTING and not current.full:
                 await self._serve_waiting(min(now, math.nextafter(current.closes_at, -math.inf)))
             await self._end_round(now)
+        self._clear_of_forgotten(self._turned_away.take())
         await self.eraser.tidy()
         await self._unlearner.advance(self._clock.now())
         await self._swap()
@@ -202,10 +205,12 @@ class FederationActor:
         now = self._clock.now()
         if message.retained:
             self._clear_unless_retained(message.topic)
-        if self.intake.offer(message) is not None and now - self._busy_noticed_at >= _BUSY_NOTICE_S:
-            # Whoever is turned away is told, but one flood must not cost a commit for every message.
-            self._busy_noticed_at = now
-            self.intake.wake()
+        if self.intake.offer(message) is not None:
+            self._turned_away.note(message)
+            if now - self._busy_noticed_at >= _BUSY_NOTICE_S:
+                # Whoever is turned away is told, but one flood must not cost a commit for every message.
+                self._busy_noticed_at = now
+                self.intake.wake()
 
     def _clear_unless_retained(self, topic: str) -> None:
         """Clear what a client must not have the broker keep: each would be delivered again at every connection.
@@ -215,6 +220,11 @@ class FederationActor:
         _, kind = self._topics.parse(topic) or ("", None)
         if kind not in (None, ClientTopic.INBOX) and not kind.is_retained:
             self._retained.clear_foreign(topic)
+
+    def _clear_of_forgotten(self, names: Iterable[str]) -> None:
+        for client_id in names:
+            if self.state.members.is_forgotten(client_id):
+                self.eraser.clear(client_id)
 
     def _sender_of(self, message: InboundMessage) -> str:
         # No name begins with a question mark, so no stranger shares a member's place.

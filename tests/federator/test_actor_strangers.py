@@ -1,12 +1,15 @@
 """Who never got in is forgotten, too: refusals name it. Of whom nothing is stored, nothing is written down."""
 
 import pytest
+from served import TOPICS, Served
 
-from broker.buffer import RefusalCause, RefusedSender
+from broker.buffer import IntakeLimits, RefusalCause, RefusedSender
 from broker.link import InboundMessage
+from federator import leftovers
 from federator.deciding.decisions import Decisions
 from federator.deciding.refusals import answer_turned_away
 from federator.engine import MAX_STRANGERS
+from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from foltr.erasure.receipt import verify_receipt
 from foltr.errors import DataError, MessageError
@@ -231,3 +234,60 @@ async def test_what_is_live_is_not_cleared(signed):
     """Every message that devices send while the federator is connected comes without the mark."""
     signed.actor.receive(InboundMessage("foltr/v1/mail/clients/alice/updates", b"junk", retained=False))
     assert "foltr/v1/mail/clients/alice/updates" not in signed.retained.topics
+
+
+@pytest.fixture
+async def narrow(serve, operator):
+    """An actor with room for one message, which somebody else's fills, and with carol forgotten."""
+    served = await serve(THREE, enrolment_key=operator.key.public, key=KEY, limits=IntakeLimits(max_messages=1))
+    carol = operator.enrol("carol")
+    await served.join([carol])
+    ask(served, carol)
+    await served.turn()
+    served.retained.topics.clear()
+    served.flood(1)
+    return served
+
+
+@pytest.mark.parametrize("retained", [True, False])
+async def test_of_the_forgotten_nothing_stays_that_was_turned_away(narrow, retained):
+    """Her last will, say, as it is published or as the broker has kept it."""
+    for name in ("alice", "carol"):
+        narrow.actor.receive(InboundMessage(f"foltr/v1/mail/clients/{name}/status", b"a will", retained=retained))
+    await narrow.turn()
+    assert set(narrow.retained.topics) == {f"foltr/v1/mail/clients/carol/{kind}" for kind in ("status", "forget")}
+    assert set(narrow.retained.topics.values()) == {None}
+
+
+async def test_nor_what_was_turned_away_before_the_start(narrow, operator):
+    """What the broker retains comes with the connection, and who was forgotten is read after that."""
+    again = Served(
+        narrow.db,
+        FederationPlan("mail", 1, THREE, enrolment_key=operator.key.public),
+        IntakeLimits(max_messages=1),
+        KEY,
+    )
+    again.flood(1)
+    again.actor.receive(InboundMessage("foltr/v1/mail/clients/carol/status", b"a will", retained=True))
+    await again.actor.start()
+    await again.turn()
+    assert again.retained.topics["foltr/v1/mail/clients/carol/status"] is None
+    await again.actor.close()
+
+
+async def test_what_clears_is_not_cleared_though_it_was_turned_away(narrow):
+    """The federator hears what it clears itself, and would clear for ever."""
+    narrow.actor.receive(InboundMessage("foltr/v1/mail/clients/carol/status", b"", retained=False))
+    await narrow.turn()
+    assert not narrow.retained.topics
+
+
+def test_so_many_names_are_remembered_and_no_more(monkeypatch):
+    """Anybody may use any name where a broker lets him."""
+    monkeypatch.setattr(leftovers, "MOST_NAMES", 2)
+    turned_away = leftovers.TurnedAwayRetained(TOPICS)
+    for i in range(3):
+        turned_away.note(InboundMessage(f"foltr/v1/mail/clients/client-{i}/status", b"a will", retained=True))
+    turned_away.note(InboundMessage("foltr/v1/mail/clients/client-0/updates", b"an update", retained=True))
+    assert turned_away.take() == {"client-0", "client-1"}
+    assert not turned_away.take()
