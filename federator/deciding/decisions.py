@@ -43,7 +43,7 @@ class Decisions:
         unlearned: answers of members to a step of an unlearning job.
         refused_forgets: clients whose request is not to stay at the broker: it would be obeyed some other day.
         leftovers: clients that were forgotten, and that the broker retains something of again.
-        returned: whether a member is connected that was not.
+        returned: whether a member takes part, and is connected, that did not or was not.
     """
 
     updates: list[NewUpdate] = field(default_factory=list)

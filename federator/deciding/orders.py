@@ -210,6 +210,9 @@ def _lift_quarantine(state: FederationState, order: LiftQuarantine, now: float, 
     decisions.quarantines.append(QuarantineChange(client_id, at, None))
     number = state.current_round.number
     decisions.note(NewEvent(at, "quarantine_lifted", client_id=client_id, round=number))
+    client = state.members.check_known(client_id)
+    # It was as good as away: a job may have paused for it.
+    decisions.returned |= client.joined and client.online
 
 
 def _dismiss(state: FederationState, order: DismissProposals, now: float, decisions: Decisions) -> None:

@@ -78,7 +78,7 @@ class EventKind(StrEnum):
     )
     UNLEARNING_PAUSED = (
         "unlearning_paused",
-        "No device has answered for long; the job goes on with the first one that is back.",
+        "No device has answered for long; the job goes on with the first one that is back, or let out of quarantine.",
     )
     UNLEARNING_DONE = "unlearning_done", "A model without the clients that were forgotten is in service."
 

@@ -111,6 +111,15 @@ def test_a_lifted_client_contributes_again(state, operator):
     assert events(decisions) == [("quarantine_lifted", None, "a")]
 
 
+@pytest.mark.parametrize("is_online", [True, False])
+def test_who_is_let_out_is_back_if_it_is_connected(state, operator, is_online):
+    """A job that paused for want of devices goes on with it."""
+    (a,) = members(state, operator, "a")
+    decide(state, operator.quarantines("a", sequence=1), a.status(is_online, 5))
+    assert decide(state, operator.lifts("a", sequence=2)).returned is is_online
+    assert not decide(state, operator.lifts("a", sequence=3)).returned
+
+
 def test_an_order_that_changes_nothing_is_obeyed(state, operator):
     """Whoever is in quarantine stays there for the first reason, and nobody is let out twice."""
     a, b = members(state, operator, "a", "b")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from simulation.scenario import Operation, Scenario, Step, Trust
 
+from broker.buffer import IntakeLimits
 from federator.job import UnlearningPolicy
 from federator.round import RoundPolicy
 from foltr.protocol.states import Pacing, Strategy
@@ -312,6 +313,57 @@ REPRODUCTIONS = (
             trust=Trust.STAND_IN,
             unlearning=UnlearningPolicy(Strategy.FED_ERASER, min_coverage=0.9, step_s=1.0, patience_s=0.0),
             device_keeps=3,
+        ),
+    ),
+    # The will of a forgotten device was turned away by a full intake, before the federator knew who was forgotten; its
+    # name stayed at the broker.
+    Reproduction(
+        "nothing of the forgotten is retained, though there was no room to hear of it",
+        "who is to be forgotten is, and is told",
+        Scenario(
+            50555,
+            8,
+            RoundPolicy(1, 8, 2.0, 5.0, pacing=Pacing.BUFFERED),
+            (
+                Step(Operation.TICK, 1, 0.382),
+                Step(Operation.FORGET_ME, 2, 0.741),
+                Step(Operation.INTERACT, 6, 0.072),
+                Step(Operation.TICK, 2, 0.517),
+                Step(Operation.CRASH_IDLE, 5, 0.874),
+                Step(Operation.BROKER_CRASH, 0, 0.717),
+            ),
+            limits=IntakeLimits(max_messages=12, rate_per_s=5.0, burst=8),
+            busy_s=0.0,
+            batch_limit=2,
+            unlearning=UnlearningPolicy(Strategy.RETRAIN, interval=3, step_s=1.0, patience_s=20.0),
+        ),
+    ),
+    # A job paused where the only device online was in quarantine, and was let out: nobody else ever joined.
+    Reproduction(
+        "a job that paused in a quarantine goes on after it",
+        "who is to be forgotten is, and is told",
+        Scenario(
+            53334,
+            4,
+            RoundPolicy(1, 4, 2.0, 5.0),
+            (
+                Step(Operation.INTERACT, 0, 0.1),
+                Step(Operation.TICK, 0, 0.7),
+                Step(Operation.PARTITION, 2, 0.7),
+                Step(Operation.FORGET_ME, 1, 0.9),
+                Step(Operation.FORGET_ME, 3, 0.9),
+                Step(Operation.INTERACT, 0, 0.036),
+                Step(Operation.STOP, 3, 0.527),
+                Step(Operation.TICK, 0, 0.975),
+                Step(Operation.QUARANTINE, 0, 0.6),
+                Step(Operation.OTHER_SETTINGS, 2, 0.99),
+                Step(Operation.TICK, 2, 0.991),
+                Step(Operation.REVOKE, 2, 0.453),
+            ),
+            trust=Trust.STAND_IN,
+            busy_s=0.0,
+            unlearning=UnlearningPolicy(Strategy.FED_ERASER, interval=3, delay_s=0.0, step_s=5.0, patience_s=0.0),
+            device_backlog=2,
         ),
     ),
 )
