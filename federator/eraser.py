@@ -145,9 +145,9 @@ class Eraser:
 
     async def _finish(self, row: ErasureRow) -> ErasureRow:
         client_id = row.client_id
+        destroyed = client_id is not None and await self._destroy_key(client_id, row)
         if row.state is ErasureState.ERASED:
             # Only what was destroyed here is told: a key that was not found may be in another folder.
-            destroyed = client_id is not None and await self._store.destroy_key(client_id, row.key_fingerprint)
             failpoint(Failpoint.KEY_DESTROYED)
             row = await self._store.note_key_destroyed(row.pseudonym, destroyed=destroyed)
         if row.state is ErasureState.ERASED:
@@ -160,6 +160,10 @@ class Eraser:
             self.clear(client_id, row.pseudonym if row.state is ErasureState.DONE else None)
             self.tell(client_id, row)
         return row
+
+    async def _destroy_key(self, client_id: str, row: ErasureRow) -> bool:
+        """Destroy what its updates were sealed with; once more, too: a copy of the keys may have been put back."""
+        return await self._store.destroy_key(client_id, row.key_fingerprint)
 
     def clear(self, client_id: str, pseudonym: str | None = None) -> None:
         """Clear what the broker retains of a client; with a pseudonym its name is let go once that is done."""
@@ -253,9 +257,10 @@ class Eraser:
         )
 
     async def tell_again(self, client_id: str, pseudonym: str) -> None:
-        """Answer a client that was forgotten before, and clear its request once more."""
+        """Answer a client that was forgotten before, and clear its request and a key that is back."""
         row = await self._store.find_erasure(pseudonym)
         if row is not None:
+            await self._destroy_key(client_id, row)
             self.clear(client_id)
             self.tell(client_id, row)
 

@@ -19,7 +19,7 @@ from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import Strategy
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.updates import DenseDelta, UnlearningUpdate
-from storage.erasure.erasures import find_erasure
+from storage.erasure.erasures import find_erasure, list_erasures
 from storage.models import get_model, latest_model, list_models
 from storage.orders import list_orders
 from storage.queries import get_round, list_contributions, list_events, list_rounds
@@ -559,6 +559,43 @@ async def test_no_bytes_of_it_are_left(joined, tmp_path: Path):
     assert served.db.keys.find("mail", "carol") is None
     assert served.db.keys.find("mail", "alice") is not None
     assert len(await list_rounds(served.db, "mail")) == 3
+
+
+@pytest.mark.parametrize("is_restarted", [True, False])
+async def test_a_key_that_is_back_goes_again(joined, serve, is_restarted):
+    """A copy of the keys was put back: it goes when somebody asks again, or the federator starts while one waits."""
+    served, devices = await joined()
+    await play(served, devices, 1, 0, ROWS)
+    path = next(
+        file
+        for file in served.db.keys.folder.rglob("*")
+        if file.is_file() and file.read_bytes() == served.db.keys.find("mail", "carol")
+    )
+    copy = path.read_bytes()
+    ask(served, devices[2])
+    await served.turn()
+    assert not path.exists()
+    path.write_bytes(copy)
+    if is_restarted:
+        await serve(THREE, n_features=N_FEATURES, key=KEY, unlearning=EAGER)
+    else:
+        ask(served, devices[2])
+        await served.turn()
+    assert not path.exists()
+    (row,) = await list_erasures(served.db, "mail")
+    assert row.key_destroyed
+
+
+async def test_a_key_of_another_database_stays(joined):
+    """Whoever was forgotten in one may be a client in the other, whose keys are in the same folder."""
+    served, devices = await joined()
+    await play(served, devices, 1, 0, ROWS)
+    ask(served, devices[2])
+    await served.turn()
+    other = served.db.keys.key("mail", "carol")
+    ask(served, devices[2])
+    await served.turn()
+    assert served.db.keys.find("mail", "carol") == other
 
 
 async def test_a_job_ends_however_fast_live_rounds_are(joined):

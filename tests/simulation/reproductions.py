@@ -366,4 +366,28 @@ REPRODUCTIONS = (
             device_backlog=2,
         ),
     ),
+    # In a database of before its erasure a forgotten client came back, and was made a key. The one of after it, which
+    # was restored then, told it that it is forgotten, and the key stayed.
+    Reproduction(
+        "a key that was made for a forgotten name goes",
+        "who is to be forgotten is, and is told",
+        Scenario(
+            11176,
+            5,
+            RoundPolicy(1, 5, 2.0, 5.0, pacing=Pacing.BUFFERED, staleness_limit=3),
+            (
+                Step(Operation.FORGET_ME, 4, 0.831),
+                Step(Operation.TICK, 0, 0.996),
+                Step(Operation.RESTORE_DATABASE, 2, 0.835),
+                Step(Operation.COME_BACK, 4, 0.638),
+                Step(Operation.RESTORE_DATABASE, 3, 0.019),
+                Step(Operation.INTERACT, 0, 0.1),
+                Step(Operation.TICK, 0, 0.7),
+                Step(Operation.RESTORE_DATABASE, 2, 0.148),
+            ),
+            trust=Trust.STAND_IN,
+            batch_limit=2,
+            unlearning=UnlearningPolicy(Strategy.ROLLBACK, interval=3, delay_s=0.0, step_s=1.0, patience_s=0.0),
+        ),
+    ),
 )
