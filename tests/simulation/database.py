@@ -76,7 +76,7 @@ class KeyFolder:
 
     def __init__(self) -> None:
         self._keys: dict[str, int] = {}
-        self._sealed_with: dict[str, int] = {}  # by update_id
+        self._sealed_with: dict[tuple[str, str], int] = {}  # by client_id and update_id
         self._ensured: set[str] = set()
         self._n_made = 0
 
@@ -86,7 +86,7 @@ class KeyFolder:
     def seal(self, tables: Tables, new: Collection[NewUpdate]) -> None:
         """Seal updates. SettingsError: a client has stored ones that no key of it opens."""
         self._ensure(tables, {update.client_id for update in new} - self._ensured)
-        self._sealed_with |= {update.update_id: self._keys[update.client_id] for update in new}
+        self._sealed_with |= {(update.client_id, update.update_id): self._keys[update.client_id] for update in new}
 
     def _ensure(self, tables: Tables, missing: Collection[str]) -> None:
         for row in tables.updates.values() if missing else ():
@@ -99,7 +99,7 @@ class KeyFolder:
         self._ensured.update(missing)
 
     def opens(self, row: UpdateRow) -> bool:
-        return self._keys.get(row.client_id) == self._sealed_with[row.update_id]
+        return self._keys.get(row.client_id) == self._sealed_with[row.client_id, row.update_id]
 
     def destroy(self, client_id: str) -> bool:
         """Destroy a client's key; False if there is none."""

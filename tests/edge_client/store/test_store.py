@@ -550,7 +550,9 @@ import numpy as np
 from edge_client.store.bounds import PendingUpdate
 from edge_client.store.store import DeviceStore
 
-store = DeviceStore(sys.argv[1], client_id="device-7", federation="mail", max_interactions=1_000_000)
+store = DeviceStore(
+    sys.argv[1], client_id="device-7", federation="mail", max_interactions=1_000_000, max_kept=1_000_000
+)
 start = int(sys.argv[2])
 if store.mark() is None:
     store.settle(0)
@@ -594,7 +596,7 @@ def test_what_was_acknowledged_survives_a_kill(path):
             elif last == "counted":
                 mark = int(names[1])
         start += 1_000_000
-        with opened(path, max_interactions=1_000_000) as store:
+        with opened(path, max_interactions=1_000_000, max_kept=1_000_000) as store:
             stored = serp_ids(store)
             assert set(recorded) <= set(stored)
             # The write after the last acknowledged one may have happened too.
