@@ -80,7 +80,7 @@ def _unfinished_erasures(world: "World") -> list[str]:
 
 def _mend(world: "World") -> None:
     world.clock_offset = max(0.0, world.clock_offset)
-    if world.judge.is_clock_behind:
+    if world.federator in world.judge.behind:
         # As the manual says, and what it says of it: devices believe the next federator.
         world.federator.kill()
         world.set_clock()

@@ -68,7 +68,8 @@ class Judge:
         self._arrivals: dict[str, list[Arrival]] = {}
         self._given_other_deadlines: set[int] = set()
         self._put_off: set[str] = set()  # updates that came while their round had another one of their client
-        self.is_clock_behind = False  # the federator's, since the database was restored
+        # Whose clock was behind what federators had told before the database was restored.
+        self.behind: set[FederatorProcess] = set()
         self._said: dict[FederatorProcess, int] = {}  # the highest sequence number of each
         self._tables = Tables()
         self._overdue: tuple[FederatorProcess, RoundRow, float] | None = None
@@ -218,7 +219,7 @@ class Judge:
         """Devices believe nothing older than what they heard: whoever has taken over must be newer than all before."""
         self._said[process] = sequence
         federation = self._tables.federation
-        if self.is_clock_behind or federation is None or federation.writer_epoch != process.actor.epoch:
+        if process in self.behind or federation is None or federation.writer_epoch != process.actor.epoch:
             return
         others = max((said for other, said in self._said.items() if other is not process), default=0)
         if sequence <= others:

@@ -127,7 +127,6 @@ class World:
         device.papers = Papers(device.client_id, key, enrolment, self._federator_key.public)
 
     def start_federator(self) -> None:
-        self.judge.is_clock_behind = self._is_behind()
         process = FederatorProcess(
             self.plan,
             self.store,
@@ -145,6 +144,8 @@ class World:
             on_ended=self._on_ended,
             on_said=self.judge.on_said,
         )
+        if self._is_behind():
+            self.judge.behind.add(process)
         self.processes.append(process)
 
     @property
