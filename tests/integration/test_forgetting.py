@@ -162,12 +162,13 @@ async def test_a_request_waits_for_a_federator_that_is_away(mosquitto_server, mi
 
 @pytest.mark.undisturbed
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # its own deadlines are shorter, and say what is late
 async def test_fifty_ask_while_two_hundred_train(mosquitto_server, tmp_path):
     """Every one is forgotten with a receipt, no round is stuck, and none of them is in any later round."""
     n_clients, n_leaving = 200, 50
     url = f"sqlite:///{tmp_path}/foltr.sqlite"
     async with Deployment(tmp_path, mosquitto_server.url, url, n_clients) as deployment:
-        options = ("--min-clients", "20", "--max-clients", "100", "--min-time", "0.5", "--unlearning-interval", "5")
+        options = ("--min-clients", "20", "--max-clients", "100", "--min-time", "1", "--unlearning-interval", "10")
         variables = {"FOLTR_UNLEARNING_DELAY_S": "1", "FOLTR_UNLEARNING_STEP_S": "5"}
         deployment.start_federator(10_000, *options, max_time_s=20.0, **variables)
         async with devices_of(deployment, tmp_path) as clients:
