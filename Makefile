@@ -39,7 +39,7 @@ FOLDERS ?= $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4194304 &
 PARALLEL = --numprocesses $(WORKERS) --dist worksteal
 test: $(INSTALLED) servers ## all tests, with real Mosquitto and PostgreSQL where they can be had; WORKERS=0: one after the other
 	@$(if $(FOLDERS),TMPDIR=$(FOLDERS) )$(BIN)/python -m pytest $(PARALLEL) -m "not undisturbed"
-	@$(BIN)/python -m pytest -m undisturbed
+	@$(BIN)/python -m pytest -m undisturbed $$(grep -rl --include='test_*.py' mark.undisturbed tests)
 
 test-quick: $(INSTALLED) ## the tests that take a moment each
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not undisturbed"

@@ -149,7 +149,8 @@ class Deployment:
             return await self.n_completed() >= n
 
         try:
-            await until(reached, timeout_s, f"{n} completed rounds were not reached")
+            # What happens next is to happen between this round and the end of the run.
+            await until(reached, timeout_s, f"{n} completed rounds were not reached", pause_s=0.01)
         except AssertionError as error:
             raise AssertionError(f"{error}; the federator said:\n{self.said()}") from None
         return time.monotonic() - started
@@ -163,13 +164,16 @@ def died_by_sigkill(exit_code: int) -> bool:
     return exit_code == -signal.SIGKILL
 
 
-async def until(condition: Callable[[], bool | Awaitable[bool]], timeout_s: float, otherwise: str) -> None:
+async def until(
+    condition: Callable[[], bool | Awaitable[bool]], timeout_s: float, otherwise: str, pause_s: float | None = None
+) -> None:
     """Wait for ``condition``; AssertionError with ``otherwise`` after ``timeout_s``."""
     give_up_at = time.monotonic() + timeout_s
     while True:
         holds = condition()
-        # What asks a database takes a processor from those who are waited for.
-        pause_s = 0.01 if isinstance(holds, bool) else 0.05
+        if pause_s is None:
+            # What asks a database takes a processor from those who are waited for.
+            pause_s = 0.01 if isinstance(holds, bool) else 0.05
         if not isinstance(holds, bool):
             holds = await holds
         if holds:

@@ -104,7 +104,7 @@ async def test_connections_reset(deployment, proxy):
         await asyncio.sleep(0.3)
         proxy.refuses = False
 
-    await run_with_outages(deployment, outage, federator_url=proxy.url, device_url=proxy.url, at=(3, 6, 9, 12, 15, 18))
+    await run_with_outages(deployment, outage, federator_url=proxy.url, device_url=proxy.url, at=(2, 4, 7, 10, 13, 16))
 
 
 async def test_federator_cut_off(deployment, proxy):

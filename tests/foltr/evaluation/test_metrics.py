@@ -2,7 +2,6 @@ from math import log2
 
 import numpy as np
 import pytest
-from sklearn.metrics import ndcg_score
 
 from foltr.data.dataset import RankingDataset
 from foltr.errors import DataError
@@ -115,6 +114,9 @@ def test_online_performance_discounts_later_lists() -> None:
 @pytest.mark.parametrize("k", [1, 5, 10, 30])
 def test_it_agrees_with_scikit_learn(rng, k):
     """An independent implementation finds the same nDCG, once it is given gains of 2^grade - 1 and no ties."""
+    # Not when this module is collected: it takes more than a second in each worker.
+    from sklearn.metrics import ndcg_score
+
     for _ in range(20):
         grades, scores = rng.integers(0, 5, 25), rng.permutation(25).astype(np.float32)
         grades[0] = 4
