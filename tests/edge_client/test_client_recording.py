@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from played import N_FEATURES, WITHIN_S, Federator, content, device, see, until_disconnected
+from played import N_FEATURES, WITHIN_S, Federator, content, device, see, taken_in, until_disconnected
 
 from foltr.errors import DataError, UnavailableError
 from foltr.protocol.receipts import ReceiptCode
@@ -64,6 +64,7 @@ async def test_an_outage_in_between_loses_nothing(mosquitto_server):
         async with Federator(mosquitto_server.url) as federator:
             await federator.announce(1)
             await client.next_round()
+            await taken_in(client)
             see(client, 1)
         mosquitto_server.kill()
         await until_disconnected(client)
