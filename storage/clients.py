@@ -16,6 +16,8 @@ from storage.tables import clients
 
 # The key is for other rows, not for other code.
 CLIENT_COLUMNS = tuple(column for column in clients.columns if column is not clients.c.id)
+# So many names are looked up at once; a statement has at most 32,766 parameters.
+_PAGE = 10_000
 
 
 def key_of(name: Any, client_id: Any, *conditions: ColumnElement[bool]) -> ScalarSelect[int]:
@@ -45,14 +47,17 @@ def select_clients(name: str) -> Select[Any]:
     return select(*CLIENT_COLUMNS).where(clients.c.federation == name, is_client())
 
 
-async def find_keys(connection: AsyncConnection, name: str, client_ids: Collection[str]) -> dict[str, int]:
-    """Find the keys of those who have a row, by their names."""
-    answer = await connection.execute(
-        select(clients.c.client_id, clients.c.id).where(
-            clients.c.federation == name, clients.c.client_id.in_(set(client_ids))
-        )
-    )
-    return {row.client_id: row.id for row in answer}
+async def find_keys(
+    connection: AsyncConnection, name: str, client_ids: Collection[str], *conditions: ColumnElement[bool]
+) -> dict[str, int]:
+    """Find the keys of those who have a row for which the conditions hold, by their names."""
+    sought = list(set(client_ids))
+    found: dict[str, int] = {}
+    for start in range(0, len(sought), _PAGE):
+        named = clients.c.federation == name, clients.c.client_id.in_(sought[start : start + _PAGE])
+        answer = await connection.execute(select(clients.c.client_id, clients.c.id).where(*named, *conditions))
+        found |= {row.client_id: row.id for row in answer}
+    return found
 
 
 async def keys_for(connection: AsyncConnection, name: str, client_ids: Collection[str], at: datetime) -> dict[str, int]:

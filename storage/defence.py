@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.aggregation.client_records import put_together, taken_apart
 from foltr.protocol.states import Membership
+from storage.clients import find_keys
 from storage.database import insert_into
 from storage.erasure.records import UnlearningJobRow
 from storage.records import ModelRow
@@ -20,8 +21,6 @@ from storage.tables import clients, defence_records
 
 ROUNDS = 0
 """In the place of a job's number: what is remembered of rounds, after the newest model."""
-# So many names are looked up at once; a statement has at most 32,766 parameters.
-_PAGE = 10_000
 
 Remembering = TypeVar("Remembering", ModelRow, UnlearningJobRow)
 
@@ -51,7 +50,8 @@ async def store_defence(connection: AsyncConnection, name: str, job: int, memory
     gone = [known.client for client_id, known in stored.items() if client_id not in records]
     await _delete(connection, name, job, gone)
     keys = {client_id: known.client for client_id, known in stored.items()}
-    keys |= await _find_remembered(connection, name, [client_id for client_id in records if client_id not in stored])
+    new = records.keys() - stored.keys()
+    keys |= await find_keys(connection, name, new, clients.c.membership != Membership.FORGOTTEN)
     changed = [
         {"federation": name, "job": job, "client": keys[client_id], "record": record}
         for client_id, record in records.items()
@@ -93,20 +93,6 @@ async def _load(connection: AsyncConnection, name: str, job: int) -> dict[str, _
         .where(defence_records.c.federation == name, defence_records.c.job == job)
     )
     return {row.client_id: _Stored(row.client, row.record) for row in rows}
-
-
-async def _find_remembered(connection: AsyncConnection, name: str, client_ids: Collection[str]) -> dict[str, int]:
-    """Find the keys of those of these clients who are not forgotten."""
-    names = list(client_ids)
-    found: dict[str, int] = {}
-    for start in range(0, len(names), _PAGE):
-        rows = await connection.execute(
-            select(clients.c.client_id, clients.c.id)
-            .where(clients.c.federation == name, clients.c.membership != Membership.FORGOTTEN)
-            .where(clients.c.client_id.in_(names[start : start + _PAGE]))
-        )
-        found |= {row.client_id: row.id for row in rows}
-    return found
 
 
 async def _delete(connection: AsyncConnection, name: str, job: int, gone: Collection[int]) -> None:
