@@ -59,9 +59,9 @@ def doctor(*options: str, expected: int = 0, **more):
     return {finding["what"]: (finding["state"], finding["detail"]) for finding in json.loads(done.stdout)}
 
 
-def announcement(number: int, opened_at: float, *, open_: bool = True) -> RoundAnnouncement:
+def announcement(number: int, opened_at: float, *, open_: bool = True, federation: str = "mail") -> RoundAnnouncement:
     return RoundAnnouncement(
-        federation="mail",
+        federation=federation,
         round=number,
         open=open_,
         base_version=0,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from answering import answering
 from cli.commands import foltr
+from cli.doctor.test_doctor import announcement
 from publishing import publish_once
 
 from broker.address import BrokerAddress
@@ -17,7 +18,6 @@ from foltr.cli.doctor.checks import Finding, State
 from foltr.cli.doctor.checks_broker import Visit, announced_findings
 from foltr.operator.credentials import Credentials, read_credentials
 from foltr.operator.register import read_enrolment_key
-from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.chunks import chunk_of, manifest_of
 from foltr.protocol.codec import encode
 from foltr.protocol.enrolment import issue_roster
@@ -25,7 +25,6 @@ from foltr.protocol.fields import CHUNK_BYTES
 from foltr.protocol.roster import Revocation, Roster
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
-from foltr.protocol.trainings import PdgdTraining
 
 DEVICE = "device-7"
 RENEW = "ask the operator for: foltr enrol --replace"
@@ -44,18 +43,7 @@ class Enrolled:
         return Topics(self.device.federation)
 
     def round(self) -> bytes:
-        now = time.time()
-        announced = RoundAnnouncement(
-            federation=self.device.federation,
-            round=3,
-            open=True,
-            base_version=0,
-            base_hash=bytes(16),
-            withdraws_below=0,
-            opened_at=now,
-            closes_at=now + 600,
-            training=PdgdTraining(),
-        )
+        announced = announcement(3, time.time(), federation=self.device.federation)
         return encode(announced, self.topics.round, 1, self.federator)
 
     def roster(self, *revoked: Revocation, key: SigningKey | None = None) -> bytes:
