@@ -10,11 +10,13 @@ import numpy as np
 from foltr.errors import DataError, MessageError
 from foltr.protocol.fields import MAX_ABS_DELTA, unpack_vector
 from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.updates import DenseDelta, EvolutionPair, PartDelta, UpdateBody
+from foltr.protocol.updates import DenseDelta, EvolutionPair, MaskedVector, PartDelta, UpdateBody
+from foltr.secure.field import read_words
 
-DENSE, PART, EVOLUTION = "dense_f32", "part_f32", "evolution"
+DENSE, PART, EVOLUTION, MASKED = "dense_f32", "part_f32", "evolution", "masked_u64"
 _START = struct.Struct("<Q")
 _PAIR = struct.Struct("<Qdd")
+_TICKET_BYTES = struct.Struct("<I")
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class BodySpec:
         antithetic: of an evolution pair: both metrics are there.
     """
 
-    kind: Literal["dense", "part", "evolution"]
+    kind: Literal["dense", "part", "evolution", "masked"]
     dim: int
     start: int = 0
     n_values: int = 0
@@ -48,6 +50,9 @@ def check_body(body: UpdateBody, spec: BodySpec) -> None:
         return
     if body.dim != spec.dim:
         raise MessageError(ReceiptCode.WRONG_SHAPE, f"{body.dim} values; the ranker has {spec.dim}")
+    if isinstance(body, MaskedVector):
+        read_words(body.values, body.dim)
+        return
     values = unpack_vector(body.values)
     if isinstance(body, PartDelta) and (body.start, len(values)) != (spec.start, spec.n_values):
         raise MessageError(
@@ -69,6 +74,8 @@ def pack_body(body: UpdateBody) -> tuple[str, bytes]:
             return PART, _START.pack(body.start) + body.values
         case EvolutionPair():
             return EVOLUTION, _PAIR.pack(body.seed, body.plus, math.nan if body.minus is None else body.minus)
+        case MaskedVector():
+            return MASKED, _TICKET_BYTES.pack(len(body.ticket)) + body.ticket + body.values
 
 
 def unpack_body(encoding: str, data: bytes, dim: int) -> UpdateBody:
@@ -81,6 +88,9 @@ def unpack_body(encoding: str, data: bytes, dim: int) -> UpdateBody:
         if encoding == EVOLUTION:
             seed, plus, minus = _PAIR.unpack(data)
             return EvolutionPair(seed=seed, plus=plus, minus=None if math.isnan(minus) else minus)
+        if encoding == MASKED:
+            end = _TICKET_BYTES.size + _TICKET_BYTES.unpack_from(data)[0]
+            return MaskedVector(dim=dim, values=data[end:], ticket=data[_TICKET_BYTES.size : end])
     except (struct.error, ValueError) as error:
         raise DataError(f"a stored update of encoding {encoding} is damaged: {error}") from error
     raise DataError(f"a stored update has the unknown encoding {encoding!r}")

@@ -15,6 +15,7 @@ from foltr.protocol.fields import (
     Timestamp,
     check_vector_length,
 )
+from foltr.protocol.policies import SecureRound
 from foltr.protocol.states import JobState, Strategy
 from foltr.protocol.trainings import RankerSpec, Training
 
@@ -76,6 +77,8 @@ class RoundAnnouncement(Message):
     training: Training
     # None: whoever comes.
     selection: Selection | None = None
+    # None: the federator sees every update.
+    secure: SecureRound | None = None
 
 
 class UnlearningRound(Message):

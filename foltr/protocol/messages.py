@@ -7,10 +7,13 @@ it is signed as it stands. Bytes are checked where they enter (`foltr.protocol.c
 
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningProgress, UnlearningRound
 from foltr.protocol.fields import Message
+from foltr.protocol.helper_messages import CheckAnswer, CheckRequest, HelperRefusal, OpenAnswer, OpenRequest
 from foltr.protocol.membership import Enrolment, Forget, Join, Leave, Status
 from foltr.protocol.orders import ORDER_TYPES, AskNewest, OrderAnswer
+from foltr.protocol.policies import Policy
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
 from foltr.protocol.roster import FederatorKey, Roster
+from foltr.protocol.tickets import Ticket
 from foltr.protocol.updates import Chunk, Manifest, ModelUpdate, UnlearningUpdate
 
 MESSAGE_TYPES: dict[str, type[Message]] = {
@@ -37,5 +40,12 @@ MESSAGE_TYPES: dict[str, type[Message]] = {
         UnlearningRound,
         UnlearningUpdate,
         UnlearningProgress,
+        Policy,
+        Ticket,
+        CheckRequest,
+        CheckAnswer,
+        OpenRequest,
+        OpenAnswer,
+        HelperRefusal,
     )
 }

@@ -78,6 +78,19 @@ class Topics:
         return f"{self.root}/federator-key"
 
     @cached_property
+    def policy(self) -> str:
+        """The operator's policy of a federation with secure sums."""
+        return f"{self.root}/policy"
+
+    def helper_requests(self, helper: str) -> str:
+        """Return where a helper is asked."""
+        return f"{self.root}/helpers/{helper}/requests"
+
+    def helper_answers(self, helper: str) -> str:
+        """Return where a helper answers; of ``+``, the filter of all answers."""
+        return f"{self.root}/helpers/{helper}/answers"
+
+    @cached_property
     def operator(self) -> str:
         return f"{self.root}/operator"
 
@@ -109,6 +122,10 @@ class Topics:
     def enrolment(self, client_id: str) -> str:
         """No topic: what the operator's signature of an enrolment names in place of one."""
         return f"{self.root}/enrolment/{client_id}"
+
+    def ticket(self, client_id: str) -> str:
+        """No topic: what a device's signature of a ticket names in place of one."""
+        return f"{self.root}/tickets/{client_id}"
 
     def client(self, client_id: str, topic: ClientTopic) -> str:
         return f"{self.root}/clients/{client_id}/{topic}"

@@ -20,6 +20,8 @@ from foltr.protocol.fields import (
     UpdateId,
     check_vector_length,
 )
+from foltr.protocol.policies import MAX_SECURE_DIM
+from foltr.protocol.tickets import MAX_TICKET_BYTES
 
 
 class DenseDelta(Message):
@@ -61,7 +63,26 @@ class EvolutionPair(Message):
     minus: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
 
 
-UpdateBody = Annotated[DenseDelta | PartDelta | EvolutionPair, Field(discriminator="kind")]
+class MaskedVector(Message):
+    """Update body of a secure sum: integers behind a mask for each helper, ``dim`` little-endian words of 64 bits.
+
+    ``ticket`` is a `foltr.protocol.tickets.Ticket` as the device signed it; ``proof`` is empty.
+    """
+
+    kind: Literal["masked"] = "masked"
+    dim: Annotated[int, Field(ge=1, le=MAX_SECURE_DIM)]
+    values: bytes
+    ticket: Annotated[bytes, Field(min_length=1, max_length=MAX_TICKET_BYTES)]
+    proof: Annotated[bytes, Field(max_length=0)] = b""
+
+    @model_validator(mode="after")
+    def _values_fit_dim(self) -> "MaskedVector":
+        if len(self.values) != 8 * self.dim:
+            raise ValueError(f"{len(self.values)} bytes for {self.dim} words of 64 bits; expected {8 * self.dim}")
+        return self
+
+
+UpdateBody = Annotated[DenseDelta | PartDelta | EvolutionPair | MaskedVector, Field(discriminator="kind")]
 
 
 class ModelUpdate(Message):

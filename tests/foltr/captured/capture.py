@@ -24,6 +24,16 @@ from foltr.protocol.announcements import (
 )
 from foltr.protocol.codec import encode
 from foltr.protocol.fields import CHUNK_BYTES, SCHEMA_VERSION, Message, pack_vector
+from foltr.protocol.helper_messages import (
+    CheckAnswer,
+    CheckRequest,
+    HelperRefusal,
+    HelperRefusalCode,
+    OpenAnswer,
+    OpenRequest,
+    RefusedTicket,
+    TicketFault,
+)
 from foltr.protocol.membership import Enrolment, Forget, Join, Leave, Status
 from foltr.protocol.orders import (
     AskNewest,
@@ -39,9 +49,11 @@ from foltr.protocol.orders import (
     SetDeadline,
     VoidOrder,
 )
+from foltr.protocol.policies import GammaNoise, GaussianNoise, HelperKeys, Policy, SecureRound
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.roster import FederatorKey, Revocation, Roster
 from foltr.protocol.signing import SigningKey
+from foltr.protocol.tickets import Ticket
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.trainings import (
     EvolutionTraining,
@@ -61,6 +73,7 @@ from foltr.protocol.updates import (
     DenseDelta,
     EvolutionPair,
     Manifest,
+    MaskedVector,
     ModelUpdate,
     PartDelta,
     UnlearningUpdate,
@@ -92,6 +105,7 @@ def _round(training: Training) -> tuple[Message, str]:
         closes_at=1600.5,
         training=training,
         selection=selection,
+        secure=SecureRound(policy_hash=bytes(range(32)), clip_norm=0.25),
     )
     return announced, _TOPICS.round
 
@@ -111,6 +125,37 @@ def _update(body: UpdateBody) -> tuple[Message, str]:
     return update, _own(ClientTopic.UPDATES)
 
 
+def _policy(noise: GaussianNoise | GammaNoise) -> tuple[Message, str]:
+    policy = Policy(
+        federation="mail",
+        version=3,
+        issued_at=1000.5,
+        helpers=[
+            HelperKeys(name=name, signing_key=bytes([i]) * 32, sealing_key=bytes([i + 16]) * 32)
+            for i, name in enumerate(("north", "south"))
+        ],
+        noise=noise,
+        dim=2,
+        bound=256,
+        n_min=100,
+        n_max=10_000,
+        n_interactions=5,
+        max_participations=20,
+        period=4,
+        cohorts=1,
+        epsilon=8.0,
+        delta=1e-6,
+    )
+    return policy, _TOPICS.policy
+
+
+_OF_HELPER = {
+    "federation": "mail",
+    "helper": "north",
+    "policy_hash": bytes(range(32)),
+    "round": 4,
+    "cohort": 0,
+}
 _KEYS = {"federation": "mail", "sequence": 2, "old_key": bytes(32), "new_key": KEY.public}
 _BOUNDS = {"serp_length": 10, "min_interactions": 5, "max_interactions": 8}
 # Every message with all its fields set, and the topic it is signed for.
@@ -247,6 +292,45 @@ MESSAGES: list[tuple[Message, str]] = [
         ),
         _TOPICS.unlearning_job(2),
     ),
+    _policy(GaussianNoise(variance=622_754)),
+    (
+        Ticket(
+            **CLIENT,
+            round=4,
+            cohort=0,
+            policy_hash=bytes(range(32)),
+            update_id=UPDATE_ID,
+            participation=7,
+            digest=bytes(range(32)),
+            seals=[bytes(80), b"\x01" * 80],
+        ),
+        _TOPICS.ticket("device-7"),
+    ),
+    (
+        CheckRequest(**_OF_HELPER, first=256, tickets=[b"a ticket"], enrolments=[b"an enrolment"]),
+        _TOPICS.helper_requests("north"),
+    ),
+    (
+        CheckAnswer(
+            **_OF_HELPER,
+            first=256,
+            digest=bytes(range(32)),
+            refused=[RefusedTicket(position=256, fault=TicketFault.NOT_OPENED)],
+        ),
+        _TOPICS.helper_answers("north"),
+    ),
+    (
+        OpenRequest(**_OF_HELPER, n_tickets=257, kept=b"\xff" * 32 + b"\x00", digest=bytes(range(32))),
+        _TOPICS.helper_requests("north"),
+    ),
+    (
+        OpenAnswer(**_OF_HELPER, digest=bytes(range(32)), dim=2, start=0, values=bytes(range(16))),
+        _TOPICS.helper_answers("north"),
+    ),
+    (
+        HelperRefusal(**_OF_HELPER, code=HelperRefusalCode.TOO_FEW, detail="99 clients; 100 are asked for"),
+        _TOPICS.helper_answers("north"),
+    ),
 ]
 # The other methods', and the other ranker.
 VARIANTS: list[tuple[Message, str]] = [
@@ -287,6 +371,8 @@ VARIANTS: list[tuple[Message, str]] = [
     ),
     _update(PartDelta(dim=4, start=1, values=pack_vector([0.5, -0.25]))),
     _update(EvolutionPair(seed=2**62, plus=0.5, minus=0.25)),
+    _update(MaskedVector(dim=2, values=bytes(range(16)), ticket=b"a ticket")),
+    _policy(GammaNoise(scale=640, n_shares=80)),
 ]
 
 # Run with nothing but version 1's own kernel on the path.
@@ -336,6 +422,8 @@ def name_of(message: Message) -> str:
             return f"round-{training.kind}"
         case ModelUpdate(body=body) if not isinstance(body, DenseDelta):
             return f"update-{body.kind}"
+        case Policy(noise=GammaNoise()):
+            return "policy-gamma"
     return message.kind_name
 
 

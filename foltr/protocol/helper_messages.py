@@ -1,0 +1,131 @@
+"""What federator and helpers say to each other: *check* these tickets, then *open* the sum of this set.
+
+Every request may be repeated, and the same question has the same answer. All of it is about one round and cohort under
+one policy. Tickets of a cohort have positions, in the order in which the federator shows them.
+"""
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Final
+
+from pydantic import Field
+
+from foltr.protocol.fields import CHUNK_BYTES, Count, Detail, Message, Name, Sha256
+from foltr.protocol.policies import MAX_SECURE_DIM
+from foltr.protocol.tickets import MAX_TICKET_BYTES
+
+PAGE_TICKETS: Final = 256
+"""So many tickets one request shows at most; fewer where they would not fit one message."""
+PART_WORDS: Final = CHUNK_BYTES // 8
+"""So many numbers one answer has at most; longer sums come in parts."""
+MAX_COHORT: Final = 1_000_000
+
+
+class TicketFault(StrEnum):
+    """Why a helper takes a ticket out: its client is then in no sum of the round."""
+
+    MALFORMED = "malformed"
+    NOT_ENROLLED = "not_enrolled"
+    REVOKED = "revoked"
+    BAD_SIGNATURE = "bad_signature"
+    MISPLACED = "misplaced"  # another round, cohort or policy, or a participation above the policy's
+    REPEATED_PARTICIPATION = "repeated_participation"  # not above the client's last
+    DUPLICATE_CLIENT = "duplicate_client"
+    NOT_OPENED = "not_opened"  # the seal is not to this helper, or not for this client and round
+
+
+class HelperRefusalCode(StrEnum):
+    """Why a helper does not answer."""
+
+    UNKNOWN_POLICY = "unknown_policy"
+    KEY_DESTROYED = "key_destroyed"
+    ROUND_OVER = "round_over"  # it has opened a later one
+    ANSWERED_OTHERWISE = "answered_otherwise"  # for another set: never again
+    TOO_FEW = "too_few"
+    UNKNOWN_SET = "unknown_set"  # it has not checked these tickets, or not all: show them again
+
+
+class HelperMessage(Message):
+    """What all requests and answers name."""
+
+    federation: Name
+    helper: Name
+    policy_hash: Sha256
+    round: Count
+    cohort: Count
+
+
+class CheckRequest(HelperMessage):
+    """Federator to a helper: check these tickets, which have the positions ``first`` and on.
+
+    Attributes:
+        enrolments: of the client of each ticket, as the operator signed it.
+    """
+
+    kind_name: ClassVar[str] = "check_request"
+    longest_list: ClassVar[int] = PAGE_TICKETS
+    first: Annotated[int, Field(ge=0, lt=MAX_COHORT)]
+    tickets: Annotated[
+        list[Annotated[bytes, Field(max_length=MAX_TICKET_BYTES)]], Field(min_length=1, max_length=PAGE_TICKETS)
+    ]
+    enrolments: Annotated[list[Annotated[bytes, Field(max_length=1024)]], Field(max_length=PAGE_TICKETS)]
+
+
+class RefusedTicket(Message):
+    """A ticket that a helper takes out."""
+
+    kind_name: ClassVar[str] = "refused_ticket"
+    position: Annotated[int, Field(ge=0, lt=MAX_COHORT)]
+    fault: Annotated[TicketFault, Field(strict=False)]
+
+
+class CheckAnswer(HelperMessage):
+    """Helper to federator: of the page that begins at ``first``, these are taken out; the others it can open.
+
+    Attributes:
+        digest: of the page's tickets (`foltr.protocol.signed_tickets.set_digest`).
+    """
+
+    kind_name: ClassVar[str] = "check_answer"
+    longest_list: ClassVar[int] = PAGE_TICKETS
+    first: Annotated[int, Field(ge=0, lt=MAX_COHORT)]
+    digest: Sha256
+    refused: Annotated[list[RefusedTicket], Field(max_length=PAGE_TICKETS)]
+
+
+class OpenRequest(HelperMessage):
+    """Federator to a helper: open the sum of these tickets, once and for all.
+
+    Attributes:
+        n_tickets: how many positions there are.
+        kept: (n_tickets,) bits, the first one the highest of its byte: those in the set.
+        digest: of the set's tickets in order of position.
+    """
+
+    kind_name: ClassVar[str] = "open_request"
+    n_tickets: Annotated[int, Field(ge=1, le=MAX_COHORT)]
+    kept: Annotated[bytes, Field(max_length=MAX_COHORT // 8)]
+    digest: Sha256
+
+
+class OpenAnswer(HelperMessage):
+    """Helper to federator: the sum of the set's masks less its noise, the numbers from ``start`` on.
+
+    Attributes:
+        digest: of the set, as in the request.
+        dim: how many numbers there are in all parts.
+        values: little-endian words of 64 bits, each below p.
+    """
+
+    kind_name: ClassVar[str] = "open_answer"
+    digest: Sha256
+    dim: Annotated[int, Field(ge=1, le=MAX_SECURE_DIM)]
+    start: Annotated[int, Field(ge=0, lt=MAX_SECURE_DIM)]
+    values: Annotated[bytes, Field(min_length=8, max_length=8 * PART_WORDS)]
+
+
+class HelperRefusal(HelperMessage):
+    """Helper to federator: no answer, and why."""
+
+    kind_name: ClassVar[str] = "helper_refusal"
+    code: Annotated[HelperRefusalCode, Field(strict=False)]
+    detail: Detail = ""

@@ -1,0 +1,176 @@
+"""The operator's policy makes a federation secure: who helps, the noise, and how often a client may take part.
+
+It is signed with the enrolment key, so no federator can change it or leave it out: a device that knows one sends
+nothing to a round that does not name it. Rounds name it by the hash of its signed bytes
+(`foltr.protocol.signed_policies`).
+
+A policy whose noise is too little for the epsilon that it states is no message: nobody reads it.
+"""
+
+import hashlib
+import math
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import Field, model_validator
+
+from foltr.errors import SettingsError
+from foltr.protocol.fields import MAX_DIM, Message, Name, PublicKey, Sha256, Timestamp
+from foltr.secure.accounting import gaussian_variance, laplace_scale, rho_for
+from foltr.secure.noise import LARGEST_SCALE as LARGEST_HELPER_SCALE
+from foltr.secure.noise import LARGEST_VARIANCE
+from foltr.secure.polya import LARGEST_SCALE as LARGEST_SHARED_SCALE
+
+N_MIN_HELPERS, N_MAX_HELPERS = 2, 8
+MAX_SECURE_DIM: Final = MAX_DIM // 2
+"""A masked number has 8 bytes where others have 4."""
+_LARGEST_SUM: Final = 2**62
+"""Sums stay well below p / 2, so that around zero they are what was added."""
+_NOISE_REACH: Final = 64
+"""No noise is so many standard deviations, or scales, long."""
+
+
+class HelperKeys(Message):
+    """A helper's public keys: Ed25519, which signs its answers, and X25519, to which seeds are sealed."""
+
+    kind_name: ClassVar[str] = "helper_keys"
+    name: Name
+    signing_key: PublicKey
+    sealing_key: PublicKey
+
+
+class GaussianNoise(Message):
+    """Each helper adds discrete Gaussian noise with this variance, in squared steps of the grid, after an L2 clip."""
+
+    kind: Literal["gaussian"] = "gaussian"
+    variance: Annotated[int, Field(ge=1, le=LARGEST_VARIANCE)]
+
+
+class GammaNoise(Message):
+    """Discrete Laplace noise with this scale, in steps of the grid, after an L1 clip.
+
+    Each helper adds all of it; or, where ``n_shares`` is a number, the clients do, and the noise of so many is enough.
+    """
+
+    kind: Literal["gamma"] = "gamma"
+    scale: Annotated[int, Field(ge=1, le=LARGEST_HELPER_SCALE)]
+    n_shares: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+
+    @model_validator(mode="after")
+    def _shares_have_a_table(self) -> "GammaNoise":
+        if self.n_shares is not None and self.scale > LARGEST_SHARED_SCALE:
+            raise ValueError(f"scale {self.scale}; clients draw noise of a scale up to {LARGEST_SHARED_SCALE}")
+        return self
+
+
+class Policy(Message):
+    """Operator to all, retained: the rules that no federator can change. A higher version replaces a lower.
+
+    Attributes:
+        dim: d, how many numbers an update has.
+        bound: C_int, of the norm of a client's integers.
+        n_min, n_max: how many clients a cohort has that a helper opens the sum of.
+        n_interactions: B, of every update.
+        max_participations: k, of a client in its life, whatever the policy's version.
+        period: b, a client takes part in one round of so many.
+        cohorts: G, sums of a round.
+        epsilon, delta: what k participations cost a client at most; ``gamma`` claims it with a delta of 0.
+    """
+
+    kind_name: ClassVar[str] = "policy"
+    longest_list: ClassVar[int] = N_MAX_HELPERS
+    federation: Name
+    version: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    issued_at: Timestamp
+    helpers: Annotated[list[HelperKeys], Field(min_length=N_MIN_HELPERS, max_length=N_MAX_HELPERS)]
+    noise: Annotated[GaussianNoise | GammaNoise, Field(discriminator="kind")]
+    dim: Annotated[int, Field(ge=1, le=MAX_SECURE_DIM)]
+    bound: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    n_min: Annotated[int, Field(ge=2, le=2**31 - 1)]
+    n_max: Annotated[int, Field(ge=2, le=2**31 - 1)]
+    n_interactions: Annotated[int, Field(ge=1, le=100_000)]
+    max_participations: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    period: Annotated[int, Field(ge=1, le=2**31 - 1)] = 1
+    cohorts: Annotated[int, Field(ge=1, le=10_000)] = 1
+    epsilon: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+    delta: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+
+    @model_validator(mode="after")
+    def _helpers_are_different(self) -> "Policy":
+        for keys in zip(*((each.name, each.signing_key, each.sealing_key) for each in self.helpers), strict=True):
+            if len(set(keys)) < len(keys):
+                raise ValueError("two helpers have the same name or key")
+        return self
+
+    @model_validator(mode="after")
+    def _cohorts_are_opened(self) -> "Policy":
+        if self.n_max < self.n_min:
+            raise ValueError(f"n_max ({self.n_max}) is below n_min ({self.n_min})")
+        if isinstance(self.noise, GammaNoise) and (self.noise.n_shares or 0) > self.n_min:
+            raise ValueError(f"n_shares ({self.noise.n_shares}) is above n_min ({self.n_min})")
+        if self.n_max * self.bound + len(self.helpers) * _NOISE_REACH * self.reach >= _LARGEST_SUM:
+            raise ValueError(f"{self.n_max} clients and the noise add up to numbers of more than 62 bits")
+        return self
+
+    @model_validator(mode="after")
+    def _noise_is_enough(self) -> "Policy":
+        try:
+            least = least_noise(self)
+        except SettingsError as error:
+            raise ValueError(str(error)) from error
+        stated = self.noise.variance if isinstance(self.noise, GaussianNoise) else self.noise.scale
+        if stated < least:
+            raise ValueError(
+                f"{self.noise.kind} noise of {stated}; epsilon {self.epsilon:g} for {self.max_participations} "
+                f"participations needs {least}"
+            )
+        return self
+
+    @property
+    def reach(self) -> int:
+        """A whole number that a standard deviation, or the scale, of one helper's noise does not exceed."""
+        noise = self.noise
+        return math.isqrt(noise.variance) + 1 if isinstance(noise, GaussianNoise) else noise.scale
+
+    @property
+    def noise_by_clients(self) -> bool:
+        return isinstance(self.noise, GammaNoise) and self.noise.n_shares is not None
+
+    def helper(self, name: str) -> HelperKeys | None:
+        """Return a helper's keys; None where no helper has this name."""
+        return next((each for each in self.helpers if each.name == name), None)
+
+
+def least_noise(policy: Policy) -> int:
+    """Return the least variance, or scale, with which the policy's epsilon is true."""
+    k = policy.max_participations
+    if isinstance(policy.noise, GaussianNoise):
+        return gaussian_variance(policy.bound, rho_for(policy.epsilon, policy.delta), k)
+    return laplace_scale(policy.bound, policy.epsilon, k)
+
+
+def cohort_of(policy_hash: bytes, cohorts: int, round_number: int, client_id: str) -> int:
+    """Return which of a round's cohorts a client is in: 0 to cohorts - 1, by a hash that nobody chose."""
+    seed = policy_hash + round_number.to_bytes(8, "big") + client_id.encode()
+    return _hashed(b"foltr cohort\n" + seed) % cohorts
+
+
+def is_turn_of(policy_hash: bytes, period: int, round_number: int, client_id: str) -> bool:
+    """Whether a client takes part in this round: in one of each ``period`` that follow one another."""
+    return (round_number - _hashed(b"foltr period\n" + policy_hash + client_id.encode())) % period == 0
+
+
+def _hashed(data: bytes) -> int:
+    return int.from_bytes(hashlib.sha256(data).digest()[:8], "big")
+
+
+class SecureRound(Message):
+    """What a round announces of its secure sum.
+
+    Attributes:
+        policy_hash: of the policy that it is under.
+        clip_norm: C, to which devices shorten what they send. Privacy does not hang on it.
+    """
+
+    kind_name: ClassVar[str] = "secure_round"
+    policy_hash: Sha256
+    clip_norm: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]

@@ -1,0 +1,45 @@
+"""A policy is signed by the operator, and what everybody refers to is the hash of the signed bytes."""
+
+import hashlib
+from dataclasses import dataclass
+
+from foltr.errors import MessageError
+from foltr.protocol.codec import encode, open_envelope
+from foltr.protocol.policies import Policy
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import Topics
+
+
+@dataclass(frozen=True)
+class SignedPolicy:
+    """A policy whose signature was checked, as it is kept and passed on."""
+
+    policy: Policy
+    signed: bytes
+
+    @property
+    def hash(self) -> bytes:
+        """32 bytes: SHA-256 of the signed bytes."""
+        return hashlib.sha256(self.signed).digest()
+
+
+def issue_policy(key: SigningKey, policy: Policy) -> SignedPolicy:
+    """Sign a policy with the enrolment key, for its topic."""
+    return SignedPolicy(policy, encode(policy, Topics(policy.federation).policy, policy.version, key))
+
+
+def read_policy(payload: bytes, enrolment_key: bytes, federation: str) -> SignedPolicy:
+    """Read a policy.
+
+    Raises:
+        MessageError: ``bad_signature``: it is not signed by this federation's operator; ``malformed``: it cannot be
+            read, or its noise is too little for its epsilon; ``wrong_federation``.
+    """
+    envelope = open_envelope(payload)
+    if not envelope.is_signed_by(enrolment_key, Topics(federation).policy):
+        raise MessageError(ReceiptCode.BAD_SIGNATURE, "the policy is not signed by this federation's operator")
+    policy = envelope.read(Policy)
+    if policy.federation != federation:
+        raise MessageError(ReceiptCode.WRONG_FEDERATION, f"a policy of {policy.federation}")
+    return SignedPolicy(policy, payload)

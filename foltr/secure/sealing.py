@@ -1,0 +1,60 @@
+"""Seeds of masks are sealed, each to the one helper that may have it.
+
+HPKE in its base mode (RFC 9180) with X25519, HKDF-SHA256 and AES-128-GCM, by the `cryptography` package. What a seal is
+for goes into its ``info``, so it opens for nothing else: not for another round, cohort, client, helper or policy.
+"""
+
+import hashlib
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+
+from foltr.secure.coins import SEED_BYTES
+
+SEAL_BYTES: Final = 32 + SEED_BYTES + 16
+"""An encapsulated key, the seed, and the tag."""
+_LABEL: Final = b"foltr seed 1\n"
+_SUITE: Final = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_128_GCM)
+
+
+class SealingKey:
+    """An X25519 private key, which opens what was sealed to its public one. Its text form never shows it."""
+
+    def __init__(self, private: bytes) -> None:
+        self._key = X25519PrivateKey.from_private_bytes(private)
+        self.private = private
+        self.public = self._key.public_key().public_bytes_raw()
+
+    @classmethod
+    def generate(cls) -> "SealingKey":
+        return cls(X25519PrivateKey.generate().private_bytes_raw())
+
+    def open(self, sealed: bytes, info: bytes) -> bytes | None:
+        """Return the seed; None where it was sealed to another key or for something else, or is none."""
+        try:
+            seed = _SUITE.decrypt(sealed, self._key, info)
+        except InvalidTag:
+            return None
+        return seed if len(seed) == SEED_BYTES else None
+
+    def __repr__(self) -> str:
+        return f"SealingKey(public={self.public.hex()})"
+
+
+def seal_seed(seed: bytes, public_key: bytes, info: bytes) -> bytes:
+    """Return `SEAL_BYTES` bytes that only the owner of an X25519 key can open, and only for ``info``."""
+    return _SUITE.encrypt(seed, X25519PublicKey.from_public_bytes(public_key), info)
+
+
+def seal_info(
+    *, federation: str, round_number: int, cohort: int, policy_hash: bytes, client_id: str, helper: str
+) -> bytes:
+    """Return what a seal is for: 32 bytes that no other seal has.
+
+    Names hold no line break and the numbers are of fixed length, so no two are written alike.
+    """
+    names = f"{federation}\n{client_id}\n{helper}".encode()
+    numbers = round_number.to_bytes(8, "big") + cohort.to_bytes(8, "big")
+    return hashlib.sha256(_LABEL + policy_hash + numbers + names).digest()

@@ -1,0 +1,163 @@
+"""Policies: what an operator may sign, whose turn it is, and what goes with a ticket."""
+
+import hashlib
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from pydantic import ValidationError
+
+from foltr.errors import MessageError
+from foltr.protocol.policies import GammaNoise, GaussianNoise, HelperKeys, Policy, cohort_of, is_turn_of, least_noise
+from foltr.protocol.signed_policies import issue_policy, read_policy
+from foltr.protocol.signed_tickets import claimed_client, issue_ticket, misplaced, read_ticket, set_digest
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.tickets import Ticket
+
+HELPERS = [
+    HelperKeys(name=name, signing_key=bytes([i]) * 32, sealing_key=bytes([i + 16]) * 32)
+    for i, name in enumerate(("north", "south"))
+]
+FIELDS = {
+    "federation": "mail",
+    "version": 1,
+    "issued_at": 1000.0,
+    "helpers": HELPERS,
+    "noise": GaussianNoise(variance=622_754),
+    "dim": 136,
+    "bound": 256,
+    "n_min": 100,
+    "n_max": 10_000,
+    "n_interactions": 5,
+    "max_participations": 20,
+    "epsilon": 8.0,
+    "delta": 1e-6,
+}
+KEY, DEVICE = SigningKey(bytes(range(32))), SigningKey(bytes(range(1, 33)))
+
+
+def refusal(**changed) -> str:
+    with pytest.raises(ValidationError) as caught:
+        Policy(**{**FIELDS, **changed})
+    return str(caught.value)
+
+
+def test_a_policy_with_too_little_noise_is_none():
+    """Nobody reads a policy whose epsilon is not true: one unit less of variance, or of scale, is refused."""
+    assert least_noise(Policy(**FIELDS)) == 622_754
+    assert "needs 622754" in refusal(noise=GaussianNoise(variance=622_753))
+    assert "needs 640" in refusal(noise=GammaNoise(scale=639))
+    assert Policy(**{**FIELDS, "noise": GammaNoise(scale=640)})
+
+
+def test_more_participations_or_a_smaller_epsilon_need_more_noise():
+    """What was enough for twenty participations is not for twenty-one, nor for a smaller epsilon or delta."""
+    assert "needs" in refusal(max_participations=21)
+    assert "needs" in refusal(epsilon=7.9)
+    assert "needs" in refusal(delta=1e-7)
+    assert "needs" in refusal(bound=257)
+
+
+def test_what_cannot_be_kept_is_no_policy():
+    """One helper, helpers that are one, cohorts nobody opens, and sums that wrap around are refused in words."""
+    assert "helpers" in refusal(helpers=HELPERS[:1])
+    assert "same name or key" in refusal(helpers=[HELPERS[0], HELPERS[0]])
+    assert "same name or key" in refusal(
+        helpers=[HELPERS[0], HELPERS[1].model_copy(update={"sealing_key": HELPERS[0].sealing_key})]
+    )
+    assert "below n_min" in refusal(n_max=99)
+    assert "above n_min" in refusal(noise=GammaNoise(scale=640, n_shares=101))
+    longest = {"bound": 2**31 - 1, "noise": GammaNoise(scale=2**28), "max_participations": 1}
+    assert Policy(**{**FIELDS, **longest})
+    assert "62 bits" in refusal(**longest, n_max=2**31 - 1)
+    assert "draw noise of a scale up to" in _gamma_refusal(scale=2**17, n_shares=2)
+
+
+def _gamma_refusal(**fields) -> str:
+    with pytest.raises(ValidationError) as caught:
+        GammaNoise(**fields)
+    return str(caught.value)
+
+
+def test_a_policy_is_read_from_its_operator_only():
+    """Signed by another key or for another federation it is refused; its hash is that of the signed bytes."""
+    issued = issue_policy(KEY, Policy(**FIELDS))
+    assert read_policy(issued.signed, KEY.public, "mail") == issued
+    assert issued.hash == hashlib.sha256(issued.signed).digest()
+    with pytest.raises(MessageError, match="not signed"):
+        read_policy(issued.signed, DEVICE.public, "mail")
+    with pytest.raises(MessageError, match="not signed"):
+        read_policy(issued.signed, KEY.public, "search")
+
+
+def test_every_client_has_one_turn_in_a_period():
+    """Of rounds that follow one another each period has exactly one that is a client's."""
+    for client_id in ("device-1", "device-2", "device-3"):
+        turns = [number for number in range(1, 41) if is_turn_of(bytes(32), 4, number, client_id)]
+        assert len(turns) == 10
+        assert {later - sooner for sooner, later in pairwise(turns)} == {4}
+    assert all(is_turn_of(bytes(32), 1, number, "device-1") for number in range(1, 10))
+
+
+def test_cohorts_are_drawn_anew_each_round():
+    """Clients spread over all cohorts, and who is with whom changes from round to round and with the policy."""
+    clients = [f"device-{i}" for i in range(2000)]
+    sizes = Counter(cohort_of(bytes(32), 20, 1, client_id) for client_id in clients)
+    assert set(sizes) == set(range(20))
+    assert max(sizes.values()) < 150
+    first, second, other = (
+        [cohort_of(policy_hash, 20, number, client_id) for client_id in clients]
+        for policy_hash, number in ((bytes(32), 1), (bytes(32), 2), (b"\x01" * 32, 1))
+    )
+    for drawn in (second, other):
+        assert sum(a == b for a, b in zip(first, drawn, strict=True)) < 200
+
+
+def ticket(policy, **changed) -> Ticket:
+    fields = {
+        "federation": "mail",
+        "client_id": "device-7",
+        "round": 4,
+        "cohort": 0,
+        "policy_hash": policy.hash,
+        "update_id": "0123456789abcdef" * 2,
+        "participation": 1,
+        "digest": bytes(32),
+        "seals": [bytes(80), bytes(80)],
+    }
+    return Ticket(**{**fields, **changed})
+
+
+def test_a_ticket_is_its_clients():
+    """It is read with its client's key; another key, or another name, is refused."""
+    policy = issue_policy(KEY, Policy(**FIELDS))
+    signed = issue_ticket(DEVICE, ticket(policy))
+    assert read_ticket(signed, DEVICE.public, "mail", "device-7") == ticket(policy)
+    assert claimed_client(signed) == "device-7"
+    with pytest.raises(MessageError, match="not signed by its client"):
+        read_ticket(signed, KEY.public, "mail", "device-7")
+    with pytest.raises(MessageError, match="not signed by its client"):
+        read_ticket(signed, DEVICE.public, "mail", "device-8")
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"policy_hash": bytes(32)}, "another policy"),
+        ({"round": 5}, "of round 5"),
+        ({"cohort": 1}, "of cohort 1"),
+        ({"seals": [bytes(80)] * 3}, "3 seals for 2"),
+        ({"participation": 21}, "participation 21 of 20"),
+    ],
+)
+def test_a_ticket_that_was_moved_is_found(changed, words):
+    """Another policy, round or cohort, other helpers, and a participation too many are each said in words."""
+    policy = issue_policy(KEY, Policy(**FIELDS))
+    assert misplaced(ticket(policy), policy, 4) is None
+    assert words in misplaced(ticket(policy, **changed), policy, 4)
+
+
+def test_a_set_is_named_by_its_tickets_in_order():
+    """Another ticket, another order or one ticket less is another set."""
+    named = {set_digest(each) for each in ([b"a", b"b"], [b"b", b"a"], [b"a"], [b"ab"], [])}
+    assert len(named) == 5

@@ -1,0 +1,77 @@
+"""Seals: one helper opens them, for one purpose."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from foltr.secure.sealing import SEAL_BYTES, SealingKey, seal_info, seal_seed
+
+SEED = bytes(range(32))
+
+
+@dataclass(frozen=True)
+class Purpose:
+    federation: str = "mail"
+    round_number: int = 4
+    cohort: int = 2
+    policy_hash: bytes = bytes(32)
+    client_id: str = "device-7"
+    helper: str = "north"
+
+    @property
+    def info(self) -> bytes:
+        return seal_info(**vars(self))
+
+
+def test_the_helper_it_is_sealed_to_opens_it():
+    """What was sealed comes out, and a seal has the length that tickets have room for."""
+    key = SealingKey.generate()
+    sealed = seal_seed(SEED, key.public, Purpose().info)
+    assert len(sealed) == SEAL_BYTES
+    assert key.open(sealed, Purpose().info) == SEED
+    assert SealingKey(key.private).open(sealed, Purpose().info) == SEED
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"federation": "search"},
+        {"round_number": 5},
+        {"cohort": 3},
+        {"policy_hash": bytes(31) + b"\x01"},
+        {"client_id": "device-8"},
+        {"helper": "south"},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_a_seal_opens_for_nothing_else(other):
+    """A seal that is moved to another federation, round, cohort, policy, client or helper stays closed."""
+    key = SealingKey.generate()
+    sealed = seal_seed(SEED, key.public, Purpose().info)
+    assert key.open(sealed, replace(Purpose(), **other).info) is None
+
+
+def test_nobody_else_opens_it():
+    """Another helper's key opens nothing, and neither does the right one where a bit was changed."""
+    key, info = SealingKey.generate(), Purpose().info
+    sealed = seal_seed(SEED, key.public, info)
+    assert SealingKey.generate().open(sealed, info) is None
+    for i in (0, 40, SEAL_BYTES - 1):
+        changed = bytearray(sealed)
+        changed[i] ^= 1
+        assert key.open(bytes(changed), info) is None
+    assert key.open(sealed[:-1], info) is None
+    assert key.open(b"", info) is None
+
+
+def test_what_is_sealed_is_a_seed():
+    """Bytes of another length are no seed, whoever sealed them."""
+    key, info = SealingKey.generate(), Purpose().info
+    assert key.open(seal_seed(SEED[:-1], key.public, info), info) is None
+
+
+def test_a_private_key_is_not_in_its_text():
+    """What is logged of a key is public."""
+    key = SealingKey.generate()
+    assert key.private.hex() not in repr(key)
+    assert key.public.hex() in repr(key)
