@@ -18,6 +18,7 @@ from foltr.errors import MessageError, SettingsError
 from foltr.protocol.enrolment import issue_enrolment, read_federator_key
 from foltr.protocol.fields import Name
 from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.signed_policies import SignedPolicy, read_policy
 from foltr.protocol.signing import SigningKey, key_from_text, key_to_text
 
 FEDERATOR_USER = "@federator"
@@ -46,6 +47,7 @@ class Credentials(BaseModel):
         name: the client's name, or ``@federator`` or ``@operator``.
         federator_key_sequence: so often the operator had given the federator another key when this was written.
         enrolment: the operator's signed statement about this device, base64; devices only.
+        policy: the operator's newest policy when this was written, as signed, base64; None where none was issued.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -59,6 +61,7 @@ class Credentials(BaseModel):
     federator_key: str
     federator_key_sequence: int = 0
     enrolment: str | None = None
+    policy: str | None = None
 
     @property
     def key(self) -> SigningKey:
@@ -91,6 +94,20 @@ class Credentials(BaseModel):
     @property
     def enrolment_bytes(self) -> bytes | None:
         return None if self.enrolment is None else base64.b64decode(self.enrolment, validate=True)
+
+    @property
+    def policy_bytes(self) -> bytes | None:
+        return None if self.policy is None else base64.b64decode(self.policy, validate=True)
+
+    @property
+    def signed_policy(self) -> SignedPolicy | None:
+        """Return the policy, checked; None where there is none.
+
+        Raises:
+            MessageError: it is not this operator's, or cannot be read.
+        """
+        signed = self.policy_bytes
+        return None if signed is None else read_policy(signed, self.enrolment_public_key, self.federation)
 
 
 def device_identity(
@@ -133,8 +150,8 @@ def read_credentials(path: Path, role: Literal["device", "federator", "operator"
     try:
         credentials = Credentials.model_validate_json(text)
         _ = credentials.key, credentials.enrolment_public_key, credentials.federator_public_key
-        _ = credentials.enrolment_bytes
-    except (ValueError, SettingsError) as error:
+        _ = credentials.enrolment_bytes, credentials.signed_policy
+    except (ValueError, SettingsError, MessageError) as error:
         # The values stay out of the message: some are secret.
         raise SettingsError(f"credentials: {path} is not what `foltr enrol` writes ({_where(error)})") from None
     if role == "federator" == credentials.role and credentials.key.public != credentials.federator_public_key:
@@ -182,7 +199,9 @@ def _sync_folder(folder: Path) -> None:
 def _where(error: Exception) -> str:
     if isinstance(error, ValidationError):
         return ".".join(map(str, error.errors()[0]["loc"])) or "it is not JSON"
-    return str(error) if isinstance(error, SettingsError) else "enrolment: it is not base64"
+    if isinstance(error, MessageError):
+        return f"policy: {error}"
+    return str(error) if isinstance(error, SettingsError) else "enrolment or policy: it is not base64"
 
 
 def write_credentials(path: Path, credentials: Credentials) -> None:

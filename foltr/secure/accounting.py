@@ -15,6 +15,7 @@ section 2), and k participations give k times as much. Laplace noise is accounte
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 from foltr.errors import SettingsError
@@ -49,6 +50,7 @@ def epsilon_of(rho: float, delta: float) -> float:
     return max(0.0, _least(bound, -20.0, 40.0))
 
 
+@lru_cache(maxsize=64)
 def rho_for(epsilon: float, delta: float) -> float:
     """Return the largest rho, up to rounding and up to epsilon itself, with which `epsilon_of` is at most epsilon."""
     _positive("epsilon", epsilon)

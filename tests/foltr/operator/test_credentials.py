@@ -11,6 +11,8 @@ from pydantic import ValidationError
 
 from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess, Credentials, read_credentials, write_secret
+from foltr.protocol.policies import GaussianNoise, HelperKeys, Policy
+from foltr.protocol.signed_policies import issue_policy
 from foltr.protocol.signing import SigningKey, key_to_text
 
 DEVICE, OPERATOR, FEDERATOR = (SigningKey(bytes([i] * 32)) for i in range(3))
@@ -31,6 +33,21 @@ CREDENTIALS = Credentials(
     enrolment_key=key_to_text(OPERATOR.public),
     federator_key=key_to_text(FEDERATOR.public),
     enrolment=base64.b64encode(b"an enrolment").decode(),
+)
+POLICY = Policy(
+    federation="mail",
+    version=1,
+    issued_at=1000.0,
+    helpers=[HelperKeys(name=f"h{i}", signing_key=bytes([i]) * 32, sealing_key=bytes([i + 9]) * 32) for i in (1, 2)],
+    noise=GaussianNoise(variance=10**6),
+    dim=136,
+    bound=256,
+    n_min=100,
+    n_max=10_000,
+    n_interactions=5,
+    max_participations=20,
+    epsilon=8.0,
+    delta=1e-6,
 )
 SECRETS = (DEVICE.to_text(), "XPASSWORDX", "XPEMKEYX")
 
@@ -59,6 +76,34 @@ def test_what_was_written_is_read_back(path):
     assert credentials.enrolment_public_key == OPERATOR.public
     assert credentials.federator_public_key == FEDERATOR.public
     assert credentials.enrolment_bytes == b"an enrolment"
+
+
+def test_a_policy_is_carried_as_it_was_signed(path):
+    """Its bytes, which its hash is of; without one there is none."""
+    signed = issue_policy(OPERATOR, POLICY)
+    rewritten(path, policy=base64.b64encode(signed.signed).decode())
+    credentials = read_credentials(path, "device")
+    assert credentials.policy_bytes == signed.signed
+    assert credentials.signed_policy == signed
+    rewritten(path, policy=None)
+    assert read_credentials(path, "device").policy_bytes is read_credentials(path, "device").signed_policy is None
+
+
+@pytest.mark.parametrize(
+    "signed",
+    [
+        issue_policy(DEVICE, POLICY).signed,
+        issue_policy(OPERATOR, POLICY.model_copy(update={"federation": "post"})).signed,
+        issue_policy(OPERATOR, POLICY.model_copy(update={"noise": GaussianNoise(variance=1)})).signed,
+        b"no message",
+    ],
+    ids=["another operator's", "another federation's", "too little noise", "no policy"],
+)
+def test_credentials_with_a_policy_that_is_none_are_refused(path, signed):
+    """A device that would start without its policy would be one that a federator can see into."""
+    rewritten(path, policy=base64.b64encode(signed).decode())
+    with pytest.raises(SettingsError, match="policy: "):
+        read_credentials(path, "device")
 
 
 def test_a_broker_without_access_control_needs_an_address_only(path):
@@ -118,6 +163,8 @@ def test_a_folder_is_no_credentials_file(tmp_path):
         ({"enrolment_key": "XSECRETX"}, "enrolment_key"),
         ({"federator_key": ""}, "federator_key"),
         ({"enrolment": "XSECRETX!"}, "enrolment"),
+        ({"policy": "XSECRETX!"}, "policy"),
+        ({"policy": 3}, "policy"),
         ({"federation": "a/b"}, "federation"),
         ({"role": "guest"}, "role"),
         ({"version": 2}, "version"),

@@ -1,0 +1,66 @@
+"""A helper's public keys: written by the helper, read by the operator, and refused once changed."""
+
+import json
+
+import pytest
+
+from foltr.errors import SettingsError
+from foltr.operator.helper_keys import helper_keys_text, read_helper_keys
+from foltr.protocol.policies import HelperKeys
+from foltr.protocol.signing import SigningKey, key_to_text
+
+KEY, OTHER = SigningKey(bytes(range(32))), SigningKey(bytes(range(1, 33)))
+SEALING = bytes([7]) * 32
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "north.json"
+    file.write_text(helper_keys_text("north", KEY, SEALING))
+    return file
+
+
+def test_what_was_written_is_read_back(path):
+    """Public keys only: the private one is not in the file."""
+    assert read_helper_keys(path) == HelperKeys(name="north", signing_key=KEY.public, sealing_key=SEALING)
+    assert KEY.to_text() not in path.read_text()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"name": "south"}, {"sealing_key": key_to_text(bytes(32))}, {"signing_key": key_to_text(OTHER.public)}],
+)
+def test_a_changed_file_is_refused(path, changed):
+    """Each of the three fields is signed by the helper's own key."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+    with pytest.raises(SettingsError, match="signature"):
+        read_helper_keys(path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"name": "a/b"}, "name"),
+        ({"name": 3}, "name"),
+        ({"signing_key": "x"}, "signing_key"),
+        ({"sealing_key": key_to_text(bytes(31))}, "sealing_key"),
+        ({"signature": "ä"}, "signature"),
+        ({"more": "x"}, "more"),
+    ],
+)
+def test_a_field_that_is_wrong_is_named(path, changed, named):
+    """With the command that writes such files."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+    with pytest.raises(SettingsError, match="foltr helper keys") as caught:
+        read_helper_keys(path)
+    assert named in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"[]", b"null", b"\xff\xfe", b"{", b"[" * 100_000])
+def test_what_is_no_file_of_keys_says_where_they_come_from(tmp_path, content):
+    """Missing, empty, of something else, or nested without end."""
+    file = tmp_path / "x.json"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(SettingsError, match="foltr helper keys"):
+        read_helper_keys(file)
