@@ -4,10 +4,12 @@ Every request may be repeated, and the same question has the same answer. All of
 one policy. Tickets of a cohort have positions, in the order in which the federator shows them.
 """
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final
 
-from pydantic import Field
+import numpy as np
+from pydantic import Field, model_validator
 
 from foltr.protocol.fields import CHUNK_BYTES, Count, Detail, Message, Name, Sha256
 from foltr.protocol.policies import MAX_SECURE_DIM
@@ -38,9 +40,10 @@ class HelperRefusalCode(StrEnum):
 
     UNKNOWN_POLICY = "unknown_policy"
     KEY_DESTROYED = "key_destroyed"
-    ROUND_OVER = "round_over"  # it has opened a later one
+    ROUND_OVER = "round_over"  # it has opened a later round, or it is to check tickets of a cohort that it has opened
     ANSWERED_OTHERWISE = "answered_otherwise"  # for another set: never again
     TOO_FEW = "too_few"
+    TOO_MANY = "too_many"
     UNKNOWN_SET = "unknown_set"  # it has not checked these tickets, or not all: show them again
 
 
@@ -106,6 +109,25 @@ class OpenRequest(HelperMessage):
     kept: Annotated[bytes, Field(max_length=MAX_COHORT // 8)]
     digest: Sha256
 
+    @model_validator(mode="after")
+    def _each_position_has_a_bit(self) -> "OpenRequest":
+        if len(self.kept) != -(-self.n_tickets // 8):
+            raise ValueError(f"{len(self.kept)} bytes of bits for {self.n_tickets} tickets")
+        return self
+
+    @property
+    def positions(self) -> list[int]:
+        """The positions of the set's tickets, in order."""
+        bits = np.unpackbits(np.frombuffer(self.kept, np.uint8), count=self.n_tickets)
+        return [int(position) for position in np.flatnonzero(bits)]
+
+
+def kept_bits(positions: Collection[int], n_tickets: int) -> bytes:
+    """Return the bits of an `OpenRequest` for a set of these positions."""
+    bits = np.zeros(n_tickets, np.uint8)
+    bits[list(positions)] = 1
+    return np.packbits(bits).tobytes()
+
 
 class OpenAnswer(HelperMessage):
     """Helper to federator: the sum of the set's masks less its noise, the numbers from ``start`` on.
@@ -124,8 +146,14 @@ class OpenAnswer(HelperMessage):
 
 
 class HelperRefusal(HelperMessage):
-    """Helper to federator: no answer, and why."""
+    """Helper to federator: no answer, and why.
+
+    Attributes:
+        digest: of what was asked about, the set or the page's tickets: so that nobody takes it for the answer to
+            something else.
+    """
 
     kind_name: ClassVar[str] = "helper_refusal"
+    digest: Sha256
     code: Annotated[HelperRefusalCode, Field(strict=False)]
     detail: Detail = ""

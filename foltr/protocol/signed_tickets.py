@@ -2,9 +2,10 @@
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from foltr.errors import MessageError
-from foltr.protocol.codec import encode, open_envelope
+from foltr.protocol.codec import Envelope, encode, open_envelope
 from foltr.protocol.policies import cohort_of
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_policies import SignedPolicy
@@ -18,24 +19,37 @@ def issue_ticket(key: SigningKey, ticket: Ticket) -> bytes:
     return encode(ticket, Topics(ticket.federation).ticket(ticket.client_id), ticket.participation, key)
 
 
+@dataclass(frozen=True)
+class ClaimedTicket:
+    """A ticket of whoever it says: the key to check it with is that client's."""
+
+    ticket: Ticket
+    envelope: Envelope
+
+    def is_signed_by(self, public_key: bytes) -> bool:
+        topic = Topics(self.ticket.federation).ticket(self.ticket.client_id)
+        return self.envelope.is_signed_by(public_key, topic)
+
+
+def open_ticket(signed: bytes) -> ClaimedTicket:
+    """Open a ticket whose client is not known yet; MessageError where it cannot be read."""
+    envelope = open_envelope(signed, MAX_TICKET_BYTES)
+    return ClaimedTicket(envelope.read(Ticket), envelope)
+
+
 def read_ticket(signed: bytes, public_key: bytes, federation: str, client_id: str) -> Ticket:
     """Read a ticket of a client whose key is known.
 
     Raises:
-        MessageError: ``bad_signature``: it is not this client's; ``malformed``: it cannot be read.
+        MessageError: ``client_mismatch`` or ``bad_signature``: it is not this client's; ``malformed``: it cannot be
+            read.
     """
-    envelope = open_envelope(signed, MAX_TICKET_BYTES)
-    if not envelope.is_signed_by(public_key, Topics(federation).ticket(client_id)):
-        raise MessageError(ReceiptCode.BAD_SIGNATURE, "the ticket is not signed by its client")
-    ticket = envelope.read(Ticket)
-    if (ticket.federation, ticket.client_id) != (federation, client_id):
+    claimed = open_ticket(signed)
+    if (claimed.ticket.federation, claimed.ticket.client_id) != (federation, client_id):
         raise MessageError(ReceiptCode.CLIENT_MISMATCH, "the ticket is another client's")
-    return ticket
-
-
-def claimed_client(signed: bytes) -> str:
-    """Return whose ticket it says to be, unchecked: whose key it is to be checked with."""
-    return open_envelope(signed, MAX_TICKET_BYTES).read(Ticket).client_id
+    if not claimed.is_signed_by(public_key):
+        raise MessageError(ReceiptCode.BAD_SIGNATURE, "the ticket is not signed by its client")
+    return claimed.ticket
 
 
 def misplaced(ticket: Ticket, policy: SignedPolicy, round_number: int) -> str | None:
@@ -55,9 +69,11 @@ def misplaced(ticket: Ticket, policy: SignedPolicy, round_number: int) -> str | 
     return None
 
 
-def set_digest(tickets: Iterable[bytes]) -> bytes:
-    """Return 32 bytes that name a set of tickets in their order: SHA-256 over the SHA-256 of each."""
-    digest = hashlib.sha256()
-    for signed in tickets:
-        digest.update(hashlib.sha256(signed).digest())
-    return digest.digest()
+def ticket_hash(signed: bytes) -> bytes:
+    """Return 32 bytes that name a ticket: its SHA-256."""
+    return hashlib.sha256(signed).digest()
+
+
+def set_digest(hashes: Iterable[bytes]) -> bytes:
+    """Return 32 bytes that name a set of tickets in their order: SHA-256 over the hash of each."""
+    return hashlib.sha256(b"".join(hashes)).digest()

@@ -294,6 +294,10 @@ MESSAGES: list[tuple[Message, str]] = [
     ),
     _policy(GaussianNoise(variance=622_754)),
     (
+        HelperKeys(name="north", signing_key=bytes(range(32)), sealing_key=bytes(range(1, 33))),
+        _TOPICS.helper_keys("north"),
+    ),
+    (
         Ticket(
             **CLIENT,
             round=4,
@@ -328,7 +332,12 @@ MESSAGES: list[tuple[Message, str]] = [
         _TOPICS.helper_answers("north"),
     ),
     (
-        HelperRefusal(**_OF_HELPER, code=HelperRefusalCode.TOO_FEW, detail="99 clients; 100 are asked for"),
+        HelperRefusal(
+            **_OF_HELPER,
+            digest=bytes(range(32)),
+            code=HelperRefusalCode.TOO_FEW,
+            detail="99 clients; 100 are asked for",
+        ),
         _TOPICS.helper_answers("north"),
     ),
 ]

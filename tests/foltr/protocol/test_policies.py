@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from foltr.errors import MessageError
 from foltr.protocol.policies import GammaNoise, GaussianNoise, HelperKeys, Policy, cohort_of, is_turn_of, least_noise
-from foltr.protocol.signed_policies import issue_policy, read_policy
-from foltr.protocol.signed_tickets import claimed_client, issue_ticket, misplaced, read_ticket, set_digest
+from foltr.protocol.signed_policies import issue_helper_keys, issue_policy, read_helper_keys, read_policy
+from foltr.protocol.signed_tickets import issue_ticket, misplaced, open_ticket, read_ticket, set_digest, ticket_hash
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.tickets import Ticket
 
@@ -90,6 +90,16 @@ def test_a_policy_is_read_from_its_operator_only():
         read_policy(issued.signed, KEY.public, "search")
 
 
+def test_a_helper_signs_its_own_keys():
+    """Changed on their way, or given for another federation, they are refused."""
+    signed = issue_helper_keys(DEVICE, "mail", "north", bytes([7]) * 32)
+    keys = read_helper_keys(signed, "mail")
+    assert (keys.name, keys.signing_key, keys.sealing_key) == ("north", DEVICE.public, bytes([7]) * 32)
+    for changed, federation in ((signed, "search"), (signed.replace(bytes([7]) * 32, bytes([8]) * 32), "mail")):
+        with pytest.raises(MessageError, match="not signed by the helper north"):
+            read_helper_keys(changed, federation)
+
+
 def test_every_client_has_one_turn_in_a_period():
     """Of rounds that follow one another each period has exactly one that is a client's."""
     for client_id in ("device-1", "device-2", "device-3"):
@@ -133,10 +143,11 @@ def test_a_ticket_is_its_clients():
     policy = issue_policy(KEY, Policy(**FIELDS))
     signed = issue_ticket(DEVICE, ticket(policy))
     assert read_ticket(signed, DEVICE.public, "mail", "device-7") == ticket(policy)
-    assert claimed_client(signed) == "device-7"
+    assert open_ticket(signed).ticket == ticket(policy)
+    assert open_ticket(signed).is_signed_by(DEVICE.public)
     with pytest.raises(MessageError, match="not signed by its client"):
         read_ticket(signed, KEY.public, "mail", "device-7")
-    with pytest.raises(MessageError, match="not signed by its client"):
+    with pytest.raises(MessageError, match="another client's"):
         read_ticket(signed, DEVICE.public, "mail", "device-8")
 
 
@@ -159,5 +170,5 @@ def test_a_ticket_that_was_moved_is_found(changed, words):
 
 def test_a_set_is_named_by_its_tickets_in_order():
     """Another ticket, another order or one ticket less is another set."""
-    named = {set_digest(each) for each in ([b"a", b"b"], [b"b", b"a"], [b"a"], [b"ab"], [])}
+    named = {set_digest(map(ticket_hash, each)) for each in ([b"a", b"b"], [b"b", b"a"], [b"a"], [b"ab"], [])}
     assert len(named) == 5

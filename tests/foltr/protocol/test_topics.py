@@ -25,6 +25,9 @@ def test_the_topics_are_spelled_as_documented():
     assert TOPICS.federator_key == "foltr/v1/mail/federator-key"
     assert TOPICS.operator == "foltr/v1/mail/operator"
     assert TOPICS.operator_answers == "foltr/v1/mail/operator/answers"
+    assert TOPICS.policy == "foltr/v1/mail/policy"
+    assert TOPICS.helper_requests("north") == "foltr/v1/mail/helpers/north/requests"
+    assert TOPICS.helper_answers("north") == "foltr/v1/mail/helpers/north/answers"
     assert TOPICS.enrolment("device-7") == "foltr/v1/mail/enrolment/device-7"
     assert [TOPICS.client("device-7", topic) for topic in ClientTopic] == [
         f"foltr/v1/mail/clients/device-7/{name}" for name in (*SAID, "inbox")

@@ -1,0 +1,32 @@
+"""What federator and helpers say to each other."""
+
+import pytest
+from pydantic import ValidationError
+
+from foltr.protocol.codec import encode
+from foltr.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.protocol.helper_messages import PAGE_TICKETS, CheckRequest, OpenRequest, kept_bits
+
+ABOUT = {"federation": "mail", "helper": "north", "policy_hash": bytes(32), "round": 4, "cohort": 0}
+
+
+def test_a_set_is_a_bit_for_each_position():
+    """The first position is the highest bit of the first byte; what is beyond the last position means nothing."""
+    assert kept_bits([0, 7, 8], 10) == bytes([0b10000001, 0b10000000])
+    for positions, n_tickets in (([], 1), ([0], 1), ([3, 8, 11], 12), (list(range(257)), 257)):
+        request = OpenRequest(**ABOUT, n_tickets=n_tickets, kept=kept_bits(positions, n_tickets), digest=bytes(32))
+        assert request.positions == positions
+    assert OpenRequest(**ABOUT, n_tickets=4, kept=b"\xff", digest=bytes(32)).positions == [0, 1, 2, 3]
+
+
+def test_bits_of_another_number_of_tickets_are_refused():
+    """One byte too few or too many."""
+    for kept in (b"\xff", b"\xff" * 3):
+        with pytest.raises(ValidationError, match="bytes of bits for 9 tickets"):
+            OpenRequest(**ABOUT, n_tickets=9, kept=kept, digest=bytes(32))
+
+
+def test_a_full_page_of_two_helpers_fits_one_message():
+    """With names of 64 letters a ticket with two seals has 610 bytes, and an enrolment 346."""
+    page = CheckRequest(**ABOUT, first=0, tickets=[bytes(610)] * PAGE_TICKETS, enrolments=[bytes(346)] * PAGE_TICKETS)
+    assert len(encode(page)) < MAX_MESSAGE_BYTES
