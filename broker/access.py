@@ -147,6 +147,7 @@ pattern read {topics.round}
 pattern read {topics.roster}
 pattern read {topics.roster_chunks}
 pattern read {topics.federator_key}
+pattern read {topics.policy}
 pattern read {topics.root}/unlearning/+
 
 user {FEDERATOR_USER}
@@ -162,6 +163,7 @@ topic write {topics.root}/unlearning/+
 topic write {topics.operator_answers}
 topic read {topics.roster}
 topic read {topics.roster_chunks}
+topic read {topics.policy}
 topic read {topics.operator}
 
 user {OPERATOR_USER}
@@ -169,6 +171,7 @@ topic read {topics.root}/#
 topic write {topics.roster}
 topic write {topics.roster_chunks}
 topic write {topics.federator_key}
+topic write {topics.policy}
 topic write {topics.operator}
 # Where `foltr doctor` sends itself a message. One topic, and only the operator's: the broker keeps a retained message
 # for each, and queues what a user sends to itself and does not take, so that a device could fill its memory.

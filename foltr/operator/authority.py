@@ -4,6 +4,7 @@
     enrolment.pub        its public half
     register.json        what was signed: enrolments, revocations, the next serial, the roster's version
     orders/              the log of orders, and the federator's answers (`foltr.operator.order_log`)
+    policies/            the policies of secure sums, by version (`foltr.operator.policy_log`)
     roster.bin           the signed roster, as it is published
     federator-key.bin    the signed statement that the federator has another key, once it was rotated
     federator.json       the federator's credentials; may be moved to the machine it runs on
@@ -31,6 +32,7 @@ from foltr.operator.credentials import (
     write_secret,
 )
 from foltr.operator.order_log import OrderLog
+from foltr.operator.policy_log import PolicyLog, carry_policy
 from foltr.operator.register import EnrolledDevice, Register, read_enrolment_key, write_register
 from foltr.protocol.chunks import chunk_of, manifest_of, needs_chunks
 from foltr.protocol.codec import encode
@@ -47,8 +49,10 @@ from foltr.protocol.orders import (
     RotateKey,
     SetDeadline,
 )
+from foltr.protocol.policies import Policy
 from foltr.protocol.roster import FederatorKey
 from foltr.protocol.signed_orders import SignedOrder, issue_question
+from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.signing import SigningKey, key_to_text
 from foltr.protocol.topics import Topics, check_name
 
@@ -64,7 +68,9 @@ class Authority:
         if self._operator.enrolment_public_key != self._key.public:
             raise SettingsError(f"{folder}: enrolment.key and operator.json are not of one operator; restore a backup")
         self.orders = OrderLog(folder / "orders", register.federation, self._key)
+        self.policies = PolicyLog(folder / "policies", register.federation, self._key)
         self._catch_up()
+        self._operator = carry_policy(folder, self._operator, self.policies.newest())
 
     @property
     def federation(self) -> str:
@@ -115,6 +121,7 @@ class Authority:
                     federator_key=self._operator.federator_key,
                     federator_key_sequence=self._operator.federator_key_sequence,
                     enrolment=base64.b64encode(enrolment).decode(),
+                    policy=self._operator.policy,
                 )
             )
         next_serial = self._register.next_serial + len(access)
@@ -322,6 +329,22 @@ class Authority:
             )
         self.orders.take_out(client_id, base64.b64decode(register.salt), bytes.fromhex(tombstone))
 
+    # --- policies -------------------------------------------------------------------------------------------
+
+    def issue_policy(self, policy: Policy) -> SignedPolicy:
+        """Sign a policy: credentials carry it from now on, and the broker is given it once it is published.
+
+        Raises:
+            SettingsError: see `PolicyLog.write`.
+        """
+        signed = self.policies.write(policy)
+        self._operator = carry_policy(self.folder, self._operator, signed)
+        return signed
+
+    def publish_policy(self) -> None:
+        """Have the newest policy retained at the broker from now on, with what else is `unpublished`."""
+        self._store(policy_to_publish=self.policies.newest_version, published_policy=0)
+
     # --- what is published ----------------------------------------------------------------------------------
 
     def roster(self) -> bytes:
@@ -340,17 +363,24 @@ class Authority:
         statement = self.folder / "federator-key.bin"
         if register.published_key != self._operator.federator_key_sequence and statement.exists():
             messages.append((Topics(self.federation).federator_key, statement.read_bytes()))
+        if register.published_policy != register.policy_to_publish:
+            messages.append((Topics(self.federation).policy, self.policies.get(register.policy_to_publish).signed))
         return messages
 
     def note_published(self) -> None:
         """Note that the broker has what was `unpublished`."""
-        published = (self._register.roster_version, self._operator.federator_key_sequence)
-        if published != (self._register.published_roster, self._register.published_key):
-            self._store(published_roster=published[0], published_key=published[1])
+        register = self._register
+        published = {
+            "published_roster": register.roster_version,
+            "published_key": self._operator.federator_key_sequence,
+            "published_policy": register.policy_to_publish,
+        }
+        if published != {name: getattr(register, name) for name in published}:
+            self._store(**published)
 
     def publish_again(self) -> None:
         """Publish all of it with the next occasion: the broker may have lost it."""
-        self._store(published_roster=0, published_key=0)
+        self._store(published_roster=0, published_key=0, published_policy=0)
 
     def roster_messages(self) -> list[tuple[str, bytes]]:
         """What is retained of the roster, as (topic, payload) in the order of publishing; empty payloads clear.

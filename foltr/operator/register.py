@@ -34,6 +34,8 @@ class Register(BaseModel):
         roster_through: the newest order when it last rose.
         published_roster: the roster's version that the broker was given, and ``published_key`` the sequence of the
             federator's key.
+        policy_to_publish: the version of the policy that the operator wants retained, 0 before there is one, and
+            ``published_policy`` the one that the broker was given.
         n_roster_chunks: the most chunks that a published roster had.
         through: the newest order whose consequences are in here.
         enrolled: by client, without those that were revoked.
@@ -49,6 +51,8 @@ class Register(BaseModel):
     roster_through: int = 0
     published_roster: int = 1
     published_key: int = 0
+    policy_to_publish: int = 0
+    published_policy: int = 0
     n_roster_chunks: int = 0
     through: int = 0
     enrolled: dict[Name, EnrolledDevice] = {}

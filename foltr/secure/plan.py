@@ -30,7 +30,7 @@ _VERDICTS: Final = (
     (60.0, "learns little: most of an update is lost in the noise"),
 )
 _HOPELESS: Final = "hopeless: the noise drowns the updates, and the model stays as good as untrained"
-_NOBODY: Final = "hopeless: fewer clients than rounds in a period, so some rounds have nobody"
+NOBODY: Final = "hopeless: fewer clients than rounds in a period, so some rounds have nobody"
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,35 @@ def plan_noise(
     return planned
 
 
+def noise_to_update(
+    mechanism: MechanismName, *, sigma: float, noises: float, clients: int, dim: int, bound: int
+) -> float:
+    """Return the noise in a coordinate of a round's mean, over the size of a coordinate of a typical mean update.
+
+    Args:
+        mechanism: which clips in one norm or the other.
+        sigma: the standard deviation of one noise, in steps of the grid.
+        noises: how many such are in the mean.
+        clients: in it; infinite without any.
+        dim: d.
+        bound: C_int.
+    """
+    # With an L1 clip the grid is laid over the L1 norm, which is longer.
+    clip = 1.0 if mechanism == "gaussian" else TYPICAL_L1 * math.sqrt(dim)
+    in_mean = math.sqrt(noises) * sigma * clip / bound / clients if clients else math.inf
+    return in_mean / (TYPICAL_MEAN / math.sqrt(dim))
+
+
+def verdict_on(ratio: float) -> str:
+    """Say in words what a model learns beside so much noise."""
+    return next((words for most, words in _VERDICTS if ratio <= most), NOBODY if math.isinf(ratio) else _HOPELESS)
+
+
+def period_for(rounds: int, participations: int) -> int:
+    """Return b, so that a client that takes part in each b-th of so many rounds does so at most k times."""
+    return -(-rounds // participations)
+
+
 def ratio_text(ratio: float) -> str:
     """Say a ratio with as many digits as it is good for."""
     return f"{ratio:,.0f}" if ratio >= 10.0 else f"{ratio:.2g}"
@@ -97,17 +126,10 @@ def ratio_text(ratio: float) -> str:
 def _planned(
     mechanism: MechanismName, k: int, clients: int, rounds: int, dim: int, bound: int, sigma: float, helpers: int
 ) -> PlannedNoise:
-    period = -(-rounds // k)
+    period = period_for(rounds, k)
     n = clients // period
-    # With an L1 clip the grid is laid over the L1 norm, which is longer.
-    clip = 1.0 if mechanism == "gaussian" else TYPICAL_L1 * math.sqrt(dim)
-    in_mean = math.sqrt(helpers) * sigma * clip / bound / n if n else math.inf
-    ratio = in_mean / (TYPICAL_MEAN / math.sqrt(dim))
-    return PlannedNoise(mechanism, k, period, n, bound, sigma, ratio, _verdict(ratio, n))
-
-
-def _verdict(ratio: float, n: int) -> str:
-    if n == 0:
-        return _NOBODY
-    words = next((words for most, words in _VERDICTS if ratio <= most), _HOPELESS)
-    return words if n >= LEAST_CLIENTS else f"{words}; and a round wants {LEAST_CLIENTS} clients"
+    ratio = noise_to_update(mechanism, sigma=sigma, noises=helpers, clients=n, dim=dim, bound=bound)
+    words = verdict_on(ratio)
+    if 0 < n < LEAST_CLIENTS:
+        words += f"; and a round wants {LEAST_CLIENTS} clients"
+    return PlannedNoise(mechanism, k, period, n, bound, sigma, ratio, words)

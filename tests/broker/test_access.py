@@ -204,6 +204,7 @@ async def test_a_device_speaks_nowhere_else(server):
         f"{ROOT}/clients/device-1/anything",
         f"{ROOT}/clients/device-10/join",
         f"{ROOT}/roster",
+        f"{ROOT}/policy",
         f"{ROOT}/operator",
         "foltr/v1/other/clients/device-1/join",
         "foltr/v1/other/model",
@@ -278,16 +279,19 @@ async def test_a_device_hears_what_is_for_it(server):
     async with session(server, "federator") as federator, session(server, "operator") as operator:
         for topic in PUBLIC:
             await federator.publish(topic, b"x", retain=True)
-        await operator.publish(f"{ROOT}/roster", b"x", retain=True)
+        for topic in (f"{ROOT}/roster", f"{ROOT}/policy"):
+            await operator.publish(topic, b"x", retain=True)
         inbox = f"{ROOT}/clients/device-1/inbox"
         topics = Topics("fed")
-        filters = (topics.model, topics.model_chunks, topics.round, topics.roster, f"{ROOT}/unlearning/+", inbox)
+        filters = (topics.model, topics.model_chunks, topics.round, topics.roster, topics.policy)
+        filters = (*filters, f"{ROOT}/unlearning/+", inbox)
         async with session(server, "device-1", *filters) as device:
             await federator.publish(inbox, b"x")
-            assert sorted(await device.topics_until(inbox)) == sorted([*PUBLIC, f"{ROOT}/roster"])
+            assert sorted(await device.topics_until(inbox)) == sorted([*PUBLIC, f"{ROOT}/roster", f"{ROOT}/policy"])
         for topic in PUBLIC:
             await federator.publish(topic, b"", retain=True)
-        await operator.publish(f"{ROOT}/roster", b"", retain=True)
+        for topic in (f"{ROOT}/roster", f"{ROOT}/policy"):
+            await operator.publish(topic, b"", retain=True)
 
 
 async def test_the_operator_can_try_the_broker(server):
@@ -314,7 +318,7 @@ async def test_the_federator_does_its_work(server):
     heard = [f"{ROOT}/clients/device-1/{name}" for name in DEVICE_WRITES]
     filters = [f"{ROOT}/clients/+/{name}" for name in DEVICE_WRITES]
     async with (
-        session(server, "federator", *filters, f"{ROOT}/roster", f"{ROOT}/operator") as federator,
+        session(server, "federator", *filters, f"{ROOT}/roster", f"{ROOT}/policy", f"{ROOT}/operator") as federator,
         session(server, "device-1") as device,
         session(server, "operator", *PUBLIC) as operator,
     ):
@@ -322,8 +326,9 @@ async def test_the_federator_does_its_work(server):
             await device.publish(topic, b"x")
         await operator.publish(f"{ROOT}/roster", b"x")
         assert sorted(await federator.topics_until(f"{ROOT}/roster")) == sorted(heard)
-        await operator.publish(f"{ROOT}/operator", b"x")
-        assert await federator.topics_until(f"{ROOT}/operator") == []
+        for topic in (f"{ROOT}/policy", f"{ROOT}/operator"):
+            await operator.publish(topic, b"x")
+            assert await federator.topics_until(topic) == []
         for topic in PUBLIC:
             await federator.publish(topic, b"x")
         assert await operator.topics_until(PUBLIC[-1]) == PUBLIC[:-1]
@@ -348,7 +353,7 @@ async def test_the_services_keep_to_their_own(server):
         session(server, "operator", "foltr/#") as operator,
         session(server, "federator", f"{ROOT}/clients/+/updates") as federator,
     ):
-        for topic in (f"{ROOT}/roster", f"{ROOT}/operator"):
+        for topic in (f"{ROOT}/roster", f"{ROOT}/policy", f"{ROOT}/operator"):
             await federator.publish(topic, b"forged")
         for topic in (*PUBLIC, f"{ROOT}/clients/device-1/inbox", f"{ROOT}/clients/device-1/updates"):
             await operator.publish(topic, b"forged")

@@ -66,10 +66,23 @@ def send_unanswered(authority: "Authority", broker: str | None, timeout_s: float
 
 
 def publish_retained(authority: "Authority", broker: str | None) -> str:
-    """Retain the roster and the federator's newest key at the broker; returns the broker's address."""
+    """Retain the roster and what else devices hear from the operator at the broker; returns the broker's address."""
+    authority.publish_again()
+    topic = Topics(authority.federation).roster
+    return _see_published(authority, broker, topic, dict(authority.roster_messages())[topic])
+
+
+def publish_policy(authority: "Authority", broker: str | None) -> str:
+    """Retain the newest policy at the broker; returns the broker's address."""
+    authority.publish_policy()
+    topic = Topics(authority.federation).policy
+    return _see_published(authority, broker, topic, dict(authority.unpublished())[topic])
+
+
+def _see_published(authority: "Authority", broker: str | None, topic: str, wanted: bytes) -> str:
     access = redirect(authority.operator.broker, broker)
     with errors.status("waiting for the broker"):
-        asyncio.run(_publish_retained(authority, access))
+        asyncio.run(_publish_retained(authority, access, topic, wanted))
     return access.broker_url
 
 
@@ -179,17 +192,15 @@ class _Talk:
         return told
 
 
-async def _publish_retained(authority: "Authority", access: BrokerAccess) -> None:
-    """Retain what is to be retained, and see it delivered: a broker acknowledges what its access list forbids, too."""
-    topic, back = Topics(authority.federation).roster, asyncio.Event()
-    wanted = dict(authority.roster_messages())[topic]
+async def _publish_retained(authority: "Authority", access: BrokerAccess, topic: str, wanted: bytes) -> None:
+    """Retain what is to be retained, and see one of it delivered: a broker acknowledges what its list forbids, too."""
+    back = asyncio.Event()
 
     def received(message: "InboundMessage") -> None:
         if message.payload == wanted:
             back.set()
 
     async with _linked(access, [topic], received) as link:
-        authority.publish_again()
         await _retain(link, authority)
         try:
             async with asyncio.timeout(_CONNECT_S):

@@ -1,0 +1,215 @@
+"""``foltr policy``: the operator's rules of secure sums, which no federator can change, as they are signed."""
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar, get_args
+
+import typer
+
+from foltr.cli import options
+from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority
+from foltr.cli.operator.sending import publish_policy, say
+from foltr.cli.output import print_json, print_record
+from foltr.cli.privacy.privacy import Delta, Dim, Epsilon, Participations
+from foltr.errors import SettingsError
+from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
+
+if TYPE_CHECKING:
+    from foltr.protocol.policies import HelperKeys
+    from foltr.protocol.signed_policies import SignedPolicy
+
+app = typer.Typer(help="Sign the policy of secure sums, look at it, and publish it.", no_args_is_help=True)
+
+Choice = TypeVar("Choice", bound=str)
+Helpers = Annotated[
+    list[Path],
+    typer.Option(
+        "--helper", metavar="FILE", help="A helper's public keys, from foltr helper keys; once for each of 2 to 8"
+    ),
+]
+Version = Annotated[int | None, typer.Option("--version", min=1, max=2**31 - 1, help="Default: that after the newest")]
+
+
+@dataclass(frozen=True)
+class PolicyRecord:
+    """A policy as ``foltr policy show`` prints it; the noise is a variance of ``gaussian``, a scale of ``gamma``."""
+
+    federation: str
+    version: int
+    hash: str
+    issued_at: datetime
+    published: bool
+    mechanism: str
+    noise_by: str
+    noise: int
+    shares: int | None
+    dim: int
+    bound: int
+    n_min: int
+    n_max: int
+    n_interactions: int
+    max_participations: int
+    period: int
+    cohorts: int
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class HelperRecord:
+    """One helper of a policy, its public keys as hexadecimal digits."""
+
+    name: str
+    signing_key: str
+    sealing_key: str
+
+
+@app.callback()
+def _group() -> None:
+    """Sign the policy of secure sums, look at it, and publish it."""
+
+
+@app.command("new")
+def new(
+    helper: Helpers,
+    mechanism: Annotated[
+        str, typer.Option(help="gaussian, or gamma: a pure epsilon, at the price of far more noise")
+    ] = ("gaussian"),
+    noise_by: Annotated[
+        str, typer.Option(help="Of gamma: helpers, each of whom adds all of it, or clients, who share it")
+    ] = "helpers",
+    epsilon: Epsilon = DEFAULT_EPSILON,
+    delta: Delta = DEFAULT_DELTA,
+    participations: Participations = DEFAULT_PARTICIPATIONS,
+    clients: Annotated[
+        int, typer.Option(min=1, help="Of the federation; with --rounds they say how often whose turn is")
+    ] = (1000),
+    rounds: Annotated[int, typer.Option(min=1, help="In which a client has all its participations")] = 200,
+    dim: Dim = 136,
+    interactions: Annotated[int, typer.Option(min=1, max=100_000, help="Of every update")] = 5,
+    cohorts: Annotated[
+        int | None,
+        typer.Option(min=1, max=10_000, help="Sums of a round; default: 20 from 400 clients a round on, else 1"),
+    ] = None,
+    n_min: Annotated[
+        int | None, typer.Option(min=2, help="Clients of a cohort, at least; default: 100, or 10 in one of several")
+    ] = None,
+    n_max: Annotated[int, typer.Option(min=2, max=2**31 - 1, help="Likewise, at most")] = 100_000,
+    shares: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Where clients draw the noise: that of so many is enough; default: 9 in 10 of --n-min"
+        ),
+    ] = None,
+    version: Version = None,
+    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
+    json: options.Json = False,
+) -> None:
+    """Sign a new policy, and say what it promises and costs. It is in force once it is published.
+
+    Devices that are enrolled from now on carry it. Each policy needs new keys of the helpers.
+    """
+    from foltr.operator.helper_keys import read_helper_keys
+    from foltr.operator.policy_terms import NoiseBy, PolicyTerms, costs_in_words, policy_of
+    from foltr.secure.mechanisms import MechanismName
+
+    terms = PolicyTerms(
+        helpers=tuple(read_helper_keys(path) for path in helper),
+        mechanism=_one_of("mechanism", mechanism, get_args(MechanismName)),
+        noise_by=_one_of("noise-by", noise_by, get_args(NoiseBy)),
+        epsilon=epsilon,
+        delta=delta,
+        participations=participations,
+        clients=clients,
+        rounds=rounds,
+        dim=dim,
+        interactions=interactions,
+        cohorts=cohorts,
+        n_min=n_min,
+        n_max=n_max,
+        shares=shares,
+    )
+    with open_authority(operator) as authority:
+        number = authority.policies.newest_version + 1 if version is None else version
+        signed = authority.issue_policy(policy_of(terms, authority.federation, number, time.time()))
+    costs = costs_in_words(signed.policy, clients)
+    if json:
+        print_json({**_as_json(signed, published=False), "costs": costs})
+        return
+    say(f"signed policy {number} of {signed.policy.federation}, {signed.hash.hex()}")
+    for line in costs:
+        say(f"  {line}")
+    say("Devices enrolled from now on carry it. To put it in force: foltr policy publish")
+
+
+@app.command("show")
+def show(
+    version: Version = None, operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, json: options.Json = False
+) -> None:
+    """The policy of an operator's folder, its hash, and who helps."""
+    with open_authority(operator) as authority:
+        signed = authority.policies.get(version) if version is not None else authority.policies.newest()
+        published = signed is not None and authority.register.published_policy == signed.policy.version
+    if signed is None:
+        raise SettingsError(f"policy: {operator} has none; make one: foltr policy new")
+    if json:
+        print_json(_as_json(signed, published))
+        return
+    print_record(_record(signed, published), title=f"Policy {signed.policy.version}", as_json=False)
+    for keys in map(_helper_record, signed.policy.helpers):
+        say(f"helper {keys.name}: signs with {keys.signing_key}, seeds are sealed to {keys.sealing_key}")
+
+
+@app.command("publish")
+def publish(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
+    """Retain the newest policy at the broker: rounds that open from now on are under it."""
+    with open_authority(operator) as authority:
+        signed = authority.policies.newest()
+        if signed is None:
+            raise SettingsError(f"policy: {operator} has none to publish; make one: foltr policy new")
+        where = publish_policy(authority, broker)
+    say(f"published policy {signed.policy.version} of {signed.policy.federation} at {where}: {signed.hash.hex()}")
+
+
+def _as_json(signed: "SignedPolicy", published: bool) -> dict[str, object]:
+    return {"policy": _record(signed, published), "helpers": [_helper_record(one) for one in signed.policy.helpers]}
+
+
+def _record(signed: "SignedPolicy", published: bool) -> PolicyRecord:
+    from foltr.protocol.policies import GaussianNoise
+
+    policy, noise = signed.policy, signed.policy.noise
+    return PolicyRecord(
+        federation=policy.federation,
+        version=policy.version,
+        hash=signed.hash.hex(),
+        issued_at=datetime.fromtimestamp(policy.issued_at, UTC),
+        published=published,
+        mechanism=noise.kind,
+        noise_by="clients" if policy.noise_by_clients else "helpers",
+        noise=noise.variance if isinstance(noise, GaussianNoise) else noise.scale,
+        shares=None if isinstance(noise, GaussianNoise) else noise.n_shares,
+        dim=policy.dim,
+        bound=policy.bound,
+        n_min=policy.n_min,
+        n_max=policy.n_max,
+        n_interactions=policy.n_interactions,
+        max_participations=policy.max_participations,
+        period=policy.period,
+        cohorts=policy.cohorts,
+        epsilon=policy.epsilon,
+        delta=policy.delta if isinstance(noise, GaussianNoise) else 0.0,
+    )
+
+
+def _helper_record(keys: "HelperKeys") -> HelperRecord:
+    return HelperRecord(keys.name, keys.signing_key.hex(), keys.sealing_key.hex())
+
+
+def _one_of(option: str, value: str, choices: tuple[Choice, ...]) -> Choice:
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise SettingsError(f"--{option} must be {' or '.join(map(str, choices))}, not {value}")

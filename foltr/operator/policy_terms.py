@@ -1,0 +1,180 @@
+"""What an operator asks of a policy, the policy that follows from it, and what that costs, in words."""
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Final, Literal
+
+from pydantic import ValidationError
+
+from foltr.errors import SettingsError
+from foltr.protocol.policies import GammaNoise, GaussianNoise, HelperKeys, Policy
+from foltr.secure.accounting import (
+    DEFAULT_DELTA,
+    DEFAULT_EPSILON,
+    DEFAULT_PARTICIPATIONS,
+    gaussian_variance,
+    laplace_deviation,
+    laplace_scale,
+    rho_for,
+)
+from foltr.secure.encoding import bound_for
+from foltr.secure.mechanisms import MechanismName
+from foltr.secure.plan import LEAST_CLIENTS, noise_to_update, period_for, ratio_text, verdict_on
+
+NoiseBy = Literal["helpers", "clients"]
+CLIENTS_FOR_COHORTS: Final = 400
+"""From so many clients a round on it is divided: one hostile device then spoils one sum of many, not the only one."""
+DEFAULT_COHORTS: Final = 20
+LEAST_OF_MANY: Final = 10
+"""Clients of a cohort, where a round has many: helpers then open small sums, and noise is what protects in them."""
+DEFAULT_N_MAX: Final = 100_000
+_RARE: Final = 0.01
+
+
+@dataclass(frozen=True)
+class PolicyTerms:
+    """What an operator asks of a policy; None is for what follows from the rest.
+
+    Attributes:
+        helpers: who helps.
+        mechanism: which noise.
+        noise_by: who draws it; clients may only draw that of ``gamma``.
+        epsilon, delta: of all participations of a client together.
+        participations: k, of a client in its life.
+        clients: of the federation.
+        rounds: in which a client takes part k times.
+        dim: d, how many numbers an update has.
+        interactions: B, of every update.
+        cohorts: G; 20 where a round has 400 clients, else 1.
+        n_min: clients of a cohort; 100, or 10 in one of several.
+        n_max: likewise, at most.
+        shares: t, where clients draw the noise; the rest of n_min may tell others what they drew.
+    """
+
+    helpers: tuple[HelperKeys, ...]
+    mechanism: MechanismName = "gaussian"
+    noise_by: NoiseBy = "helpers"
+    epsilon: float = DEFAULT_EPSILON
+    delta: float = DEFAULT_DELTA
+    participations: int = DEFAULT_PARTICIPATIONS
+    clients: int = 1000
+    rounds: int = 200
+    dim: int = 136
+    interactions: int = 5
+    cohorts: int | None = None
+    n_min: int | None = None
+    n_max: int = DEFAULT_N_MAX
+    shares: int | None = None
+
+
+def policy_of(terms: PolicyTerms, federation: str, version: int, now: float) -> Policy:
+    """Return the policy that these terms ask for.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    if terms.participations < 1 or terms.rounds < 1:
+        raise SettingsError("participations and rounds must be at least 1")
+    period = period_for(terms.rounds, terms.participations)
+    cohorts = terms.cohorts or (DEFAULT_COHORTS if terms.clients // period >= CLIENTS_FOR_COHORTS else 1)
+    n_min = terms.n_min or (LEAST_CLIENTS if cohorts == 1 else LEAST_OF_MANY)
+    bound = bound_for(terms.dim)
+    try:
+        return Policy(
+            federation=federation,
+            version=version,
+            issued_at=now,
+            helpers=list(terms.helpers),
+            noise=_noise_of(terms, bound, n_min),
+            dim=terms.dim,
+            bound=bound,
+            n_min=n_min,
+            n_max=terms.n_max,
+            n_interactions=terms.interactions,
+            max_participations=terms.participations,
+            period=period,
+            cohorts=cohorts,
+            epsilon=terms.epsilon,
+            delta=terms.delta,
+        )
+    except ValidationError as error:
+        raise SettingsError(f"policy: {_problem(error)}") from error
+
+
+def costs_in_words(policy: Policy, clients: int) -> list[str]:
+    """Say what a policy promises, what it costs a federation with so many clients, and what comes of it.
+
+    Args:
+        policy: any.
+        clients: of the federation.
+    """
+    n = clients // policy.period
+    ratio = _noise_to_update(policy, n)
+    delta = f" with delta {policy.delta:g}" if isinstance(policy.noise, GaussianNoise) else ""
+    cohorts = "one cohort" if policy.cohorts == 1 else f"{policy.cohorts} cohorts"
+    promise = (
+        f"epsilon {policy.epsilon:g}{delta} for {policy.max_participations} participations of a device in its life, of "
+        f"{policy.n_interactions} interactions each; after them it sends nothing more, whatever later policies say"
+    )
+    round_size = (
+        f"of {clients:,} devices about {n:,} take part in a round (period {policy.period}), in {cohorts} of "
+        f"{policy.n_min:,} or more"
+    )
+    noise = f"noise {ratio_text(ratio)} times a typical mean update: {verdict_on(ratio)}"
+    lines = [promise, round_size, noise]
+    if (missed := _share_unopened(policy, clients)) > _RARE:
+        lines.append(
+            f"{missed:.0%} of cohorts have fewer than {policy.n_min:,} and are not opened: have more devices or "
+            "participations, fewer rounds or cohorts, or a lower n_min"
+        )
+    if isinstance(policy.noise, GammaNoise) and policy.noise.n_shares is not None:
+        lines.append(
+            f"the promise holds while {policy.noise.n_shares:,} of the {policy.n_min:,} devices of the smallest cohort "
+            f"tell nobody what noise they drew: {policy.n_min - policy.noise.n_shares:,} may"
+        )
+    return lines
+
+
+def _noise_of(terms: PolicyTerms, bound: int, n_min: int) -> GaussianNoise | GammaNoise:
+    if terms.noise_by == "clients" and terms.mechanism != "gamma":
+        raise SettingsError("noise_by: only the noise of gamma can be divided among clients")
+    if terms.mechanism == "gaussian":
+        if terms.shares is not None:
+            raise SettingsError("shares: only clients share noise: --mechanism gamma --noise-by clients")
+        least = gaussian_variance(bound, rho_for(terms.epsilon, terms.delta), terms.participations)
+        # The search for rho is in floating-point numbers; another machine's last digit must not find this too little.
+        return GaussianNoise(variance=least + least // 10**6 + 1)
+    scale = laplace_scale(bound, terms.epsilon, terms.participations)
+    if terms.noise_by == "helpers":
+        if terms.shares is not None:
+            raise SettingsError("shares: only clients share noise: --noise-by clients")
+        return GammaNoise(scale=scale)
+    return GammaNoise(scale=scale, n_shares=terms.shares or max(1, n_min * 9 // 10))
+
+
+def _noise_to_update(policy: Policy, n: int) -> float:
+    """The noise in the mean of all cohorts of n clients, over a typical mean update; infinite without clients."""
+    noise, noises = policy.noise, float(len(policy.helpers) * policy.cohorts)
+    if isinstance(noise, GaussianNoise):
+        sigma = math.sqrt(noise.variance)
+    else:
+        sigma = laplace_deviation(noise.scale)
+        noises = noises if noise.n_shares is None else n / noise.n_shares
+    return noise_to_update(noise.kind, sigma=sigma, noises=noises, clients=n, dim=policy.dim, bound=policy.bound)
+
+
+def _share_unopened(policy: Policy, clients: int) -> float:
+    """How many of all cohorts have fewer than n_min clients: each client is in one with the same probability."""
+    chance = 1.0 / (policy.period * policy.cohorts)
+    mean = clients * chance
+    deviation = math.sqrt(mean * (1.0 - chance))
+    if deviation == 0.0:
+        return float(mean < policy.n_min)
+    return NormalDist(mean, deviation).cdf(policy.n_min - 0.5)
+
+
+def _problem(error: ValidationError) -> str:
+    problem = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, problem["loc"]))
+    return f"{where}: {problem['msg']}" if where else str(problem["msg"]).removeprefix("Value error, ")

@@ -1,0 +1,206 @@
+"""``foltr policy``: signed from options, shown as it was signed, and retained at a real broker."""
+
+import asyncio
+import json
+
+import pytest
+from cli.commands import foltr
+from cli.operator.test_enrol import heard
+from cli.test_main import free_port
+from servers import MissingError, ProvisionedMosquitto
+
+from foltr.cli.operator.access import access_to
+from foltr.operator.credentials import BrokerAccess, read_credentials
+from foltr.operator.helper_keys import helper_keys_text
+from foltr.protocol.signed_policies import read_policy
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import Topics
+
+TOPIC = Topics("mail").policy
+
+
+def keys_of(folder, number=0):
+    """The options that name two helpers, with keys for one policy."""
+    options = []
+    for i, name in enumerate(("north", "south")):
+        path = folder / f"{name}-{number}.json"
+        path.write_text(helper_keys_text(name, SigningKey(bytes([i + 1]) * 32), bytes([i, number]) * 16))
+        options += ["--helper", path]
+    return options
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """One with an operator's folder in it, for a broker that nobody runs."""
+    done = foltr(
+        "enrol", "device-1", "--federation", "mail", "--broker", f"mqtt://127.0.0.1:{free_port()}", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    return tmp_path
+
+
+def new(folder, *options, number=0):
+    return foltr("policy", "new", *keys_of(folder, number), *options, cwd=folder)
+
+
+def newest(folder):
+    return read_credentials(folder / "foltr-operator" / "operator.json", "operator").signed_policy
+
+
+def test_a_policy_is_made_from_options_and_says_what_it_costs(folder):
+    """Its hash, what it promises, the noise beside an update, and what comes next."""
+    done = new(folder, "--clients", 2000)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"signed policy 1 of mail, {newest(folder).hash.hex()}"
+    assert "epsilon 8 with delta 1e-06 for 20 participations" in lines[1]
+    assert lines[3] == "  noise 1.5 times a typical mean update: learns as without noise"
+    assert lines[-1].endswith("foltr policy publish")
+
+
+def test_every_option_is_in_the_policy(folder):
+    """And in no other one: the defaults are beside it."""
+    options = (
+        *("--mechanism", "gamma", "--noise-by", "clients", "--shares", 8, "--epsilon", 2, "--delta", 1e-7),
+        *("--participations", 4, "--clients", 300, "--rounds", 12, "--dim", 46, "--interactions", 7),
+        *("--cohorts", 3, "--n-min", 9, "--n-max", 90, "--version", 5),
+    )
+    done = new(folder, *options, "--json")
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    policy = newest(folder).policy
+    assert shown["policy"] == {
+        "federation": "mail",
+        "version": 5,
+        "hash": newest(folder).hash.hex(),
+        "issued_at": shown["policy"]["issued_at"],
+        "published": False,
+        "mechanism": "gamma",
+        "noise_by": "clients",
+        "noise": 512,
+        "shares": 8,
+        "dim": 46,
+        "bound": 256,
+        "n_min": 9,
+        "n_max": 90,
+        "n_interactions": 7,
+        "max_participations": 4,
+        "period": 3,
+        "cohorts": 3,
+        "epsilon": 2.0,
+        "delta": 0.0,
+    }
+    assert (policy.delta, policy.noise.scale) == (1e-7, 256 * 4 / 2)
+    assert [helper["name"] for helper in shown["helpers"]] == ["north", "south"]
+    assert any("hopeless" in line or "noise" in line for line in shown["costs"])
+
+
+def test_a_policy_is_shown_as_it_was_signed(folder):
+    """The newest, or one of a version; as a table and as JSON, with the keys of who helps."""
+    assert new(folder).returncode == 0
+    first = newest(folder)
+    assert new(folder, "--epsilon", 4, number=1).returncode == 0
+    shown = json.loads(foltr("policy", "show", "--json", cwd=folder).stdout)
+    assert (shown["policy"]["version"], shown["policy"]["epsilon"]) == (2, 4.0)
+    done = foltr("policy", "show", "--version", 1, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert first.hash.hex() in done.stdout
+    for helper in first.policy.helpers:
+        assert f"helper {helper.name}: signs with {helper.signing_key.hex()}" in done.stdout
+    assert foltr("policy", "show", "--version", 3, cwd=folder).returncode == 2
+
+
+def test_devices_enrolled_afterwards_carry_the_policy(folder):
+    """Not those that were enrolled before; they hear of it from the broker."""
+    assert new(folder).returncode == 0
+    assert foltr("enrol", "device-2", cwd=folder).returncode == 0
+    assert read_credentials(folder / "device-1.json", "device").policy is None
+    assert read_credentials(folder / "device-2.json", "device").signed_policy == newest(folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--mechanism", "laplace"), "--mechanism"),
+        (("--noise-by", "nobody"), "--noise-by"),
+        (("--noise-by", "clients"), "gamma"),
+        (("--epsilon", 0), "epsilon"),
+        (("--n-max", 5), "n_max"),
+        (("--helper", "missing.json"), "missing.json"),
+    ],
+)
+def test_a_wrong_option_signs_nothing(folder, options, named):
+    """Exit code 2, one line that names it, and no policy."""
+    done = new(folder, *options)
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert not (folder / "foltr-operator" / "policies").exists()
+
+
+def test_the_keys_of_an_older_policy_are_refused(folder):
+    """A new policy brings new ones."""
+    assert new(folder).returncode == 0
+    done = new(folder)
+    assert done.returncode == 2
+    assert "foltr helper keys" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["show", "publish"])
+def test_without_a_policy_the_command_that_makes_one_is_named(folder, command):
+    """Exit code 2."""
+    done = foltr("policy", command, cwd=folder)
+    assert done.returncode == 2
+    assert "foltr policy new" in done.stderr
+
+
+def test_without_a_broker_nothing_is_published(folder):
+    """Exit code 3 within seconds; the policy is still there."""
+    assert new(folder).returncode == 0
+    assert foltr("policy", "publish", cwd=folder).returncode == 3
+    assert json.loads(foltr("policy", "show", "--json", cwd=folder).stdout)["policy"]["published"] is False
+
+
+async def published(folder, access: BrokerAccess):
+    """What is retained of the policy after the command."""
+    done = await asyncio.to_thread(foltr, "policy", "publish", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert newest(folder).hash.hex() in done.stdout
+    message = await heard(access, [TOPIC])
+    assert message.retained
+    return message.payload
+
+
+async def test_a_policy_is_retained_for_all_who_come_later(mosquitto_server, tmp_path):
+    """Signed, as the folder has it; the next one takes its place, and the roster's command publishes it again."""
+    access = access_to(mosquitto_server.url)
+    assert (
+        foltr("enrol", "device-1", "--federation", "mail", "--broker", access.broker_url, cwd=tmp_path).returncode == 0
+    )
+    for number in (1, 2):
+        assert new(tmp_path, number=number).returncode == 0
+        payload = await published(tmp_path, access)
+        key = read_credentials(tmp_path / "device-1.json", "device").enrolment_public_key
+        assert read_policy(payload, key, "mail") == newest(tmp_path)
+        assert newest(tmp_path).policy.version == number
+    assert json.loads(foltr("policy", "show", "--json", cwd=tmp_path).stdout)["policy"]["published"] is True
+
+
+@pytest.mark.parametrize("access", ["passwords", "mtls"])
+async def test_a_device_of_a_guarded_broker_hears_the_policy(access, tmp_path):
+    """The access list lets the operator write it and a device read it."""
+    try:
+        server = ProvisionedMosquitto(tmp_path, access, federation="mail")
+    except MissingError as error:
+        pytest.skip(str(error))
+    server.start()
+    try:
+        operator = ("--operator", server.operator_dir)
+        assert foltr("enrol", "device-1", *operator, cwd=tmp_path).returncode == 0
+        assert new(tmp_path, *operator).returncode == 0
+        done = await asyncio.to_thread(foltr, "policy", "publish", *operator, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        device = read_credentials(tmp_path / "device-1.json", "device")
+        message = await heard(device.broker, [TOPIC], "device-1")
+        assert read_policy(message.payload, device.enrolment_public_key, "mail").policy.version == 1
+    finally:
+        server.stop()

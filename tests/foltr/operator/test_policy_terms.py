@@ -1,0 +1,135 @@
+"""What an operator asks of a policy: the defaults, what cannot be had, and what it costs in words."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from foltr.errors import SettingsError
+from foltr.operator.policy_terms import PolicyTerms, costs_in_words, policy_of
+from foltr.protocol.policies import GammaNoise, HelperKeys, least_noise
+
+HELPERS = tuple(
+    HelperKeys(name=name, signing_key=bytes([i]) * 32, sealing_key=bytes([i + 16]) * 32)
+    for i, name in enumerate(("north", "south"))
+)
+TERMS = PolicyTerms(HELPERS)
+
+
+def policy(**changed):
+    return policy_of(replace(TERMS, **changed), "mail", 1, 1000.0)
+
+
+def words(clients=1000, **changed):
+    return "\n".join(costs_in_words(policy(clients=clients, **changed), clients))
+
+
+def test_the_defaults_are_those_of_the_plan():
+    """Epsilon 8, delta 1e-6, 20 participations in 200 rounds; one cohort of 100, gaussian noise of 3.083 C_int."""
+    made = policy()
+    assert (made.federation, made.version, made.issued_at, list(HELPERS)) == ("mail", 1, 1000.0, made.helpers)
+    assert (made.epsilon, made.delta, made.max_participations, made.period) == (8.0, 1e-6, 20, 10)
+    assert (made.dim, made.bound, made.n_interactions) == (136, 256, 5)
+    assert (made.cohorts, made.n_min, made.n_max) == (1, 100, 100_000)
+    assert math.sqrt(made.noise.variance) / 256 == pytest.approx(3.083, abs=0.001)
+
+
+def test_the_noise_is_a_millionth_more_than_the_least():
+    """So that a machine whose logarithm differs in the last digit does not find it too little."""
+    least = least_noise(policy())
+    assert least < policy().noise.variance <= least + least / 10**6 + 1
+    assert policy(mechanism="gamma").noise.scale == least_noise(policy(mechanism="gamma")) == 640
+
+
+@pytest.mark.parametrize(
+    ("clients", "rounds", "expected"),
+    [(1000, 200, (1, 100)), (3999, 200, (1, 100)), (4000, 200, (20, 10)), (400, 20, (20, 10)), (399, 20, (1, 100))],
+)
+def test_a_round_of_400_is_divided_into_20_cohorts(clients, rounds, expected):
+    """Clients a round are those of a period; each of 20 cohorts has at least 10."""
+    made = policy(clients=clients, rounds=rounds)
+    assert (made.cohorts, made.n_min) == expected
+
+
+def test_what_is_said_takes_the_place_of_a_default():
+    """Cohorts, n_min, n_max and the rest; n_min follows from the cohorts."""
+    made = policy(cohorts=5, n_max=500, interactions=7, participations=4)
+    assert (made.cohorts, made.n_min, made.n_max, made.n_interactions) == (5, 10, 500, 7)
+    assert (made.max_participations, made.period) == (4, 50)
+    assert policy(n_min=12).n_min == 12
+
+
+def test_clients_share_the_noise_of_nine_in_ten():
+    """So one in ten may tell others what it drew; or as many as are said."""
+    assert policy(mechanism="gamma", noise_by="clients").noise == GammaNoise(scale=640, n_shares=90)
+    assert policy(mechanism="gamma", noise_by="clients", shares=50).noise.n_shares == 50
+    assert policy(mechanism="gamma", noise_by="clients", clients=4000).noise.n_shares == 9
+    assert "10 may" in words(mechanism="gamma", noise_by="clients")
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"noise_by": "clients"}, "gamma"),
+        ({"shares": 5}, "shares"),
+        ({"mechanism": "gamma", "shares": 5}, "shares"),
+        ({"mechanism": "gamma", "noise_by": "clients", "shares": 101}, "n_shares"),
+        ({"helpers": HELPERS[:1]}, "helpers"),
+        ({"helpers": (HELPERS[0], HELPERS[0])}, "helpers"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"delta": 1.0}, "delta"),
+        ({"participations": 0}, "participations"),
+        ({"rounds": 0}, "rounds"),
+        ({"n_max": 50}, "n_max"),
+        ({"dim": 10**7}, "dim"),
+        ({"dim": 10**6, "n_max": 2**31 - 1, "participations": 10**9, "rounds": 10**9}, "variance"),
+        ({"mechanism": "gamma", "noise_by": "clients", "participations": 10_000, "rounds": 10_000}, "scale"),
+    ],
+)
+def test_terms_that_no_policy_can_have_are_refused(changed, named):
+    """In one line that names what is wrong."""
+    with pytest.raises(SettingsError) as caught:
+        policy(**changed)
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_cost_is_said_in_words():
+    """What is promised, who takes part, and the noise beside an update, as the plan has it."""
+    assert costs_in_words(policy(clients=2000), 2000) == [
+        (
+            "epsilon 8 with delta 1e-06 for 20 participations of a device in its life, of 5 interactions each; after "
+            "them it sends nothing more, whatever later policies say"
+        ),
+        "of 2,000 devices about 200 take part in a round (period 10), in one cohort of 100 or more",
+        "noise 1.5 times a typical mean update: learns as without noise",
+    ]
+
+
+def test_gamma_promises_a_pure_epsilon():
+    """Without a delta."""
+    assert words(mechanism="gamma").startswith("epsilon 8 for 20 participations")
+
+
+def test_rounds_that_will_often_be_too_small_are_said():
+    """With 100 clients a round on average about every second one has fewer than 100; with none all of them."""
+    assert "48% of cohorts have fewer than 100" in words(1000)
+    assert "not opened" not in words(2000)
+    assert "100% of cohorts have fewer than 100" in words(50, rounds=20)
+    assert "100% of cohorts have fewer than 100" in words(5)
+
+
+def test_a_hopeless_policy_is_called_so():
+    """Noise that drowns everything, and rounds without anybody."""
+    assert "hopeless: the noise drowns the updates" in words(20, mechanism="gamma", rounds=20, n_min=2)
+    assert "some rounds have nobody" in words(5)
+
+
+def test_noise_of_many_cohorts_and_of_clients_adds_up():
+    """Each cohort's helpers add all of it; the shares of clients add up to one noise, where there are t of them."""
+    ratio = {"helpers": words(2000).split("noise ")[1].split()[0]}
+    ratio["cohorts"] = words(2000, cohorts=4).split("noise ")[1].split()[0]
+    assert float(ratio["cohorts"]) == pytest.approx(2 * float(ratio["helpers"]), rel=0.05)
+    by_helpers = float(words(2000, mechanism="gamma").split("noise ")[1].split()[0])
+    by_clients = float(words(2000, mechanism="gamma", noise_by="clients", shares=100).split("noise ")[1].split()[0])
+    assert by_clients == pytest.approx(by_helpers, rel=0.05)  # 200 clients of which 100 are enough, and two helpers
