@@ -10,7 +10,7 @@ from foltr.protocol.fields import Message
 from foltr.protocol.helper_messages import CheckAnswer, CheckRequest, HelperRefusal, OpenAnswer, OpenRequest
 from foltr.protocol.membership import Enrolment, Forget, Join, Leave, Status
 from foltr.protocol.orders import ORDER_TYPES, AskNewest, OrderAnswer
-from foltr.protocol.policies import HelperKeys, Policy
+from foltr.protocol.policies import Policy
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
 from foltr.protocol.roster import FederatorKey, Roster
 from foltr.protocol.tickets import Ticket
@@ -41,7 +41,6 @@ MESSAGE_TYPES: dict[str, type[Message]] = {
         UnlearningUpdate,
         UnlearningProgress,
         Policy,
-        HelperKeys,
         Ticket,
         CheckRequest,
         CheckAnswer,

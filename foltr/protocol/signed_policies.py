@@ -1,14 +1,11 @@
-"""A policy is signed by the operator, and what everybody refers to is the hash of the signed bytes.
-
-Helpers give the operator their keys for it, signed by themselves: whoever changed one on its way is found out.
-"""
+"""A policy is signed by the operator, and what everybody refers to is the hash of the signed bytes."""
 
 import hashlib
 from dataclasses import dataclass
 
 from foltr.errors import MessageError
 from foltr.protocol.codec import encode, open_envelope
-from foltr.protocol.policies import HelperKeys, Policy
+from foltr.protocol.policies import Policy
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
@@ -46,29 +43,3 @@ def read_policy(payload: bytes, enrolment_key: bytes, federation: str) -> Signed
     if policy.federation != federation:
         raise MessageError(ReceiptCode.WRONG_FEDERATION, f"a policy of {policy.federation}")
     return SignedPolicy(policy, payload)
-
-
-def issue_helper_keys(key: SigningKey, federation: str, name: str, sealing_key: bytes) -> bytes:
-    """Sign a helper's public keys with its own signing key, for the operator's next policy.
-
-    Args:
-        sealing_key: the public half of an X25519 key that nobody but the helper has.
-    """
-    keys = HelperKeys(name=name, signing_key=key.public, sealing_key=sealing_key)
-    return encode(keys, Topics(federation).helper_keys(name), 0, key)
-
-
-def read_helper_keys(signed: bytes, federation: str) -> HelperKeys:
-    """Read the keys that a helper gave; whether its signing key is the one it was enrolled with is yet to be looked at.
-
-    Raises:
-        MessageError: ``bad_signature``: they are not signed with the signing key in them, for this federation;
-            ``malformed``: they cannot be read.
-    """
-    envelope = open_envelope(signed)
-    keys = envelope.read(HelperKeys)
-    if not envelope.is_signed_by(keys.signing_key, Topics(federation).helper_keys(keys.name)):
-        raise MessageError(
-            ReceiptCode.BAD_SIGNATURE, f"the keys are not signed by the helper {keys.name} of this federation"
-        )
-    return keys

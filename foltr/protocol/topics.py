@@ -127,10 +127,6 @@ class Topics:
         """No topic: what a device's signature of a ticket names in place of one."""
         return f"{self.root}/tickets/{client_id}"
 
-    def helper_keys(self, helper: str) -> str:
-        """No topic: what a helper's signature of its own keys names in place of one."""
-        return f"{self.root}/helpers/{helper}/keys"
-
     def client(self, client_id: str, topic: ClientTopic) -> str:
         return f"{self.root}/clients/{client_id}/{topic}"
 

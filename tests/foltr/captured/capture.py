@@ -294,10 +294,6 @@ MESSAGES: list[tuple[Message, str]] = [
     ),
     _policy(GaussianNoise(variance=622_754)),
     (
-        HelperKeys(name="north", signing_key=bytes(range(32)), sealing_key=bytes(range(1, 33))),
-        _TOPICS.helper_keys("north"),
-    ),
-    (
         Ticket(
             **CLIENT,
             round=4,

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from foltr.errors import MessageError
 from foltr.protocol.policies import GammaNoise, GaussianNoise, HelperKeys, Policy, cohort_of, is_turn_of, least_noise
-from foltr.protocol.signed_policies import issue_helper_keys, issue_policy, read_helper_keys, read_policy
+from foltr.protocol.signed_policies import issue_policy, read_policy
 from foltr.protocol.signed_tickets import issue_ticket, misplaced, open_ticket, read_ticket, set_digest, ticket_hash
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.tickets import Ticket
@@ -88,16 +88,6 @@ def test_a_policy_is_read_from_its_operator_only():
         read_policy(issued.signed, DEVICE.public, "mail")
     with pytest.raises(MessageError, match="not signed"):
         read_policy(issued.signed, KEY.public, "search")
-
-
-def test_a_helper_signs_its_own_keys():
-    """Changed on their way, or given for another federation, they are refused."""
-    signed = issue_helper_keys(DEVICE, "mail", "north", bytes([7]) * 32)
-    keys = read_helper_keys(signed, "mail")
-    assert (keys.name, keys.signing_key, keys.sealing_key) == ("north", DEVICE.public, bytes([7]) * 32)
-    for changed, federation in ((signed, "search"), (signed.replace(bytes([7]) * 32, bytes([8]) * 32), "mail")):
-        with pytest.raises(MessageError, match="not signed by the helper north"):
-            read_helper_keys(changed, federation)
 
 
 def test_every_client_has_one_turn_in_a_period():

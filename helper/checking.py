@@ -1,0 +1,170 @@
+"""What a helper says of a page of tickets: which of them it takes out, and what it keeps of the others. No I/O.
+
+Whatever is wrong with one ticket is found here, before there is a set, so that it costs no cohort: its client is left
+out, and the sum of the others can still be opened.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from foltr.errors import MessageError
+from foltr.protocol.enrolment import read_enrolment
+from foltr.protocol.helper_messages import CheckRequest, HelperRefusalCode, RefusedTicket, TicketFault
+from foltr.protocol.membership import Enrolment
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.signed_tickets import ClaimedTicket, misplaced, open_ticket, ticket_hash
+from foltr.protocol.tickets import Ticket
+from foltr.secure.sealing import seal_info
+from helper.terms import Refusal, Terms, VoidEnrolments
+
+
+@dataclass(frozen=True)
+class KnownClient:
+    """A client as the store knows it.
+
+    Attributes:
+        last: its newest participation in a sum that was opened.
+        is_elsewhere: whether it has a ticket at a position of this cohort that is not on the page.
+    """
+
+    last: int = 0
+    is_elsewhere: bool = False
+
+
+@dataclass(frozen=True)
+class GoodTicket:
+    """What is kept of a ticket for opening the sum: no name, and nothing but the seal that was for this helper.
+
+    Attributes:
+        hash: of the ticket as it was signed; the digest of a set is made of these.
+        seal: the sealed seed.
+        info: what the seal is for.
+    """
+
+    position: int
+    client_id: str
+    participation: int
+    hash: bytes
+    seal: bytes
+    info: bytes
+
+
+@dataclass(frozen=True)
+class CheckedPage:
+    """A page after the check: each ticket is either good or refused."""
+
+    good: list[GoodTicket]
+    refused: list[RefusedTicket]
+
+
+_STRANGER = KnownClient()
+
+
+def read_page(request: CheckRequest) -> list[ClaimedTicket | None]:
+    """Open the tickets of a page; None for each that cannot be read."""
+    return [_opened(signed) for signed in request.tickets]
+
+
+def refuse_page(request: CheckRequest, newest_opened: int | None, is_opened: bool) -> Refusal | None:
+    """Say why a page is not looked at, if so: what was opened stays as it is.
+
+    Args:
+        newest_opened: the newest round of which a sum was opened.
+        is_opened: whether this round's and cohort's was.
+    """
+    if newest_opened is not None and request.round < newest_opened:
+        return Refusal(HelperRefusalCode.ROUND_OVER, f"a sum of round {newest_opened} is opened")
+    if is_opened:
+        return Refusal(HelperRefusalCode.ROUND_OVER, "the sum of this cohort is opened")
+    return None
+
+
+def check_page(
+    request: CheckRequest,
+    claimed: Sequence[ClaimedTicket | None],
+    terms: Terms,
+    enrolment_key: bytes,
+    void: VoidEnrolments,
+    known: Mapping[str, KnownClient],
+) -> CheckedPage:
+    """Judge each ticket of a page.
+
+    Args:
+        request: with as many enrolments as tickets.
+        claimed: its tickets, opened (`read_page`).
+        terms: of the policy that the request names.
+        enrolment_key: the operator's.
+        void: enrolments that the operator has revoked.
+        known: by the names that the tickets claim, the clients that the store knows.
+    """
+    page = CheckedPage([], [])
+    names: set[str] = set()
+    for i, ticket in enumerate(claimed):
+        judged = _judge(request, i, ticket, terms, enrolment_key, void, known, names)
+        if isinstance(judged, GoodTicket):
+            page.good.append(judged)
+            names.add(judged.client_id)
+        else:
+            page.refused.append(RefusedTicket(position=request.first + i, fault=judged))
+    return page
+
+
+def _judge(
+    request: CheckRequest,
+    i: int,
+    claimed: ClaimedTicket | None,
+    terms: Terms,
+    enrolment_key: bytes,
+    void: VoidEnrolments,
+    known: Mapping[str, KnownClient],
+    names_before: set[str],
+) -> GoodTicket | TicketFault:
+    """Judge the ticket at an index of the page; cheap questions about its client come before the seal."""
+    if claimed is None or claimed.ticket.federation != request.federation:
+        return TicketFault.MALFORMED
+    ticket = claimed.ticket
+    enrolment = _enrolment(request.enrolments[i], enrolment_key, ticket)
+    if isinstance(enrolment, TicketFault):
+        return enrolment
+    if enrolment in void:
+        return TicketFault.REVOKED
+    if not claimed.is_signed_by(enrolment.public_key):
+        return TicketFault.BAD_SIGNATURE
+    if ticket.cohort != request.cohort or misplaced(ticket, terms.policy, request.round):
+        return TicketFault.MISPLACED
+    client = known.get(ticket.client_id, _STRANGER)
+    if ticket.participation <= client.last:
+        return TicketFault.REPEATED_PARTICIPATION
+    if client.is_elsewhere or ticket.client_id in names_before:
+        return TicketFault.DUPLICATE_CLIENT
+    seal, info = ticket.seals[terms.place], _info(ticket, terms.name)
+    if terms.sealing_key.open(seal, info) is None:
+        return TicketFault.NOT_OPENED
+    return GoodTicket(
+        request.first + i, ticket.client_id, ticket.participation, ticket_hash(request.tickets[i]), seal, info
+    )
+
+
+def _opened(signed: bytes) -> ClaimedTicket | None:
+    try:
+        return open_ticket(signed)
+    except MessageError:
+        return None
+
+
+def _enrolment(signed: bytes, enrolment_key: bytes, ticket: Ticket) -> Enrolment | TicketFault:
+    try:
+        return read_enrolment(signed, enrolment_key, ticket.federation, ticket.client_id)
+    except MessageError as error:
+        return TicketFault.NOT_ENROLLED if error.code == ReceiptCode.NOT_ENROLLED else TicketFault.MALFORMED
+
+
+def _info(ticket: Ticket, helper: str) -> bytes:
+    return seal_info(
+        federation=ticket.federation,
+        round_number=ticket.round,
+        cohort=ticket.cohort,
+        policy_hash=ticket.policy_hash,
+        client_id=ticket.client_id,
+        helper=helper,
+    )

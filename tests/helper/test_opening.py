@@ -1,0 +1,205 @@
+"""A helper opens one set of each cohort, large enough, in rounds that only rise; and says the same when asked again."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from secure_cohorts import SecureFederation
+
+from foltr.protocol.codec import encode
+from foltr.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.protocol.helper_messages import PART_WORDS, HelperRefusalCode
+from foltr.protocol.policies import GammaNoise
+from foltr.protocol.signed_tickets import ticket_hash
+from foltr.secure.coins import seeded_entropy
+from foltr.secure.field import read_words, to_signed
+from foltr.secure.masks import release_sum
+from foltr.secure.noise import draw_gaussian, draw_laplace
+from helper.checking import check_page, read_page
+from helper.opening import OpenedSum, OpenSet, answer_parts, decide_open, sum_for
+from helper.terms import Refusal, Terms, VoidEnrolments
+
+ENTROPY = b"\x01" * 32
+
+
+class Helper:
+    """A helper in memory, whose noise follows from a seed: it checks once, and opens."""
+
+    def __init__(self, federation, place, sent):
+        pair = federation.helpers[place]
+        self.federation = federation
+        self.terms = Terms(federation.policy, pair.name, place, pair.sealing_key)
+        request = federation.check(sent, helper=pair.name)
+        key, void = federation.operator.public, VoidEnrolments(None)
+        page = check_page(request, read_page(request), self.terms, key, void, {})
+        self.good = {ticket.position: ticket for ticket in page.good}
+        self.hashes = {position: ticket.hash for position, ticket in self.good.items()}
+
+    def decide(self, request, opened=None, newest=None, terms=None):
+        return decide_open(request, opened, newest, terms or self.terms, self.hashes)
+
+    def sum(self, positions):
+        seeds = [self.terms.sealing_key.open(self.good[i].seal, self.good[i].info) for i in positions]
+        values = sum_for(self.federation.policy.policy, seeds, seeded_entropy(ENTROPY))
+        return read_words(values, self.federation.dim)
+
+
+@pytest.fixture(scope="module")
+def federation():
+    return SecureFederation()
+
+
+@pytest.fixture(scope="module")
+def sent(federation):
+    return [federation.contribute(client) for client in federation.clients(6)]
+
+
+@pytest.fixture(scope="module")
+def north(federation, sent):
+    return Helper(federation, 0, sent)
+
+
+def refused(decision):
+    assert isinstance(decision, Refusal), decision
+    return decision.code
+
+
+def test_a_set_that_was_checked_is_opened(federation, sent, north):
+    """All of it, or any of its parts that is large enough."""
+    assert north.decide(federation.open(sent)) == OpenSet([0, 1, 2, 3, 4, 5])
+    assert north.decide(federation.open(sent, [1, 3, 5])) == OpenSet([1, 3, 5])
+
+
+def test_the_same_question_has_the_same_answer(federation, sent, north):
+    """Bytes that were stored; nothing is drawn again, whatever has happened to the policy since."""
+    request = federation.open(sent, [0, 1, 2])
+    opened = OpenedSum(request.policy_hash, request.digest, bytes(24))
+    assert north.decide(request, opened, newest=4) is opened
+    gone = Refusal(HelperRefusalCode.KEY_DESTROYED, "")
+    assert decide_open(request, opened, 4, gone, {}) is opened
+
+
+def test_a_second_set_of_a_cohort_is_refused_for_ever(federation, sent, north):
+    """Larger, smaller or another one: with two sums somebody would have the difference."""
+    request = federation.open(sent, [0, 1, 2])
+    opened = OpenedSum(request.policy_hash, request.digest, bytes(24))
+    for positions in ([0, 1, 2, 3], [1, 2, 3], [3, 4, 5], [0, 1]):
+        code = refused(north.decide(federation.open(sent, positions), opened, newest=4))
+        assert code is HelperRefusalCode.ANSWERED_OTHERWISE
+    other = federation.open(sent, [0, 1, 2], policy_hash=bytes(32))
+    assert refused(north.decide(other, opened, newest=4)) is HelperRefusalCode.ANSWERED_OTHERWISE
+
+
+@pytest.mark.parametrize(("newest", "is_over"), [(None, False), (3, False), (4, False), (5, True)])
+def test_rounds_only_go_upwards(federation, sent, north, newest, is_over):
+    """Once a later round was opened, no cohort of an earlier one is; other cohorts of the same round are."""
+    decision = north.decide(federation.open(sent), newest=newest)
+    assert is_over == isinstance(decision, Refusal)
+    if is_over:
+        assert decision.code is HelperRefusalCode.ROUND_OVER
+
+
+@pytest.mark.parametrize(("positions", "is_opened"), [([0, 1], False), ([0, 1, 2], True)])
+def test_fewer_than_n_min_are_refused(federation, sent, north, positions, is_opened):
+    """At n_min the sum is opened, one below it is not."""
+    decision = north.decide(federation.open(sent, positions))
+    assert is_opened == isinstance(decision, OpenSet)
+    if not is_opened:
+        assert decision.code is HelperRefusalCode.TOO_FEW
+
+
+def test_more_than_n_max_are_refused():
+    """The sum of more might wrap around."""
+    federation = SecureFederation(n_max=4)
+    sent = [federation.contribute(client) for client in federation.clients(5)]
+    north = Helper(federation, 0, sent)
+    assert refused(north.decide(federation.open(sent))) is HelperRefusalCode.TOO_MANY
+    assert isinstance(north.decide(federation.open(sent, [0, 1, 2, 3])), OpenSet)
+
+
+def test_a_set_that_was_not_checked_is_unknown(federation, sent, north):
+    """A position nobody showed, a ticket that was taken out, or another ticket at a position."""
+    more = [*sent, federation.contribute(federation.client("late"))]
+    assert refused(north.decide(federation.open(more))) is HelperRefusalCode.UNKNOWN_SET
+    with_bad = Helper(
+        federation, 0, [*sent[:4], federation.contribute(federation.client("bad"), seals=[bytes(80)] * 2)]
+    )
+    assert refused(with_bad.decide(federation.open(sent[:5]))) is HelperRefusalCode.UNKNOWN_SET
+    assert isinstance(with_bad.decide(federation.open(sent[:5], [0, 1, 2, 3])), OpenSet)
+    swapped = [sent[1], sent[0], *sent[2:]]
+    assert refused(north.decide(federation.open(swapped))) is HelperRefusalCode.UNKNOWN_SET
+    assert refused(north.decide(federation.open(sent, digest=bytes(32)))) is HelperRefusalCode.UNKNOWN_SET
+
+
+def test_without_terms_nothing_is_opened(federation, sent, north):
+    """An unknown policy and a destroyed key are said as they were found."""
+    gone = Refusal(HelperRefusalCode.KEY_DESTROYED, "")
+    assert north.decide(federation.open(sent), terms=gone) is gone
+
+
+@pytest.mark.parametrize("n_helpers", [2, 3])
+def test_the_released_sum_is_exact(n_helpers):
+    """What the helpers answer takes the masks from the sum of any set, and leaves their noise in it."""
+    federation = SecureFederation(n_helpers)
+    sent = [federation.contribute(client) for client in federation.clients(6)]
+    helpers = [Helper(federation, place, sent) for place in range(n_helpers)]
+    noise = draw_gaussian(3, 1_000_000, seeded_entropy(ENTROPY))
+    for size in range(3, 7):
+        for kept in combinations(range(6), size):
+            released = release_sum([sent[i].masked for i in kept], [helper.sum(kept) for helper in helpers], 3)
+            exact = sum(sent[i].vector for i in kept)
+            assert (to_signed(released) - exact - n_helpers * noise == 0).all()
+
+
+def test_different_sets_to_two_helpers_give_nothing():
+    """No sum of any of the masked vectors with these two answers is short: neither an input nor a smaller sum."""
+    federation = SecureFederation(dim=2)
+    sent = [federation.contribute(client) for client in federation.clients(5)]
+    first, second = (Helper(federation, place, sent) for place in range(2))
+    sets = [kept for size in range(3, 6) for kept in combinations(range(5), size)]
+    subsets = [kept for size in range(6) for kept in combinations(range(5), size)]
+    for one in sets:
+        for other in sets:
+            answers = [first.sum(one), second.sum(other)]
+            for kept in subsets:
+                left = np.abs(to_signed(release_sum([sent[i].masked for i in kept], answers, 2)))
+                is_short = bool((left < 2**40).all())
+                assert is_short == (one == other == kept)
+
+
+@pytest.mark.parametrize(
+    ("noise", "expected"),
+    [
+        (GammaNoise(scale=1000), draw_laplace(3, 1000, seeded_entropy(ENTROPY))),
+        (GammaNoise(scale=1000, n_shares=3), np.zeros(3, np.int64)),
+    ],
+)
+def test_the_noise_is_the_policys(noise, expected):
+    """Discrete Laplace noise by helpers, and none where the clients add it; the Gaussian is above."""
+    federation = SecureFederation(noise=noise)
+    values = sum_for(federation.policy.policy, [], seeded_entropy(ENTROPY))
+    assert (to_signed(read_words(values, 3)) == -expected).all()
+
+
+def test_noise_is_drawn_anew_for_each_sum(federation):
+    """From the system's randomness, unless a test gives another."""
+    policy = federation.policy.policy
+    assert sum_for(policy, []) != sum_for(policy, [])
+
+
+@pytest.mark.parametrize(("dim", "n_parts"), [(1, 1), (PART_WORDS, 1), (PART_WORDS + 1, 2), (3 * PART_WORDS, 3)])
+def test_a_long_answer_comes_in_parts(federation, sent, dim, n_parts):
+    """Each fits a message, and one after the other they are the answer."""
+    request = federation.open(sent)
+    values = np.arange(dim, dtype="<u8").tobytes()
+    parts = answer_parts(request, OpenedSum(request.policy_hash, request.digest, values))
+    assert len(parts) == n_parts
+    assert b"".join(part.values for part in parts) == values
+    assert [part.start for part in parts] == [i * PART_WORDS for i in range(n_parts)]
+    assert {(part.dim, part.digest) for part in parts} == {(dim, request.digest)}
+    assert all(len(encode(part)) < MAX_MESSAGE_BYTES for part in parts)
+
+
+def test_a_ticket_is_named_by_its_bytes(sent, north):
+    """So that no set of other tickets has the digest of this one."""
+    assert [north.hashes[i] for i in range(6)] == [ticket_hash(contribution.ticket) for contribution in sent]

@@ -1,0 +1,175 @@
+"""A federation with secure sums, small and by hand: its operator, its helpers' keys, and clients who mask vectors."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.protocol.enrolment import issue_enrolment
+from foltr.protocol.helper_messages import CheckRequest, OpenRequest, kept_bits
+from foltr.protocol.policies import GaussianNoise, HelperKeys, Policy, cohort_of
+from foltr.protocol.signed_policies import SignedPolicy, issue_policy
+from foltr.protocol.signed_tickets import issue_ticket, set_digest, ticket_hash
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.tickets import Ticket
+from foltr.secure.masks import mask_vector
+from foltr.secure.sealing import SealingKey, seal_info, seal_seed
+
+FEDERATION = "mail"
+UPDATE_ID = "0123456789abcdef" * 2
+
+
+@dataclass(frozen=True)
+class HelperPair:
+    """A helper's private keys."""
+
+    name: str
+    signing_key: SigningKey = field(default_factory=SigningKey.generate)
+    sealing_key: SealingKey = field(default_factory=SealingKey.generate)
+
+    @property
+    def public(self) -> HelperKeys:
+        return HelperKeys(name=self.name, signing_key=self.signing_key.public, sealing_key=self.sealing_key.public)
+
+
+@dataclass(frozen=True)
+class MaskingClient:
+    """A client's key, and the enrolment that it shows."""
+
+    name: str
+    key: SigningKey
+    enrolment: bytes
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What a client sends in a round; ``vector`` is what nobody else knows."""
+
+    client: MaskingClient
+    vector: NDArray[np.int64]
+    masked: NDArray[np.uint64]
+    ticket: bytes
+
+
+class SecureFederation:
+    """Everybody's keys, and a policy under which few clients are enough.
+
+    Args:
+        changed: fields of the policy.
+    """
+
+    def __init__(self, n_helpers: int = 2, dim: int = 3, **changed: Any) -> None:
+        self.operator = SigningKey.generate()
+        self.federator = SigningKey.generate()
+        self.helpers = [HelperPair(name) for name in ("north", "south", "east", "west")[:n_helpers]]
+        self.dim = dim
+        self.policy = self.issue(**changed)
+
+    def issue(self, **changed: Any) -> SignedPolicy:
+        """Issue a policy; what is not named is as in the first one."""
+        fields: dict[str, Any] = {
+            "federation": FEDERATION,
+            "version": 1,
+            "issued_at": 1000.0,
+            "helpers": [helper.public for helper in self.helpers],
+            "noise": GaussianNoise(variance=1_000_000),
+            "dim": self.dim,
+            "bound": 256,
+            "n_min": 3,
+            "n_max": 2000,
+            "n_interactions": 5,
+            "max_participations": 20,
+            "epsilon": 8.0,
+            "delta": 1e-6,
+        }
+        return issue_policy(self.operator, Policy(**{**fields, **changed}))
+
+    def client(self, name: str, serial: int = 1) -> MaskingClient:
+        key = SigningKey.generate()
+        enrolment = issue_enrolment(self.operator, FEDERATION, name, key.public, serial, 1000.0)
+        return MaskingClient(name, key, enrolment)
+
+    def clients(self, n_clients: int) -> list[MaskingClient]:
+        return [self.client(f"device-{i}") for i in range(n_clients)]
+
+    def contribute(
+        self,
+        client: MaskingClient,
+        round_number: int = 4,
+        participation: int = 1,
+        policy: SignedPolicy | None = None,
+        signed_by: SigningKey | None = None,
+        **changed: Any,
+    ) -> Contribution:
+        """Mask a vector of small integers and seal the seeds.
+
+        Args:
+            changed: fields of the ticket.
+        """
+        policy = policy or self.policy
+        rules = policy.policy
+        cohort = cohort_of(policy.hash, rules.cohorts, round_number, client.name)
+        vector = np.frombuffer(os.urandom(rules.dim), np.int8).astype(np.int64)
+        seeds = [os.urandom(32) for _ in rules.helpers]
+        seals = [
+            seal_seed(
+                seed,
+                helper.sealing_key,
+                seal_info(
+                    federation=FEDERATION,
+                    round_number=round_number,
+                    cohort=cohort,
+                    policy_hash=policy.hash,
+                    client_id=client.name,
+                    helper=helper.name,
+                ),
+            )
+            for seed, helper in zip(seeds, rules.helpers, strict=True)
+        ]
+        masked = mask_vector(vector, seeds)
+        fields = {
+            "federation": FEDERATION,
+            "client_id": client.name,
+            "round": round_number,
+            "cohort": cohort,
+            "policy_hash": policy.hash,
+            "update_id": UPDATE_ID,
+            "participation": participation,
+            "digest": bytes(32),
+            "seals": seals,
+        }
+        ticket = issue_ticket(signed_by or client.key, Ticket(**{**fields, **changed}))
+        return Contribution(client, vector, masked, ticket)
+
+    def check(
+        self, contributions: Sequence[Contribution], helper: str = "north", first: int = 0, **changed: Any
+    ) -> CheckRequest:
+        """Ask a helper to check these tickets, with the enrolments of those who sent them."""
+        tickets = [contribution.ticket for contribution in contributions]
+        enrolments = [contribution.client.enrolment for contribution in contributions]
+        fields = {**self._about(helper), "first": first, "tickets": tickets, "enrolments": enrolments}
+        return CheckRequest(**{**fields, **changed})
+
+    def open(
+        self,
+        contributions: Sequence[Contribution],
+        kept: Sequence[int] | None = None,
+        helper: str = "north",
+        **changed: Any,
+    ) -> OpenRequest:
+        """Ask a helper to open the sum of the tickets at these positions, or of all."""
+        positions = list(range(len(contributions)) if kept is None else kept)
+        fields = {
+            **self._about(helper),
+            "n_tickets": len(contributions),
+            "kept": kept_bits(positions, len(contributions)),
+            "digest": set_digest(ticket_hash(contributions[position].ticket) for position in positions),
+        }
+        return OpenRequest(**{**fields, **changed})
+
+    def _about(self, helper: str) -> dict[str, Any]:
+        about = {"federation": FEDERATION, "helper": helper, "policy_hash": self.policy.hash}
+        return {**about, "round": 4, "cohort": 0}
