@@ -32,6 +32,16 @@ def bound_for(dim: int) -> int:
     return max(LEAST_BOUND, math.isqrt(16 * dim - 1) + 1)
 
 
+def clip_norm_for(n_interactions: int, learning_rate: float) -> float:
+    """Return C = 0.15 sqrt(B) (learning rate / 0.1): about the L2 norm of FPDGD's updates early in training.
+
+    Args:
+        n_interactions: B.
+        learning_rate: of a step on a device.
+    """
+    return 0.15 * math.sqrt(n_interactions) * learning_rate / 0.1
+
+
 def encode_l2(update: ArrayLike, clip_norm: float, bound: int, entropy: Entropy) -> Integers:
     """Return (d,) integers with ||q||_2 <= bound that are the update over clip_norm / bound on average.
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as of_numpy
 
 from foltr.errors import SettingsError
-from foltr.secure.encoding import bound_for, decode_mean, encode_l1, encode_l2
+from foltr.secure.encoding import bound_for, clip_norm_for, decode_mean, encode_l1, encode_l2
 from foltr.secure.field import add_up, from_signed
 
 C = 0.15
@@ -30,6 +30,12 @@ def ones(n):
 def test_the_bound_grows_with_the_square_root_of_the_dimension(dim, bound):
     """max(256, ceil(4 sqrt(d)))."""
     assert bound_for(dim) == bound == max(256, math.ceil(4 * math.sqrt(dim)))
+
+
+def test_the_clip_norm_grows_with_the_root_of_the_interactions_and_with_the_learning_rate():
+    """0.15 sqrt(B) (learning rate / 0.1)."""
+    assert clip_norm_for(4, 0.1) == pytest.approx(0.3)
+    assert clip_norm_for(1, 0.02) == pytest.approx(0.03)
 
 
 @pytest.mark.parametrize(("encode", "power"), ENCODINGS)
