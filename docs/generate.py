@@ -49,6 +49,13 @@ ABANDON_WORDS = {
     AbandonReason.AGGREGATION_FAILED: "the updates could not be averaged, e.g. as the sum is too large for float32",
     AbandonReason.UNLEARNED: "a model without forgotten clients took the place of the one it trained from",
     AbandonReason.TOO_FEW_FOR_RULE: "fewer than the rule needs, and `aggregation_fallback` is `abandon`",
+    AbandonReason.COHORTS_TOO_SMALL: "secure: without those whom helpers took out too few were left for a sum, or for "
+    "the rule across sums",
+    AbandonReason.HELPERS_SILENT: "secure: a helper said nothing useful for `helper_deadline_s`",
+    AbandonReason.HELPERS_REFUSED: "secure: a helper does not open the sum; the event says why",
+    AbandonReason.CLIENT_WITHDRAWN: "secure: a client was forgotten, revoked or quarantined once helpers had been "
+    "asked to open the sum that it was in",
+    AbandonReason.SUM_IMPLAUSIBLE: "secure: a sum is longer than its clients and the noise can make it: somebody lied",
 }
 
 # Of what is sent under each method: MSLR's features.

@@ -5,12 +5,15 @@ from functools import cached_property
 
 from federator.job import UnlearningPolicy
 from federator.round import RoundPolicy
+from federator.summing.preconditions import check_policy, check_secure
+from federator.summing.terms import SecureSettings
 from foltr.aggregation.rule_spec import ABANDON, shortfall
 from foltr.errors import SettingsError
 from foltr.methods.preconditions import lacking, ways_out
 from foltr.methods.registry import Ranker, check_method, check_rule, n_auxiliary, spec_of
 from foltr.protocol.fields import MAX_DIM
-from foltr.protocol.states import Pacing
+from foltr.protocol.policies import Policy
+from foltr.protocol.states import Pacing, Privacy
 from foltr.protocol.topics import check_name
 from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining, Training
 
@@ -29,6 +32,7 @@ class FederationPlan:
         enrolment_key: the operator's public key, which every client's identity is checked against; None takes
             any client under any name.
         unlearning: how clients that were forgotten are unlearned.
+        secure: of a federation with secure sums; None: it is trusted, and sees every update.
         history_rounds: so many of the newest rounds keep all their updates, of older ones only every
             ``unlearning.interval``-th; None keeps all.
     """
@@ -45,6 +49,7 @@ class FederationPlan:
     enrolment_key: bytes | None = None
     unlearning: UnlearningPolicy = field(default_factory=UnlearningPolicy)
     history_rounds: int | None = None
+    secure: SecureSettings | None = None
 
     def __post_init__(self) -> None:
         check_name("federation", self.federation)
@@ -66,7 +71,11 @@ class FederationPlan:
             raise SettingsError(f"min_clients: {policy.min_clients} is below 1")
         if policy.max_clients < policy.min_clients:
             raise SettingsError(f"max_clients: {policy.max_clients} is below min_clients ({policy.min_clients})")
-        self._check_rule_is_of_use()
+        if self.secure is None:
+            self._check_rule_is_of_use()
+        else:
+            check_secure(self.secure, policy, self.training, is_signed=self.enrolment_key is not None)
+            self.check_policy(self.secure.policy.policy)
         if not 0 <= policy.min_time_s <= policy.max_time_s:
             raise SettingsError(
                 f"min_time_s: {policy.min_time_s:g} is not between 0 and max_time_s ({policy.max_time_s:g})"
@@ -96,6 +105,16 @@ class FederationPlan:
         """The chosen one or the linear one that stands for none."""
         return self.chosen_ranker or LinearRankerSpec(n_features=self.n_features)
 
+    @property
+    def privacy(self) -> Privacy:
+        return Privacy.TRUSTED if self.secure is None else Privacy.SECURE
+
+    def check_policy(self, policy: Policy) -> None:
+        """Raise SettingsError, in words, where a policy of the operator does not fit these settings."""
+        if policy.federation != self.federation:
+            raise SettingsError(f"privacy: the policy is of federation {policy.federation!r}, not {self.federation!r}")
+        check_policy(policy, self.policy, self.training, self.n_values)
+
     def _check_rule_is_of_use(self) -> None:
         policy = self.policy
         sizes = range(policy.min_clients, policy.max_clients + 1)
@@ -109,10 +128,15 @@ class FederationPlan:
     def rule_warning(self) -> str | None:
         """Which rounds the rule cannot be used for, and what becomes of them; None where it always can."""
         policy = self.policy
+        sizes = range(policy.min_clients, policy.max_clients + 1)
+        if self.secure is not None:
+            sizes = range(1, self.secure.policy.policy.cohorts + 1)  # a rule is given sums
         # A share of the clients is rounded up to whole ones, so that one more client can be one too few.
-        short = [n for n in range(policy.min_clients, policy.max_clients + 1) if shortfall(policy.rule, n) is not None]
+        short = [n for n in sizes if shortfall(policy.rule, n) is not None]
         if not short:
             return None
+        if self.secure is not None:
+            return f"{shortfall(policy.rule, short[0])}: a round of {_in_words(short)} sums is abandoned"
         then = "abandoned" if policy.rule.fallback == ABANDON else f"aggregated by {policy.rule.fallback}"
         return f"{shortfall(policy.rule, short[0])}: a round of {_in_words(short)} updates is {then}"
 

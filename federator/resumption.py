@@ -60,6 +60,7 @@ async def _create(store: FederationStore, plan: FederationPlan, now: float) -> N
         pseudonym_key=secrets.token_bytes(32),
         method=spec_of(plan.training).name,
         hidden=plan.ranker.hidden if isinstance(plan.ranker, NeuralRankerSpec) else None,
+        privacy=plan.privacy,
     )
 
 

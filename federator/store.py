@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Protocol
 
 from foltr.errors import UnavailableError
+from foltr.protocol.states import Privacy
 from storage.erasure.records import (
     ErasureRequest,
     ErasureRow,
@@ -63,6 +64,7 @@ class FederationStore(Protocol):
         pseudonym_key: bytes,
         method: str,
         hidden: int | None,
+        privacy: Privacy,
     ) -> None: ...
 
     async def claim_federation(self, at: float) -> int: ...

@@ -24,6 +24,7 @@ from storage.orders import store_orders
 from storage.records import Batch, ClientRow, MembershipChange, NewUpdate, QuarantineChange, StoredUpdate
 from storage.rounds import change_deadline, require_collecting, stop_collecting
 from storage.schema import DETAIL_MAX, SHORT_TEXT_MAX
+from storage.sums import store_policy
 from storage.tables import clients, federations, rounds, updates
 
 # The identities come as one JSON array, joined as a table: one look into each unique index for each, and one
@@ -85,6 +86,8 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
                 .where(federations.c.name == name, federations.c.roster_version < version)
                 .values(roster_version=version, roster=signed)
             )
+        if batch.policy is not None:
+            await store_policy(connection, name, batch.policy)
         failpoint(Failpoint.IN_BATCH_TRANSACTION)
 
 
@@ -167,6 +170,8 @@ async def _store_updates(
             "encoding": item.encoding,
             "n_bytes": len(item.body),
             "received_at": item.received_at,
+            "cohort": item.cohort,
+            "ticket": item.ticket,
             "body": stored.body,
             "cipher": stored.cipher,
             "key_fingerprint": stored.key_fingerprint,
@@ -218,6 +223,7 @@ def _join(connection: AsyncConnection) -> Any:
         sdk_version=bindparam("with_sdk"),
         public_key=bindparam("with_key"),
         enrolment_serial=bindparam("with_serial"),
+        enrolment=bindparam("with_enrolment"),
         membership_sequence=bindparam("with_sequence"),
         status_sequence=bindparam("with_status_sequence"),
     )
@@ -237,6 +243,7 @@ def _join(connection: AsyncConnection) -> Any:
             "sdk_version": join.excluded.sdk_version,
             "public_key": join.excluded.public_key,
             "enrolment_serial": join.excluded.enrolment_serial,
+            "enrolment": join.excluded.enrolment,
             "membership_sequence": join.excluded.membership_sequence,
             "revoked_at": None,
         },
@@ -277,6 +284,7 @@ def _change_values(name: str, change: MembershipChange) -> dict[str, Any]:
     if change.kind == "joined":
         values["with_key"] = change.public_key
         values["with_serial"] = change.enrolment_serial
+        values["with_enrolment"] = change.enrolment
         values["with_features"] = change.n_features
         values["is_online"] = change.online
         values["with_status_sequence"] = change.status_sequence

@@ -13,11 +13,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.aggregation.client_records import put_together, taken_apart
 from foltr.protocol.states import Membership
+from storage.aggregation_tables import defence_records
 from storage.clients import find_keys
 from storage.database import insert_into
 from storage.erasure.records import UnlearningJobRow
 from storage.records import ModelRow
-from storage.tables import clients, defence_records
+from storage.tables import clients
 
 ROUNDS = 0
 """In the place of a job's number: what is remembered of rounds, after the newest model."""

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from foltr.errors import UnavailableError
 from foltr.failpoints import Failpoint, failpoint
+from foltr.protocol.states import Privacy
 from storage import arrivals, federations, models, orders, retention, rounds
 from storage.database import Database
 from storage.erasure import erasures, unlearning_jobs
@@ -67,6 +68,7 @@ class SqlFederationStore:
         pseudonym_key: bytes,
         method: str,
         hidden: int | None,
+        privacy: Privacy,
     ) -> None:
         await federations.create_federation(
             self._db,
@@ -80,6 +82,7 @@ class SqlFederationStore:
             pseudonym_key=pseudonym_key,
             method=method,
             hidden=hidden,
+            privacy=privacy,
         )
 
     async def claim_federation(self, at: float) -> int:

@@ -7,6 +7,7 @@ still the latest claim, so a federator that was paused, replaced and woken canno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Select, case, func, select, update
@@ -15,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.errors import ProtocolViolationError, SettingsError
 from foltr.protocol.fields import model_hash
+from foltr.protocol.states import Privacy
 from storage.database import Database, fetch_all, fetch_one, insert_into
 from storage.errors import WriterFencedError
 from storage.records import FederationRow
@@ -34,6 +36,7 @@ async def create_federation(
     pseudonym_key: bytes | None = None,
     method: str = "fpdgd",
     hidden: int | None = None,
+    privacy: Privacy = Privacy.TRUSTED,
 ) -> None:
     """Create the federation with its initial model as version 0; if it is there already, check that it fits.
 
@@ -44,10 +47,10 @@ async def create_federation(
         hidden: units of a neural ranker; None for a linear one.
 
     Raises:
-        SettingsError: the stored federation has another method or ranker, or models of another size.
+        SettingsError: the stored federation has another method, ranker or privacy, or models of another size.
     """
     n_initial = len(initial_weights) // 4
-    settings = {"method": method, "ranker": ranker, "n_features": n_features, "hidden": hidden}
+    settings = {"method": method, "privacy": privacy, "ranker": ranker, "n_features": n_features, "hidden": hidden}
     async with db.transaction() as connection:
         await connection.execute(
             insert_into(connection, federations).on_conflict_do_nothing(index_elements=["name"]),
@@ -181,12 +184,14 @@ def _require_same(name: str, stored: dict[str, object], settings: dict[str, obje
     """Raise SettingsError where the settings contradict what a federation was created with."""
     if stored != settings:
         there, wanted = (
-            ", ".join(
-                f"{key} = {value!r}" for key, value in each.items() if (stored[key], settings[key]) != (None, None)
-            )
+            ", ".join(f"{key} = {_plain(each[key])!r}" for key in each if (stored[key], settings[key]) != (None, None))
             for each in (stored, settings)
         )
         raise SettingsError(
             f"federation {name!r} is stored with {there}, but the settings say {wanted}. "
             "Change the settings, or give the new federation another name"
         )
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, StrEnum) else value

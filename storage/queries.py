@@ -8,6 +8,7 @@ from sqlalchemy import Select, func, insert, select, text
 
 from foltr.aggregation.fates import Fate
 from foltr.protocol.states import Membership
+from storage.aggregation_tables import round_aggregations, update_fates
 from storage.clients import key_of, select_clients, select_named
 from storage.database import Database, fetch_all, fetch_one
 from storage.history_records import ClientHistoryRow, ProposalRow, RoundHistoryRow
@@ -21,9 +22,7 @@ from storage.tables import (
     clients,
     events,
     federations,
-    round_aggregations,
     rounds,
-    update_fates,
     updates,
 )
 from storage.views import client_history, round_history

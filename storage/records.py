@@ -11,12 +11,18 @@ from typing import Literal
 from uuid import uuid4
 
 from foltr.aggregation.fates import Fate
-from foltr.protocol.states import Membership, OrderOutcome, Pacing, RoundState
+from foltr.protocol.helper_messages import TicketFault
+from foltr.protocol.states import Membership, OrderOutcome, Pacing, Privacy, RoundState
+from storage.sum_records import NewPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class NewUpdate:
-    """An accepted update, about to be stored."""
+    """An accepted update, about to be stored.
+
+    Attributes:
+        cohort, ticket: of a masked one.
+    """
 
     round: int
     client_id: str
@@ -28,6 +34,8 @@ class NewUpdate:
     encoding: str
     body: bytes
     received_at: datetime
+    cohort: int | None = None
+    ticket: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,7 @@ class MembershipChange:
     Attributes:
         sequence: of the message that says so.
         public_key: 32 bytes, with ``joined``; None where clients need no identity.
+        enrolment: with ``joined``, what it showed, as signed.
         online: with ``joined``, whether it is connected, as `federator.deciding.members` decides.
         status_sequence: with ``joined``, of its newest status, as `federator.deciding.members` decides.
     """
@@ -81,6 +90,7 @@ class MembershipChange:
     enrolment_serial: int | None = None
     online: bool = True
     status_sequence: int = 0
+    enrolment: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +161,7 @@ class Batch:
             be collecting.
         roster: version and signed bytes of a newer roster.
         orders: those that were obeyed or refused, in their order.
+        policy: a newer policy of the operator.
     """
 
     updates: Sequence[NewUpdate] = ()
@@ -163,13 +174,14 @@ class Batch:
     deadline: DeadlineChange | None = None
     quarantines: Sequence[QuarantineChange] = ()
     orders: Sequence[NewOrder] = ()
+    policy: NewPolicy | None = None
     batch_id: str = field(default_factory=lambda: str(uuid4()))
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to store."""
         given = (self.updates, self.events, self.membership, self.withdrawn, self.quarantines, self.orders)
-        changes = (self.stop_collecting, self.published, self.roster, self.deadline)
+        changes = (self.stop_collecting, self.published, self.roster, self.deadline, self.policy)
         return not any(given) and all(change is None for change in changes)
 
     @property
@@ -202,6 +214,8 @@ class RoundOpening:
     byzantine: float = 0.2
     aggregation_parameters: str = "{}"
     aggregation_fallback: str = "median"
+    policy_hash: bytes | None = None
+    clip_norm: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +276,7 @@ class FederationRow:
     pseudonym_key: bytes | None
     n_deletions: int
     n_purged: int
+    privacy: Privacy = Privacy.TRUSTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +300,7 @@ class ClientRow:
     quarantined_at: datetime | None
     quarantine_reason: str | None
     counted_through: int = 0
+    enrolment: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +358,8 @@ class RoundRow:
     byzantine: float
     aggregation_parameters: str
     aggregation_fallback: str
+    policy_hash: bytes | None = None
+    clip_norm: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +378,9 @@ class UpdateRow:
     covers_after: int | None
     covers_through: int | None
     key_fingerprint: bytes | None
+    cohort: int | None
+    ticket: bytes | None
+    fault: TicketFault | None
     body: bytes
     cipher: str = ""
 

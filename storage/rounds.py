@@ -17,6 +17,7 @@ from foltr.errors import DataError, ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.fields import model_hash
 from foltr.protocol.states import OPEN_ROUND, RoundState
+from storage.aggregation_tables import round_aggregations, update_fates
 from storage.cipher import decrypt_row
 from storage.clients import key_of, select_named
 from storage.database import Database, fetch_all, fetch_one, insert_into
@@ -35,7 +36,7 @@ from storage.records import (
     UpdateRow,
 )
 from storage.schema import DETAIL_MAX
-from storage.tables import clients, models, round_aggregations, rounds, update_fates, updates
+from storage.tables import clients, models, rounds, updates
 
 
 async def open_round(db: Database, name: str, epoch: int, opening: RoundOpening) -> None:

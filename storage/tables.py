@@ -24,11 +24,11 @@ from sqlalchemy import (
     text,
 )
 
-from foltr.aggregation.fates import Fate
-from foltr.protocol.states import CLIENTS, OPEN_ROUND, Membership, Pacing, RoundState
+from foltr.protocol.helper_messages import TicketFault
+from foltr.protocol.states import ASKING_HELPERS, CLIENTS, OPEN_ROUND, Membership, Pacing, Privacy, RoundState
 
 # For the metadata: whoever has these tables has the others, too.
-from storage import order_tables  # noqa: F401
+from storage import aggregation_tables, order_tables, sum_tables  # noqa: F401
 from storage.erasure import tables  # noqa: F401
 from storage.schema import (
     CLIENT_ID_MAX,
@@ -105,7 +105,15 @@ federations = Table(
         server_default="0",
         comment="So many of them have left no byte of a name: the database was purged since",
     ),
+    Column(
+        "privacy",
+        Member(Privacy),
+        nullable=False,
+        server_default=Privacy.TRUSTED,
+        comment=f"{in_words(Privacy)}; fixed as long as it exists",
+    ),
     CheckConstraint(f"length(name) BETWEEN 1 AND {FEDERATION_MAX}", name="name_length"),
+    CheckConstraint(one_of("privacy", Privacy), name="privacy"),
     CheckConstraint("writer_epoch >= 0", name="writer_epoch"),
     CheckConstraint("n_features > 0", name="n_features"),
     CheckConstraint("length(ranker) > 0", name="ranker_length"),
@@ -154,6 +162,7 @@ clients = Table(
         server_default="0",
         comment="The mark: its interactions up to this number are in stored updates, or will never be",
     ),
+    Column("enrolment", LargeBinary, comment="That enrolment as the operator signed it: helpers are shown it"),
     UniqueConstraint("federation", "client_id"),
     ForeignKeyConstraint(["federation"], ["federations.name"]),
     CheckConstraint(f"length(client_id) BETWEEN 1 AND {CLIENT_ID_MAX}", name="client_id_length"),
@@ -286,12 +295,17 @@ rounds = Table(
         server_default="median",
         comment="Rule where too few arrive for the first one, or abandon",
     ),
+    Column("policy_hash", LargeBinary, comment="The policy that it is under; null: the federator sees every update"),
+    Column("clip_norm", Float, comment="C, to which devices shorten what they send; null without a policy"),
     PrimaryKeyConstraint("federation", "number"),
     ForeignKeyConstraint(["federation"], ["federations.name"]),
     ForeignKeyConstraint(["federation", "base_version"], ["models.federation", "models.version"]),
     ForeignKeyConstraint(["federation", "model_version"], ["models.federation", "models.version"]),
+    ForeignKeyConstraint(["federation", "policy_hash"], ["policies.federation", "policies.hash"]),
     CheckConstraint("number >= 1", name="number"),
     CheckConstraint(one_of("state", RoundState), name="state"),
+    CheckConstraint("(policy_hash IS NULL) = (clip_norm IS NULL)", name="clip_norm_iff_policy"),
+    CheckConstraint(f"policy_hash IS NOT NULL OR NOT ({one_of('state', ASKING_HELPERS)})", name="asks_under_a_policy"),
     CheckConstraint("min_clients >= 1 AND max_clients >= min_clients", name="clients_range"),
     CheckConstraint("min_time_s >= 0 AND max_time_s >= min_time_s", name="time_range"),
     CheckConstraint("closes_at >= opened_at", name="closes_after_opened"),
@@ -326,7 +340,7 @@ updates = Table(
         "encoding",
         String(SHORT_TEXT_MAX),
         nullable=False,
-        comment="How body is encoded: dense_f32, part_f32 or evolution",
+        comment="How body is encoded: dense_f32, part_f32, evolution or masked_u64",
     ),
     Column("n_bytes", Integer, nullable=False, comment="Length of the update as sent"),
     Column("received_at", UtcDateTime, nullable=False, comment="When the federator received it, UTC"),
@@ -337,6 +351,9 @@ updates = Table(
     ),
     Column("covers_through", BigInteger, comment="... and up to this one"),
     Column("key_fingerprint", LargeBinary, comment="Which data key body is sealed with; null where it is as sent"),
+    Column("cohort", Integer, comment="Of a masked update: which of its round's sums it is for; null of any other"),
+    Column("ticket", LargeBinary, comment="Of a masked update: what helpers are shown; goes with the body"),
+    Column("fault", Member(TicketFault, 32), comment="Why a helper took it out of its sum; null unless one did"),
     # After what listings read, so that SQLite does not follow a long body's overflow pages for them.
     Column("body", LargeBinary, comment="The update itself, sealed as cipher says; null once thinned"),
     Column(
@@ -363,58 +380,10 @@ updates = Table(
     CheckConstraint("length(key_fingerprint) = 8", name="key_fingerprint_length"),
     # A sealed body is a nonce of 12 bytes and a tag of 16 longer.
     CheckConstraint("length(body) = n_bytes + CASE cipher WHEN '' THEN 0 ELSE 28 END", name="n_bytes"),
+    CheckConstraint("(cohort IS NOT NULL) = (encoding = 'masked_u64')", name="cohort_iff_masked"),
+    CheckConstraint("(ticket IS NOT NULL) = (cohort IS NOT NULL AND body IS NOT NULL)", name="ticket_goes_with_body"),
+    CheckConstraint("fault IS NULL OR cohort IS NOT NULL", name="fault_of_a_masked_one"),
     comment="Every accepted update: the contribution of one client to one round",
-)
-
-round_aggregations = Table(
-    "round_aggregations",
-    metadata,
-    federation_column(),
-    Column("round", Integer, nullable=False, comment="The round"),
-    Column("rule", String(SHORT_TEXT_MAX), nullable=False, comment="Rule that made its model"),
-    Column("parameters", Text, nullable=False, comment="Parameters as used, JSON: n updates, m hostile ones, ..."),
-    Column("fallback_reason", Text, comment="Why it is not the configured rule; null if it is"),
-    Column("n_kept", Integer, nullable=False, comment="Updates in the model as they were sent"),
-    Column("n_clipped", Integer, nullable=False, comment="Updates in the model after they were shortened"),
-    Column("n_dropped", Integer, nullable=False, comment="Updates that are not in the model"),
-    PrimaryKeyConstraint("federation", "round"),
-    ForeignKeyConstraint(["federation", "round"], ["rounds.federation", "rounds.number"]),
-    CheckConstraint("length(rule) > 0", name="rule_length"),
-    CheckConstraint(f"length(fallback_reason) BETWEEN 1 AND {DETAIL_MAX}", name="fallback_reason_length"),
-    CheckConstraint("n_kept >= 0 AND n_clipped >= 0 AND n_dropped >= 0", name="counts"),
-    comment="How a round was aggregated by a rule; none for the plain mean",
-)
-
-update_fates = Table(
-    "update_fates",
-    metadata,
-    federation_column(),
-    Column("round", Integer, nullable=False, comment="The round"),
-    client_column("The device whose update it is", nullable=False, index=True),
-    Column("fate", Member(Fate), nullable=False, comment=in_words(Fate)),
-    Column("share", Float, comment="How much of the model's step is this update's, 0 to 1; null: cannot be said"),
-    Column("score", Float, comment="What the rule decided by; its meaning is the rule's"),
-    Column("reason", Text, nullable=False, comment="Why it was clipped or dropped; empty if it was kept"),
-    # No foreign key to the update: its body may be deleted before what became of it is.
-    PrimaryKeyConstraint("federation", "round", "client"),
-    ForeignKeyConstraint(["federation", "round"], ["round_aggregations.federation", "round_aggregations.round"]),
-    CheckConstraint(one_of("fate", Fate), name="fate"),
-    CheckConstraint("share >= 0 AND share <= 1", name="share"),
-    CheckConstraint(f"length(reason) <= {DETAIL_MAX}", name="reason_length"),
-    comment="What a rule made of each update of a round; none for the plain mean",
-)
-
-defence_records = Table(
-    "defence_records",
-    metadata,
-    federation_column(),
-    Column("job", Integer, nullable=False, comment="The unlearning job whose steps it is of; 0: it is of the rounds"),
-    client_column("Whose record it is", nullable=False, index=True),
-    Column("record", LargeBinary, nullable=False, comment="What the rule of aggregation remembers of the client"),
-    # No foreign key to the job: 0 is none. A job's are deleted when it is closed.
-    PrimaryKeyConstraint("federation", "job", "client"),
-    CheckConstraint("job >= 0", name="job"),
-    comment="What the rule of aggregation remembers of each client after the newest model, or a job's newest step",
 )
 
 events = Table(

@@ -46,6 +46,7 @@ class Change:
     Attributes:
         online: with ``joined``, whether it is connected: a join that is delivered again does not undo a later status.
         status_sequence: with ``joined``, of its newest status.
+        enrolment: with ``joined``, what it showed, once it was checked.
     """
 
     kind: Literal["joined", "left", "online", "offline"]
@@ -54,6 +55,7 @@ class Change:
     serial: int | None = None
     online: bool = True
     status_sequence: int = 0
+    enrolment: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -337,7 +339,8 @@ class Members:
         client.public_key, client.serial, client.enrolment_digest = public_key, serial, digest
         client.membership_sequence = sequence
         self._clients[claim.client_id] = client
-        return Change("joined", news, public_key, serial, client.online, client.status_sequence)
+        enrolment = None if public_key is None else claim.enrolment
+        return Change("joined", news, public_key, serial, client.online, client.status_sequence, enrolment)
 
     def _check_enrolment(self, client: Client, claim: MembershipAsked) -> tuple[bytes, int, bytes]:
         if self._enrolment_key is None or claim.enrolment is None:

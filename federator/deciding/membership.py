@@ -78,5 +78,6 @@ def _store(claim: MembershipAsked, change: Change, at: float, decisions: Decisio
             enrolment_serial=change.serial,
             online=change.online,
             status_sequence=change.status_sequence,
+            enrolment=change.enrolment,
         )
     )

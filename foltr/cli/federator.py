@@ -17,7 +17,7 @@ from foltr.cli.operator.access import (
     open_authority,
     service_access,
 )
-from foltr.cli.operator.identities import federator_identity
+from foltr.cli.operator.identities import choose_privacy, federator_identity
 from foltr.cli.operator.sending import say, send_order
 from foltr.cli.output import configure_logging
 from foltr.cli.settings import Settings, load_settings
@@ -43,6 +43,7 @@ RUN_FIELDS = (
         "staleness_limit",
         "rounds",
     ),
+    *("privacy", "clip_norm", "helper_deadline_s"),
     *("interactions", "method", "method_parameters"),
     *("aggregation", "byzantine", "aggregation_parameters", "aggregation_fallback"),
     *("unlearning_strategy", "unlearning_interval", "history_rounds"),
@@ -122,6 +123,7 @@ async def _serve(settings: Settings) -> None:
             patience_s=settings.unlearning_patience_s,
         ),
         history_rounds=settings.history_rounds,
+        secure=choose_privacy(settings, identity),
     )
     address = identity.address
     if identity.key is None:

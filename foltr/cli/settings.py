@@ -18,7 +18,7 @@ from pydantic_settings import (
 
 from foltr.cli.fields import Option, read_assignments, read_values
 from foltr.errors import SettingsError
-from foltr.protocol.states import Pacing, Strategy
+from foltr.protocol.states import Pacing, Privacy, Strategy
 
 ENV_PREFIX = "FOLTR_"
 # Read elsewhere: the settings file, the cache directory, and where the tests and benchmarks find real data.
@@ -83,6 +83,12 @@ class Settings(BaseSettings):
     """How long one transaction is tried again while the database is away."""
     rounds: int | None = Field(default=None, ge=1)
     """Stop after this round number; unset goes on for ever."""
+    privacy: Privacy = Privacy.TRUSTED
+    """trusted: the federator sees every update. secure: noised sums only, by the policy in its credentials; fixed."""
+    clip_norm: float | None = Field(default=None, gt=0, le=1e6)
+    """Secure: devices shorten what they send to this norm; unset 0.15 * sqrt(interactions) * learning_rate / 0.1."""
+    helper_deadline_s: float = Field(default=60.0, gt=0, le=86_400)
+    """Secure: a round is abandoned once a helper that is asked has said nothing for so many seconds."""
     interactions: int = Field(default=5, ge=1, le=100_000)
     """Interactions in one update."""
     method: str = "fpdgd"

@@ -32,15 +32,18 @@ class OrderOutcome(StrEnum):
 
 
 class RoundState(StrEnum):
-    """A round is in one of these states."""
+    """A round is in one of these states; in `ASKING_HELPERS` only one with a secure sum."""
 
     COLLECTING = "collecting"
+    CHECKING = "checking"
+    OPENING = "opening"
     AGGREGATING = "aggregating"
     COMPLETED = "completed"
     ABANDONED = "abandoned"
 
 
-OPEN_ROUND: Final = (RoundState.COLLECTING, RoundState.AGGREGATING)
+ASKING_HELPERS: Final = (RoundState.CHECKING, RoundState.OPENING)
+OPEN_ROUND: Final = (RoundState.COLLECTING, *ASKING_HELPERS, RoundState.AGGREGATING)
 
 
 class AbandonReason(StrEnum):
@@ -51,6 +54,19 @@ class AbandonReason(StrEnum):
     AGGREGATION_FAILED = "aggregation_failed"
     TOO_FEW_FOR_RULE = "too_few_for_rule"
     UNLEARNED = "unlearned"
+    # Of rounds with a secure sum. Nothing was released.
+    COHORTS_TOO_SMALL = "cohorts_too_small"  # without those whom helpers took out
+    HELPERS_SILENT = "helpers_silent"
+    HELPERS_REFUSED = "helpers_refused"
+    CLIENT_WITHDRAWN = "client_withdrawn"  # whose update was in a set that helpers had been asked to open
+    SUM_IMPLAUSIBLE = "sum_implausible"
+
+
+class Privacy(StrEnum):
+    """What a federator sees: every update, or noised sums only (`foltr.protocol.policies`)."""
+
+    TRUSTED = "trusted"
+    SECURE = "secure"
 
 
 class Pacing(StrEnum):

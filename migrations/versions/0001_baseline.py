@@ -24,6 +24,7 @@ _TABLES = (
     "models",
     "events",
     "orders",
+    "policies",
     "rounds",
     "unlearning_jobs",
     "erasures",
@@ -31,6 +32,8 @@ _TABLES = (
     "updates",
     "update_fates",
     "defence_records",
+    "round_sums",
+    "helper_answers",
 )
 _VIEWS = ("round_history", "client_history", "event_history")
 
@@ -46,7 +49,7 @@ CREATE VIEW round_history AS
 SELECT
     r.federation,
     r.number AS round,
-    r.state,            -- collecting, aggregating, completed or abandoned
+    r.state,            -- collecting, checking, opening, aggregating, completed or abandoned
     r.reason,           -- why it was abandoned
     r.opened_at,        -- UTC
     r.closed_at,        -- UTC; null while open
@@ -203,12 +206,20 @@ def upgrade() -> None:
             nullable=False,
             comment="So many of them have left no byte of a name: the database was purged since",
         ),
+        sa.Column(
+            "privacy",
+            sa.String(16),
+            server_default="trusted",
+            nullable=False,
+            comment="trusted or secure; fixed as long as it exists",
+        ),
         sa.CheckConstraint("(ranker = 'neural') = (hidden IS NOT NULL)", name=op.f("ck_federations_hidden_iff_neural")),
         sa.CheckConstraint("last_order >= 0", name=op.f("ck_federations_last_order")),
         sa.CheckConstraint("length(name) BETWEEN 1 AND 64", name=op.f("ck_federations_name_length")),
         sa.CheckConstraint("length(ranker) > 0", name=op.f("ck_federations_ranker_length")),
         sa.CheckConstraint("n_features > 0", name=op.f("ck_federations_n_features")),
         sa.CheckConstraint("n_purged BETWEEN 0 AND n_deletions", name=op.f("ck_federations_n_purged")),
+        sa.CheckConstraint("privacy IN ('trusted', 'secure')", name=op.f("ck_federations_privacy")),
         sa.CheckConstraint("writer_epoch >= 0", name=op.f("ck_federations_writer_epoch")),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_federations")),
         comment="One federation: a ranker learned together. The row is also the lock of its single writer",
@@ -276,6 +287,11 @@ def upgrade() -> None:
             server_default="0",
             nullable=False,
             comment="The mark: its interactions up to this number are in stored updates, or will never be",
+        ),
+        sa.Column(
+            "enrolment",
+            sa.LargeBinary(),
+            comment="That enrolment as the operator signed it: helpers are shown it",
         ),
         sa.CheckConstraint("(membership = 'left') = (left_at IS NOT NULL)", name=op.f("ck_clients_left_at_iff_left")),
         sa.CheckConstraint(
@@ -438,10 +454,34 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_orders_client"), "orders", ["client"], unique=False)
     op.create_table(
+        "policies",
+        sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
+        sa.Column(
+            "hash",
+            sa.LargeBinary(),
+            nullable=False,
+            comment="SHA-256 of the signed bytes, by which rounds name it",
+        ),
+        sa.Column("version", sa.Integer(), nullable=False, comment="A higher one replaces a lower"),
+        sa.Column("signed", sa.LargeBinary(), nullable=False, comment="The policy as the operator signed it"),
+        sa.Column("adopted_at", _moment, nullable=False, comment="When the federator took it up, UTC"),
+        sa.CheckConstraint("length(hash) = 32", name=op.f("ck_policies_hash_length")),
+        sa.CheckConstraint("version >= 1", name=op.f("ck_policies_version")),
+        sa.ForeignKeyConstraint(["federation"], ["federations.name"], name=op.f("fk_policies_federations_federation")),
+        sa.PrimaryKeyConstraint("federation", "hash", name=op.f("pk_policies")),
+        sa.UniqueConstraint("federation", "version", name=op.f("uq_policies_federation_version")),
+        comment="The operator's policies that rounds were, or are to be, under",
+    )
+    op.create_table(
         "rounds",
         sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
         sa.Column("number", sa.Integer(), nullable=False, comment="1, 2, 3, ..."),
-        sa.Column("state", sa.String(16), nullable=False, comment="collecting, aggregating, completed or abandoned"),
+        sa.Column(
+            "state",
+            sa.String(16),
+            nullable=False,
+            comment="collecting, checking, opening, aggregating, completed or abandoned",
+        ),
         sa.Column("base_version", sa.Integer(), nullable=False, comment="The model the round trains from"),
         sa.Column("min_clients", sa.Integer(), nullable=False, comment="Fewer updates than this abandon the round"),
         sa.Column("max_clients", sa.Integer(), nullable=False, comment="This many updates close the round at once"),
@@ -503,24 +543,44 @@ def upgrade() -> None:
             nullable=False,
             comment="Rule where too few arrive for the first one, or abandon",
         ),
+        sa.Column(
+            "policy_hash",
+            sa.LargeBinary(),
+            comment="The policy that it is under; null: the federator sees every update",
+        ),
+        sa.Column(
+            "clip_norm", sa.Float(), comment="C, to which devices shorten what they send; null without a policy"
+        ),
+        sa.CheckConstraint(
+            "(policy_hash IS NULL) = (clip_norm IS NULL)", name=op.f("ck_rounds_clip_norm_iff_policy")
+        ),
+        sa.CheckConstraint(
+            "policy_hash IS NOT NULL OR NOT (state IN ('checking', 'opening'))",
+            name=op.f("ck_rounds_asks_under_a_policy"),
+        ),
+        sa.ForeignKeyConstraint(
+            ["federation", "policy_hash"],
+            ["policies.federation", "policies.hash"],
+            name=op.f("fk_rounds_policies_federation_policy_hash"),
+        ),
         sa.CheckConstraint("(state = 'abandoned') = (reason IS NOT NULL)", name=op.f("ck_rounds_reason_iff_abandoned")),
         sa.CheckConstraint(
             "(state = 'completed') = (model_version IS NOT NULL)", name=op.f("ck_rounds_model_version_iff_completed")
         ),
         sa.CheckConstraint(
-            "(state IN ('collecting', 'aggregating')) = (closed_at IS NULL)",
+            "(state IN ('collecting', 'checking', 'opening', 'aggregating')) = (closed_at IS NULL)",
             name=op.f("ck_rounds_closed_at_iff_closed"),
         ),
         sa.CheckConstraint(
-            "(state IN ('collecting', 'aggregating')) = (n_interactions IS NULL)",
+            "(state IN ('collecting', 'checking', 'opening', 'aggregating')) = (n_interactions IS NULL)",
             name=op.f("ck_rounds_n_interactions_iff_closed"),
         ),
         sa.CheckConstraint(
-            "(state IN ('collecting', 'aggregating')) = (n_updates IS NULL)",
+            "(state IN ('collecting', 'checking', 'opening', 'aggregating')) = (n_updates IS NULL)",
             name=op.f("ck_rounds_n_updates_iff_closed"),
         ),
         sa.CheckConstraint(
-            "state IN ('collecting', 'aggregating', 'completed', 'abandoned')", name=op.f("ck_rounds_state")
+            "state IN ('collecting', 'checking', 'opening', 'aggregating', 'completed', 'abandoned')", name=op.f("ck_rounds_state")
         ),
         sa.CheckConstraint("closes_at >= opened_at", name=op.f("ck_rounds_closes_after_opened")),
         sa.CheckConstraint("length(reason) BETWEEN 1 AND 500", name=op.f("ck_rounds_reason_length")),
@@ -546,8 +606,8 @@ def upgrade() -> None:
         "rounds",
         ["federation"],
         unique=True,
-        sqlite_where=sa.text("state IN ('collecting', 'aggregating')"),
-        postgresql_where=sa.text("state IN ('collecting', 'aggregating')"),
+        sqlite_where=sa.text("state IN ('collecting', 'checking', 'opening', 'aggregating')"),
+        postgresql_where=sa.text("state IN ('collecting', 'checking', 'opening', 'aggregating')"),
     )
     op.create_table(
         "unlearning_jobs",
@@ -738,7 +798,7 @@ def upgrade() -> None:
         sa.Column("base_version", sa.Integer(), nullable=False, comment="The model the device trained from"),
         sa.Column("n_interactions", sa.Integer(), nullable=False, comment="Interactions behind it"),
         sa.Column(
-            "encoding", sa.String(64), nullable=False, comment="How body is encoded: dense_f32, part_f32 or evolution"
+            "encoding", sa.String(64), nullable=False, comment="How body is encoded: dense_f32, part_f32, evolution or masked_u64"
         ),
         sa.Column("n_bytes", sa.Integer(), nullable=False, comment="Length of the update as sent"),
         sa.Column("received_at", _moment, nullable=False, comment="When the federator received it, UTC"),
@@ -751,6 +811,17 @@ def upgrade() -> None:
         sa.Column(
             "key_fingerprint", sa.LargeBinary(), comment="Which data key body is sealed with; null where it is as sent"
         ),
+        sa.Column(
+            "cohort",
+            sa.Integer(),
+            comment="Of a masked update: which of its round's sums it is for; null of any other",
+        ),
+        sa.Column(
+            "ticket", sa.LargeBinary(), comment="Of a masked update: what helpers are shown; goes with the body"
+        ),
+        sa.Column(
+            "fault", sa.String(32), comment="Why a helper took it out of its sum; null unless one did"
+        ),
         sa.Column("body", sa.LargeBinary(), comment="The update itself, sealed as cipher says; null once thinned"),
         sa.Column(
             "cipher",
@@ -759,6 +830,14 @@ def upgrade() -> None:
             nullable=False,
             comment="How body is sealed with its client's data key: aes-256-gcm; empty: it is as sent",
         ),
+        sa.CheckConstraint(
+            "(cohort IS NOT NULL) = (encoding = 'masked_u64')", name=op.f("ck_updates_cohort_iff_masked")
+        ),
+        sa.CheckConstraint(
+            "(ticket IS NOT NULL) = (cohort IS NOT NULL AND body IS NOT NULL)",
+            name=op.f("ck_updates_ticket_goes_with_body"),
+        ),
+        sa.CheckConstraint("fault IS NULL OR cohort IS NOT NULL", name=op.f("ck_updates_fault_of_a_masked_one")),
         sa.CheckConstraint(
             "(cipher = '') = (key_fingerprint IS NULL)", name=op.f("ck_updates_key_fingerprint_iff_sealed")
         ),
@@ -829,6 +908,91 @@ def upgrade() -> None:
         comment="What the rule of aggregation remembers of each client after the newest model, or a job's newest step",
     )
     op.create_index(op.f("ix_defence_records_client"), "defence_records", ["client"], unique=False)
+    op.create_table(
+        "round_sums",
+        sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
+        sa.Column("round", sa.Integer(), nullable=False, comment="The round"),
+        sa.Column("cohort", sa.Integer(), nullable=False, comment="Which of its cohorts, from 0"),
+        sa.Column("n_tickets", sa.Integer(), nullable=False, comment="Tickets that helpers were shown"),
+        sa.Column(
+            "n_clients", sa.Integer(), nullable=False, comment="Those in the sum: whom no helper took out"
+        ),
+        sa.Column(
+            "kept",
+            sa.LargeBinary(),
+            nullable=False,
+            comment="Those as bits in order of client_id, the first the highest",
+        ),
+        sa.Column(
+            "set_digest",
+            sa.LargeBinary(),
+            nullable=False,
+            comment="SHA-256 over the SHA-256 of each of their tickets",
+        ),
+        sa.Column(
+            "masked_sum",
+            sa.LargeBinary(),
+            comment="Sum of their masked vectors; null until all helpers have answered",
+        ),
+        sa.Column("fate", sa.String(16), comment="By the rule: kept, clipped or dropped; null of the plain mean"),
+        sa.Column(
+            "share", sa.Float(), comment="How much of the model's step is this sum's, 0 to 1; null: cannot be said"
+        ),
+        sa.CheckConstraint("fate IN ('kept', 'clipped', 'dropped')", name=op.f("ck_round_sums_fate")),
+        sa.CheckConstraint("cohort >= 0", name=op.f("ck_round_sums_cohort")),
+        sa.CheckConstraint("length(kept) = (n_tickets + 7) / 8", name=op.f("ck_round_sums_kept_length")),
+        sa.CheckConstraint(
+            "length(masked_sum) = 8 * (length(masked_sum) / 8)", name=op.f("ck_round_sums_masked_sum_length")
+        ),
+        sa.CheckConstraint("length(set_digest) = 32", name=op.f("ck_round_sums_set_digest_length")),
+        sa.CheckConstraint("n_clients BETWEEN 1 AND n_tickets", name=op.f("ck_round_sums_n_clients")),
+        sa.CheckConstraint("share >= 0 AND share <= 1", name=op.f("ck_round_sums_share")),
+        sa.ForeignKeyConstraint(
+            ["federation", "round"],
+            ["rounds.federation", "rounds.number"],
+            name=op.f("fk_round_sums_rounds_federation_round"),
+        ),
+        sa.PrimaryKeyConstraint("federation", "round", "cohort", name=op.f("pk_round_sums")),
+        sa.UniqueConstraint(
+            "federation",
+            "round",
+            "cohort",
+            "set_digest",
+            name=op.f("uq_round_sums_federation_round_cohort_set_digest"),
+        ),
+        comment="The set of clients of each cohort that a sum was asked of, fixed before anybody was asked, "
+        "and their sum",
+    )
+    op.create_table(
+        "helper_answers",
+        sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
+        sa.Column("round", sa.Integer(), nullable=False, comment="The round"),
+        sa.Column("cohort", sa.Integer(), nullable=False, comment="The cohort"),
+        sa.Column("helper", sa.String(64), nullable=False, comment="Who answered"),
+        sa.Column(
+            "start",
+            sa.Integer(),
+            nullable=False,
+            comment="The number of the sum that this part of the answer begins with",
+        ),
+        sa.Column(
+            "set_digest",
+            sa.LargeBinary(),
+            nullable=False,
+            comment="The set that it answers for: the one that was asked",
+        ),
+        sa.Column("answer", sa.LargeBinary(), nullable=False, comment="The answer as the helper signed it"),
+        sa.CheckConstraint("start >= 0", name=op.f("ck_helper_answers_start")),
+        sa.ForeignKeyConstraint(
+            ["federation", "round", "cohort", "set_digest"],
+            ["round_sums.federation", "round_sums.round", "round_sums.cohort", "round_sums.set_digest"],
+            name="fk_helper_answers_round_sums",
+        ),
+        sa.PrimaryKeyConstraint(
+            "federation", "round", "cohort", "helper", "start", name=op.f("pk_helper_answers")
+        ),
+        comment="What each helper answered for a set: the sum of its masks less the helper's noise, in parts",
+    )
     _create_views()
 
 

@@ -16,11 +16,12 @@ from foltr.protocol.codec import open_envelope
 from foltr.protocol.fields import MAX_CHUNKED_BYTES
 from foltr.protocol.roster import Roster
 from foltr.protocol.states import Membership, RoundState
+from storage.aggregation_tables import defence_records, update_fates
 from storage.clients import key_of
 from storage.database import Database
 from storage.erasure.tables import erasures
 from storage.order_tables import orders
-from storage.tables import clients, defence_records, events, federations, rounds, update_fates, updates
+from storage.tables import clients, events, federations, rounds, updates
 
 NAMING_TABLES = (clients.name, orders.name)
 """Whose rows hold names: a client's own, and in what was signed orders about it, until it is forgotten."""

@@ -14,7 +14,7 @@ from simulation.database import NAME, Session, Tables, federation_of, read, requ
 from foltr.errors import DataError, ProtocolViolationError, UnavailableError
 from foltr.failpoints import Failpoint
 from foltr.protocol.fields import model_hash
-from foltr.protocol.states import OPEN_ROUND, Membership, OrderOutcome, RoundState
+from foltr.protocol.states import OPEN_ROUND, Membership, OrderOutcome, Privacy, RoundState
 from storage.errors import WriterFencedError
 from storage.records import (
     Batch,
@@ -120,6 +120,9 @@ def _store_update(tables: Tables, new: NewUpdate) -> None:
         covers_after=new.covers_after,
         covers_through=new.covers_through,
         key_fingerprint=None,
+        cohort=new.cohort,
+        ticket=new.ticket,
+        fault=None,
         body=new.body,
     )
 
@@ -158,6 +161,7 @@ def _store_membership(tables: Tables, change: MembershipChange) -> None:
             sdk_version=change.sdk_version,
             public_key=change.public_key,
             enrolment_serial=change.enrolment_serial,
+            enrolment=change.enrolment,
             revoked_at=None,
             membership_sequence=change.sequence,
             status_sequence=change.status_sequence,
@@ -269,6 +273,7 @@ class RoundStore:
         pseudonym_key: bytes,
         method: str,
         hidden: int | None,
+        privacy: Privacy,
     ) -> None:
         def change(tables: Tables) -> None:
             if tables.federation is None:
@@ -289,6 +294,7 @@ class RoundStore:
                     pseudonym_key=pseudonym_key,
                     n_deletions=0,
                     n_purged=0,
+                    privacy=privacy,
                 )
                 tables.models[0] = ModelRow(
                     federation=NAME,

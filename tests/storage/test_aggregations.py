@@ -7,6 +7,7 @@ import pytest
 from remembered import memory_of
 from sqlalchemy import select
 
+from storage.aggregation_tables import round_aggregations, update_fates
 from storage.clients import key_of
 from storage.federations import create_federation
 from storage.models import latest_model, list_models
@@ -21,7 +22,7 @@ from storage.queries import (
 )
 from storage.records import Batch, NewAggregation, NewEvent, NewFate, NewModel
 from storage.rounds import abandon_round, begin_aggregation, complete_round, load_open_round, open_round
-from storage.tables import models, round_aggregations, update_fates
+from storage.tables import models
 
 RULE = {
     "aggregation": "nnm+krum",

@@ -5,6 +5,7 @@ from remembered import memory_of
 from sqlalchemy import func, select
 
 from foltr.aggregation.client_records import taken_apart
+from storage.aggregation_tables import defence_records
 from storage.clients import key_of
 from storage.erasure.client_rows import rows_of
 from storage.erasure.erasures import note_told
@@ -14,7 +15,7 @@ from storage.federations import create_federation
 from storage.models import get_model, latest_model
 from storage.records import NewModel
 from storage.rounds import abandon_round, begin_aggregation, complete_round
-from storage.tables import defence_records, models
+from storage.tables import models
 
 WEIGHTS = bytes(12)
 

@@ -18,7 +18,7 @@ from simulation.store_unlearning import SimulatedFederationStore
 from federator.store import FederationStore, stream_updates
 from foltr.erasure.states import ErasureState
 from foltr.errors import DataError, ProtocolViolationError
-from foltr.protocol.states import JobState, OrderOutcome, RoundState, Strategy
+from foltr.protocol.states import JobState, OrderOutcome, Privacy, RoundState, Strategy
 from storage.erasure.records import ErasureRequest, ErasureRow, JobCompletion, JobStep, NewJob
 from storage.errors import WriterFencedError
 from storage.federation_store import SqlFederationStore
@@ -36,7 +36,7 @@ from storage.records import (
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 FOUNDED = {"selection_seed": b"s" * 32, "aggregation_seed": b"a" * 32, "pseudonym_key": b"p" * 32}
-LINEAR = {"method": "fpdgd", "hidden": None}
+LINEAR = {"method": "fpdgd", "hidden": None, "privacy": Privacy.TRUSTED}
 
 
 def at(seconds: float) -> datetime:

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
-from storage import history_records, records
+from storage import history_records, records, sum_records
 from storage.erasure import records as erasure_records
 from storage.tables import metadata
 from storage.views import views
@@ -62,6 +62,13 @@ def valid(stored) -> dict[str, dict[str, Any]]:
         "orders": in_web | {
             "number": 1, "kind": "quarantine", "payload": b"{}", "digest": bytes(32), "outcome": "refused",
             "code": "stale", "detail": "", "client": KEY_OF_A, "at": now,
+        },
+        "policies": in_web | {"hash": bytes(32), "version": 1, "signed": b"policy", "adopted_at": now},
+        "round_sums": in_web | {
+            "round": 1, "cohort": 0, "n_tickets": 9, "n_clients": 8, "kept": b"\xff\0", "set_digest": bytes(32),
+        },
+        "helper_answers": in_web | {
+            "round": 1, "cohort": 0, "helper": "ada", "start": 0, "set_digest": bytes(32), "answer": b"answer",
         },
         "audit_log": in_web | {
             "seq": 1, "at": now, "kind": "client_erased", "body": "{}", "previous_hash": "0" * 64, "hash": "1" * 64,
@@ -162,6 +169,33 @@ WRONG = [
     ("defence_records", {"job": None}),
     ("defence_records", {"client": 999}),
     ("defence_records", {"record": None}),
+    ("federations", {"privacy": "hidden"}),
+    ("federations", {"privacy": None}),
+    ("rounds", {"policy_hash": bytes(32), "clip_norm": 1.0}),  # a policy that is not stored
+    ("rounds", {"clip_norm": 1.0}),
+    ("updates", {"cohort": 0}),
+    ("updates", {"encoding": "masked_u64", "cohort": 0}),
+    ("updates", {"encoding": "masked_u64", "ticket": b"ticket"}),
+    ("updates", {"encoding": "masked_u64", "cohort": 0, "ticket": b"ticket", "body": None}),
+    ("updates", {"ticket": b"ticket"}),
+    ("updates", {"fault": "misplaced"}),
+    ("policies", {"hash": bytes(31)}),
+    ("policies", {"version": 0}),
+    ("policies", {"signed": None}),
+    ("policies", {"federation": "nowhere"}),
+    ("round_sums", {"round": 9}),
+    ("round_sums", {"cohort": -1}),
+    ("round_sums", {"n_clients": 0}),
+    ("round_sums", {"n_clients": 10}),
+    ("round_sums", {"kept": b"\xff"}),
+    ("round_sums", {"set_digest": bytes(31)}),
+    ("round_sums", {"masked_sum": bytes(9)}),
+    ("round_sums", {"fate": "lost"}),
+    ("round_sums", {"share": 1.5}),
+    ("helper_answers", {"cohort": 1}),
+    ("helper_answers", {"set_digest": b"x" * 32}),  # another set than the stored one
+    ("helper_answers", {"start": -1}),
+    ("helper_answers", {"answer": None}),
     ("models", {"weights": None}),
     ("models", {"weights": None, "withdrawn_at": NOW}),
     ("models", {"tainted_at": NOW, "withdrawn_at": NOW}),
@@ -229,9 +263,9 @@ async def test_a_constraint_refuses(stored, valid, table: str, wrong: dict[str, 
     """The row fits but for one thing, and is refused for it."""
     await stored.join("a")
     await stored.open(1)
-    if table == "update_fates":
+    if (needed := {"update_fates": "round_aggregations", "helper_answers": "round_sums"}.get(table)) is not None:
         async with stored.db.transaction() as connection:
-            await connection.execute(insert(metadata.tables["round_aggregations"]), valid["round_aggregations"])
+            await connection.execute(insert(metadata.tables[needed]), valid[needed])
     with pytest.raises(DBAPIError):
         async with stored.db.transaction() as connection:
             await connection.execute(insert(metadata.tables[table]), valid[table] | wrong)
@@ -303,6 +337,9 @@ def test_every_table_and_column_has_a_comment() -> None:
         (records.RoundAggregationRow, metadata.tables["round_aggregations"]),
         (records.UpdateFateRow, metadata.tables["update_fates"]),
         (records.OrderRow, metadata.tables["orders"]),
+        (sum_records.PolicyRow, metadata.tables["policies"]),
+        (sum_records.RoundSumRow, metadata.tables["round_sums"]),
+        (sum_records.HelperAnswerRow, metadata.tables["helper_answers"]),
         (history_records.RoundHistoryRow, views.tables["round_history"]),
         (history_records.ClientHistoryRow, views.tables["client_history"]),
     ],

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 from foltr.cli.settings import Settings
 from foltr.errors import SettingsError
 from foltr.operator.credentials import Credentials, read_credentials
+from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.signing import SigningKey
+from foltr.protocol.states import Privacy
 
 if TYPE_CHECKING:
     from broker.address import BrokerAddress
+    from federator.summing.terms import SecureSettings
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,7 @@ class FederatorIdentity:
     address: "BrokerAddress"
     key: SigningKey | None = None
     enrolment_key: bytes | None = None
+    policy: SignedPolicy | None = None
 
 
 def federator_identity(settings: Settings) -> FederatorIdentity:
@@ -40,8 +44,30 @@ def federator_identity(settings: Settings) -> FederatorIdentity:
     credentials = read_credentials(Path(settings.credentials), "federator")
     _require_same_federation(settings, credentials)
     return FederatorIdentity(
-        credentials.federation, broker_of(settings, credentials), credentials.key, credentials.enrolment_public_key
+        credentials.federation,
+        broker_of(settings, credentials),
+        credentials.key,
+        credentials.enrolment_public_key,
+        credentials.signed_policy,
     )
+
+
+def choose_privacy(settings: Settings, identity: FederatorIdentity) -> "SecureSettings | None":
+    """What a federation with secure sums is told; None for a trusted one.
+
+    Raises:
+        SettingsError: there is no policy that it could be under.
+    """
+    from federator.summing.terms import SecureSettings
+
+    if settings.privacy is Privacy.TRUSTED:
+        return None
+    if identity.policy is None:
+        raise SettingsError(
+            "privacy: secure needs the operator's policy, and there is none in the federator's credentials; "
+            "`foltr policy new` makes one and writes it into them"
+        )
+    return SecureSettings(identity.policy, settings.clip_norm, settings.helper_deadline_s)
 
 
 def broker_of(settings: Settings, credentials: Credentials) -> "BrokerAddress":

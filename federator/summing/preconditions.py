@@ -1,0 +1,78 @@
+"""Whether a federation can have secure sums, and under which policy: each refusal says what to do next."""
+
+from federator.round import RoundPolicy
+from federator.summing.terms import SecureSettings
+from foltr.errors import SettingsError
+from foltr.methods.aggregations import is_plain_mean
+from foltr.methods.preconditions import lacking
+from foltr.methods.registry import spec_of
+from foltr.protocol.policies import Policy
+from foltr.protocol.states import Pacing
+from foltr.protocol.trainings import Training
+
+
+def check_secure(secure: SecureSettings, rounds: RoundPolicy, training: Training, *, is_signed: bool) -> None:
+    """Raise SettingsError where a federation with these settings cannot have secure sums, whatever its policy.
+
+    Args:
+        is_signed: whether clients show enrolments, which helpers check.
+    """
+    method = spec_of(training)
+    if not is_signed:
+        raise SettingsError(
+            "privacy: secure needs clients that the operator has enrolled; start with --credentials, not allow_unsigned"
+        )
+    if rounds.pacing is Pacing.BUFFERED:
+        raise SettingsError("privacy: secure needs pacing = deadline; a sum is over one round's clients, all at once")
+    if method.not_weights is not None:
+        raise SettingsError(
+            f"privacy: {method.name} sends {method.not_weights}, which cannot be summed; choose a method that sends "
+            "differences of weights, such as fpdgd"
+        )
+    if method.spent_when_sent:
+        raise SettingsError(f"privacy: {method.name} adds noise of its own to what it sends; choose fpdgd")
+    if rounds.rule.rule == "adaptive":
+        raise SettingsError(
+            "privacy: the rule adaptive judges by each client's history, and secure sums have none; choose median"
+        )
+    if secure.clip_norm is not None and not 0 < secure.clip_norm <= 1e6:
+        raise SettingsError(f"clip_norm: {secure.clip_norm:g} is not between 0 and a million")
+    if not 0 < secure.helper_deadline_s <= 86_400:
+        raise SettingsError(f"helper_deadline_s: {secure.helper_deadline_s:g} is not between 0 and a day")
+
+
+def check_policy(policy: Policy, rounds: RoundPolicy, training: Training, n_values: int) -> None:
+    """Raise SettingsError where a policy, which nobody here can change, does not fit the settings of a federation."""
+    if policy.dim != n_values:
+        raise SettingsError(
+            f"privacy: the policy is for updates of {policy.dim} numbers, and a model has {n_values}; "
+            "make one for so many: `foltr policy new`"
+        )
+    if (training.min_interactions, training.max_interactions) != (policy.n_interactions,) * 2:
+        raise SettingsError(
+            f"interactions: {_range(training)} an update, and the policy has all updates at exactly "
+            f"{policy.n_interactions}; choose interactions = {policy.n_interactions}"
+        )
+    cohorts = f"{policy.cohorts} cohorts" if policy.cohorts > 1 else "1 cohort"
+    if rounds.min_clients < policy.n_min * policy.cohorts:
+        raise SettingsError(
+            f"min_clients: {rounds.min_clients} are too few for {cohorts} of at least {policy.n_min} each, the fewest "
+            f"that helpers open a sum of; raise min_clients to {policy.n_min * policy.cohorts}"
+        )
+    if rounds.max_clients > policy.n_max:
+        raise SettingsError(
+            f"max_clients: {rounds.max_clients} may all be in one cohort, and helpers open no sum of more than "
+            f"{policy.n_max}; lower max_clients to that"
+        )
+    if not is_plain_mean(rounds.rule) and policy.cohorts == 1:
+        raise SettingsError(
+            f"aggregation: {rounds.rule.text} compares sums, and the policy has one sum a round; choose aggregation = "
+            "mean, or make a policy with 20 cohorts: `foltr policy new`"
+        )
+    if (short := lacking(rounds.rule, policy.cohorts)) is not None:
+        raise SettingsError(f"aggregation: a round has {policy.cohorts} sums: {short}; choose another aggregation")
+
+
+def _range(training: Training) -> str:
+    least, most = training.min_interactions, training.max_interactions
+    return str(least) if least == most else f"{least} to {most}"

@@ -1,0 +1,77 @@
+"""The tables of what rules of aggregation made of rounds, and of what they remember of clients."""
+
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKeyConstraint,
+    Integer,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+)
+
+from foltr.aggregation.fates import Fate
+from storage.schema import (
+    DETAIL_MAX,
+    SHORT_TEXT_MAX,
+    Member,
+    client_column,
+    federation_column,
+    in_words,
+    metadata,
+    one_of,
+)
+
+round_aggregations = Table(
+    "round_aggregations",
+    metadata,
+    federation_column(),
+    Column("round", Integer, nullable=False, comment="The round"),
+    Column("rule", String(SHORT_TEXT_MAX), nullable=False, comment="Rule that made its model"),
+    Column("parameters", Text, nullable=False, comment="Parameters as used, JSON: n updates, m hostile ones, ..."),
+    Column("fallback_reason", Text, comment="Why it is not the configured rule; null if it is"),
+    Column("n_kept", Integer, nullable=False, comment="Updates in the model as they were sent"),
+    Column("n_clipped", Integer, nullable=False, comment="Updates in the model after they were shortened"),
+    Column("n_dropped", Integer, nullable=False, comment="Updates that are not in the model"),
+    PrimaryKeyConstraint("federation", "round"),
+    ForeignKeyConstraint(["federation", "round"], ["rounds.federation", "rounds.number"]),
+    CheckConstraint("length(rule) > 0", name="rule_length"),
+    CheckConstraint(f"length(fallback_reason) BETWEEN 1 AND {DETAIL_MAX}", name="fallback_reason_length"),
+    CheckConstraint("n_kept >= 0 AND n_clipped >= 0 AND n_dropped >= 0", name="counts"),
+    comment="How a round was aggregated by a rule; none for the plain mean",
+)
+
+update_fates = Table(
+    "update_fates",
+    metadata,
+    federation_column(),
+    Column("round", Integer, nullable=False, comment="The round"),
+    client_column("The device whose update it is", nullable=False, index=True),
+    Column("fate", Member(Fate), nullable=False, comment=in_words(Fate)),
+    Column("share", Float, comment="How much of the model's step is this update's, 0 to 1; null: cannot be said"),
+    Column("score", Float, comment="What the rule decided by; its meaning is the rule's"),
+    Column("reason", Text, nullable=False, comment="Why it was clipped or dropped; empty if it was kept"),
+    # No foreign key to the update: its body may be deleted before what became of it is.
+    PrimaryKeyConstraint("federation", "round", "client"),
+    ForeignKeyConstraint(["federation", "round"], ["round_aggregations.federation", "round_aggregations.round"]),
+    CheckConstraint(one_of("fate", Fate), name="fate"),
+    CheckConstraint("share >= 0 AND share <= 1", name="share"),
+    CheckConstraint(f"length(reason) <= {DETAIL_MAX}", name="reason_length"),
+    comment="What a rule made of each update of a round; none for the plain mean",
+)
+
+defence_records = Table(
+    "defence_records",
+    metadata,
+    federation_column(),
+    Column("job", Integer, nullable=False, comment="The unlearning job whose steps it is of; 0: it is of the rounds"),
+    client_column("Whose record it is", nullable=False, index=True),
+    Column("record", LargeBinary, nullable=False, comment="What the rule of aggregation remembers of the client"),
+    # No foreign key to the job: 0 is none. A job's are deleted when it is closed.
+    PrimaryKeyConstraint("federation", "job", "client"),
+    CheckConstraint("job >= 0", name="job"),
+    comment="What the rule of aggregation remembers of each client after the newest model, or a job's newest step",
+)

@@ -1,0 +1,95 @@
+"""The plain values of secure sums that go into and come out of the database."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from foltr.aggregation.fates import Fate
+
+
+@dataclass(frozen=True, slots=True)
+class NewPolicy:
+    """A policy of the operator that was taken up, as signed; ``hash`` names it."""
+
+    hash: bytes
+    version: int
+    signed: bytes
+    adopted_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRow:
+    """A stored policy; ``signed`` as the operator signed it."""
+
+    federation: str
+    hash: bytes
+    version: int
+    signed: bytes
+    adopted_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TicketRow:
+    """A ticket of the open round, with the enrolment of its client as the operator signed it."""
+
+    client_id: str
+    cohort: int
+    ticket: bytes
+    enrolment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NewSet:
+    """The clients of a cohort whose sum is to be opened, about to be stored.
+
+    Attributes:
+        n_tickets: how many were shown.
+        n_clients: how many of them are in the set.
+        kept: (n_tickets,) bits, as in `foltr.protocol.helper_messages.OpenRequest`.
+        digest: `foltr.protocol.signed_tickets.set_digest` of those in the set.
+    """
+
+    cohort: int
+    n_tickets: int
+    n_clients: int
+    kept: bytes
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NewAnswer:
+    """A part of a helper's answer as it signed it, for the set with this digest; it begins with number ``start``."""
+
+    cohort: int
+    helper: str
+    start: int
+    digest: bytes
+    answer: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RoundSumRow:
+    """The stored set of a cohort, and its sum once all helpers have answered."""
+
+    federation: str
+    round: int
+    cohort: int
+    n_tickets: int
+    n_clients: int
+    kept: bytes
+    set_digest: bytes
+    masked_sum: bytes | None
+    fate: Fate | None
+    share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class HelperAnswerRow:
+    """A stored part of a helper's answer."""
+
+    federation: str
+    round: int
+    cohort: int
+    helper: str
+    start: int
+    set_digest: bytes
+    answer: bytes

@@ -1,0 +1,98 @@
+"""A federation that cannot have secure sums is refused at start, in words that say what to do next."""
+
+import math
+
+import pytest
+from secured import HELPERS, policy_of, signed_policy_of
+
+from federator.plan import FederationPlan
+from federator.round import RoundPolicy
+from federator.summing.terms import SecureSettings
+from foltr.aggregation.rule_spec import read_rule
+from foltr.errors import SettingsError
+from foltr.protocol.policies import GaussianNoise
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.states import Pacing, Privacy
+from foltr.protocol.trainings import EvolutionTraining, FpdgdPaperTraining, PdgdTraining
+
+KEY = SigningKey.generate()
+ONE = PdgdTraining(min_interactions=1, max_interactions=1)
+ROUNDS = {"min_clients": 40, "max_clients": 100}
+
+
+def plan_of(*, training=ONE, secure=None, enrolment_key=KEY.public, policy=None, **rounds) -> FederationPlan:
+    secure = secure or SecureSettings(signed_policy_of(KEY, **(policy or {})))
+    policy_of_rounds = RoundPolicy(**(ROUNDS | rounds))
+    return FederationPlan("mail", 1, policy_of_rounds, training, enrolment_key=enrolment_key, secure=secure)
+
+
+def test_a_federation_has_secure_sums_only_where_it_is_told_to():
+    """The mean of one sum, or a rule across twenty; the others stay trusted."""
+    assert plan_of().privacy is Privacy.SECURE
+    twenty = plan_of(policy={"cohorts": 20}, rule=read_rule("median"))
+    assert twenty.rule_warning is not None
+    assert "a round of 1 to 2 sums is abandoned" in twenty.rule_warning
+    assert FederationPlan("mail", 1).privacy is Privacy.TRUSTED
+
+
+@pytest.mark.parametrize(
+    ("told", "changes"),
+    [
+        ("privacy: secure needs clients that the operator has enrolled", {"enrolment_key": None}),
+        ("privacy: secure needs pacing = deadline", {"pacing": Pacing.BUFFERED}),
+        ("privacy: foltr-es sends", {"training": EvolutionTraining(antithetic=False, min_interactions=1)}),
+        ("privacy: fpdgd-paper adds noise of its own", {"training": FpdgdPaperTraining(n_clients=5)}),
+        ("aggregation: median compares sums, and the policy has one", {"rule": read_rule("median")}),
+        ("privacy: the rule adaptive judges by each client's history", {"rule": read_rule("adaptive")}),
+        (
+            "aggregation: a round has 2 sums: krum needs",
+            {"rule": read_rule("krum", byzantine=1), "policy": {"cohorts": 2}},
+        ),
+        ("privacy: the policy is for updates of 2 numbers, and a model has 1", {"policy": {"dim": 2}}),
+        ("privacy: the policy is of federation 'web', not 'mail'", {"policy": {"federation": "web"}}),
+        ("interactions: 5 an update, .* choose interactions = 1", {"training": PdgdTraining()}),
+        (
+            "interactions: 1 to 2 an update",
+            {"training": PdgdTraining(min_interactions=1, max_interactions=2)},
+        ),
+        (
+            "min_clients: 40 are too few for 1 cohort of at least 41 .* raise min_clients to 41",
+            {"policy": {"n_min": 41}},
+        ),
+        ("min_clients: 40 are too few for 5 cohorts of at least 10", {"policy": {"n_min": 10, "cohorts": 5}}),
+        ("max_clients: 100 may all be in one cohort, .* more than 99", {"policy": {"n_max": 99}}),
+    ],
+)
+def test_what_secure_sums_cannot_go_with_is_refused_in_words(told, changes):
+    """Before anything is stored or announced."""
+    with pytest.raises(SettingsError, match=f"^{told}"):
+        plan_of(**changes)
+
+
+@pytest.mark.parametrize(
+    ("told", "settings"),
+    [
+        ("clip_norm: 0 is not", {"clip_norm": 0.0}),
+        ("clip_norm: nan is not", {"clip_norm": math.nan}),
+        ("helper_deadline_s: 0 is not", {"helper_deadline_s": 0.0}),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(told, settings):
+    """With the key in the message."""
+    with pytest.raises(SettingsError, match=f"^{told}"):
+        plan_of(secure=SecureSettings(signed_policy_of(KEY), **settings))
+
+
+def test_one_helper_or_sums_of_more_than_62_bits_are_no_policy():
+    """Nobody can be told of one: it is refused where it is made and where it is read."""
+    with pytest.raises(ValueError, match="at least 2 items"):
+        policy_of(HELPERS[:1])
+    with pytest.raises(ValueError, match="more than 62 bits"):
+        policy_of(n_max=2**31 - 1, bound=2**31 - 1, noise=GaussianNoise(variance=2**50))
+
+
+def test_the_clip_norm_follows_from_interactions_and_learning_rate():
+    """0.15 sqrt(B) (learning rate / 0.1), unless one is set."""
+    policy = signed_policy_of(KEY, n_interactions=4)
+    assert SecureSettings(policy).terms(policy, PdgdTraining(learning_rate=0.2)).clip_norm == 0.15 * 2 * 0.2 / 0.1
+    assert SecureSettings(policy, clip_norm=3.0).terms(policy, ONE).announced.clip_norm == 3.0
