@@ -32,7 +32,6 @@ from federator.reading import ChunkOffered, Limits, OperatorSpoke, UpdateOffered
 from federator.reassembly import Assembler
 from federator.resumption import claim, resume_rounds
 from federator.retention import Retention
-from federator.roster_assembly import RosterAssembler
 from federator.rounds import Rounds
 from federator.rows import batch_of
 from federator.store import FederationStore
@@ -40,6 +39,7 @@ from foltr.errors import SettingsError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.methods.registry import body_spec
 from foltr.protocol.events import ORDERS, EventKind
+from foltr.protocol.roster_assembly import RosterAssembler
 from foltr.protocol.signed_orders import number_of
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import RoundState

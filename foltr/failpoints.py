@@ -16,7 +16,8 @@ VARIABLE = "FOLTR_TEST_FAILPOINTS"
 
 
 class Failpoint(StrEnum):
-    """Every place: of an update in the order in which it passes them, of an erasure, of a device, of an order."""
+    """Every place: of an update in the order in which it passes them, of an erasure, of a device, of a helper, of an
+    order."""
 
     FEDERATION_CLAIMED = "federation_claimed"
     BATCH_DECIDED = "batch_decided"
@@ -43,6 +44,11 @@ class Failpoint(StrEnum):
     SETTLEMENT_STORED = "settlement_stored"
     IN_MODEL_TRANSACTION = "in_model_transaction"
     MODEL_STORED = "model_stored"
+    IN_CHECK_TRANSACTION = "in_check_transaction"
+    TICKETS_CHECKED = "tickets_checked"
+    IN_OPENING_TRANSACTION = "in_opening_transaction"
+    SUM_OPENED = "sum_opened"
+    HELPER_ANSWERED = "helper_answered"
     ORDER_WRITTEN = "order_written"
     ORDER_SENT = "order_sent"
     ORDER_ANSWERED = "order_answered"

@@ -36,9 +36,10 @@ class OpenedSum:
 
 @dataclass(frozen=True)
 class OpenSet:
-    """The positions of the tickets whose sum is to be opened, now and never again."""
+    """The positions of the tickets whose sum is to be opened, now and never again; and the terms to do so under."""
 
     positions: list[int]
+    terms: Terms
 
 
 def decide_open(
@@ -64,11 +65,11 @@ def decide_open(
         return Refusal(HelperRefusalCode.ROUND_OVER, f"a sum of round {newest_opened} is opened")
     if isinstance(terms, Refusal):
         return terms
-    return _decide_set(request, terms.policy.policy, hashes)
+    return _decide_set(request, terms, hashes)
 
 
-def _decide_set(request: OpenRequest, policy: Policy, hashes: Mapping[int, bytes]) -> OpenSet | Refusal:
-    positions = request.positions
+def _decide_set(request: OpenRequest, terms: Terms, hashes: Mapping[int, bytes]) -> OpenSet | Refusal:
+    positions, policy = request.positions, terms.policy.policy
     if len(positions) < policy.n_min:
         return Refusal(HelperRefusalCode.TOO_FEW, f"{len(positions)} clients; the policy asks for {policy.n_min}")
     if len(positions) > policy.n_max:
@@ -78,7 +79,7 @@ def _decide_set(request: OpenRequest, policy: Policy, hashes: Mapping[int, bytes
         return Refusal(HelperRefusalCode.UNKNOWN_SET, f"{len(missing)} tickets were not checked, or are not good")
     if set_digest(hashes[position] for position in positions) != request.digest:
         return Refusal(HelperRefusalCode.UNKNOWN_SET, "the tickets that were checked have another digest")
-    return OpenSet(positions)
+    return OpenSet(positions, terms)
 
 
 def sum_for(policy: Policy, seeds: Iterable[bytes], entropy: Entropy = os.urandom) -> bytes:

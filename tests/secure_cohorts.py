@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foltr.operator.credentials import BrokerAccess, Credentials
 from foltr.protocol.enrolment import issue_enrolment
 from foltr.protocol.helper_messages import CheckRequest, OpenRequest, kept_bits
 from foltr.protocol.policies import GaussianNoise, HelperKeys, Policy, cohort_of
 from foltr.protocol.signed_policies import SignedPolicy, issue_policy
 from foltr.protocol.signed_tickets import issue_ticket, set_digest, ticket_hash
-from foltr.protocol.signing import SigningKey
+from foltr.protocol.signing import SigningKey, key_to_text
 from foltr.protocol.tickets import Ticket
 from foltr.secure.masks import mask_vector
 from foltr.secure.sealing import SealingKey, seal_info, seal_seed
@@ -86,6 +87,17 @@ class SecureFederation:
             "delta": 1e-6,
         }
         return issue_policy(self.operator, Policy(**{**fields, **changed}))
+
+    def credentials(self, helper: HelperPair, broker_url: str = "mqtt://127.0.0.1:1883") -> Credentials:
+        return Credentials(
+            role="helper",
+            federation=FEDERATION,
+            name=helper.name,
+            broker=BrokerAccess(broker_url=broker_url),
+            signing_key=helper.signing_key.to_text(),
+            enrolment_key=key_to_text(self.operator.public),
+            federator_key=key_to_text(self.federator.public),
+        )
 
     def client(self, name: str, serial: int = 1) -> MaskingClient:
         key = SigningKey.generate()

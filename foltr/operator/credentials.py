@@ -1,6 +1,6 @@
 """The one file a process needs to take part: how to reach the broker, its key, and whom to believe.
 
-Written by ``foltr enrol``, read by devices, federators and operators. It holds secrets: it is created with mode
+Written by ``foltr enrol``, read by devices, helpers, federators, operators. It holds secrets: it is created with mode
 0600 and refused when others could read it.
 """
 
@@ -25,6 +25,7 @@ FEDERATOR_USER = "@federator"
 OPERATOR_USER = "@operator"
 _Secret = Annotated[str, Field(repr=False)]
 _OptionalSecret = Annotated[str | None, Field(repr=False)]
+Role = Literal["device", "federator", "operator", "helper"]
 
 
 class BrokerAccess(BaseModel):
@@ -44,7 +45,7 @@ class Credentials(BaseModel):
     """Credentials say who a process is. Keys are base64; ``signing_key`` is private, the others are public.
 
     Attributes:
-        name: the client's name, or ``@federator`` or ``@operator``.
+        name: the client's or the helper's name, or ``@federator`` or ``@operator``.
         federator_key_sequence: so often the operator had given the federator another key when this was written.
         enrolment: the operator's signed statement about this device, base64; devices only.
         policy: the operator's newest policy when this was written, as signed, base64; None where none was issued.
@@ -52,7 +53,7 @@ class Credentials(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
     version: Literal[1] = 1
-    role: Literal["device", "federator", "operator"]
+    role: Role
     federation: Name
     name: str
     broker: BrokerAccess
@@ -133,7 +134,7 @@ def device_identity(
     )
 
 
-def read_credentials(path: Path, role: Literal["device", "federator", "operator"]) -> Credentials:
+def read_credentials(path: Path, role: Role) -> Credentials:
     """The credentials in ``path``.
 
     Raises:

@@ -72,6 +72,14 @@ class CheckRequest(HelperMessage):
     ]
     enrolments: Annotated[list[Annotated[bytes, Field(max_length=1024)]], Field(max_length=PAGE_TICKETS)]
 
+    @model_validator(mode="after")
+    def _each_ticket_has_an_enrolment(self) -> "CheckRequest":
+        if len(self.enrolments) != len(self.tickets):
+            raise ValueError(f"{len(self.enrolments)} enrolments for {len(self.tickets)} tickets")
+        if self.first + len(self.tickets) > MAX_COHORT:
+            raise ValueError(f"positions above {MAX_COHORT}")
+        return self
+
 
 class RefusedTicket(Message):
     """A ticket that a helper takes out."""

@@ -7,11 +7,11 @@ import tracemalloc
 import pytest
 
 from federator.deciding.members import Members
-from federator.roster_assembly import RosterAssembler
 from foltr.operator.credentials import BrokerAccess
 from foltr.operator.folder import create_authority, open_authority
 from foltr.operator.register import read_register, write_register
 from foltr.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.protocol.roster_assembly import RosterAssembler
 from foltr.protocol.topics import Topics
 
 BROKER = BrokerAccess(broker_url="mqtt://127.0.0.1:1883")

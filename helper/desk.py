@@ -1,0 +1,148 @@
+"""A helper's desk: takes what arrives, one thing after the other, and gives what is to be answered.
+
+It waits for nothing but the disk, so it belongs into a thread of its own beside the connection. Only what the operator
+or the federator has signed is looked at; whatever else arrives changes nothing.
+"""
+
+import os
+from typing import Any, TypeVar
+
+from foltr.errors import DataError, MessageError
+from foltr.logs import get_logger
+from foltr.operator.credentials import Credentials
+from foltr.protocol.codec import Envelope, encode, open_envelope
+from foltr.protocol.helper_messages import (
+    CheckAnswer,
+    CheckRequest,
+    HelperMessage,
+    HelperRefusal,
+    OpenRequest,
+)
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.signed_tickets import set_digest, ticket_hash
+from foltr.protocol.topics import Topics
+from foltr.secure.coins import Entropy
+from helper.checking import check_page, read_page, refuse_page
+from helper.opening import OpenedSum, OpenSet, answer_parts, decide_open, sum_for
+from helper.standing import Standing
+from helper.store import HelperStore
+from helper.terms import Refusal, Terms
+
+log = get_logger(__name__)
+
+R = TypeVar("R", CheckRequest, OpenRequest)
+
+
+class Desk:
+    """One helper at work on its store.
+
+    Args:
+        credentials: the helper's; whose key signs, and whom to believe.
+        entropy: gives the noise.
+    """
+
+    def __init__(self, credentials: Credentials, store: HelperStore, entropy: Entropy = os.urandom) -> None:
+        topics = Topics(credentials.federation)
+        self._name = credentials.name
+        self._federation = credentials.federation
+        self._key = credentials.key
+        self._enrolment_key = credentials.enrolment_public_key
+        self._store = store
+        self._entropy = entropy
+        self._standing = Standing(credentials, store)
+        self._asked_on = topics.helper_requests(self._name)
+        self._answers_on = topics.helper_answers(self._name)
+
+    def take(self, topic: str, payload: bytes) -> list[bytes]:
+        """Take a message; returns what is to be published, in this order, on the topic of this helper's answers."""
+        try:
+            if topic == self._asked_on:
+                return self._answer(payload)
+            self._standing.take(topic, payload)
+        except MessageError as error:
+            log.warning("message_ignored", topic=topic, code=error.code, detail=error.detail)
+        return []
+
+    def _answer(self, payload: bytes) -> list[bytes]:
+        envelope = open_envelope(payload)
+        if not envelope.is_signed_by(self._standing.federator_key, self._asked_on):
+            raise MessageError(ReceiptCode.BAD_SIGNATURE, "the request is not signed by the federator")
+        if envelope.kind == CheckRequest.kind_name:
+            answers = [self._check(self._read(envelope, CheckRequest))]
+        else:
+            answers = self._open(self._read(envelope, OpenRequest))
+        # Numbered by round, so that the same answer is the same bytes.
+        return [encode(answer, self._answers_on, answer.round, self._key) for answer in answers]
+
+    def _check(self, request: CheckRequest) -> HelperMessage:
+        digest = set_digest(map(ticket_hash, request.tickets))
+        is_opened = self._store.opened_sum(request.round, request.cohort) is not None
+        terms = refuse_page(request, self._store.newest_opened(), is_opened) or self._standing.terms(
+            request.policy_hash
+        )
+        if isinstance(terms, Refusal):
+            return self._refuse(request, digest, terms)
+        claimed = read_page(request)
+        known = self._store.known_clients(request, {one.ticket.client_id for one in claimed if one is not None})
+        page = check_page(request, claimed, terms, self._enrolment_key, self._standing.void, known)
+        n_destroyed = self._store.keep_page(request, page.good, terms.sealing_key.public)
+        if n_destroyed:
+            log.info("sealing_keys_destroyed", n_keys=n_destroyed, version=terms.policy.policy.version)
+        log.info(
+            "tickets_checked",
+            round=request.round,
+            cohort=request.cohort,
+            first=request.first,
+            n_good=len(page.good),
+            n_refused=len(page.refused),
+        )
+        return CheckAnswer(**_about(request), first=request.first, digest=digest, refused=page.refused)
+
+    def _open(self, request: OpenRequest) -> list[HelperMessage]:
+        decision = decide_open(
+            request,
+            self._store.opened_sum(request.round, request.cohort),
+            self._store.newest_opened(),
+            self._standing.terms(request.policy_hash),
+            self._store.checked_hashes(request),
+        )
+        if isinstance(decision, Refusal):
+            return [self._refuse(request, request.digest, decision)]
+        opened = self._open_set(request, decision) if isinstance(decision, OpenSet) else decision
+        return list(answer_parts(request, opened))
+
+    def _open_set(self, request: OpenRequest, chosen: OpenSet) -> OpenedSum:
+        seeds = (_seed(chosen.terms, seal, info) for seal, info in self._store.seals(request, chosen.positions))
+        values = sum_for(chosen.terms.policy.policy, seeds, self._entropy)
+        opened = OpenedSum(request.policy_hash, request.digest, values)
+        self._store.keep_sum(request, chosen.positions, opened)
+        log.info("sum_opened", round=request.round, cohort=request.cohort, n_clients=len(chosen.positions))
+        return opened
+
+    def _refuse(self, request: HelperMessage, digest: bytes, refusal: Refusal) -> HelperRefusal:
+        log.warning(
+            "request_refused",
+            round=request.round,
+            cohort=request.cohort,
+            code=refusal.code.value,
+            detail=refusal.detail,
+        )
+        return HelperRefusal(**_about(request), digest=digest, code=refusal.code, detail=refusal.detail)
+
+    def _read(self, envelope: Envelope, expected: type[R]) -> R:
+        request = envelope.read(expected)
+        if (request.federation, request.helper) != (self._federation, self._name):
+            raise MessageError(ReceiptCode.CLIENT_MISMATCH, f"a request to {request.helper} of {request.federation}")
+        return request
+
+
+def _about(request: HelperMessage) -> dict[str, Any]:
+    """What an answer repeats of its request."""
+    return {name: getattr(request, name) for name in HelperMessage.model_fields}
+
+
+def _seed(terms: Terms, seal: bytes, info: bytes) -> bytes:
+    seed = terms.sealing_key.open(seal, info)
+    if seed is None:
+        raise DataError("helper store: a seal that was checked does not open; is the file damaged?")
+    return seed

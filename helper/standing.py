@@ -1,0 +1,106 @@
+"""What a helper goes by: the operator's policies, its roster, and the federator's key, each the newest that arrived.
+
+They are kept in the store, so that a broker that has lost what it retained takes nothing back.
+"""
+
+from foltr.errors import MessageError
+from foltr.logs import get_logger
+from foltr.operator.credentials import Credentials
+from foltr.protocol.enrolment import read_roster
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.roster_assembly import RosterAssembler
+from foltr.protocol.signed_policies import SignedPolicy, read_policy
+from foltr.protocol.topics import Topics
+from helper.store import HelperStore
+from helper.terms import Refusal, Terms, VoidEnrolments, find_terms
+
+log = get_logger(__name__)
+
+
+class Standing:
+    """What counts now, for one helper.
+
+    Args:
+        credentials: the helper's, whose enrolment key says who the operator is.
+
+    Attributes:
+        void: the enrolments that the newest roster makes void.
+    """
+
+    def __init__(self, credentials: Credentials, store: HelperStore) -> None:
+        self._credentials = credentials
+        self._operator = credentials.enrolment_public_key
+        self._topics = Topics(credentials.federation)
+        self._store = store
+        self._assembler = RosterAssembler(self._topics, self._operator)
+        self._policies: dict[bytes, SignedPolicy] = {}
+        self._roster_version = 0
+        self.void = VoidEnrolments(None)
+        self._remember()
+
+    @property
+    def federator_key(self) -> bytes:
+        return self._credentials.federator_public_key
+
+    def take(self, topic: str, payload: bytes) -> None:
+        """Take what the operator says; MessageError where it did not say so."""
+        if topic == self._topics.policy:
+            self._take_policy(read_policy(payload, self._operator, self._credentials.federation))
+        elif topic == self._topics.federator_key:
+            self._take_federator_key(payload)
+        elif (roster := self._assembler.take(topic, payload)) is not None and self._adopt_roster(roster):
+            self._store.set_meta("roster", roster)
+            log.info("roster_adopted", version=self._roster_version)
+
+    def terms(self, policy_hash: bytes) -> Terms | Refusal:
+        """Return the terms under the policy of this hash, or why there are none."""
+        policy, name = self._policies.get(policy_hash), self._credentials.name
+        sealing_keys = {}
+        if policy is not None and (mine := policy.policy.helper(name)) is not None:
+            key = self._store.sealing_key(mine.sealing_key)
+            sealing_keys = {} if key is None else {key.public: key}
+        return find_terms(policy, name, self._credentials.key.public, sealing_keys)
+
+    def _remember(self) -> None:
+        """Take up what the store has, then what came with the credentials."""
+        for signed in self._store.policies():
+            policy = read_policy(signed, self._operator, self._credentials.federation)
+            self._policies[policy.hash] = policy
+        if (roster := self._store.meta("roster")) is not None:
+            self._adopt_roster(roster)
+        if (statement := self._store.meta("federator_key")) is not None:
+            self._believe(statement)
+        if (issued := self._credentials.signed_policy) is not None:
+            self._take_policy(issued)
+
+    def _take_policy(self, policy: SignedPolicy) -> None:
+        newest = max((each.policy.version for each in self._policies.values()), default=0)
+        if policy.policy.version > newest:
+            self._store.keep_policy(policy)
+            self._policies[policy.hash] = policy
+            log.info("policy_adopted", version=policy.policy.version, hash=policy.hash.hex())
+
+    def _adopt_roster(self, payload: bytes) -> bool:
+        """Whether a roster is newer than the one that counted until now."""
+        roster = read_roster(payload, self._operator, self._credentials.federation)
+        if roster.version <= self._roster_version:
+            return False
+        self._roster_version, self.void = roster.version, VoidEnrolments(roster)
+        return True
+
+    def _take_federator_key(self, statement: bytes) -> None:
+        if self._believe(statement):
+            self._store.set_meta("federator_key", statement)
+            log.info("federator_key_adopted", sequence=self._credentials.federator_key_sequence)
+
+    def _believe(self, statement: bytes) -> bool:
+        """Whether a statement of the federator's key is news; an older one is passed over."""
+        try:
+            newer = self._credentials.with_federator_key(statement)
+        except MessageError as error:
+            if error.code == ReceiptCode.REPLAYED:
+                return False
+            raise
+        is_news = newer != self._credentials
+        self._credentials = newer
+        return is_news

@@ -1,0 +1,167 @@
+"""What a helper remembers: one function for each transaction, named for what it does and safe to repeat."""
+
+import hmac
+import sqlite3
+from collections.abc import Iterable, Sequence
+
+from foltr.errors import DataError
+from foltr.failpoints import Failpoint, failpoint
+from foltr.protocol.helper_messages import CheckRequest, OpenRequest
+from foltr.protocol.signed_policies import SignedPolicy
+from foltr.secure.sealing import SealingKey
+from helper.checking import GoodTicket, KnownClient
+from helper.opening import OpenedSum
+from helper.store_file import StoreFile
+
+
+class HelperStore(StoreFile):
+    """The store of one helper."""
+
+    # --- what the operator says ----------------------------------------------------------------------------
+
+    def policies(self) -> list[bytes]:
+        """Return the policies that have arrived, as they were signed, the oldest first."""
+        return [signed for (signed,) in self.rows("SELECT signed FROM policies ORDER BY version")]
+
+    def keep_policy(self, policy: SignedPolicy) -> None:
+        with self.transaction() as cursor:
+            cursor.execute(
+                "INSERT OR IGNORE INTO policies (hash, version, signed) VALUES (?, ?, ?)",
+                (policy.hash, policy.policy.version, policy.signed),
+            )
+
+    # --- sealing keys --------------------------------------------------------------------------------------
+
+    def make_sealing_key(self) -> bytes:
+        """Make a key for a policy to come; returns its public half."""
+        key = SealingKey.generate()
+        with self.transaction() as cursor:
+            cursor.execute("INSERT INTO sealing_keys (public, private) VALUES (?, ?)", (key.public, key.private))
+        return key.public
+
+    def sealing_key(self, public: bytes) -> SealingKey | None:
+        """Return the key with this public half; None where it was destroyed, or never made here."""
+        found = self.rows("SELECT private FROM sealing_keys WHERE public = ?", (public,))
+        return SealingKey(found[0][0]) if found else None
+
+    # --- checking ------------------------------------------------------------------------------------------
+
+    def newest_opened(self) -> int | None:
+        """Return the newest round of which a sum was opened."""
+        newest: int | None = self.rows("SELECT max(round) FROM opened_sums")[0][0]
+        return newest
+
+    def opened_sum(self, round_number: int, cohort: int) -> OpenedSum | None:
+        found = self.rows(
+            "SELECT policy_hash, digest, sum FROM opened_sums WHERE round = ? AND cohort = ?", (round_number, cohort)
+        )
+        return OpenedSum(*found[0]) if found else None
+
+    def known_clients(self, request: CheckRequest, names: Iterable[str]) -> dict[str, KnownClient]:
+        """Return what is known of the clients with these names, for a page."""
+        known = {}
+        first, end = request.first, request.first + len(request.tickets)
+        for name in set(names):
+            client = self._pseudonym(name)
+            last = self.rows("SELECT participation FROM clients WHERE client = ?", (client,))
+            elsewhere = self.rows(
+                "SELECT 1 FROM checked_tickets WHERE round = ? AND cohort = ? AND client = ? AND policy_hash = ? "
+                "AND NOT (position >= ? AND position < ?)",
+                (request.round, request.cohort, client, request.policy_hash, first, end),
+            )
+            known[name] = KnownClient(last[0][0] if last else 0, bool(elsewhere))
+        return known
+
+    def keep_page(self, request: CheckRequest, good: Iterable[GoodTicket], sealing_key: bytes) -> int:
+        """Keep the good tickets of a page in place of what was there, and destroy older keys.
+
+        Tickets of other rounds and other policies go: their sums will not be opened.
+
+        Args:
+            sealing_key: the public half of the key that the page is checked under.
+
+        Returns:
+            how many keys were destroyed.
+        """
+        rows = [
+            (
+                *(request.round, request.cohort, ticket.position, request.policy_hash),
+                *(self._pseudonym(ticket.client_id), ticket.participation, ticket.hash, ticket.seal, ticket.info),
+            )
+            for ticket in good
+        ]
+        with self.transaction() as cursor:
+            cursor.execute(
+                "DELETE FROM checked_tickets WHERE round <> ? OR policy_hash <> ?", (request.round, request.policy_hash)
+            )
+            cursor.execute(
+                "DELETE FROM checked_tickets WHERE round = ? AND cohort = ? AND position >= ? AND position < ?",
+                (request.round, request.cohort, request.first, request.first + len(request.tickets)),
+            )
+            cursor.executemany("INSERT INTO checked_tickets VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            n_destroyed = cursor.execute(
+                "DELETE FROM sealing_keys WHERE id < (SELECT id FROM sealing_keys WHERE public = ?)", (sealing_key,)
+            ).rowcount
+            failpoint(Failpoint.IN_CHECK_TRANSACTION)
+        failpoint(Failpoint.TICKETS_CHECKED)
+        if n_destroyed:
+            self.overwrite()
+        return n_destroyed
+
+    # --- opening -------------------------------------------------------------------------------------------
+
+    def checked_hashes(self, request: OpenRequest) -> dict[int, bytes]:
+        """Return the hashes of the good tickets of a cohort, by position."""
+        return dict(
+            self.rows(
+                "SELECT position, hash FROM checked_tickets WHERE round = ? AND cohort = ? AND policy_hash = ?",
+                (request.round, request.cohort, request.policy_hash),
+            )
+        )
+
+    def seals(self, request: OpenRequest, positions: Iterable[int]) -> list[tuple[bytes, bytes]]:
+        """Return the seals at these positions of a cohort, each with what it is for."""
+        found = {
+            position: (seal, info)
+            for position, seal, info in self.rows(
+                "SELECT position, seal, info FROM checked_tickets WHERE round = ? AND cohort = ?",
+                (request.round, request.cohort),
+            )
+        }
+        return [found[position] for position in positions]
+
+    def keep_sum(self, request: OpenRequest, positions: Sequence[int], opened: OpenedSum) -> None:
+        """Keep an answer before it is given, and charge its clients; older answers and the cohort's tickets go.
+
+        Raises:
+            DataError: a client of the set has no participation left to charge. Nothing was changed.
+        """
+        about = (request.round, request.cohort)
+        with self.transaction() as cursor:
+            self._charge(cursor, about, positions)
+            cursor.execute("DELETE FROM opened_sums WHERE round < ?", (request.round,))
+            cursor.execute(
+                "INSERT INTO opened_sums (round, cohort, policy_hash, digest, sum) VALUES (?, ?, ?, ?, ?)",
+                (*about, opened.policy_hash, opened.digest, opened.values),
+            )
+            cursor.execute("DELETE FROM checked_tickets WHERE round = ? AND cohort = ?", about)
+            failpoint(Failpoint.IN_OPENING_TRANSACTION)
+        failpoint(Failpoint.SUM_OPENED)
+
+    def _charge(self, cursor: sqlite3.Cursor, about: tuple[int, int], positions: Sequence[int]) -> None:
+        n_charged = cursor.executemany(
+            "INSERT INTO clients (client, participation) SELECT client, participation FROM checked_tickets "
+            "WHERE round = ? AND cohort = ? AND position = ? "
+            "ON CONFLICT (client) DO UPDATE SET participation = excluded.participation "
+            "WHERE excluded.participation > clients.participation",
+            [(*about, position) for position in positions],
+        ).rowcount
+        if n_charged != len(positions):
+            raise DataError(
+                f"helper store: of {len(positions)} clients of round {about[0]}, cohort {about[1]} only {n_charged} "
+                "have a participation left; the sum stays closed"
+            )
+
+    def _pseudonym(self, name: str) -> bytes:
+        """Return what a client is remembered by: 32 bytes that tell who it is only to who guesses its name."""
+        return hmac.digest(self.name_key, name.encode(), "sha256")

@@ -1,0 +1,210 @@
+"""A helper's store is an SQLite file: its tables, its owner, its lock and its transactions.
+
+What it must never lose is what was opened: so a commit is on disk when it returns. What is deleted, such as a sealing
+key, is overwritten in the file (SQLite's ``secure_delete``). What a flash memory or a backup has copied meanwhile, no
+program can reach; and a store that was restored from a backup would open sums a second time.
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from foltr.errors import DataError, SettingsError
+
+# The store's whole schema. Another one is another version, and a store of another version is not read.
+_SCHEMA_VERSION = 1
+_SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
+CREATE TABLE policies (
+    hash BLOB PRIMARY KEY,
+    version INTEGER NOT NULL UNIQUE,
+    signed BLOB NOT NULL
+) STRICT;
+CREATE TABLE sealing_keys (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,  -- those of a lower one are older
+    public BLOB NOT NULL UNIQUE,
+    private BLOB NOT NULL
+) STRICT;
+-- Of one round and policy at a time, as long as no sum of their cohort is opened.
+CREATE TABLE checked_tickets (
+    round INTEGER NOT NULL,
+    cohort INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    policy_hash BLOB NOT NULL,
+    client BLOB NOT NULL,
+    participation INTEGER NOT NULL CHECK (participation > 0),
+    hash BLOB NOT NULL,  -- of the ticket as it was signed
+    seal BLOB NOT NULL,  -- the seed of the mask, sealed to this helper
+    info BLOB NOT NULL,  -- what the seal is for
+    PRIMARY KEY (round, cohort, position),
+    UNIQUE (round, cohort, client)
+) STRICT;
+-- Of the newest round that has one; of the rounds before it nothing is answered any more.
+CREATE TABLE opened_sums (
+    round INTEGER NOT NULL,
+    cohort INTEGER NOT NULL,
+    policy_hash BLOB NOT NULL,
+    digest BLOB NOT NULL,  -- of the set
+    sum BLOB NOT NULL,     -- little-endian words of 64 bits
+    PRIMARY KEY (round, cohort)
+) STRICT;
+-- A client is an HMAC of its name under a key in this file.
+CREATE TABLE clients (
+    client BLOB PRIMARY KEY,
+    participation INTEGER NOT NULL CHECK (participation > 0)  -- its newest one in a sum that was opened
+) STRICT, WITHOUT ROWID;
+"""
+_WAIT_S = 5.0
+_NAME_KEY_BYTES = 32
+
+
+class StoreFile:
+    """An SQLite file of one helper.
+
+    Args:
+        path: made if it is not there.
+        owner: the helper's federation and name; another owner's file is refused.
+        exclusive: refuse a file that another process has opened so: one process answers for a helper. Without it the
+            file is opened beside such a process.
+    """
+
+    def __init__(self, path: Path, owner: str, *, exclusive: bool) -> None:
+        self._path = path
+        self._owner = owner
+        self._lock = _take_lock(path) if exclusive else None
+        try:
+            self._db = self._connect()
+        except BaseException:
+            self._release()  # or the lock would outlive the refusal
+            raise
+        self.name_key = self.meta("name_key") or b""
+
+    def close(self) -> None:
+        self._db.close()
+        self._release()
+
+    # --- rows ----------------------------------------------------------------------------------------------
+
+    def rows(self, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows of a query."""
+        try:
+            return self._db.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise self._unusable(error) from error
+
+    def meta(self, key: str) -> bytes | None:
+        found = self.rows("SELECT value FROM meta WHERE key = ?", (key,))
+        return found[0][0] if found else None
+
+    def set_meta(self, key: str, value: bytes) -> None:
+        with self.transaction() as cursor:
+            cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value))
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Cursor]:
+        """Begin and commit a transaction, or nothing happened and DataError says why (say, a full disk)."""
+        try:
+            with closing(self._db.cursor()) as cursor:
+                cursor.execute("BEGIN IMMEDIATE")
+                try:
+                    yield cursor
+                    cursor.execute("COMMIT")
+                finally:
+                    # After some errors SQLite has rolled back by itself.
+                    if self._db.in_transaction:
+                        cursor.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise self._unusable(error) from error
+
+    def overwrite(self) -> None:
+        """Leave nothing of what was deleted in the log beside the file; if another reads it now, at the next start."""
+        self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    # --- opening -------------------------------------------------------------------------------------------
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            _create_private(self._path)
+            # One thread at a time, but not always the same.
+            db = sqlite3.connect(self._path, isolation_level=None, timeout=_WAIT_S, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise self._unusable(error) from error
+        try:
+            self._db = db
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
+                self.rows(f"PRAGMA {pragma}")
+            self._prepare()
+            self.overwrite()
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _prepare(self) -> None:
+        with self.transaction() as cursor:
+            version = cursor.execute("PRAGMA user_version").fetchone()[0]
+            if version not in (0, _SCHEMA_VERSION):
+                raise SettingsError(
+                    f"store: {self._path} is of version {version}, and this software reads version {_SCHEMA_VERSION} "
+                    "only. Use the software that wrote it"
+                )
+            if version == 0:
+                self._create(cursor)
+        owner = (self.meta("owner") or b"").decode()
+        if owner != self._owner:
+            raise SettingsError(f"store: {self._path} belongs to {owner}, not to {self._owner}; one store per helper")
+
+    def _create(self, cursor: sqlite3.Cursor) -> None:
+        if cursor.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None:
+            raise SettingsError(f"store: {self._path} is a database of something else; name another file")
+        for statement in _SCHEMA.split(";\n"):
+            cursor.execute(statement)
+        cursor.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+        values = [("owner", self._owner.encode()), ("name_key", secrets.token_bytes(_NAME_KEY_BYTES))]
+        cursor.executemany("INSERT INTO meta (key, value) VALUES (?, ?)", values)
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _unusable(self, error: sqlite3.Error) -> DataError:
+        return DataError(
+            f"helper store {self._path}: {error}. Nothing was changed; see that the file may be written and its disk "
+            "has room"
+        )
+
+
+def _take_lock(path: Path) -> int:
+    """Lock the store for this process, in a file beside it that says who has it; it ends with the process."""
+    lock = path.with_name(f"{path.name}.lock")
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise DataError(f"helper store {path}: {lock}: {error.strerror}. Name a writable file with --store") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+    except OSError as error:
+        holder = os.read(descriptor, 32).decode(errors="replace").strip()
+        os.close(descriptor)
+        if not isinstance(error, BlockingIOError):
+            raise DataError(f"helper store {path}: {lock}: {error.strerror}. Free space on its disk") from error
+        who = f"the process {holder}" if holder.isdecimal() else "another process"
+        raise DataError(
+            f"helper store {path}: {who} has it open. One process answers for a helper: end that one first"
+        ) from error
+    return descriptor
+
+
+def _create_private(path: Path) -> None:
+    """Make the file, if it is to be one, so that only its owner can read the keys in it; SQLite's others follow."""
+    with contextlib.suppress(OSError):  # what is wrong with the path, SQLite will say
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
