@@ -52,15 +52,28 @@ class Bounds:
     """Bounds say what becomes of an interaction, by its number.
 
     Attributes:
-        mark: the last one that counts; None before the federation has told it.
+        mark: the last one that counts; under a policy the last participation. None before the federation has told it.
         floor: the last one that is spent.
+        policy_hash: of the policy that the device is under, if it is under one.
     """
 
     mark: int | None
     floor: int
     pending: PendingUpdate | None
+    policy_hash: bytes | None = None
+
+    @property
+    def under_policy(self) -> bool:
+        return self.policy_hash is not None
+
+    @property
+    def counted(self) -> int:
+        """The last one that counts; under a policy none does but those that are spent."""
+        return self.floor if self.under_policy else self.mark or 0
 
     @property
     def learned(self) -> int:
         """The last one that counts, is spent, or is in the pending update; those above it wait."""
-        return max(self.mark or 0, self.floor, 0 if self.pending is None else self.pending.through)
+        if self.under_policy or self.pending is None:
+            return max(self.counted, self.floor)
+        return max(self.counted, self.floor, self.pending.through)

@@ -13,8 +13,13 @@ Interactions are numbered, and no number is used twice. What one is follows from
 
 So a click is in no two updates that count, as far as the device can tell; that it never is, the federator's database
 sees to. What a method keeps on the device alone goes with the mark, back too.
+
+Under a policy the mark is that of the client's participations in secure sums, whose numbers are those of the ledger,
+and has nothing to do with interactions: these are spent, and deleted, when they are sent. What a method keeps on the
+device never goes back.
 """
 
+import hashlib
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,11 +28,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from edge_client.store import ledger
 from edge_client.store.bounds import Bounds, PendingUpdate, Settlement
-from edge_client.store.store_file import StoreFile
+from edge_client.store.heard import HeardStore
+from edge_client.store.interaction_rows import insert_interaction, read_interactions
+from edge_client.store.ledger import LedgerEntry
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.learning.interaction import Interaction
+from foltr.secure.ledger import Spent
 
 __all__ = ["DeviceStore", "Interaction"]
 
@@ -36,7 +45,7 @@ KEPT_INTERACTIONS = 500
 _REMEMBERED_UPDATES = 4
 
 
-class DeviceStore(StoreFile):
+class DeviceStore(HeardStore):
     """The device's own database; one process at a time.
 
     Args:
@@ -66,7 +75,7 @@ class DeviceStore(StoreFile):
         if len(self.kept_ids()) > max_kept:  # fewer than before are to be kept
             try:
                 with self.transaction() as cursor:
-                    self._trim_kept(cursor, self.mark())
+                    self._trim_kept(cursor, self._bounds.counted)
             except DataError:
                 self.close()
                 raise
@@ -84,25 +93,9 @@ class DeviceStore(StoreFile):
         scores: npt.NDArray[np.float32] | None = None,
     ) -> Interaction | None:
         """Store an interaction; None if this result list is stored already. The arguments are `Interaction`'s."""
-        values = (
-            serp_id,
-            len(features),
-            features.astype("<f4", copy=False).tobytes(),
-            ranking.astype("<i8", copy=False).tobytes(),
-            clicks.astype("u1").tobytes(),
-            variant,
-            base_version,
-            None if scores is None else scores.astype("<f4", copy=False).tobytes(),
-        )
         with self.transaction() as cursor:
-            cursor.execute(
-                "INSERT OR IGNORE INTO interactions "
-                "(serp_id, n_documents, features, ranking, clicks, variant, base_version, scores) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                values,
-            )
-            row_id = cursor.lastrowid
-            if cursor.rowcount != 1 or row_id is None:
+            row_id = insert_interaction(cursor, serp_id, features, ranking, clicks, variant, base_version, scores)
+            if row_id is None:
                 return None
             self._make_room(cursor)
             failpoint(Failpoint.IN_INTERACTION_TRANSACTION)
@@ -118,12 +111,9 @@ class DeviceStore(StoreFile):
 
     def waiting_interactions(self, limit: int, above: int = 0) -> list[Interaction]:
         """Return the oldest interactions that wait to be learned, of those with an id above ``above``."""
-        rows = self._db.execute(
-            "SELECT id, n_documents, features, ranking, clicks, scores, variant, base_version FROM interactions "
-            "WHERE id > ? ORDER BY id LIMIT ?",
-            (max(above, self._bounds.learned), limit),
+        return read_interactions(
+            self._db, "WHERE id > ? ORDER BY id LIMIT ?", (max(above, self._bounds.learned), limit)
         )
-        return [_interaction(*row) for row in rows]
 
     def discard_interactions(self, ids: Sequence[int]) -> None:
         """Delete interactions that can never be used, e.g. with other features than the ranker's."""
@@ -157,19 +147,16 @@ class DeviceStore(StoreFile):
         if not settlement.changed:
             return settlement
         with self.transaction() as cursor:
-            self._number_above(cursor, mark, is_new=before is None)
+            if not bounds.under_policy:
+                self._number_above(cursor, mark, is_new=before is None)
             if pending is not None and counted:
                 self._remember_counted(cursor, pending)
             if counted or given_up:
                 cursor.execute("DELETE FROM pending_update")
             cursor.execute("UPDATE bounds SET mark = ?", (mark,))
-            if bounds.floor:
-                cursor.execute(
-                    "DELETE FROM interactions WHERE id <= ? "
-                    "AND NOT EXISTS (SELECT 1 FROM pending_update WHERE after < interactions.id)",
-                    (bounds.floor,),
-                )
-            self._trim_kept(cursor, mark)
+            if not bounds.under_policy:
+                self._delete_spent(cursor)
+                self._trim_kept(cursor, mark)
             failpoint(Failpoint.IN_SETTLEMENT_TRANSACTION)
         self._bounds = replace(bounds, mark=mark, pending=None if counted or given_up else pending)
         failpoint(Failpoint.SETTLEMENT_STORED)
@@ -191,6 +178,14 @@ class DeviceStore(StoreFile):
         if following != newest:
             cursor.execute("DELETE FROM sqlite_sequence WHERE name = 'interactions'")
             cursor.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('interactions', ?)", (following,))
+
+    def _delete_spent(self, cursor: sqlite3.Cursor) -> None:
+        if self._bounds.floor:
+            cursor.execute(
+                "DELETE FROM interactions WHERE id <= ? "
+                "AND NOT EXISTS (SELECT 1 FROM pending_update WHERE after < interactions.id)",
+                (self._bounds.floor,),
+            )
 
     def _newest_began(self, mark: int) -> int:
         """Return the mark before the newest update that counts: no federation that lost nothing has a lower one."""
@@ -214,36 +209,58 @@ class DeviceStore(StoreFile):
 
     # --- the unsent update ----------------------------------------------------------------------------------
 
-    def put_update(self, update: PendingUpdate, interaction_ids: Sequence[int], *, spent: bool = False) -> None:
+    def put_update(
+        self,
+        update: PendingUpdate,
+        interaction_ids: Sequence[int],
+        *,
+        spent: bool = False,
+        charged: LedgerEntry | None = None,
+    ) -> None:
         """Make ``update`` the pending one, made of these interactions; its local state is kept with it.
 
         Args:
             spent: they are never learned again, whatever becomes of the update.
+            charged: what it costs, under a policy: then they are spent, and deleted.
 
         Raises:
-            DataError: they are not those that wait up to ``through``, or the mark is not ``after``; nothing is changed.
+            DataError: they are not those that wait, or the mark is not ``after``, or it is not charged under the
+                device's policy; nothing is changed.
         """
         bounds = self._bounds
+        newest = update.through if charged is None else interaction_ids[-1]
         with self.transaction() as cursor:
             waiting = cursor.execute(
-                "SELECT id FROM interactions WHERE id > ? AND id <= ? ORDER BY id",
-                (bounds.learned, update.through),
+                "SELECT id FROM interactions WHERE id > ? AND id <= ? ORDER BY id", (bounds.learned, newest)
             ).fetchall()
             if [row[0] for row in waiting] != list(interaction_ids) or bounds.mark != update.after:
                 raise DataError(
                     f"update {update.update_id}: its {len(interaction_ids)} interactions are not the {len(waiting)} "
-                    f"that wait up to {update.through}, or {update.after} is not what counts"
+                    f"that wait up to {newest}, or {update.after} is not what counts"
                 )
+            if bounds.policy_hash != (None if charged is None else charged.policy_hash):
+                raise DataError(f"update {update.update_id} is not charged under the policy of this device")
+            if charged is not None:
+                update = self._spend(cursor, update, newest, charged)
             cursor.execute(
                 "INSERT INTO pending_update (only_one, update_id, round, after, through, payload, local_state) "
                 "VALUES (1, ?, ?, ?, ?, ?, ?)",
                 (update.update_id, update.round, update.after, update.through, update.payload, update.local_state),
             )
             if spent:
-                cursor.execute("UPDATE bounds SET floor = ?", (update.through,))
+                cursor.execute("UPDATE bounds SET floor = ?", (newest,))
             failpoint(Failpoint.IN_UPDATE_TRANSACTION)
-        self._bounds = replace(bounds, pending=update, floor=update.through if spent else bounds.floor)
+        is_spent = spent or charged is not None
+        self._bounds = replace(bounds, pending=update, floor=newest if is_spent else bounds.floor)
         failpoint(Failpoint.UPDATE_STORED)
+
+    def _spend(self, cursor: sqlite3.Cursor, update: PendingUpdate, newest: int, charged: LedgerEntry) -> PendingUpdate:
+        """Charge an update, and delete what it was made of; its local state stays, whatever becomes of it."""
+        ledger.add_entry(cursor, charged, self.spent().last)
+        cursor.execute("DELETE FROM interactions WHERE id <= ?", (newest,))
+        cursor.execute("UPDATE bounds SET floor = ?", (newest,))
+        self._keep_state(cursor, update.local_state)
+        return replace(update, local_state=None)
 
     def pending_update(self) -> PendingUpdate | None:
         return self._bounds.pending
@@ -255,8 +272,13 @@ class DeviceStore(StoreFile):
         self._bounds = self._read_bounds()
 
     def local_state(self) -> bytes | None:
-        """Return the state that the newest update left: the pending one, or else the newest that counts."""
+        """Return the state that the newest update left: the pending one, or else the newest that counts.
+
+        Under a policy it is the newest one's, whether it counts or not.
+        """
         mark, pending = self._bounds.mark, self._bounds.pending
+        if self._bounds.under_policy:
+            return self._meta("local_state")
         if pending is not None and pending.local_state is not None:
             return pending.local_state
         row = self._db.execute(
@@ -266,78 +288,50 @@ class DeviceStore(StoreFile):
         ).fetchone()
         return None if row is None else bytes(row[0])
 
+    # --- participations under a policy ------------------------------------------------------------------------
+
+    def put_policy(self, signed: bytes) -> None:
+        """Keep the operator's newest policy. What is pending is given up: it was made under another one, or none.
+
+        With the first one, all that was sent before is spent: nobody may see it beside a secure sum that it is in.
+        And how many participations count, the federation has yet to tell.
+        """
+        with self.transaction() as cursor:
+            if not self._bounds.under_policy:
+                sent = self._bounds.learned
+                self._keep_state(cursor, self.local_state())
+                cursor.execute("DELETE FROM counted_updates")
+                cursor.execute("DELETE FROM interactions WHERE id <= ?", (sent,))
+                cursor.execute("UPDATE bounds SET mark = NULL, floor = ?", (sent,))
+            cursor.execute("DELETE FROM pending_update")
+            cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('policy', ?)", (signed,))
+        self._bounds = self._read_bounds()
+
+    def entries(self) -> list[LedgerEntry]:
+        """Return the ledger."""
+        return ledger.read_entries(self._db)
+
+    def spent(self) -> Spent:
+        """Return what all participations cost together, and the number of the last."""
+        return ledger.spent_in(self.entries())
+
+    @staticmethod
+    def _keep_state(cursor: sqlite3.Cursor, state: bytes | None) -> None:
+        if state is not None:
+            cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('local_state', ?)", (state,))
+
     # --- what is kept of what counts ----------------------------------------------------------------------------
 
     def kept_ids(self) -> list[int]:
         """Return the ids of the interactions that count and are kept, the oldest first."""
-        rows = self._db.execute("SELECT id FROM interactions WHERE id <= ? ORDER BY id", (self.mark() or 0,))
+        rows = self._db.execute("SELECT id FROM interactions WHERE id <= ? ORDER BY id", (self._bounds.counted,))
         return [row[0] for row in rows]
 
     def kept_interaction(self, kept_id: int) -> Interaction:
         """Return an interaction that `kept_ids` names."""
-        row = self._db.execute(
-            "SELECT id, n_documents, features, ranking, clicks, scores FROM interactions WHERE id = ?", (kept_id,)
-        ).fetchone()
-        return _interaction(*row)
+        return read_interactions(self._db, "WHERE id = ?", (kept_id,))[0]
 
-    # --- what is the device's own -------------------------------------------------------------------------------
-
-    def device_seed(self) -> int:
-        """Return 63 bits, drawn when the store was made: what a method draws by them is the same after a restart."""
-        return int.from_bytes(self._meta("device_seed") or b"", "big")
-
-    # --- sessions -------------------------------------------------------------------------------------------
-
-    def newest_session(self) -> int:
-        """Return the highest session that was begun on this device; 0 before the first."""
-        return int.from_bytes(self._meta("session") or b"", "big")
-
-    def put_session(self, session: int) -> None:
-        """Remember a session before anything is sent in it: later ones must be higher, whatever the clock says."""
-        with self.transaction() as cursor:
-            cursor.execute(
-                "INSERT OR REPLACE INTO meta (key, value) VALUES ('session', ?)", (session.to_bytes(8, "big"),)
-            )
-
-    # --- what the federator said last -------------------------------------------------------------------------
-
-    def newest_believed(self, topic: str) -> int:
-        """Return the highest sequence number that was believed on a topic; 0 before the first."""
-        return int.from_bytes(self._meta(f"believed {topic}") or b"", "big")
-
-    def note_believed(self, topic: str, sequence: int) -> None:
-        """Remember what was believed: nothing older is, whoever repeats it, also after a restart.
-
-        It is stored with the next change, so with whatever follows from what was believed. If the device dies before
-        there is one, it is as if it had not been heard.
-        """
-        self._note(f"believed {topic}", sequence.to_bytes(8, "big"))
-
-    def federator_key(self) -> bytes | None:
-        """Return the operator's newest statement of the federator's key; None before the first."""
-        return self._meta("federator_key")
-
-    def put_federator_key(self, statement: bytes) -> None:
-        """Keep the operator's newest statement of the federator's key."""
-        with self.transaction() as cursor:
-            cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('federator_key', ?)", (statement,))
-
-    # --- the newest model -----------------------------------------------------------------------------------
-
-    def put_model(self, announcement: bytes) -> None:
-        """Keep the newest model's announcement, so that a device can rank before it is connected."""
-        with self.transaction() as cursor:
-            cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('model', ?)", (announcement,))
-            failpoint(Failpoint.IN_MODEL_TRANSACTION)
-        failpoint(Failpoint.MODEL_STORED)
-
-    def remove_model(self) -> None:
-        """Keep no model: the one there was is withdrawn."""
-        with self.transaction() as cursor:
-            cursor.execute("DELETE FROM meta WHERE key = 'model'")
-
-    def model(self) -> bytes | None:
-        return self._meta("model")
+    # --- being forgotten ------------------------------------------------------------------------------------
 
     def forget(self) -> None:
         try:
@@ -353,44 +347,29 @@ class DeviceStore(StoreFile):
         pending = self._db.execute(
             "SELECT update_id, round, after, through, payload, local_state FROM pending_update"
         ).fetchone()
-        return Bounds(mark, floor, None if pending is None else PendingUpdate(*pending))
+        policy = self.policy()
+        return Bounds(
+            mark,
+            floor,
+            None if pending is None else PendingUpdate(*pending),
+            None if policy is None else hashlib.sha256(policy).digest(),
+        )
 
     def _n_above(self, number: int) -> int:
         return int(self._db.execute("SELECT count(*) FROM interactions WHERE id > ?", (number,)).fetchone()[0])
 
-    def _trim_kept(self, cursor: sqlite3.Cursor, mark: int | None) -> None:
+    def _trim_kept(self, cursor: sqlite3.Cursor, mark: int) -> None:
         cursor.execute(
             "DELETE FROM interactions WHERE id IN "
             "(SELECT id FROM interactions WHERE id <= ? ORDER BY id DESC LIMIT -1 OFFSET ?)",
-            (mark or 0, self._max_kept),
+            (mark, self._max_kept),
         )
 
     def _make_room(self, cursor: sqlite3.Cursor) -> None:
-        n_too_many = self._n_above(self.mark() or 0) - self._max_interactions
+        n_too_many = self._n_above(self._bounds.counted) - self._max_interactions
         if n_too_many > 0:
             cursor.execute(
                 "DELETE FROM interactions WHERE id IN (SELECT id FROM interactions WHERE id > ? ORDER BY id LIMIT ?)",
                 (self._bounds.learned, n_too_many),
             )
             self.n_dropped += cursor.rowcount
-
-
-def _interaction(
-    row_id: int,
-    n_documents: int,
-    features: bytes,
-    ranking: bytes,
-    clicks: bytes,
-    scores: bytes | None,
-    variant: int = 0,
-    base_version: int | None = None,
-) -> Interaction:
-    return Interaction(
-        row_id,
-        np.frombuffer(features, "<f4").reshape(n_documents, -1),
-        np.frombuffer(ranking, "<i8"),
-        np.frombuffer(clicks, "u1").astype(np.bool_),
-        variant,
-        base_version,
-        None if scores is None else np.frombuffer(scores, "<f4"),
-    )

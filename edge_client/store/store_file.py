@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from edge_client.store import ledger
 from foltr.errors import DataError, SettingsError
 
 # The store's whole schema. Another one is another version, and a store of another version is not read.
@@ -148,7 +149,7 @@ class StoreFile:
     def _create(self, cursor: sqlite3.Cursor) -> None:
         if cursor.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None:
             raise SettingsError(f"store: {self._path} is a database of something else; name another file")
-        for statement in _SCHEMA.split(";\n"):
+        for statement in (_SCHEMA + ledger.SCHEMA).split(";\n"):
             cursor.execute(statement)
         cursor.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
         cursor.execute("INSERT INTO meta (key, value) VALUES ('owner', ?)", (self._owner.encode(),))
@@ -203,6 +204,8 @@ class StoreFile:
     def forget(self) -> None:
         """Delete everything for good, and leave a mark: that this file's client was forgotten, not who it was.
 
+        What it has spent stays, in numbers.
+
         Raises:
             DataError: nothing is deleted yet (``forgotten`` is False), or it is and could not be overwritten
                 everywhere, which the next start makes up for.
@@ -211,11 +214,12 @@ class StoreFile:
         with self.transaction() as cursor:
             # Also SQLite's own count of how many interactions there ever were.
             tables = cursor.execute(
-                "SELECT name FROM sqlite_schema WHERE type = 'table' AND (name NOT LIKE 'sqlite_%' "
-                "OR name = 'sqlite_sequence')"
+                "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'participations' "
+                "AND (name NOT LIKE 'sqlite_%' OR name = 'sqlite_sequence')"
             ).fetchall()
             for (table,) in tables:
                 cursor.execute(f"DELETE FROM {table}")  # noqa: S608 (our own tables)
+            ledger.keep_totals(cursor)
             cursor.execute("INSERT INTO meta (key, value) VALUES ('forgotten', ?)", (self._mark(salt),))
         self.forgotten = True
         try:

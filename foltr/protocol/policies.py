@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from foltr.errors import SettingsError
 from foltr.protocol.fields import MAX_DIM, Message, Name, PublicKey, Sha256, Timestamp
 from foltr.secure.accounting import gaussian_variance, laplace_scale, rho_for
+from foltr.secure.ledger import Allowance, gaussian_charge, laplace_charge
 from foltr.secure.noise import LARGEST_SCALE as LARGEST_HELPER_SCALE
 from foltr.secure.noise import LARGEST_VARIANCE
 from foltr.secure.polya import LARGEST_SCALE as LARGEST_SHARED_SCALE
@@ -146,6 +147,16 @@ def least_noise(policy: Policy) -> int:
     if isinstance(policy.noise, GaussianNoise):
         return gaussian_variance(policy.bound, rho_for(policy.epsilon, policy.delta), k)
     return laplace_scale(policy.bound, policy.epsilon, k)
+
+
+def allowance_of(policy: Policy) -> Allowance:
+    """Return what the policy allows a client in its life, and what a participation under it costs."""
+    noise = policy.noise
+    if isinstance(noise, GaussianNoise):
+        charge = gaussian_charge(policy.bound, noise.variance)
+    else:
+        charge = laplace_charge(policy.bound, noise.scale)
+    return Allowance(policy.max_participations, policy.epsilon, policy.delta, charge)
 
 
 def cohort_of(policy_hash: bytes, cohorts: int, round_number: int, client_id: str) -> int:

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from edge_client.store.bounds import PendingUpdate, Settlement
+from edge_client.store.ledger import LedgerEntry
 from edge_client.store.store import DeviceStore, Interaction
 from foltr.errors import DataError
 
@@ -133,9 +134,16 @@ class DeviceDisk(DeviceStore):
                 self._clicks.on_gone(serp_id, Gone.DROPPED)  # all the room is the pending update's
         return added
 
-    def put_update(self, update: PendingUpdate, interaction_ids: Sequence[int], *, spent: bool = False) -> None:
-        super().put_update(update, interaction_ids, spent=spent)
+    def put_update(
+        self,
+        update: PendingUpdate,
+        interaction_ids: Sequence[int],
+        *,
+        spent: bool = False,
+        charged: LedgerEntry | None = None,
+    ) -> None:
         clicks = {number: click for click, number in self.numbers().items()}
+        super().put_update(update, interaction_ids, spent=spent, charged=charged)
         self._clicks.on_made(update, [clicks[number] for number in interaction_ids])
 
     def settle(self, mark: int, answered: str | None = None) -> Settlement:

@@ -8,11 +8,21 @@ import pytest
 from pydantic import ValidationError
 
 from foltr.errors import MessageError
-from foltr.protocol.policies import GammaNoise, GaussianNoise, HelperKeys, Policy, cohort_of, is_turn_of, least_noise
+from foltr.protocol.policies import (
+    GammaNoise,
+    GaussianNoise,
+    HelperKeys,
+    Policy,
+    allowance_of,
+    cohort_of,
+    is_turn_of,
+    least_noise,
+)
 from foltr.protocol.signed_policies import issue_policy, read_policy
 from foltr.protocol.signed_tickets import issue_ticket, misplaced, open_ticket, read_ticket, set_digest, ticket_hash
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.tickets import Ticket
+from foltr.secure.ledger import Charge, Spent, participations_left
 
 HELPERS = [
     HelperKeys(name=name, signing_key=bytes([i]) * 32, sealing_key=bytes([i + 16]) * 32)
@@ -48,6 +58,15 @@ def test_a_policy_with_too_little_noise_is_none():
     assert "needs 622754" in refusal(noise=GaussianNoise(variance=622_753))
     assert "needs 640" in refusal(noise=GammaNoise(scale=639))
     assert Policy(**{**FIELDS, "noise": GammaNoise(scale=640)})
+
+
+def test_a_policy_allows_what_it_was_made_for():
+    """C^2 / (2 sigma^2) for one participation, or C / s: k of them, and no more."""
+    allowed = allowance_of(Policy(**FIELDS))
+    assert (allowed.participations, allowed.epsilon, allowed.delta) == (20, 8.0, 1e-6)
+    assert allowed.charge == Charge(256**2 / (2 * 622_754), None)
+    assert allowance_of(Policy(**{**FIELDS, "noise": GammaNoise(scale=640)})).charge == Charge(0.4**2 / 2, 0.4)
+    assert participations_left(Spent(), allowed) == 20
 
 
 def test_more_participations_or_a_smaller_epsilon_need_more_noise():

@@ -1,0 +1,76 @@
+"""A device's store remembers what the device has heard, by key: models, keys, policies, and what was newest.
+
+Beside it: what the device drew for itself when the store was made, and its newest session.
+"""
+
+from edge_client.store.store_file import StoreFile
+from foltr.failpoints import Failpoint, failpoint
+
+
+class HeardStore(StoreFile):
+    """The part of a `DeviceStore` that has one value for each key."""
+
+    # --- what is the device's own -------------------------------------------------------------------------------
+
+    def device_seed(self) -> int:
+        """Return 63 bits, drawn when the store was made: what a method draws by them is the same after a restart."""
+        return int.from_bytes(self._meta("device_seed") or b"", "big")
+
+    # --- sessions -------------------------------------------------------------------------------------------
+
+    def newest_session(self) -> int:
+        """Return the highest session that was begun on this device; 0 before the first."""
+        return int.from_bytes(self._meta("session") or b"", "big")
+
+    def put_session(self, session: int) -> None:
+        """Remember a session before anything is sent in it: later ones must be higher, whatever the clock says."""
+        with self.transaction() as cursor:
+            cursor.execute(
+                "INSERT OR REPLACE INTO meta (key, value) VALUES ('session', ?)", (session.to_bytes(8, "big"),)
+            )
+
+    # --- what the federator said last -------------------------------------------------------------------------
+
+    def newest_believed(self, topic: str) -> int:
+        """Return the highest sequence number that was believed on a topic; 0 before the first."""
+        return int.from_bytes(self._meta(f"believed {topic}") or b"", "big")
+
+    def note_believed(self, topic: str, sequence: int) -> None:
+        """Remember what was believed: nothing older is, whoever repeats it, also after a restart.
+
+        It is stored with the next change, so with whatever follows from what was believed. If the device dies before
+        there is one, it is as if it had not been heard.
+        """
+        self._note(f"believed {topic}", sequence.to_bytes(8, "big"))
+
+    def federator_key(self) -> bytes | None:
+        """Return the operator's newest statement of the federator's key; None before the first."""
+        return self._meta("federator_key")
+
+    def put_federator_key(self, statement: bytes) -> None:
+        """Keep the operator's newest statement of the federator's key."""
+        with self.transaction() as cursor:
+            cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('federator_key', ?)", (statement,))
+
+    # --- the newest model -----------------------------------------------------------------------------------
+
+    def put_model(self, announcement: bytes) -> None:
+        """Keep the newest model's announcement, so that a device can rank before it is connected."""
+        with self.transaction() as cursor:
+            cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('model', ?)", (announcement,))
+            failpoint(Failpoint.IN_MODEL_TRANSACTION)
+        failpoint(Failpoint.MODEL_STORED)
+
+    def remove_model(self) -> None:
+        """Keep no model: the one there was is withdrawn."""
+        with self.transaction() as cursor:
+            cursor.execute("DELETE FROM meta WHERE key = 'model'")
+
+    def model(self) -> bytes | None:
+        return self._meta("model")
+
+    # --- the operator's policy ------------------------------------------------------------------------------
+
+    def policy(self) -> bytes | None:
+        """Return the newest policy that the device has heard of, as it is signed; None before the first."""
+        return self._meta("policy")

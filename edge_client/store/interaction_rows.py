@@ -1,0 +1,69 @@
+"""Interactions as rows of a device's store: their arrays are bytes there, and come back to the bit."""
+
+import sqlite3
+
+import numpy as np
+import numpy.typing as npt
+
+from foltr.learning.interaction import Interaction
+
+
+def insert_interaction(
+    cursor: sqlite3.Cursor,
+    serp_id: str,
+    features: npt.NDArray[np.float32],
+    ranking: npt.NDArray[np.int64],
+    clicks: npt.NDArray[np.bool_],
+    variant: int,
+    base_version: int | None,
+    scores: npt.NDArray[np.float32] | None,
+) -> int | None:
+    """Insert an interaction and return its number; None if this result list is there already."""
+    values = (
+        serp_id,
+        len(features),
+        features.astype("<f4", copy=False).tobytes(),
+        ranking.astype("<i8", copy=False).tobytes(),
+        clicks.astype("u1").tobytes(),
+        variant,
+        base_version,
+        None if scores is None else scores.astype("<f4", copy=False).tobytes(),
+    )
+    cursor.execute(
+        "INSERT OR IGNORE INTO interactions "
+        "(serp_id, n_documents, features, ranking, clicks, variant, base_version, scores) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        values,
+    )
+    return cursor.lastrowid if cursor.rowcount == 1 else None
+
+
+def read_interactions(database: sqlite3.Connection, which: str, parameters: tuple[int, ...]) -> list[Interaction]:
+    """Return the interactions that a clause of SQL names."""
+    rows = database.execute(
+        "SELECT id, n_documents, features, ranking, clicks, variant, base_version, scores "  # noqa: S608 (our own)
+        f"FROM interactions {which}",
+        parameters,
+    )
+    return [_interaction(*row) for row in rows]
+
+
+def _interaction(
+    row_id: int,
+    n_documents: int,
+    features: bytes,
+    ranking: bytes,
+    clicks: bytes,
+    variant: int,
+    base_version: int | None,
+    scores: bytes | None,
+) -> Interaction:
+    return Interaction(
+        row_id,
+        np.frombuffer(features, "<f4").reshape(n_documents, -1),
+        np.frombuffer(ranking, "<i8"),
+        np.frombuffer(clicks, "u1").astype(np.bool_),
+        variant,
+        base_version,
+        None if scores is None else np.frombuffer(scores, "<f4"),
+    )

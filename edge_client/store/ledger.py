@@ -1,0 +1,87 @@
+"""A device's ledger is what it has spent of its user's privacy: its participations in secure sums, for life.
+
+An entry is stored in the transaction that stores the update, so nothing is sent that is not charged, and is never
+deleted: not where the update came late, nor with its round, nor under another policy. When the client is forgotten
+one entry stays, with the totals.
+"""
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from foltr.secure.ledger import NOTHING, Charge, Spent
+
+SCHEMA: Final = """
+CREATE TABLE participations (
+    participation INTEGER PRIMARY KEY CHECK (participation > 0),
+    round INTEGER,           -- NULL: this row is of all participations above the row before, of which no more is known
+    policy_version INTEGER,
+    policy_hash BLOB CHECK (length(policy_hash) = 32),
+    rho REAL NOT NULL CHECK (rho > 0),  -- what they cost in zero-concentrated differential privacy
+    epsilon REAL CHECK (epsilon > 0),   -- likewise the pure one; NULL where the noise gives none
+    CHECK ((round IS NULL) = (policy_hash IS NULL) AND (round IS NULL) = (policy_version IS NULL))
+) STRICT;
+"""
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """A participation in a round; or all above the entry before, of which no more is known.
+
+    Attributes:
+        number: of the participation, or of the last of them.
+        charge: of all of them.
+        round, policy_version, policy_hash: of a single one.
+    """
+
+    number: int
+    charge: Charge
+    round: int | None = None
+    policy_version: int | None = None
+    policy_hash: bytes | None = None
+
+
+def read_entries(database: sqlite3.Connection) -> list[LedgerEntry]:
+    """Return the whole ledger, in the order of its numbers."""
+    rows = database.execute(
+        "SELECT participation, rho, epsilon, round, policy_version, policy_hash FROM participations "
+        "ORDER BY participation"
+    )
+    return [LedgerEntry(number, Charge(rho, epsilon), *more) for number, rho, epsilon, *more in rows]
+
+
+def spent_in(entries: Iterable[LedgerEntry]) -> Spent:
+    """Return what the entries add up to."""
+    spent = Spent()
+    for entry in entries:
+        spent = Spent(entry.number, spent.charge + entry.charge)
+    return spent
+
+
+def add_entry(cursor: sqlite3.Cursor, entry: LedgerEntry, last: int) -> None:
+    """Charge a participation; those between it and the last one that is known were charged elsewhere, and cost as much.
+
+    Raises:
+        sqlite3.IntegrityError: there is one of this number.
+    """
+    n_unknown = entry.number - last - 1
+    if n_unknown > 0:
+        _insert(cursor, LedgerEntry(entry.number - 1, entry.charge.times(n_unknown)))
+    _insert(cursor, entry)
+
+
+def keep_totals(cursor: sqlite3.Cursor) -> None:
+    """Make one entry of all: how many there were, and what they cost together."""
+    spent = spent_in(read_entries(cursor.connection))
+    cursor.execute("DELETE FROM participations")
+    if spent.charge != NOTHING:
+        _insert(cursor, LedgerEntry(spent.last, spent.charge))
+
+
+def _insert(cursor: sqlite3.Cursor, entry: LedgerEntry) -> None:
+    cursor.execute(
+        "INSERT INTO participations (participation, round, policy_version, policy_hash, rho, epsilon) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
+        (entry.number, entry.round, entry.policy_version, entry.policy_hash, entry.charge.rho, entry.charge.epsilon),
+    )

@@ -1,0 +1,114 @@
+"""What a client has spent in its life, and whether it may take part once more: arithmetic of charges, without a store.
+
+Charges add up: rho of zero-concentrated differential privacy always does, and where each of them is of pure epsilon,
+so does that. A pure epsilon is zCDP with rho = epsilon^2 / 2 (Bun & Steinke 2016, Proposition 1.4), so charges of
+different mechanisms add up, too. They are for life: a policy that comes later finds what was spent under those before.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from foltr.secure.accounting import epsilon_of, gaussian_rho, laplace_epsilon
+
+_SLACK: Final = 1e-9
+"""Relative. So many participations as a policy was made for cost its epsilon exactly, but for the last digits."""
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What some participations cost together.
+
+    Attributes:
+        rho: of zCDP.
+        epsilon: the pure one; None where the noise of one of them gives none.
+    """
+
+    rho: float
+    epsilon: float | None
+
+    def __add__(self, other: "Charge") -> "Charge":
+        both_pure = self.epsilon is not None and other.epsilon is not None
+        return Charge(self.rho + other.rho, (self.epsilon or 0.0) + (other.epsilon or 0.0) if both_pure else None)
+
+    def times(self, n: int) -> "Charge":
+        """Return what n participations of this charge cost."""
+        return Charge(n * self.rho, None if self.epsilon is None else n * self.epsilon)
+
+    def epsilon_at(self, delta: float) -> float:
+        """Return an epsilon that holds with this delta: the smaller one of the two ways to add up."""
+        if self.epsilon == 0.0:
+            return 0.0
+        concentrated = epsilon_of(self.rho, delta)
+        return concentrated if self.epsilon is None else min(self.epsilon, concentrated)
+
+
+NOTHING: Final = Charge(0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a client has spent.
+
+    Attributes:
+        last: the number of its last participation; 0 before the first.
+        charge: of all up to that one.
+    """
+
+    last: int = 0
+    charge: Charge = NOTHING
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What a policy allows a client in its life.
+
+    Attributes:
+        participations: k, the highest number of one.
+        epsilon, delta: of all of them together.
+        charge: of one under this policy.
+    """
+
+    participations: int
+    epsilon: float
+    delta: float
+    charge: Charge
+
+
+def gaussian_charge(bound: int, variance: int) -> Charge:
+    """Return what a participation costs under Gaussian noise of this variance, with integers of this L2 norm."""
+    return Charge(float(gaussian_rho(bound, variance)), None)
+
+
+def laplace_charge(bound: int, scale: int) -> Charge:
+    """Return what a participation costs under discrete Laplace noise of this scale, with integers of this L1 norm."""
+    epsilon = float(laplace_epsilon(bound, scale))
+    return Charge(epsilon**2 / 2.0, epsilon)
+
+
+def refusal(spent: Spent, allowance: Allowance, number: int) -> str | None:
+    """Say in words why a client may not take part with this number; None where it may.
+
+    Args:
+        spent: before it.
+        allowance: of the policy it would be under.
+        number: above `Spent.last`. What lies between was spent elsewhere, say before the store was lost, and is
+            charged like this one.
+    """
+    if number > allowance.participations:
+        return f"participation {number} of {allowance.participations}"
+    epsilon = (spent.charge + allowance.charge.times(number - spent.last)).epsilon_at(allowance.delta)
+    if epsilon > allowance.epsilon * (1.0 + _SLACK):
+        return f"participation {number} would make epsilon {epsilon:.4g} of {allowance.epsilon:g}"
+    return None
+
+
+def participations_left(spent: Spent, allowance: Allowance) -> int:
+    """Return how many more times a client may take part under a policy."""
+    fewest, most = 0, max(0, allowance.participations - spent.last)
+    while fewest < most:
+        middle = (fewest + most + 1) // 2
+        if refusal(spent, allowance, spent.last + middle) is None:
+            fewest = middle
+        else:
+            most = middle - 1
+    return fewest

@@ -1,0 +1,274 @@
+"""The ledger in a device's store: charged once, with the update that is stored, and for life."""
+
+import contextlib
+import shutil
+import sqlite3
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from made_policies import policy
+
+from edge_client.store.bounds import PendingUpdate
+from edge_client.store.ledger import LedgerEntry
+from edge_client.store.store import DeviceStore
+from foltr.errors import DataError
+from foltr.protocol.policies import allowance_of
+from foltr.secure.ledger import Spent, participations_left, refusal
+
+FIRST, SECOND = policy(), policy(version=2, k=200)
+ALLOWANCE = allowance_of(FIRST.policy)
+FEATURES, RANKING, CLICKS = np.ones((1, 2), np.float32), np.zeros(1, np.int64), np.ones(1, np.bool_)
+
+
+@contextlib.contextmanager
+def opened(path, signed=FIRST, mark=0):
+    store = DeviceStore(path, client_id="device-7", federation="mail", max_interactions=100, max_kept=5)
+    if signed is not None and store.policy() is None:
+        store.put_policy(signed.signed)
+    if store.mark() is None and not store.forgotten:
+        store.settle(mark)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@pytest.fixture
+def store(path):
+    with opened(path) as store:
+        yield store
+
+
+def add(store, *serp_ids):
+    return [store.add_interaction(serp_id, FEATURES, RANKING, CLICKS).id for serp_id in serp_ids]
+
+
+def entry(number, signed=FIRST, round_=1):
+    charge = allowance_of(signed.policy).charge
+    return LedgerEntry(number, charge, round_, signed.policy.version, signed.hash)
+
+
+def take_part(store, name, *, number=None, signed=FIRST, round_=1, local_state=None, ids=None):
+    """Store an update of two clicks that is charged."""
+    number = store.spent().last + 1 if number is None else number
+    ids = add(store, f"{name}-a", f"{name}-b") if ids is None else ids
+    update = PendingUpdate(name, round_, store.mark(), number, name.encode(), local_state)
+    store.put_update(update, ids, charged=entry(number, signed, round_))
+    return update
+
+
+def waiting(store):
+    return [interaction.id for interaction in store.waiting_interactions(1000)]
+
+
+def test_a_participation_is_charged_with_the_update_that_is_stored(path):
+    """Both are there after a restart, with the round and the policy it was under."""
+    with opened(path) as store:
+        take_part(store, "u", round_=7)
+    with opened(path) as store:
+        assert store.entries() == [entry(1, round_=7)]
+        assert store.pending_update().payload == b"u"
+        assert store.spent() == Spent(1, ALLOWANCE.charge)
+
+
+def test_an_update_that_is_not_stored_is_not_charged(store):
+    """The mark is another one, the clicks are not those that wait, or the number was used before."""
+    ids = add(store, "a", "b")
+    for update, of, charged in (
+        (PendingUpdate("u", 1, 5, 6, b"u"), ids, entry(6)),
+        (PendingUpdate("u", 1, 0, 1, b"u"), ids[1:], entry(1)),
+    ):
+        with pytest.raises(DataError, match="not what counts"):
+            store.put_update(update, of, charged=charged)
+    assert (store.entries(), waiting(store)) == ([], ids)
+    take_part(store, "u", ids=ids)
+    store.settle(0, "u")
+    with pytest.raises(DataError, match="UNIQUE"):
+        take_part(store, "v", number=1)
+    assert (len(store.entries()), len(waiting(store)), store.pending_update()) == (1, 2, None)
+
+
+@pytest.mark.parametrize("charged", [None, entry(1, SECOND)], ids=["not charged", "under another policy"])
+def test_under_a_policy_nothing_is_stored_that_is_not_charged_under_it(store, charged):
+    """So a raw update is not even stored to be sent; nor a charged one where there is no policy."""
+    ids = add(store, "a")
+    with pytest.raises(DataError, match="not charged under the policy"):
+        store.put_update(PendingUpdate("u", 1, 0, 1, b"u"), ids, charged=charged)
+    assert (store.pending_update(), store.entries(), waiting(store)) == (None, [], ids)
+
+
+def test_without_a_policy_nothing_is_charged(path):
+    """A policy is what tells the price."""
+    with opened(path, None) as store:
+        ids = add(store, "a")
+        with pytest.raises(DataError, match="not charged under the policy"):
+            store.put_update(PendingUpdate("u", 1, 0, 1, b"u"), ids, charged=entry(1))
+        assert store.entries() == []
+
+
+@pytest.mark.parametrize("mark", [0, 1], ids=["given up", "counted"])
+def test_what_was_sent_stays_charged_and_is_never_learned_again(path, mark):
+    """Whether the update counts, came late, or its round was abandoned after it had counted."""
+    with opened(path) as store:
+        take_part(store, "u")
+        settlement = store.settle(mark, "u")
+        assert (settlement.counted, settlement.given_up) == (mark == 1, mark == 0)
+        store.settle(0)  # its round was abandoned
+        assert (waiting(store), store.kept_ids(), store.spent().last) == ([], [], 1)
+        assert store.rows("SELECT count(*) FROM interactions") == [(0,)]
+    with opened(path) as store:
+        assert (waiting(store), store.spent().last) == ([], 1)
+
+
+def test_marks_of_participations_are_not_numbers_of_interactions(path):
+    """A mark above, or below, the numbers of what waits neither counts nor numbers any of it."""
+    with opened(path, mark=40) as store:
+        ids = add(store, "a", "b", "c")
+        assert (ids, waiting(store)) == ([1, 2, 3], [1, 2, 3])
+        take_part(store, "u", number=41, ids=ids[:2])
+        store.settle(41, "u")
+        assert waiting(store) == [3]
+        store.settle(2)
+        assert waiting(store) == [3]
+        assert add(store, "d") == [4]
+
+
+def test_room_is_made_among_what_waits(path):
+    """The oldest that waits goes, whatever the mark is."""
+    with contextlib.closing(
+        DeviceStore(path, client_id="device-7", federation="mail", max_interactions=2, max_kept=0)
+    ) as store:
+        store.put_policy(FIRST.signed)
+        store.settle(50)
+        add(store, "a", "b", "c")
+        assert waiting(store) == [2, 3]
+
+
+def test_numbers_that_the_ledger_does_not_know_are_charged_like_the_next(path):
+    """A store that was restored from a backup: what was spent since then is charged as if it were this policy's."""
+    with opened(path) as store:
+        take_part(store, "u")
+        store.settle(1, "u")
+    backup = path.with_name("backup.sqlite")
+    shutil.copy(path, backup)
+    with opened(path) as store:
+        for i in range(2, 5):
+            take_part(store, f"v{i}")
+            store.settle(i)
+    with opened(backup) as store:
+        assert store.spent().last == 1
+        store.settle(4)  # as the federation knows
+        take_part(store, "w", number=5, round_=9)
+        unknown = LedgerEntry(4, ALLOWANCE.charge.times(3))
+        assert store.entries() == [entry(1), unknown, entry(5, round_=9)]
+        assert store.spent().charge.rho == pytest.approx(5 * ALLOWANCE.charge.rho)
+        assert participations_left(store.spent(), ALLOWANCE) == 15
+
+
+def test_a_ledger_at_its_cap_refuses_whatever_version_the_policy_has(store):
+    """It is for life: a newer policy with a larger k finds the epsilon spent."""
+    for i in range(1, 21):
+        assert refusal(store.spent(), ALLOWANCE, i) is None
+        take_part(store, f"u{i}", round_=i)
+        store.settle(i)
+    assert refusal(store.spent(), ALLOWANCE, 21) == "participation 21 of 20"
+    store.put_policy(SECOND.signed)
+    assert store.spent().last == 20
+    assert "would make epsilon" in refusal(store.spent(), allowance_of(SECOND.policy), 21)
+
+
+def test_being_forgotten_leaves_of_the_ledger_its_totals(path):
+    """How many participations there were and what they cost; neither rounds nor policies."""
+    with opened(path) as store:
+        for i in (1, 2, 3):
+            take_part(store, f"u{i}", round_=i)
+            store.settle(i)
+        spent = store.spent()
+        store.forget()
+    with opened(path, None) as store:
+        assert store.forgotten
+        assert store.entries() == [LedgerEntry(3, spent.charge)]
+        assert store.spent() == spent
+        assert store.policy() is None
+
+
+def test_who_never_took_part_leaves_no_ledger(path):
+    """As before."""
+    with opened(path) as store:
+        store.forget()
+        assert store.entries() == []
+
+
+def test_totals_that_are_not_pure_stay_so(path):
+    """Forgetting must not make a pure epsilon of a sum that has none."""
+    gamma = policy(gamma=True)
+    with opened(path, gamma) as store:
+        take_part(store, "u", signed=gamma)
+        store.settle(1)
+        assert store.spent().charge.epsilon is not None
+        store.put_policy(SECOND.signed)
+        take_part(store, "v", signed=SECOND)
+        spent = store.spent()
+        store.forget()
+        assert store.spent() == replace(spent, charge=replace(spent.charge, epsilon=None))
+
+
+# --- the first policy, and the next -------------------------------------------------------------------------------
+
+
+def test_the_first_policy_gives_up_the_raw_update_that_is_pending(path):
+    """It may not be sent any more, and what it was made of is spent: it may have been seen."""
+    with opened(path, None) as store:
+        counted = add(store, "a", "b")
+        store.put_update(PendingUpdate("u", 1, 0, 2, b"u", b"one"), counted)
+        store.settle(2, "u")
+        sent = add(store, "c")
+        store.put_update(PendingUpdate("v", 2, 2, 3, b"v", b"two"), sent)
+        waits = add(store, "d")
+        store.put_policy(FIRST.signed)
+    with opened(path, mark=0) as store:
+        assert store.pending_update() is None
+        assert (waiting(store), store.kept_ids(), store.local_state()) == (waits, [], b"two")
+        assert store.spent() == Spent()
+
+
+def test_the_mark_of_interactions_is_not_taken_for_one_of_participations(path):
+    """After the first policy the device has yet to be told how many participations count."""
+    with opened(path, None, mark=30) as store:
+        store.put_policy(FIRST.signed)
+        assert store.mark() is None
+    with opened(path, mark=0) as store:
+        take_part(store, "u")
+        assert store.spent().last == 1
+
+
+def test_a_newer_policy_gives_up_what_is_pending_under_the_older(store):
+    """Its bytes are not sent again; it stays charged."""
+    take_part(store, "u")
+    store.put_policy(SECOND.signed)
+    assert (store.pending_update(), store.policy(), store.mark()) == (None, SECOND.signed, 0)
+    assert store.spent().last == 1
+
+
+def test_what_a_method_keeps_stays_whatever_becomes_of_the_update(path):
+    """Its clicks are never learned again, so going back would lose them."""
+    with opened(path) as store:
+        take_part(store, "u", local_state=b"one")
+        store.settle(0, "u")
+        assert store.local_state() == b"one"
+        take_part(store, "v", local_state=b"two")
+    with opened(path) as store:
+        assert store.local_state() == b"two"
+
+
+def test_rows_that_make_no_sense_are_refused_by_the_table(path):
+    """A charge of nothing, a number of zero, a round without its policy."""
+    with opened(path):
+        pass
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        for values in ("(0, 1, 1, zeroblob(32), 1.0, NULL)", "(1, 1, 1, zeroblob(32), 0.0, NULL)"):
+            with pytest.raises(sqlite3.IntegrityError):
+                database.execute(f"INSERT INTO participations VALUES {values}")  # noqa: S608
+        with pytest.raises(sqlite3.IntegrityError):
+            database.execute("INSERT INTO participations VALUES (1, 1, NULL, NULL, 1.0, NULL)")
