@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from foltr.attacks.registry import CLICKS, AttackSpec, check_attack, read_attack
 from foltr.data.sources import MSLR_SAMPLE, SYNTHETIC, SYNTHETIC_LARGE, SYNTHETIC_NONLINEAR
 from foltr.errors import SettingsError
 from foltr.evaluation.click_models import click_model
+from foltr.methods.aggregations import is_plain_mean
 from foltr.methods.preconditions import lacking, ways_out
 from foltr.methods.registry import (
     METHODS,
@@ -28,6 +29,8 @@ from foltr.methods.registry import (
 from foltr.methods.spec import Lists
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.trainings import Training
+from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
+from foltr.secure.plan import N_MAX_HELPERS, N_MIN_HELPERS
 from foltr.simulation.method_names import (
     LAMBDARANK_LEARNING_RATE,
     SIMULATOR_METHODS,
@@ -35,6 +38,10 @@ from foltr.simulation.method_names import (
     methods_by_pdgd,
 )
 
+MechanismOfRun = Literal["gaussian", "gamma", "none"]
+# What only a run with secure sums has.
+_OF_SECURE_SUMS = ("mechanism", "epsilon", "delta", "participations", "cohorts", "helpers", "clip_norm")
+_COHORTS_OF_RULES: Final = 20
 PopulationKind = Literal[
     "iid",
     "type1",
@@ -121,6 +128,22 @@ class SimulationConfig(BaseModel):
     """How many clients are hostile: the first ones by number."""
     attack_parameters: dict[str, Value] = Field(default_factory=dict)
     """Parameters of the attack; those not named keep its defaults."""
+    privacy: Literal["trusted", "secure"] = "trusted"
+    """trusted: the federator sees every update. secure: noised sums only, without the masks, which change nothing."""
+    mechanism: MechanismOfRun = "gaussian"
+    """Secure: the noise that each helper adds; none shows what clipping and the grid cost alone."""
+    epsilon: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = DEFAULT_EPSILON
+    """Secure: of all participations of a client together."""
+    delta: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = DEFAULT_DELTA
+    """Secure: likewise, of gaussian; gamma needs none."""
+    participations: Count = DEFAULT_PARTICIPATIONS
+    """Secure: how often a client takes part at most; with more rounds each has its turn in one of several."""
+    cohorts: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Secure: sums of a round, which the rule compares; unset 1 for the mean, else 20."""
+    helpers: Annotated[int, Field(ge=N_MIN_HELPERS, le=N_MAX_HELPERS)] = 2
+    """Secure: each adds all of the noise."""
+    clip_norm: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    """Secure: to which updates are shortened; unset 0.15 * sqrt(interactions) * learning_rate / 0.1."""
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
     """Seed of everything simulated."""
     eval_every: Count = 10
@@ -196,6 +219,7 @@ def check_config(config: SimulationConfig) -> None:
     ranker = ranker_for(config.ranker, 1, config.hidden)
     check_method(training, ranker)
     _check_clicks(config, training.serp_length)
+    _check_secure(config, training)
     _check_rule(config, training)
     _check_attack(config, training)
 
@@ -252,6 +276,37 @@ def attack_of(config: SimulationConfig) -> AttackSpec | None:
     return spec if config.attackers else None
 
 
+def cohorts_of(config: SimulationConfig) -> int:
+    """Return G of a run with secure sums: one sum for the mean, and some to compare for any other rule."""
+    return config.cohorts or (1 if is_plain_mean(rule_of(config)) else _COHORTS_OF_RULES)
+
+
+def _check_secure(config: SimulationConfig, training: Training) -> None:
+    """SettingsError where there is no secure sum of such updates, or where secure sums are set up and not wanted."""
+    if config.privacy != "secure":
+        defaults = SimulationConfig.model_fields
+        for name in _OF_SECURE_SUMS:
+            if getattr(config, name) != defaults[name].default:
+                raise SettingsError(f"{name}: it is of secure sums; add privacy = secure, or leave it out")
+        return
+    method = spec_of(training)
+    if config.method in SIMULATOR_METHODS:
+        raise SettingsError(f"privacy: {config.method} has no federator that could see less; leave it at trusted")
+    if method.not_weights is not None:
+        raise SettingsError(f"privacy: {config.method} sends {method.not_weights}, which has no secure sum")
+    if method.spent_when_sent:
+        raise SettingsError(f"privacy: {config.method} adds noise of its own to what it sends; choose fpdgd")
+    if config.participants is not None:
+        raise SettingsError("participants: with secure sums participations and rounds say whose turn it is")
+    if config.clicks_per_round is not None or "type4" in config.population:
+        raise SettingsError("privacy: an update of a secure sum has exactly as many interactions as any other")
+    rule = rule_of(config)
+    if rule.rule == "adaptive":
+        raise SettingsError("aggregation: adaptive judges by each client's history, and secure sums have none")
+    if not is_plain_mean(rule) and config.cohorts == 1:
+        raise SettingsError(f"aggregation: {rule.text} compares sums, and with cohorts = 1 a round has one")
+
+
 def _check_rule(config: SimulationConfig, training: Training) -> None:
     rule = rule_of(config)
     if config.method in SIMULATOR_METHODS and rule.text != MEAN.text:
@@ -261,6 +316,8 @@ def _check_rule(config: SimulationConfig, training: Training) -> None:
         )
     check_rule(training, rule)
     n, setting = (config.clients, "clients") if config.participants is None else (config.participants, "participants")
+    if config.privacy == "secure":
+        n, setting = cohorts_of(config), "cohorts"
     too_few = lacking(rule, n)
     if too_few is not None:
         beyond = "; its parameter beyond_bounds=true waives that, and promises nothing"

@@ -35,6 +35,7 @@ from foltr.simulation.learner_factory import RunnerKind, compile_kernels, make_l
 from foltr.simulation.learners import Learner
 from foltr.simulation.method_names import SIMULATOR_METHODS, has_personal_rankers
 from foltr.simulation.results import SimulationResult, bytes_of_body, privacy_of
+from foltr.simulation.secure_sums import promise_of, secure_sums_of
 
 
 @dataclass(frozen=True)
@@ -285,7 +286,7 @@ def _result(
     description: str,
 ) -> SimulationResult:
     spec = body_spec(training, ranker)
-    federated = config.method not in SIMULATOR_METHODS
+    federated, secure = config.method not in SIMULATOR_METHODS, secure_sums_of(config, training, ranker)
     quantities = {client.n_interactions for client in population.clients}
     of_shared = tuple((number, value) for number, _, value in log.evaluations if value is not None)
     return SimulationResult(
@@ -299,9 +300,11 @@ def _result(
         interactions=log.interactions,
         seconds_learning=log.seconds_learning,
         seconds_wall=log.seconds_wall,
-        bytes_up=bytes_of_body(spec) if federated else 0,
+        bytes_up=(8 * spec.dim if secure is not None else bytes_of_body(spec)) if federated else 0,
         bytes_down=4 * spec.dim if federated else 0,
-        privacy=privacy_of(
+        privacy=promise_of(config, secure)
+        if secure is not None
+        else privacy_of(
             training,
             spec.dim,
             config.rounds,
@@ -320,8 +323,8 @@ def _result(
 
 
 def _robustness(config: SimulationConfig, population: Population, log: _Log) -> dict[str, Any] | None:
-    """Return what the result says of attackers and of the rule; None for a run with neither."""
-    if not config.attackers and config.aggregation == MEAN.text:
+    """Return what the result says of attackers, of the rule and of lost rounds; None for a run that can have none."""
+    if not config.attackers and config.aggregation == MEAN.text and config.privacy == "trusted":
         return None
     hostile = [client.name for client in population.clients[: config.attackers]]
     honest_dropped = sorted(set(log.robustness.dropped) - set(hostile))

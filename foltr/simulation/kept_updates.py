@@ -1,12 +1,24 @@
 """An aggregation that keeps a round's updates until all are there, for simulations that change some of them first."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.methods.aggregations import DeltaAggregation, UpdateRows
+from foltr.methods.aggregations import RowAggregation, UpdateRows
 from foltr.protocol.updates import UpdateBody
+
+
+class Receiving(RowAggregation, Protocol):
+    """An aggregation that is given the updates in the end: of differences of weights, all of which cover the same."""
+
+    @property
+    def n_values(self) -> int:
+        """Return how many values an update has."""
+
+    def values_of(self, body: UpdateBody) -> NDArray[np.float32]:
+        """Return (n_values,) that an update says; DataError where it is none of this federation's."""
 
 
 class KeptUpdates:
@@ -16,7 +28,7 @@ class KeptUpdates:
         n_expected: for how many updates there is room at once.
     """
 
-    def __init__(self, aggregation: DeltaAggregation, n_expected: int) -> None:
+    def __init__(self, aggregation: Receiving, n_expected: int) -> None:
         self._aggregation = aggregation
         self._updates = UpdateRows(aggregation.n_values, n_expected)
 

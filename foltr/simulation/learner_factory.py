@@ -18,6 +18,7 @@ from foltr.simulation.config import SimulationConfig, attack_of, parameter_value
 from foltr.simulation.learners import Federation, Learner
 from foltr.simulation.method_names import SIMULATOR_METHODS
 from foltr.simulation.runners import ReferenceRunner, Runner
+from foltr.simulation.secure_sums import secure_sums_of
 
 RunnerKind = Literal["auto", "reference", "block"]
 # The first one alone may click nothing, and then learns nothing either.
@@ -74,6 +75,7 @@ def make_learner(
         rule_of(config),
         attack_of(config),
         config.attackers,
+        secure_sums_of(config, training, ranker),
     )
     return learner, chosen_kind
 

@@ -16,7 +16,9 @@ from foltr.protocol.trainings import Training
 from foltr.simulation.clients.attackers import AttackedAggregation
 from foltr.simulation.clients.population import Population
 from foltr.simulation.defence_record import RoundDefence
+from foltr.simulation.kept_updates import Receiving
 from foltr.simulation.runners import Experience, Runner, State
+from foltr.simulation.secure_sums import SecureAggregation, SecureSums
 
 
 class Learner(Protocol):
@@ -48,6 +50,7 @@ class Federation:
         rule: how updates become one.
         attack: what hostile clients do with their updates; None and ``clicks`` change none.
         n_attackers: how many clients, from the first on, are hostile.
+        secure: what secure sums are under; None: the federator sees every update.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Federation:
         rule: RuleSpec = MEAN,
         attack: AttackSpec | None = None,
         n_attackers: int = 0,
+        secure: SecureSums | None = None,
     ) -> None:
         self._runner = runner
         self._training = training
@@ -76,14 +80,16 @@ class Federation:
         self._hostile = frozenset(names[:n_attackers])
         # The federator adds updates in the order of the clients' names, and "device-1000" is before "device-101".
         self._in_order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
+        self._secure = secure
+        turns = [1 if secure is None else secure.first_turn(names[i]) for i in self._in_order.tolist()]
+        self._first_turns = np.array(turns, np.int64)
 
     @property
     def weights(self) -> NDArray[np.float32]:
         return self._model[: self._ranker.n_weights]
 
     def round(self, number: int) -> Experience:
-        chosen = participants_of(self._seed, number, len(self._in_order), self._participants)
-        clients = self._in_order if chosen is None else self._in_order[chosen]
+        clients = self._participants_of(number)
         aggregation = self._aggregation(number, len(clients))
         # The first model is version 0, and every round makes one.
         experience = self._runner.run(self._model, number - 1, clients, aggregation)
@@ -96,15 +102,28 @@ class Federation:
         refused = aggregation.refused if isinstance(aggregation, AttackedAggregation) else ()
         return replace(experience, defence=RoundDefence(following.report, refused, abandoned))
 
+    def _participants_of(self, number: int) -> NDArray[np.int64]:
+        if self._secure is not None:
+            has_turn: NDArray[np.bool_] = (number - self._first_turns) % self._secure.period == 0
+            return self._in_order[has_turn]
+        chosen = participants_of(self._seed, number, len(self._in_order), self._participants)
+        return self._in_order if chosen is None else self._in_order[chosen]
+
     def _aggregation(self, number: int, n_expected: int) -> Aggregation:
         rng = None
         if not is_plain_mean(self._rule):
             rng = np.random.default_rng(np.random.SeedSequence([self._seed, number, *b"aggregation"]))
         aggregation = make_aggregation(self._training, self._ranker, self._rule, n_expected=n_expected, rng=rng)
-        if self._attack is None or not isinstance(aggregation, DeltaAggregation):
+        if not isinstance(aggregation, DeltaAggregation):
             return aggregation
+        given: Receiving = aggregation
+        if self._secure is not None:
+            unclipped = frozenset() if self._attack is None else self._hostile
+            given = SecureAggregation(aggregation, self._secure, number, n_expected, unclipped)
+        if self._attack is None:
+            return given
         drawn = attack_rng(self._seed, number)
-        return AttackedAggregation(aggregation, self._attack, self._hostile, n_expected, self._rule, drawn)
+        return AttackedAggregation(given, self._attack, self._hostile, n_expected, self._rule, drawn)
 
     def ranker_of(self, client: int) -> NDArray[np.floating]:
         return self._runner.ranker_of(client, self._model)

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from foltr.aggregation.rule_spec import RuleSpec
 from foltr.attacks.registry import AttackSpec, craft
 from foltr.evaluation.click_models import click_model
-from foltr.methods.aggregations import DeltaAggregation
 from foltr.methods.base import NO_MEMORY, Memory, NextModel
 from foltr.protocol.fields import MAX_ABS_DELTA
 from foltr.simulation.clients.population import Population
-from foltr.simulation.kept_updates import KeptUpdates
+from foltr.simulation.kept_updates import KeptUpdates, Receiving
+from foltr.simulation.secure_sums import SecureAggregation
 
 
 def with_poisoned_clicks(population: Population, n_attackers: int) -> Population:
@@ -36,7 +36,7 @@ class AttackedAggregation(KeptUpdates):
     Attackers who collude need all their honest updates first, so everything is kept until the round ends.
 
     Args:
-        aggregation: what the federator does.
+        aggregation: what the federator does. One of secure sums sees no update, so it refuses none.
         hostile: names of the attackers, whether they take part in the round or not.
         n_expected: how many take part.
         rule: which one they believe in.
@@ -45,7 +45,7 @@ class AttackedAggregation(KeptUpdates):
 
     def __init__(
         self,
-        aggregation: DeltaAggregation,
+        aggregation: Receiving,
         spec: AttackSpec,
         hostile: Collection[str],
         n_expected: int,
@@ -68,7 +68,8 @@ class AttackedAggregation(KeptUpdates):
             honest = rows.astype(np.float64)
             crafted = craft(self._spec, honest[hostile], honest[~hostile], len(names), self._rule, self._rng)
             rows[hostile] = crafted
-            sent[hostile] = np.abs(crafted).max(axis=1, initial=0.0) <= MAX_ABS_DELTA  # NaN fails it too
+            if not isinstance(self._aggregation, SecureAggregation):
+                sent[hostile] = np.abs(crafted).max(axis=1, initial=0.0) <= MAX_ABS_DELTA  # NaN fails it too
         self.refused = tuple(name for name, taken in zip(names, sent.tolist(), strict=True) if not taken)
         if not sent.any():
             return NextModel(base.copy(), memory)

@@ -1,0 +1,209 @@
+"""Secure sums in a simulation: the arithmetic of clients and helpers without the masks, which cancel anyway.
+
+Clients take turns, each update is clipped and put on the grid, helpers' noise is added to the sum of each cohort, and a
+sum that is too long is discarded. What is drawn at random follows from the run's seed, so nothing is protected here.
+"""
+
+import hashlib
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.aggregation.round_aggregation import TooFewUpdatesError
+from foltr.methods.base import NO_MEMORY, Memory, NextModel
+from foltr.methods.registry import Ranker, body_spec
+from foltr.protocol.policies import cohort_of, is_turn_of
+from foltr.protocol.trainings import Training
+from foltr.protocol.updates import UpdateBody
+from foltr.secure.accounting import gaussian_variance, laplace_scale, rho_for
+from foltr.secure.coins import Entropy, seeded_entropy
+from foltr.secure.encoding import bound_for, clip_norm_for, decode_mean, encode_l1, encode_l2
+from foltr.secure.field import from_signed
+from foltr.secure.noise import draw_gaussian, draw_laplace
+from foltr.secure.plan import period_for
+from foltr.secure.plausibility import is_plausible
+from foltr.simulation.config import MechanismOfRun, SimulationConfig, cohorts_of
+from foltr.simulation.kept_updates import KeptUpdates, Receiving
+
+Integers = NDArray[np.int64]
+# A hostile client's numbers: no sum of them overflows, and any one of them makes a sum implausible.
+_LARGEST: Final = 2.0**40
+
+
+@dataclass(frozen=True)
+class SecureSums:
+    """What the secure sums of a run are under: as much of a policy as there is without helpers.
+
+    Attributes:
+        mechanism: which noise, after which clip; `none` clips as `gaussian` does.
+        bound: C_int.
+        noise: the variance of `gaussian`, the scale of `gamma`; 0 of `none`.
+        clip_norm: C.
+        helpers: each of whom adds noise.
+        cohorts: G.
+        period: b.
+        seed: of the run.
+    """
+
+    mechanism: MechanismOfRun
+    bound: int
+    noise: int
+    clip_norm: float
+    helpers: int
+    cohorts: int
+    period: int
+    seed: int
+
+    @property
+    def policy_hash(self) -> bytes:
+        """Return what stands for a policy's hash where turns and cohorts are drawn."""
+        return hashlib.sha256(b"simulated policy %d" % self.seed).digest()
+
+    def first_turn(self, name: str) -> int:
+        """Return the first round, 1 to b, that is a client's; each b-th from there on is, too."""
+        rounds = range(1, self.period + 1)
+        return next(number for number in rounds if is_turn_of(self.policy_hash, self.period, number, name))
+
+    def cohorts_of_round(self, number: int, names: Collection[str]) -> Integers:
+        """Return (n,) the cohort of each client."""
+        return np.array([cohort_of(self.policy_hash, self.cohorts, number, name) for name in names], np.int64)
+
+    def encode(self, update: NDArray[np.float32], entropy: Entropy) -> Integers:
+        """Return what an honest client adds to the sum."""
+        encode = encode_l1 if self.mechanism == "gamma" else encode_l2
+        return encode(update, self.clip_norm, self.bound, entropy)
+
+    def encode_unclipped(self, update: NDArray[np.float32], entropy: Entropy) -> Integers:
+        """Return what a hostile client adds: all of its update, for nobody can see that it does not clip.
+
+        What is not finite cannot be put on a grid, so it is zeros.
+        """
+        if not np.isfinite(update).all():
+            return self.encode(update, entropy)
+        steps = update.astype(np.float64) * (self.bound / self.clip_norm)
+        return np.rint(np.clip(steps, -_LARGEST, _LARGEST)).astype(np.int64)
+
+    def draw_noise(self, size: int, entropy: Entropy) -> Integers:
+        """Return (size,) what one helper adds."""
+        if self.mechanism == "none":
+            return np.zeros(size, np.int64)
+        draw = draw_gaussian if self.mechanism == "gaussian" else draw_laplace
+        return draw(size, self.noise, entropy)
+
+    def is_plausible(self, total: Integers, n_clients: int) -> bool:
+        return is_plausible(
+            total,
+            "gamma" if self.mechanism == "gamma" else "gaussian",
+            n_clients=n_clients,
+            bound=self.bound,
+            noise=self.noise,
+            noises=float(self.helpers),
+        )
+
+
+def secure_sums_of(config: SimulationConfig, training: Training, ranker: Ranker) -> SecureSums | None:
+    """Return what a run's secure sums are under; None where the federator sees every update."""
+    if config.privacy != "secure":
+        return None
+    bound = bound_for(body_spec(training, ranker).dim)
+    return SecureSums(
+        mechanism=config.mechanism,
+        bound=bound,
+        noise=_noise_of(config, bound),
+        clip_norm=config.clip_norm or clip_norm_for(config.interactions, getattr(training, "learning_rate", 0.1)),
+        helpers=config.helpers,
+        cohorts=cohorts_of(config),
+        period=period_for(config.rounds, config.participations),
+        seed=config.seed,
+    )
+
+
+def promise_of(config: SimulationConfig, sums: SecureSums) -> dict[str, Any]:
+    """Return what a result says of its privacy: what these sums promise a client that takes part in all its turns."""
+    has_noise, is_pure = sums.mechanism != "none", sums.mechanism == "gamma"
+    figures = {
+        "mode": "secure",
+        "mechanism": sums.mechanism,
+        "epsilon": config.epsilon if has_noise else None,
+        "delta": None if not has_noise else 0.0 if is_pure else config.delta,
+        "participations": config.participations,
+        "helpers": sums.helpers,
+        "period": sums.period,
+        "cohorts": sums.cohorts,
+        "bound": sums.bound,
+        "noise": sums.noise,
+        "clip_norm": sums.clip_norm,
+    }
+    delta = "" if is_pure else f" with delta {config.delta:g}"
+    promise = f"epsilon {config.epsilon:g}{delta} for {config.participations} participations" if has_noise else "none"
+    return {**figures, "summary": f"secure sums of {sums.helpers} helpers, {sums.mechanism}: {promise}"}
+
+
+class SecureAggregation(KeptUpdates):
+    """An aggregation that is given nothing of a round but the noised mean of each cohort.
+
+    Args:
+        aggregation: of the means, each of which counts alike.
+        sums: what they are under.
+        number: of the round.
+        n_expected: how many updates there will be.
+        hostile: names of clients that do not clip.
+    """
+
+    def __init__(
+        self, aggregation: Receiving, sums: SecureSums, number: int, n_expected: int, hostile: Collection[str]
+    ) -> None:
+        super().__init__(aggregation, n_expected)
+        self._sums = sums
+        self._number = number
+        self._hostile = hostile
+
+    @property
+    def n_values(self) -> int:
+        """Return how many values an update has."""
+        return self._aggregation.n_values
+
+    def values_of(self, body: UpdateBody) -> NDArray[np.float32]:
+        """Return (n_values,) that an update says; DataError where it is none of this federation's."""
+        return self._aggregation.values_of(body)
+
+    def finish(self, base: NDArray[np.float32], memory: Memory = NO_MEMORY) -> NextModel:
+        """Return the next model; TooFewUpdatesError where nothing was released: nobody came, or a sum is too long."""
+        rows, _, names = self._updates.all()
+        entropy = seeded_entropy(hashlib.sha256(b"simulated sums %d %d" % (self._sums.seed, self._number)).digest())
+        cohorts = self._sums.cohorts_of_round(self._number, names)
+        filled = np.unique(cohorts).tolist()
+        if not filled:
+            raise TooFewUpdatesError("nobody took part")
+        means = [self._mean_of(np.flatnonzero(cohorts == cohort), rows, names, entropy) for cohort in filled]
+        self._aggregation.add_rows(
+            np.array(means, np.float32), np.ones(len(filled), np.int64), [f"cohort {cohort}" for cohort in filled]
+        )
+        return self._aggregation.finish(base, memory)
+
+    def _mean_of(
+        self, members: Integers, rows: NDArray[np.float32], names: list[str], entropy: Entropy
+    ) -> NDArray[np.float64]:
+        """(n_values,): what is released of a cohort."""
+        sums, total = self._sums, np.zeros(self.n_values, np.int64)
+        for i in members.tolist():
+            encode = sums.encode_unclipped if names[i] in self._hostile else sums.encode
+            total += encode(rows[i], entropy)
+        for _ in range(sums.helpers):
+            total += sums.draw_noise(self.n_values, entropy)
+        if not sums.is_plausible(total, len(members)):
+            raise TooFewUpdatesError("sum_implausible: the sum of a cohort is longer than its clients can make it")
+        return decode_mean(from_signed(total), len(members), sums.clip_norm, sums.bound)
+
+
+def _noise_of(config: SimulationConfig, bound: int) -> int:
+    match config.mechanism:
+        case "gaussian":
+            return gaussian_variance(bound, rho_for(config.epsilon, config.delta), config.participations)
+        case "gamma":
+            return laplace_scale(bound, config.epsilon, config.participations)
+        case "none":
+            return 0

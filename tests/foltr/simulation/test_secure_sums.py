@@ -1,0 +1,205 @@
+"""Secure sums in a simulation: the same arithmetic as with helpers, turns that keep to k, and sums that are refused."""
+
+import math
+
+import numpy as np
+import pytest
+from simulated import config, population, simulated
+
+from foltr.errors import SettingsError
+from foltr.methods.registry import make_aggregation, ranker_for, training_for
+from foltr.simulation import secure_sums
+from foltr.simulation.checkpoint import CheckpointPlan
+from foltr.simulation.clients.crowd import Crowd
+from foltr.simulation.config import SimulationConfig, check_config, cohorts_of, resolve
+from foltr.simulation.learner_factory import make_learner
+from foltr.simulation.secure_sums import SecureAggregation, secure_sums_of
+
+DIM = 400
+
+
+def secure(**values):
+    return config(**{"privacy": "secure", "clients": 30, **values})
+
+
+def sums_of(of, dim=DIM):
+    training, ranker = resolve(of, dim)
+    return secure_sums_of(of, training, ranker)
+
+
+def released(of, rows, hostile=(), number=1, dim=DIM):
+    """The next model from a model of zeros: what a round releases of updates that are given."""
+    training, ranker = resolve(of, dim)
+    inner = make_aggregation(training, ranker)
+    aggregation = SecureAggregation(inner, sums_of(of, dim), number, len(rows), hostile)
+    aggregation.add_rows(rows, np.full(len(rows), 4), [f"device-{i}" for i in range(len(rows))])
+    return aggregation.finish(np.zeros(dim, np.float32)).weights
+
+
+@pytest.mark.parametrize("method", [{}, {"method": "fedper", "ranker": "neural", "hidden": 3}])
+def test_without_noise_and_on_a_fine_grid_it_is_the_trusted_run(monkeypatch, method):
+    """Clients, clicks and models are the same up to rounding, also where only a part of the model is shared."""
+    monkeypatch.setattr(secure_sums, "bound_for", lambda _: 2**40)
+    fine = simulated(secure(mechanism="none", clip_norm=10.0, **method))
+    trusted = simulated(config(clients=30, **method))
+    assert np.abs(fine.weights - trusted.weights).max() < 1e-6
+    assert fine.ndcg_at_10[-1][1] == pytest.approx(trusted.ndcg_at_10[-1][1], abs=1e-3)
+
+
+def test_the_grid_is_unbiased_and_its_error_is_below_a_step():
+    """In one round, without noise: the mean differs from that of the updates by less than a step of the grid."""
+    rows = np.random.default_rng(3).normal(size=(20, DIM)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1)[:, None]
+    found = released(secure(mechanism="none", clip_norm=2.0), rows)
+    assert 0.0 < np.abs(found - rows.mean(axis=0)).max() < 2.0 / 256
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "gamma"])
+def test_noise_in_the_mean_is_that_of_all_helpers(mechanism):
+    """Of clients who learned nothing: its standard deviation, over so many coordinates."""
+    of = secure(mechanism=mechanism, helpers=3, clip_norm=1.0)
+    sums = sums_of(of)
+    variance = sums.noise if mechanism == "gaussian" else 2 * sums.noise**2
+    found = released(of, np.zeros((10, DIM), np.float32))
+    assert found.std() == pytest.approx(math.sqrt(3 * variance) / 256 / 10, rel=0.25)
+
+
+def test_a_longer_update_is_shortened():
+    """An honest client clips, whatever it has learned."""
+    rows = np.zeros((1, DIM), np.float32)
+    rows[0, 0] = 100.0
+    assert released(secure(mechanism="none", clip_norm=2.0), rows)[0] == pytest.approx(2.0)
+
+
+def test_the_result_is_a_function_of_the_configuration():
+    """Twice the same, with blocks or one by one; another seed is another run."""
+    of = secure()
+    one = simulated(of)
+    assert one.outcome() == simulated(of).outcome() == simulated(of, runner="reference").outcome()
+    assert not np.array_equal(one.weights, simulated(secure(seed=2)).weights)
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
+    """Turns, rounding and noise follow from the seed and the round, so a checkpoint needs nothing of them."""
+    of = secure(rounds=7, participations=4, aggregation="median", cohorts=3)
+    path = tmp_path / "run.checkpoint"
+    with pytest.raises(KeyboardInterrupt):
+        simulated(of, checkpoint=CheckpointPlan(path), stop=lambda: True)
+    resumed = simulated(of, checkpoint=CheckpointPlan(path, resume=True))
+    assert resumed.outcome() == simulated(of).outcome()
+
+
+@pytest.mark.parametrize(("rounds", "participations"), [(7, 3), (6, 3), (4, 20), (5, 1)])
+def test_a_client_takes_part_as_often_as_it_may(rounds, participations):
+    """At most k times in all rounds, and each as often as the period lets it."""
+    of = secure(rounds=rounds, participations=participations)
+    people = population(of)
+    training, ranker = resolve(of, 8)
+    crowd = Crowd(people, of.seed, training.serp_length)
+    learner, _ = make_learner(of, people, crowd, training, ranker, np.zeros(8, np.float32), "auto")
+    taken = np.concatenate([learner.round(number).clients for number in range(1, rounds + 1)])
+    counts = np.bincount(taken, minlength=30)
+    period = -(-rounds // participations)
+    assert counts.max() <= participations
+    assert counts.min() >= rounds // period
+
+
+def test_what_is_promised_is_in_the_result():
+    """With the defaults of policies; gamma has no delta, and without noise nothing is promised."""
+    found = simulated(secure(rounds=40, eval_every=40)).privacy
+    assert {name: found[name] for name in ("mode", "mechanism", "epsilon", "delta", "participations", "helpers")} == {
+        "mode": "secure",
+        "mechanism": "gaussian",
+        "epsilon": 8.0,
+        "delta": 1e-6,
+        "participations": 20,
+        "helpers": 2,
+    }
+    assert (found["period"], found["cohorts"], found["noise"]) == (2, 1, 622_754)
+    assert found["clip_norm"] == pytest.approx(0.15 * math.sqrt(4))
+    assert "epsilon 8 with delta 1e-06 for 20 participations" in found["summary"]
+    assert simulated(secure(mechanism="gamma")).privacy["delta"] == 0.0
+    assert simulated(secure(mechanism="none")).privacy["epsilon"] is None
+    assert simulated(config()).privacy is None
+
+
+def test_a_round_without_anybody_makes_no_model():
+    """Three clients in a period of ten: most rounds have nobody, and say so."""
+    found = simulated(secure(clients=3, rounds=10, participations=1))
+    assert 7 <= found.robustness["abandoned_rounds"] < 10
+    assert found.interactions == 3 * 4
+
+
+def hostile_run(z, **values):
+    attack = {"attack": "scaled", "attackers": 1, "attack_parameters": {"z": z}}
+    return simulated(secure(mechanism="none", rounds=6, eval_every=6, **attack, **values))
+
+
+def test_a_hostile_client_does_not_clip():
+    """Below the plausible length it moves the model as it likes: against what the honest ones learn."""
+    honest, attacked = simulated(secure(mechanism="none", rounds=6, eval_every=6)), hostile_run(25.0)
+    assert attacked.robustness["abandoned_rounds"] == 0
+    assert attacked.final_ndcg < honest.final_ndcg - 0.1
+
+
+def test_a_sum_that_is_too_long_is_discarded():
+    """More than thirty clients can be: the round makes no model, nor does one with numbers beyond any range."""
+    before = simulated(secure(mechanism="none")).ndcg_at_10[0]
+    for attacked in (hostile_run(1e6), simulated(secure(attack="huge", attackers=1))):
+        assert attacked.robustness["abandoned_rounds"] == attacked.config.rounds
+        assert attacked.final_ndcg == before[1]
+
+
+def test_what_is_not_finite_is_zeros():
+    """Nothing else can be put on a grid."""
+    rows = np.zeros((2, DIM), np.float32)
+    rows[0], rows[1, 0] = np.nan, 1.0
+    found = released(secure(mechanism="none", clip_norm=2.0), rows, hostile={"device-0"})
+    assert found[0] == pytest.approx(0.5)
+    assert not found[1:].any()
+
+
+def test_a_rule_compares_the_sums_of_cohorts():
+    """A median holds against a client that a mean follows; there are twenty cohorts, unless it is the mean."""
+    held = hostile_run(10.0, aggregation="median", cohorts=6)
+    assert held.final_ndcg > hostile_run(25.0).final_ndcg + 0.1
+    assert cohorts_of(secure(aggregation="median")) == 20
+    assert cohorts_of(secure()) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"method": "foltr-es", "interactions": 4}, "foltr-es sends seeds"),
+        ({"method": "fpdgd-paper"}, "fpdgd-paper adds noise of its own"),
+        ({"method": "pdgd"}, "pdgd has no federator"),
+        ({"participants": 3}, "participants: "),
+        ({"population": "type4"}, "exactly as many interactions"),
+        ({"method": "fedips", "clicks_per_round": 3}, "exactly as many interactions"),
+        ({"aggregation": "adaptive"}, "adaptive judges by each client's history"),
+        ({"aggregation": "median", "cohorts": 1}, "with cohorts = 1 a round has one"),
+        ({"aggregation": "krum", "byzantine": 2, "cohorts": 6}, "there are 6; raise cohorts to 7"),
+        ({"epsilon": 0}, "epsilon"),
+        ({"helpers": 1}, "helpers"),
+    ],
+)
+def test_what_no_federation_with_secure_sums_does_is_refused(values, words):
+    """In one line."""
+    with pytest.raises(SettingsError, match=words) as refused:
+        check_config(SimulationConfig.read({"privacy": "secure", **values}))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("field", ["epsilon", "cohorts", "helpers", "participations", "clip_norm"])
+def test_settings_of_secure_sums_want_them(field):
+    """An epsilon that nobody keeps would be believed."""
+    with pytest.raises(SettingsError, match=f"{field}: it is of secure sums; add privacy = secure"):
+        check_config(SimulationConfig.read({field: 3}))
+
+
+def test_the_clip_norm_follows_from_interactions_and_learning_rate():
+    """0.15 sqrt(B) (learning rate / 0.1), unless it is said."""
+    assert sums_of(secure(parameters={"learning_rate": 0.2})).clip_norm == pytest.approx(0.6)
+    assert sums_of(secure(clip_norm=7.0)).clip_norm == 7.0
+    assert training_for("fpdgd", {}, 5).learning_rate == 0.1
+    assert ranker_for("linear", 8, 1).n_weights == 8
