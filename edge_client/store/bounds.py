@@ -54,11 +54,13 @@ class Bounds:
     Attributes:
         mark: the last one that counts; under a policy the last participation. None before the federation has told it.
         floor: the last one that is spent.
+        newest: the last number that was given to any.
         policy_hash: of the policy that the device is under, if it is under one.
     """
 
     mark: int | None
     floor: int
+    newest: int
     pending: PendingUpdate | None
     policy_hash: bytes | None = None
 

@@ -33,15 +33,18 @@ class HeardStore(StoreFile):
 
     def newest_believed(self, topic: str) -> int:
         """Return the highest sequence number that was believed on a topic; 0 before the first."""
-        return int.from_bytes(self._meta(f"believed {topic}") or b"", "big")
+        if topic in self._noted:
+            return self._noted[topic]
+        row = self._db.execute("SELECT sequence FROM believed WHERE topic = ?", (topic,)).fetchone()
+        return 0 if row is None else int(row[0])
 
     def note_believed(self, topic: str, sequence: int) -> None:
         """Remember what was believed: nothing older is, whoever repeats it, also after a restart.
 
-        It is stored with the next change, so with whatever follows from what was believed. If the device dies before
-        there is one, it is as if it had not been heard.
+        It is stored with the next change, so with whatever follows from what was believed, or when the file is closed.
+        If the device dies before, it is as if it had not been heard.
         """
-        self._note(f"believed {topic}", sequence.to_bytes(8, "big"))
+        self._noted[topic] = sequence
 
     def federator_key(self) -> bytes | None:
         """Return the operator's newest statement of the federator's key; None before the first."""

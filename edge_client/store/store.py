@@ -97,13 +97,16 @@ class DeviceStore(HeardStore):
             row_id = insert_interaction(cursor, serp_id, features, ranking, clicks, variant, base_version, scores)
             if row_id is None:
                 return None
-            self._make_room(cursor)
+            self._make_room(cursor, row_id)
             failpoint(Failpoint.IN_INTERACTION_TRANSACTION)
+        self._bounds = replace(self._bounds, newest=row_id)
         failpoint(Failpoint.INTERACTION_STORED)
         return Interaction(row_id, features, ranking, clicks, variant, base_version, scores)
 
     def waiting_ids(self, limit: int) -> list[int]:
         """Return the ids of the oldest interactions that wait to be learned."""
+        if self._bounds.newest <= self._bounds.learned:
+            return []  # as after every answer and every new model; the file need not be asked
         rows = self._db.execute(
             "SELECT id FROM interactions WHERE id > ? ORDER BY id LIMIT ?", (self._bounds.learned, limit)
         )
@@ -146,9 +149,10 @@ class DeviceStore(HeardStore):
         settlement = Settlement(before, mark, counted, given_up, lost)
         if not settlement.changed:
             return settlement
+        newest = bounds.newest
         with self.transaction() as cursor:
             if not bounds.under_policy:
-                self._number_above(cursor, mark, is_new=before is None)
+                newest = self._number_above(cursor, mark, is_new=before is None)
             if pending is not None and counted:
                 self._remember_counted(cursor, pending)
             if counted or given_up:
@@ -158,18 +162,18 @@ class DeviceStore(HeardStore):
                 self._delete_spent(cursor)
                 self._trim_kept(cursor, mark)
             failpoint(Failpoint.IN_SETTLEMENT_TRANSACTION)
-        self._bounds = replace(bounds, mark=mark, pending=None if counted or given_up else pending)
+        pending = None if counted or given_up else pending
+        self._bounds = replace(bounds, mark=mark, newest=newest, pending=pending)
         failpoint(Failpoint.SETTLEMENT_STORED)
         return settlement
 
-    def _number_above(self, cursor: sqlite3.Cursor, mark: int, *, is_new: bool) -> None:
-        """See that the next interaction is numbered above the mark.
+    def _number_above(self, cursor: sqlite3.Cursor, mark: int, *, is_new: bool) -> int:
+        """See that the next interaction is numbered above the mark, and return the newest number.
 
         A store that has not known a mark is a new one; what it has recorded counted nowhere, and is numbered anew. One
         that is behind the mark is older than what was sent from it.
         """
-        highest = cursor.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'interactions'")
-        newest = highest.fetchone()[0]
+        newest = self._bounds.newest
         if is_new and mark:
             # In two steps: no number may be there twice in between.
             cursor.execute("UPDATE interactions SET id = -id")
@@ -178,6 +182,7 @@ class DeviceStore(HeardStore):
         if following != newest:
             cursor.execute("DELETE FROM sqlite_sequence WHERE name = 'interactions'")
             cursor.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('interactions', ?)", (following,))
+        return following
 
     def _delete_spent(self, cursor: sqlite3.Cursor) -> None:
         if self._bounds.floor:
@@ -198,8 +203,8 @@ class DeviceStore(HeardStore):
     def _remember_counted(cursor: sqlite3.Cursor, update: PendingUpdate) -> None:
         # What counted above where it begins was taken back before.
         cursor.execute(
-            "DELETE FROM counted_updates WHERE through NOT IN "
-            "(SELECT through FROM counted_updates WHERE through <= ? ORDER BY through DESC LIMIT ?)",
+            "DELETE FROM counted_updates WHERE through > ?1 OR through <= "
+            "(SELECT through FROM counted_updates WHERE through <= ?1 ORDER BY through DESC LIMIT 1 OFFSET ?2)",
             (update.after, _REMEMBERED_UPDATES - 1),
         )
         cursor.execute(
@@ -347,10 +352,12 @@ class DeviceStore(HeardStore):
         pending = self._db.execute(
             "SELECT update_id, round, after, through, payload, local_state FROM pending_update"
         ).fetchone()
+        highest = self._db.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'interactions'")
         policy = self.policy()
         return Bounds(
             mark,
             floor,
+            highest.fetchone()[0],
             None if pending is None else PendingUpdate(*pending),
             None if policy is None else hashlib.sha256(policy).digest(),
         )
@@ -360,12 +367,14 @@ class DeviceStore(HeardStore):
 
     def _trim_kept(self, cursor: sqlite3.Cursor, mark: int) -> None:
         cursor.execute(
-            "DELETE FROM interactions WHERE id IN "
-            "(SELECT id FROM interactions WHERE id <= ? ORDER BY id DESC LIMIT -1 OFFSET ?)",
+            "DELETE FROM interactions WHERE id <= "
+            "(SELECT id FROM interactions WHERE id <= ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
             (mark, self._max_kept),
         )
 
-    def _make_room(self, cursor: sqlite3.Cursor) -> None:
+    def _make_room(self, cursor: sqlite3.Cursor, newest: int) -> None:
+        if newest - self._bounds.counted <= self._max_interactions:
+            return  # there are no more than there are numbers
         n_too_many = self._n_above(self._bounds.counted) - self._max_interactions
         if n_too_many > 0:
             cursor.execute(

@@ -22,6 +22,11 @@ from foltr.errors import DataError, SettingsError
 _SCHEMA_VERSION = 1
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
+-- Nearly every transaction writes a row of it.
+CREATE TABLE believed (
+    topic TEXT PRIMARY KEY,
+    sequence INTEGER NOT NULL CHECK (sequence >= 0)  -- the highest that was believed there: nothing older is
+) STRICT, WITHOUT ROWID;
 CREATE TABLE interactions (
     id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used again: what counts, and what was learned, are told by it
     serp_id TEXT NOT NULL UNIQUE,
@@ -86,7 +91,8 @@ class StoreFile:
     def __init__(self, path: str | Path, *, client_id: str, federation: str) -> None:
         self._path = str(path)
         self._owner = f"{federation}/{client_id}"
-        self._noted: dict[str, bytes] = {}
+        # By topic, what was believed there and is not stored yet (`HeardStore.note_believed`).
+        self._noted: dict[str, int] = {}
         try:
             self._lock = _take_lock(self._path)
             _create_private(self._path)
@@ -121,8 +127,6 @@ class StoreFile:
         return self._db.execute(query).fetchall()
 
     def _meta(self, key: str) -> bytes | None:
-        if key in self._noted:
-            return self._noted[key]
         row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return None if row is None else bytes(row[0])
 
@@ -189,14 +193,12 @@ class StoreFile:
                 "and see that no other process uses it"
             ) from error
 
-    def _note(self, key: str, value: bytes) -> None:
-        """Set a value of ``meta``: here at once, and in the file with the next transaction, or when it is closed."""
-        self._noted[key] = value
-
     def _store_noted(self, cursor: sqlite3.Cursor) -> None:
         for noted in self._noted.items():
             cursor.execute(
-                "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", noted
+                "INSERT INTO believed (topic, sequence) VALUES (?, ?) "
+                "ON CONFLICT DO UPDATE SET sequence = excluded.sequence",
+                noted,
             )
 
     # --- being forgotten ------------------------------------------------------------------------------------
