@@ -33,7 +33,6 @@ from edge_client.agent import Agent
 from edge_client.contribution import Alteration
 from edge_client.forgetting import ENROL_AGAIN, ForgetResult
 from edge_client.guard.held_back import RefusedModel
-from edge_client.messaging.outbox import is_set_within
 from edge_client.options import (
     agreed_name,
     broker_address,
@@ -368,11 +367,16 @@ class EdgeClient:
 
     async def _give_turns(self) -> None:
         """Give the agent its turns, until cancelled."""
-        agent = self._agent
+        agent, loop = self._agent, asyncio.get_running_loop()
         while True:
             agent.wake.clear()
             await agent.turn()
             async with self._news:
                 self._news.notify_all()
-            pause = agent.next_due_at() - time.monotonic()
-            await is_set_within(agent.wake, min(pause, _LONGEST_PAUSE_S))
+            pause = min(agent.next_due_at() - time.monotonic(), _LONGEST_PAUSE_S)
+            # No `asyncio.timeout`: it costs more than all else a turn does without anything to send.
+            timer = loop.call_later(pause, agent.wake.set)
+            try:
+                await agent.wake.wait()
+            finally:
+                timer.cancel()

@@ -37,6 +37,7 @@ class Session:
         self._key = None if credentials is None else credentials.key
         self._store = store
         self._credentials = self._with_stored_key(credentials)
+        self._federator_key = _key_to_believe(self._credentials)
         self._sequence = SessionSequence(store.newest_session())
         self._sequence.begin_session()
         self._signer = Signer(self._key, self._sequence)
@@ -159,7 +160,7 @@ class Session:
             self._store.put_federator_key(statement)
         except DataError as error:
             log.warning("federator_key_not_stored", cause=str(error))  # the broker has it, too
-        self._credentials = newer
+        self._credentials, self._federator_key = newer, _key_to_believe(newer)
         log.info("federator_key_rotated", client_id=self.client_id, sequence=newer.federator_key_sequence)
 
     def _with_stored_key(self, credentials: Credentials | None) -> Credentials | None:
@@ -172,7 +173,7 @@ class Session:
             return credentials  # written since, or by another operator
 
     def _check_signature(self, envelope: Envelope, topic: str, *, repeated: bool) -> None:
-        key = None if self._credentials is None else self._credentials.federator_public_key
+        key = self._federator_key
         if key is not None and not envelope.is_signed_by(key, topic, repeated=repeated):
             raise MessageError(ReceiptCode.BAD_SIGNATURE, "not signed by the federator these credentials name")
 
@@ -182,6 +183,11 @@ class Session:
     def is_of_this_session(self, receipt: MembershipReceipt) -> bool:
         """Whether a receipt answers a message of this session; if not, perhaps it answers one of somebody else."""
         return receipt.sequence is None or receipt.sequence // SESSION_STEPS == self._sequence.session
+
+
+def _key_to_believe(credentials: Credentials | None) -> bytes | None:
+    """Return whose signature makes a message believed; None where anyone is. It is asked for with every message."""
+    return None if credentials is None else credentials.federator_public_key
 
 
 def _what_is_older(sequence: int, newest: int) -> str:

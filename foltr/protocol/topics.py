@@ -72,7 +72,7 @@ class Topics:
         """The filter of all chunks of a roster."""
         return f"{self.root}/roster/chunks/+"
 
-    @property
+    @cached_property
     def federator_key(self) -> str:
         """The newest key of the federator, once the operator has given it another one."""
         return f"{self.root}/federator-key"
