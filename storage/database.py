@@ -250,7 +250,10 @@ def insert_into(connection: AsyncConnection, table: Table) -> sqlite.Insert | po
 
 async def fetch_all(connection: AsyncConnection, record: Callable[..., Record], statement: Executable) -> list[Record]:
     """Give each row of the answer as a record, its fields by the names of the columns."""
-    return [record(**row) for row in (await connection.execute(statement)).mappings()]
+    answer = await connection.execute(statement)
+    # A mapping of SQLAlchemy's looks each name up for each row, which takes as long as to read the row.
+    names = tuple(answer.keys())
+    return [record(**dict(zip(names, row, strict=True))) for row in answer]
 
 
 async def fetch_one(connection: AsyncConnection, record: Callable[..., Record], statement: Executable) -> Record | None:
