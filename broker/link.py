@@ -150,17 +150,30 @@ class MqttLink:
         if self._task is not None:
             await asyncio.shield(self._task)
 
-    async def publish(self, topic: str, payload: bytes, *, retain: bool = False, at_most_once: bool = False) -> None:
+    async def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Publish at QoS 1 and wait for the broker's acknowledgement.
-
-        Args:
-            at_most_once: at QoS 0 instead, for what is asked for again if it is lost: it returns once it is written.
 
         Raises:
             UnavailableError: not connected, or no acknowledgement in time. The message may have arrived.
         """
         async with self._acknowledged("no acknowledgement of a message") as client:
-            await client.publish(topic, payload, qos=0 if at_most_once else QOS, retain=retain, timeout=math.inf)
+            await client.publish(topic, payload, qos=QOS, retain=retain, timeout=math.inf)
+
+    async def publish_at_most_once(self, messages: Sequence[tuple[str, bytes]]) -> None:
+        """Publish at QoS 0, each a topic and its payload, what is asked for again if it is lost.
+
+        It returns once all are written, in this order.
+
+        Raises:
+            UnavailableError: not connected, or not written in time. Some of the messages may have arrived.
+        """
+        *before, (topic, payload) = messages
+        async with self._acknowledged("a message cannot be written") as client:
+            for message in before:
+                # Only the last one is waited for: to wait for each, which is all aiomqtt offers, takes nearly twice
+                # the time. Where one cannot be sent the last cannot either.
+                client._client.publish(*message, qos=0)  # noqa: SLF001
+            await client.publish(topic, payload, qos=0, timeout=math.inf)
 
     async def subscribe(self, topics: Sequence[str]) -> None:
         """Subscribe for this connection only; what is retained there is delivered.

@@ -35,8 +35,8 @@ _MAX_WAITING_RECEIPTS = 100_000
 _NOTICES_AT_ONCE = 256
 # Where the broker takes nothing for so many rounds the oldest notices go: the next answer has the mark, too.
 _MAX_NOTICED_ROUNDS = 8
-# Publishing waits for the broker's acknowledgement; this many wait at the same time.
-_RECEIPT_SENDERS = 32
+# So many are written at once; then others have their turn of the event loop.
+_RECEIPTS_AT_ONCE = 32
 
 
 def model_announcement(plan: FederationPlan, model: ModelRow) -> ModelAnnouncement:
@@ -162,7 +162,7 @@ class Announcer:
 
 
 class ReceiptSender:
-    """Sends receipts in order of decision, many under way at once, without making the actor wait.
+    """Sends receipts in order of decision, many at once, without making the actor wait.
 
     Notices, which nobody waits for, are sent beside them, a page at a time: a whole federation may be told at once.
     """
@@ -206,29 +206,30 @@ class ReceiptSender:
                 self._notices.popleft()
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(_RECEIPT_SENDERS):
-                group.create_task(self._send_each())
-
-    async def _send_each(self) -> None:
         while True:
             await self._some.wait()
             self._take_notices()
-            if not self._waiting:
+            if self._waiting:
+                await self._send_some()
+            else:
                 self._some.clear()
-                self._note_all_sent()
-                continue
-            receipt = self._waiting.popleft()
-            topic = self._topic_of(receipt)
-            self._n_sending += 1
-            try:
-                await self._link.publish(topic, self._signer.sign(receipt, topic), at_most_once=True)
+            self._note_all_sent()
+
+    async def _send_some(self) -> None:
+        receipts = [self._waiting.popleft() for _ in range(min(_RECEIPTS_AT_ONCE, len(self._waiting)))]
+        self._n_sending = len(receipts)
+        try:
+            await self._link.publish_at_most_once([self._signed(receipt) for receipt in receipts])
+            for _ in receipts:
                 failpoint(Failpoint.RECEIPT_SENT)
-            except UnavailableError:
-                log.debug("receipt_lost", topic=topic, code=receipt.code)
-            finally:
-                self._n_sending -= 1
-                self._note_all_sent()
+        except UnavailableError as error:
+            log.debug("receipts_lost", n=len(receipts), cause=str(error))
+        finally:
+            self._n_sending = 0
+
+    def _signed(self, receipt: Receipt) -> tuple[str, bytes]:
+        topic = self._topic_of(receipt)
+        return topic, self._signer.sign(receipt, topic)
 
     def _topic_of(self, receipt: Receipt) -> str:
         if isinstance(receipt, OrderAnswer):

@@ -32,6 +32,18 @@ async def test_messages_arrive_in_order(mqtt_broker):
         assert await inbox.payloads(300) == sent
 
 
+async def test_what_is_sent_at_most_once_arrives_in_order_while_the_connection_lasts(mqtt_broker):
+    """More than a socket takes at once; and what was acknowledged before and after is not confused with it."""
+    inbox = Inbox()
+    sent = [f"{i:06d}".encode() + bytes(20_000) for i in range(300)]
+    async with connected(mqtt_broker, "a", inbox, ["t/+"]), connected(mqtt_broker, "b") as sender:
+        await sender.publish("t/x", b"before")
+        for start in range(0, 300, 100):
+            await sender.publish_at_most_once([("t/x", payload) for payload in sent[start : start + 100]])
+        await sender.publish("t/x", b"after")
+        assert await inbox.payloads(302) == [b"before", *sent, b"after"]
+
+
 async def test_a_retained_message_says_so(mqtt_broker):
     """Who subscribes later gets the newest, marked; an empty payload clears it."""
     before, after = Inbox(), Inbox()
@@ -328,6 +340,8 @@ async def test_publishing_without_a_connection_fails_at_once():
     link = link_to(url)
     with pytest.raises(UnavailableError, match="not connected"):
         await link.publish("t", b"x")
+    with pytest.raises(UnavailableError, match="not connected"):
+        await link.publish_at_most_once([("t", b"x"), ("t", b"y")])
     async with link:
         with pytest.raises(UnavailableError, match=rf"{url}: not connected.*foltr broker run"):
             await link.publish("t", b"x")
