@@ -4,6 +4,7 @@ Mosquitto grants every subscription and filters what is delivered, so a wildcard
 read and nothing else. A publish that is not allowed is acknowledged all the same, in MQTT 3.1.1, and dropped.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,8 +122,13 @@ def authentication_options(access: Access, data_dir: Path) -> str:
     return "\n".join(["", *lines, ""])
 
 
-def access_list(federation: str) -> str:
-    """The text of the access list for one federation. SettingsError if its name cannot be a level of a topic.
+def helper_user(name: str) -> str:
+    """Return what a helper is called at the broker: no device has a name that begins so."""
+    return f"@helper.{name}"
+
+
+def access_list(federation: str, helpers: Iterable[str] = ()) -> str:
+    """The text of the access list for one federation. SettingsError if a name cannot be a level of a topic.
 
     What is not granted is refused. %u is the name of the user who asks, and a pattern holds for every user: so
     none of them may match a topic that is another's, or that the federator or the operator speaks on.
@@ -132,6 +138,7 @@ def access_list(federation: str) -> str:
     own = "\n".join(f"pattern write {clients}/%u/{name}" for name in DEVICE_WRITES)
     from_clients = "\n".join(f"topic read {clients}/+/{name}" for name in DEVICE_WRITES)
     to_clear = "\n".join(f"topic write {clients}/+/{name}" for name in DEVICE_WRITES)
+    of_helpers = "".join(_of_helper(topics, check_name("helper", name)) for name in sorted(helpers))
     return f"""\
 # Access list of the federation {federation}, written by `foltr broker config`. What is not granted is refused.
 
@@ -165,7 +172,9 @@ topic read {topics.roster}
 topic read {topics.roster_chunks}
 topic read {topics.policy}
 topic read {topics.operator}
-
+topic write {topics.helper_requests("+")}
+topic read {topics.helper_answers("+")}
+{of_helpers}
 user {OPERATOR_USER}
 topic read {topics.root}/#
 topic write {topics.roster}
@@ -178,4 +187,12 @@ topic write {topics.operator}
 topic readwrite foltr/doctor/{OPERATOR_USER}
 # Counters of the broker, e.g. of dropped messages; they also tell who is connected.
 topic read $SYS/#
+"""
+
+
+def _of_helper(topics: Topics, name: str) -> str:
+    return f"""
+user {helper_user(name)}
+topic read {topics.helper_requests(name)}
+topic write {topics.helper_answers(name)}
 """

@@ -22,12 +22,17 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class BrokerRecord:
-    """A record, ``broker.json``, tells enrolment what it has to know of a broker."""
+    """A record, ``broker.json``, tells enrolment what it has to know of a broker.
+
+    Attributes:
+        helpers: the names of those in its access list.
+    """
 
     federation: str
     broker_url: str
     mode: Mode
     broker_dir: str
+    helpers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ def read_record(operator_dir: Path) -> BrokerRecord:
     path = operator_dir / RECORD_NAME
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
-        return BrokerRecord(**{**fields, "mode": Mode(fields["mode"])})
+        return BrokerRecord(**{**fields, "mode": Mode(fields["mode"]), "helpers": tuple(fields["helpers"])})
     except (OSError, ValueError, TypeError, KeyError) as error:
         cause = getattr(error, "strerror", None) or "it is not what `foltr broker config` writes"
         raise SettingsError(f"operator: {path}: {cause}; `foltr broker config --tls` writes it") from error

@@ -26,6 +26,7 @@ from broker.access import (
     ClientCertificates,
     Passwords,
     access_list,
+    helper_user,
     uses_tls,
 )
 from broker.address import BrokerAddress
@@ -39,7 +40,7 @@ from broker.broker_records import (
     to_json,
 )
 from broker.certificates import KeyPair, create_authority, issue_client, issue_server, load_authority, still_good
-from broker.files import Owner, owner_named, replace_file
+from broker.files import Owner, owner_named, owner_of, replace_file
 from broker.mosquitto import CONFIG_NAME, MosquittoSettings, mosquitto_config, refuse_to_replace, write_config
 from broker.revocations import ISSUED_NAME, note_issued, revoke_all_of, write_revocations
 from foltr.errors import SettingsError, UnavailableError
@@ -94,9 +95,9 @@ def provision_broker(
         raise SettingsError("host: there is none; give the name devices will connect to with --host")
     mode, tls = _mode(settings), uses_tls(settings.access)
     url = str(BrokerAddress(hosts[0], settings.port, tls=tls))
-    record = BrokerRecord(check_name("federation", federation), url, mode, str(out_dir))
+    record = BrokerRecord(check_name("federation", federation), url, mode, str(out_dir), _helpers_of(operator_dir))
     _refuse_another(operator_dir, record)
-    acl = None if mode is Mode.ANONYMOUS else access_list(federation)
+    acl = None if mode is Mode.ANONYMOUS else access_list(federation, record.helpers)
     owner = owner_named(settings.user)
     try:
         refuse_to_replace(out_dir / CONFIG_NAME, mosquitto_config(settings), force=force)
@@ -158,6 +159,27 @@ def provision_users(operator_dir: Path, names: Collection[str]) -> dict[str, Bro
     for name in names:
         check_name("name", name)
     return _admit(operator_dir.resolve(), read_record(operator_dir), names)
+
+
+def provision_helper(operator_dir: Path, name: str) -> BrokerCredentials:
+    """Let a helper in, as a user of its own: only it hears what it is asked, and may answer.
+
+    A running broker learns of it with `reload_broker`.
+
+    Raises:
+        SettingsError: there is no broker record or authority in ``operator_dir``, or ``name`` is not a name, or the
+            access list is not as it was written.
+        UnavailableError: a file cannot be written.
+    """
+    check_name("helper", name)
+    operator_dir, record = operator_dir.resolve(), read_record(operator_dir)
+    if name not in record.helpers:
+        known = replace(record, helpers=tuple(sorted((*record.helpers, name))))
+        if record.mode is not Mode.ANONYMOUS:
+            _list_helpers(Path(record.broker_dir, ACL_NAME), record, known)
+        replace_file(operator_dir / RECORD_NAME, to_json(known))
+    user = helper_user(name)
+    return _admit(operator_dir, record, [user])[user]
 
 
 def withdraw_user(operator_dir: Path, name: str) -> Withdrawal:
@@ -225,6 +247,26 @@ def _handles_hangup(pid: int) -> bool:
         if time.monotonic() > give_up_at:
             return False
         time.sleep(0.01)
+
+
+def _helpers_of(operator_dir: Path) -> tuple[str, ...]:
+    """The helpers that were let in before."""
+    return read_record(operator_dir).helpers if (operator_dir / RECORD_NAME).exists() else ()
+
+
+def _list_helpers(acl: Path, record: BrokerRecord, known: BrokerRecord) -> None:
+    """Write the access list with another helper in it; one that somebody has changed is theirs to change."""
+    written = [access_list(each.federation, each.helpers) for each in (record, known)]
+    try:
+        # As it will be: whoever was interrupted behind this does it again.
+        if acl.read_text(encoding="utf-8") not in written:
+            raise SettingsError(
+                f"helper: {acl} is not as `foltr broker config` writes it; write it anew with that and --force, then "
+                "run this again"
+            )
+        replace_file(acl, written[1], mode=acl.stat().st_mode & 0o777, owner=owner_of(acl))
+    except OSError as error:
+        raise _cannot_write(acl, error) from error
 
 
 def _mode(settings: MosquittoSettings) -> Mode:

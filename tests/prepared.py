@@ -25,6 +25,7 @@ _CONTEXT.set_forkserver_preload(
         "federator.service",
         "foltr.cli.main",
         "foltr.cli.federator",
+        "helper.service",
         "numpy.random",
         "sqlalchemy.dialects.postgresql.asyncpg",
         "sqlalchemy.dialects.sqlite.aiosqlite",

@@ -84,6 +84,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
     "db": CommandPlace("Create and upgrade the database, and write it anew.", "db:app"),
     "federator": CommandPlace("Run the federator, and give it another key.", "federator:app"),
     "client": CommandPlace("Run simulated devices.", "client:app"),
+    "helper": CommandPlace("Run a helper of secure sums, and make its keys for the next policy.", "helper:app"),
     "rounds": CommandPlace("Look at rounds.", "history.rounds:app"),
     "clients": CommandPlace("Look at clients.", "history.clients:app"),
     "models": CommandPlace("Look at model versions, and export one.", "history.models:app"),

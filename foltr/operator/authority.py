@@ -110,20 +110,9 @@ class Authority:
                 revoked[client_id] = enrolled[client_id].serial + 1
             enrolled[client_id] = EnrolledDevice(serial=serial, public_key=key_to_text(key.public), issued_at=now)
             enrolment = issue_enrolment(self._key, self.federation, client_id, key.public, serial, now)
-            credentials.append(
-                Credentials(
-                    role="device",
-                    federation=self.federation,
-                    name=client_id,
-                    broker=broker,
-                    signing_key=key.to_text(),
-                    enrolment_key=self._operator.enrolment_key,
-                    federator_key=self._operator.federator_key,
-                    federator_key_sequence=self._operator.federator_key_sequence,
-                    enrolment=base64.b64encode(enrolment).decode(),
-                    policy=self._operator.policy,
-                )
-            )
+            mine = {"role": "device", "name": client_id, "broker": broker, "signing_key": key.to_text()}
+            mine["enrolment"] = base64.b64encode(enrolment).decode()
+            credentials.append(self._operator.model_copy(update=mine))
         next_serial = self._register.next_serial + len(access)
         if revoked == self._register.revoked:
             self._store(next_serial=next_serial, enrolled=enrolled)
@@ -143,6 +132,26 @@ class Authority:
                 raise SettingsError(f"client: {client_id} is enrolled; a new key for it, voiding the old: --replace")
             if client_id in self._register.revoked:
                 raise SettingsError(f"client: {client_id} was revoked; to let it in again with a new key: --replace")
+
+    def enrol_helper(self, name: str, broker: BrokerAccess, *, replace: bool = False) -> Credentials:
+        """Make a helper known, with a fresh key to sign its answers with; policies name it from then on.
+
+        Raises:
+            SettingsError: the name is not one, or such a helper is known and ``replace`` is not given.
+        """
+        self.check_helper(name, replace=replace)
+        key = SigningKey.generate()
+        self._store(helpers={**self._register.helpers, name: key_to_text(key.public)})
+        mine = {"role": "helper", "name": name, "broker": broker, "signing_key": key.to_text()}
+        return self._operator.model_copy(update=mine)
+
+    def check_helper(self, name: str, *, replace: bool) -> None:
+        """SettingsError if `enrol_helper` would refuse this helper."""
+        check_name("helper", name)
+        if name in self._register.helpers and not replace:
+            raise SettingsError(
+                f"helper: {name} is enrolled; a new key for it, which the next policy has to name: --replace"
+            )
 
     # --- orders ---------------------------------------------------------------------------------------------
 

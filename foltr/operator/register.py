@@ -3,6 +3,7 @@
 import base64
 import secrets
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -10,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from foltr.errors import SettingsError
 from foltr.operator.credentials import write_secret
 from foltr.protocol.fields import Name
+from foltr.protocol.policies import HelperKeys
 from foltr.protocol.roster import Revocation, Roster
-from foltr.protocol.signing import SigningKey
+from foltr.protocol.signing import SigningKey, key_to_text
 from foltr.protocol.tombstones import SALT_BYTES, tombstone_of
 
 REGISTER_NAME = "register.json"
@@ -40,6 +42,7 @@ class Register(BaseModel):
         through: the newest order whose consequences are in here.
         enrolled: by client, without those that were revoked.
         revoked: by client, the serial below which its enrolments are void; a client enrolled anew is in both.
+        helpers: by name, the public key, base64, that a helper signs its answers with.
         salt: of the tombstones, base64.
         forgotten: what is left of the names of clients that were forgotten by order, as hex digits.
     """
@@ -57,13 +60,14 @@ class Register(BaseModel):
     through: int = 0
     enrolled: dict[Name, EnrolledDevice] = {}
     revoked: dict[Name, int] = {}
+    helpers: dict[Name, str] = {}
     salt: str
     forgotten: list[str] = []
 
     @property
     def is_new(self) -> bool:
         """Whether nothing was signed yet."""
-        return self.next_serial == 1
+        return self.next_serial == 1 and not self.helpers
 
     def tombstone(self, client_id: str) -> str:
         """What is left of this name once it is forgotten."""
@@ -71,6 +75,15 @@ class Register(BaseModel):
 
     def is_forgotten(self, client_id: str) -> bool:
         return self.tombstone(client_id) in self.forgotten
+
+    def refuse_other_keys(self, helpers: Iterable[HelperKeys]) -> None:
+        """SettingsError where an enrolled helper has another signing key than it was enrolled with."""
+        for helper in helpers:
+            if self.helpers.get(helper.name, key := key_to_text(helper.signing_key)) != key:
+                raise SettingsError(
+                    f"helper: these are not the keys of the {helper.name} that was enrolled here; its keys come from "
+                    "`foltr helper keys`, with the credentials that `foltr enrol --helper` wrote"
+                )
 
     def roster(self) -> Roster:
         """The roster that says who is revoked and who was forgotten."""

@@ -83,7 +83,7 @@ class Topics:
         return f"{self.root}/policy"
 
     def helper_requests(self, helper: str) -> str:
-        """Return where a helper is asked."""
+        """Return where a helper is asked; of ``+``, the filter of all requests."""
         return f"{self.root}/helpers/{helper}/requests"
 
     def helper_answers(self, helper: str) -> str:

@@ -12,7 +12,7 @@ from servers import MissingError, ProvisionedMosquitto
 from broker.access import DEVICE_WRITES, access_list
 from broker.certificates import create_authority, issue_client
 from broker.link import LastWill, MqttLink
-from broker.provision import reload_broker, withdraw_user
+from broker.provision import provision_helper, reload_broker, withdraw_user
 from foltr.errors import SettingsError, UnavailableError
 from foltr.protocol.topics import ClientTopic, Topics
 
@@ -37,6 +37,8 @@ def server(request, tmp_path_factory):
         "federator": server.service("federator"),
         "operator": server.service("operator"),
     }
+    server.users |= {name: provision_helper(server.operator_dir, name) for name in ("north", "south")}
+    reload_broker(server.operator_dir)
     yield server
     server.stop()
 
@@ -362,6 +364,50 @@ async def test_the_services_keep_to_their_own(server):
         assert federator.inbox.empty
 
 
+async def test_a_helper_does_its_work(server):
+    """It hears the operator and what the federator asks it; and is heard by the federator alone."""
+    said = [f"{ROOT}/policy", f"{ROOT}/roster", f"{ROOT}/roster/chunks/0", f"{ROOT}/federator-key"]
+    asked, answered = f"{ROOT}/helpers/north/requests", f"{ROOT}/helpers/north/answers"
+    async with (
+        session(server, "north", *said, asked) as helper,
+        session(server, "federator", f"{ROOT}/helpers/+/answers") as federator,
+        session(server, "operator") as operator,
+        session(server, "device-1", "foltr/#", f"{ROOT}/round") as device,
+    ):
+        for topic in said:
+            await operator.publish(topic, b"x")
+        assert await helper.topics_until(said[-1]) == said[:-1]
+        await federator.publish(asked, b"x")
+        assert await helper.topics_until(asked) == []
+        await helper.publish(answered, b"x")
+        assert await federator.topics_until(answered) == []
+        await federator.publish(f"{ROOT}/round", b"x")
+        assert set(await device.topics_until(f"{ROOT}/round")) == set(said)
+
+
+async def test_nobody_speaks_for_a_helper_or_asks_it_but_the_federator(server):
+    """Neither a device nor the other helper; and none hears what is asked of another one."""
+    asked, answered = f"{ROOT}/helpers/north/requests", f"{ROOT}/helpers/north/answers"
+    async with (
+        session(server, "north", asked) as helper,
+        session(server, "federator", f"{ROOT}/helpers/+/answers") as federator,
+        session(server, "south", "foltr/#") as other,
+        session(server, "device-1") as device,
+    ):
+        for stranger in (other, device):
+            for topic in (asked, answered, f"{ROOT}/policy", f"{ROOT}/round"):
+                await stranger.publish(topic, b"forged")
+        await helper.publish(asked, b"forged")
+        await federator.publish(asked, b"x")
+        assert await helper.topics_until(asked) == []
+        assert helper.inbox.empty
+        await helper.publish(answered, b"x")
+        assert await federator.topics_until(answered) == []
+        assert federator.inbox.empty
+        await federator.publish(f"{ROOT}/round", b"x")
+        assert await other.topics_until(f"{ROOT}/round") == []
+
+
 async def test_the_operator_reads_the_counters(server):
     """Among them how many messages were dropped."""
     async with session(server, "operator", "$SYS/broker/version") as operator:
@@ -388,3 +434,10 @@ def test_a_name_that_would_change_the_list_is_refused(federation):
     """It comes from a command line and ends in a file of rights."""
     with pytest.raises(SettingsError, match="federation"):
         access_list(federation)
+
+
+def test_a_helpers_name_that_would_change_the_list_is_refused():
+    """Likewise; those that are names are listed in one order, whenever they came."""
+    with pytest.raises(SettingsError, match="helper"):
+        access_list("fed", ["a\nuser x"])
+    assert access_list("fed", ["south", "north"]) == access_list("fed", ["north", "south"])

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal
+from typing import get_args
 
 from foltr import __version__
 from foltr.cli.settings import Settings
 from foltr.errors import MessageError, SettingsError
-from foltr.operator.credentials import Credentials, read_credentials
+from foltr.operator.credentials import Credentials, Role, read_credentials
 from foltr.protocol.enrolment import read_enrolment
 from foltr.protocol.fields import SCHEMA_VERSION
 
@@ -101,13 +101,13 @@ def days_left(what: str, who: str, not_after: float, advice: str) -> Finding:
     return Finding(what, State.OK, f"{who}, valid for {days:.0f} days more")
 
 
-def _role(path: Path) -> Literal["device", "federator", "operator"]:
+def _role(path: Path) -> Role:
     """The role the file says it is for; anything else fails in `read_credentials`, with its own words."""
     try:
         role = json.loads(path.read_text(encoding="utf-8"))["role"]
     except (OSError, ValueError, KeyError, TypeError):
         return "device"
-    return role if role in ("federator", "operator") else "device"
+    return role if role in get_args(Role) else "device"
 
 
 def _enrolment(device: Credentials) -> Finding:

@@ -80,10 +80,12 @@ class Visit:
     @property
     def granted_topic(self) -> str:
         """What this user's part takes, and where an empty message means nothing to anybody."""
-        match None if self.credentials is None else self.credentials.role:
-            case "device":
+        match self.credentials:
+            case Credentials(role="device"):
                 return self.topics.client(self.user, ClientTopic.STATUS)
-            case "federator":
+            case Credentials(role="helper", name=name):
+                return self.topics.helper_answers(name)
+            case Credentials(role="federator"):
                 return self.topics.client(f"doctor-{self.nonce}", ClientTopic.INBOX)
             case _:
                 return self.own_topic

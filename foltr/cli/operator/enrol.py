@@ -39,6 +39,7 @@ _LISTED = (
     "Its certificate still connects to the broker; what it sends is refused by its signature. To cut it off copy "
     "{}/ca.crl into the broker's folder, on its machine, and send the broker SIGHUP."
 )
+_MADE = "made {}: keep it private and backed up; federator.json in it is for the federator"
 _RELOAD = "The broker was not told (is it on another machine?): restart it or send it SIGHUP."
 
 
@@ -54,7 +55,7 @@ class RosterRow:
 
 
 def enrol(
-    clients: Annotated[list[str], typer.Argument(metavar="CLIENT...", help="Names of devices")],
+    clients: Annotated[list[str] | None, typer.Argument(metavar="CLIENT...", help="Names of devices")] = None,
     count: Annotated[
         int, typer.Option(min=1, max=10_000, help="So many devices, named CLIENT-0001 and on as in foltr client run")
     ] = 1,
@@ -68,9 +69,21 @@ def enrol(
     replace: Annotated[
         bool, typer.Option("--replace", help="Give devices enrolled before a new key, which voids the old one")
     ] = False,
+    helper: Annotated[
+        str | None,
+        typer.Option("--helper", metavar="NAME", help="In place of devices: a helper of secure sums, run by others"),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Make devices known to a federation: one credentials file each, to be copied to the device."""
+    if helper is not None:
+        if clients or count > 1:
+            raise SettingsError("helper: it is enrolled by itself; enrol devices with another command")
+        path = _files([helper], out, out_dir, replace=replace)[helper]
+        _enrol_helper(helper, path, operator, federation, broker, replace=replace, json=json)
+        return
+    if not clients:
+        raise SettingsError("client: name the devices to enrol, or a helper with --helper NAME")
     names = _names(clients, count)
     files = _files(names, out, out_dir, replace=replace)
     is_new = not (operator / "register.json").exists()
@@ -94,13 +107,35 @@ def enrol(
         )
         return
     if is_new:
-        say(f"made {operator}: keep it private and backed up; federator.json in it is for the federator")
+        say(_MADE.format(operator))
     if len(names) == 1:
         say(f"enrolled {names[0]} in {authority.federation}, serial {serials[names[0]]}: {files[names[0]]}")
     else:
         say(f"enrolled {len(names)} devices in {authority.federation}: {files[names[0]]} to {files[names[-1]]}")
     if replaced:
         say("The old keys are void once the devices join with the new ones; at once with: foltr roster publish")
+    if not told:
+        say(_RELOAD)
+
+
+def _enrol_helper(
+    name: str, path: Path, operator: Path, federation: str | None, broker: str | None, *, replace: bool, json: bool
+) -> None:
+    is_new = not (operator / "register.json").exists()
+    with _open_or_create(operator, federation, broker) as authority:
+        authority.check_helper(name, replace=replace)
+        access = _admit(authority, [name], broker, are_helpers=True)[name]
+        credentials = authority.enrol_helper(name, access, replace=replace)
+        write_secret(path, credentials.model_dump_json(indent=1) + "\n", replace=replace)
+        told = _tell_broker(operator, lists_changed=True)
+    if json:
+        helper = {"name": name, "signing_key": authority.register.helpers[name], "file": str(path)}
+        print_json({"federation": authority.federation, "helper": helper, "broker_to_reload": not told})
+        return
+    if is_new:
+        say(_MADE.format(operator))
+    say(f"enrolled the helper {name} in {authority.federation}: {path}, which is for whoever runs it")
+    say(f"They make its keys for the next policy with: foltr helper keys --credentials {path.name}")
     if not told:
         say(_RELOAD)
 
@@ -194,13 +229,18 @@ def _open_or_create(folder: Path, federation: str | None, broker: str | None) ->
         yield authority
 
 
-def _admit(authority: "Authority", names: list[str], broker: str | None) -> dict[str, BrokerAccess]:
-    """How each device reaches the broker, which is told of them where it knows its users."""
+def _admit(
+    authority: "Authority", names: list[str], broker: str | None, *, are_helpers: bool = False
+) -> dict[str, BrokerAccess]:
+    """How each device or helper reaches the broker, which is told of them where it knows its users."""
     if broker_record(authority.folder) is not None:
-        from broker.provision import provision_users
+        from broker.provision import provision_helper, provision_users
 
         redirect(authority.operator.broker, broker)  # an address that cannot be is refused before anybody is let in
-        users = provision_users(authority.folder, names)
+        folder = authority.folder
+        users = (
+            {each: provision_helper(folder, each) for each in names} if are_helpers else provision_users(folder, names)
+        )
         return {name: redirect(BrokerAccess(**asdict(user)), broker) for name, user in users.items()}
     access = authority.operator.broker if broker is None else access_to(broker)
     if access.username == OPERATOR_USER:
@@ -209,13 +249,14 @@ def _admit(authority: "Authority", names: list[str], broker: str | None) -> dict
     return dict.fromkeys(names, access)
 
 
-def _tell_broker(folder: Path) -> bool:
-    """Whether the broker knows its users as they are now."""
+def _tell_broker(folder: Path, *, lists_changed: bool = False) -> bool:
+    """Whether the broker knows its users as they are now: by their passwords, or as its access list has them."""
     from broker.broker_records import Mode
     from broker.provision import reload_broker
 
     record = broker_record(folder)
-    return record is None or record.mode is not Mode.PASSWORDS or reload_broker(folder)
+    reads = (Mode.PASSWORDS, Mode.MTLS) if lists_changed else (Mode.PASSWORDS,)
+    return record is None or record.mode not in reads or reload_broker(folder)
 
 
 def _withdraw(folder: Path, client: str) -> str:

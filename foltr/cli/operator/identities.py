@@ -96,6 +96,15 @@ def device_credentials(settings: Settings, names: list[str]) -> dict[str, Creden
     return found
 
 
+def helper_credentials(settings: Settings) -> Credentials:
+    """Read a helper's credentials; SettingsError where none are given."""
+    if settings.credentials is None:
+        raise SettingsError("credentials: none are given; `foltr enrol --helper NAME` writes NAME.json")
+    credentials = read_credentials(Path(settings.credentials), "helper")
+    _require_same_federation(settings, credentials)
+    return credentials
+
+
 def _require_same_federation(settings: Settings, credentials: Credentials) -> None:
     if "federation" in settings.model_fields_set and settings.federation != credentials.federation:
         raise SettingsError(

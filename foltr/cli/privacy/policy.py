@@ -132,6 +132,7 @@ def new(
         shares=shares,
     )
     with open_authority(operator) as authority:
+        authority.register.refuse_other_keys(terms.helpers)
         number = authority.policies.newest_version + 1 if version is None else version
         signed = authority.issue_policy(policy_of(terms, authority.federation, number, time.time()))
     costs = costs_in_words(signed.policy, clients)

@@ -159,9 +159,11 @@ def test_a_password_in_the_clear_is_a_problem():
 
 
 def test_every_role_is_looked_at_as_itself(guarded, tmp_path):
-    """Device, operator and federator get in, write what they must, and not what is another's."""
+    """Device, helper, operator and federator get in, write what they must, and not what is another's."""
     db = migrated_sqlite(tmp_path / "f.sqlite")
-    files = {DEVICE: tmp_path / f"{DEVICE}.json"}
+    done = foltr("enrol", "--helper", "north", "--operator", str(guarded.operator_dir), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    files = {DEVICE: tmp_path / f"{DEVICE}.json", "@helper.north": tmp_path / "north.json"}
     files |= {f"@{role}": guarded.operator_dir / f"{role}.json" for role in ("operator", "federator")}
     for user, path in files.items():
         found = doctor("--credentials", str(path), "--db", db)
@@ -178,7 +180,7 @@ def test_every_role_is_looked_at_as_itself(guarded, tmp_path):
 
 
 def _role(user: str) -> str:
-    return user.removeprefix("@") if user.startswith("@") else "device"
+    return user.removeprefix("@").partition(".")[0] if user.startswith("@") else "device"
 
 
 def test_a_revoked_device_is_told(guarded, tmp_path):

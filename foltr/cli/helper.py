@@ -1,0 +1,91 @@
+"""``foltr helper``: run a helper of secure sums, and make its keys for a policy to come."""
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import structlog
+import typer
+
+from foltr.cli.fields import Option, takes_fields
+from foltr.cli.operator.identities import broker_of, helper_credentials
+from foltr.cli.output import configure_logging, console
+from foltr.cli.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from foltr.operator.credentials import Credentials
+    from helper.store import HelperStore
+
+log = structlog.get_logger(__name__)
+
+app = typer.Typer(help="Run a helper of secure sums, and make its keys for the next policy.", no_args_is_help=True)
+
+RUN_FIELDS = ("credentials", "broker_url", "federation", "store", "give_up_after_s")
+KEYS_FIELDS = ("credentials", "federation", "store")
+_STORE = {"store": Option(text="The helper's store; default: FEDERATION-NAME.helper.sqlite. Never restore an old copy")}
+
+
+@app.command("run")
+@takes_fields(Settings, RUN_FIELDS, _STORE)
+def run(**flags: Any) -> None:
+    """Run a helper until SIGTERM or Ctrl-C: it checks tickets, and opens each cohort's sum of masks once."""
+    settings = load_settings(**flags)
+    configure_logging(settings.log_level, settings.log_format)
+    credentials = helper_credentials(settings)
+    store = _open(settings, credentials, exclusive=True)
+    try:
+        asyncio.run(_serve(settings, credentials, store))
+    finally:
+        store.close()
+
+
+@app.command("keys")
+@takes_fields(Settings, KEYS_FIELDS, _STORE)
+def keys(
+    out: Annotated[Path | None, typer.Option("--out", help="Write them to this file instead of printing them")] = None,
+    **flags: Any,
+) -> None:
+    """Make a sealing key for the next policy, and print the helper's public keys, signed: foltr policy new takes them.
+
+    The private key stays in the helper's store, which may be in use meanwhile. Each call makes another key.
+    """
+    from foltr.operator.credentials import write_secret
+    from foltr.operator.helper_keys import helper_keys_text
+
+    settings = load_settings(**flags)
+    credentials = helper_credentials(settings)
+    store = _open(settings, credentials, exclusive=False)
+    try:
+        text = helper_keys_text(credentials.name, credentials.key, store.make_sealing_key())
+    finally:
+        store.close()
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    write_secret(out, text)
+    console.print(f"wrote {out}: public keys of {credentials.name}, for the operator", soft_wrap=True, highlight=False)
+
+
+def _open(settings: Settings, credentials: "Credentials", *, exclusive: bool) -> "HelperStore":
+    from helper.store import HelperStore
+
+    path = Path(settings.store or f"{credentials.federation}-{credentials.name}.helper.sqlite")
+    return HelperStore(path, f"{credentials.federation}/{credentials.name}", exclusive=exclusive)
+
+
+async def _serve(settings: Settings, credentials: "Credentials", store: "HelperStore") -> None:
+    from helper.desk import Desk
+    from helper.service import HelperService
+
+    address = broker_of(settings, credentials)
+    service = HelperService(credentials, Desk(credentials, store), address, give_up_after_s=settings.give_up_after_s)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, service.stop)
+    await service.run(
+        on_started=lambda: log.info(
+            "helper_started", federation=credentials.federation, name=credentials.name, broker=str(address)
+        )
+    )
+    log.info("helper_stopped", federation=credentials.federation, name=credentials.name)

@@ -1,0 +1,113 @@
+"""A helper process: its desk in a thread, its link to the broker, and how they start and end together."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from broker.address import BrokerAddress
+from broker.link import InboundMessage, MqttLink
+from foltr.errors import UnavailableError, first_cause
+from foltr.failpoints import Failpoint, failpoint
+from foltr.logs import get_logger
+from foltr.operator.credentials import Credentials
+from foltr.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.protocol.topics import Topics
+from helper.desk import Desk
+
+log = get_logger(__name__)
+
+MAX_WAITING = 256
+"""So many messages wait for the desk at most, some 64 MB; what is beyond is asked again."""
+
+
+class Waiting:
+    """Messages that wait for the desk. One that waits already is not put behind itself: requests are repeated."""
+
+    def __init__(self) -> None:
+        self._messages: deque[tuple[str, bytes]] = deque()
+        self._arrived = asyncio.Event()
+
+    def put(self, topic: str, payload: bytes) -> bool:
+        """Whether there is room, or the same message waits."""
+        if (topic, payload) in self._messages:
+            return True
+        if len(self._messages) >= MAX_WAITING or len(payload) > MAX_MESSAGE_BYTES:
+            return False
+        self._messages.append((topic, payload))
+        self._arrived.set()
+        return True
+
+    async def get(self) -> tuple[str, bytes]:
+        while not self._messages:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._messages.popleft()
+
+
+class HelperService:
+    """Runs one helper until it is stopped.
+
+    Args:
+        give_up_after_s: how long the broker may be away before `run` raises UnavailableError; None: for ever.
+    """
+
+    def __init__(
+        self, credentials: Credentials, desk: Desk, address: BrokerAddress, *, give_up_after_s: float | None = None
+    ) -> None:
+        topics = Topics(credentials.federation)
+        self._desk = desk
+        self._answers_on = topics.helper_answers(credentials.name)
+        self._waiting = Waiting()
+        self._stopped = asyncio.Event()
+        self._link = MqttLink(
+            address,
+            client_id=f"foltr-helper:{credentials.federation}:{credentials.name}",
+            subscriptions=(
+                *(topics.policy, topics.roster, topics.roster_chunks, topics.federator_key),
+                topics.helper_requests(credentials.name),
+            ),
+            on_message=self._receive,
+            on_connected=self._on_connected,
+            # The federator asks again until it is answered; what was asked while nobody was here is of no use later.
+            persistent=False,
+            give_up_after_s=give_up_after_s,
+        )
+
+    async def run(self, on_started: Callable[[], None] | None = None) -> None:
+        """Serve. Raises UnavailableError once the link gives up, DataError where the store cannot be used."""
+        try:
+            async with self._link, asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._serve()), group.create_task(self._link.wait_failed())]
+                if on_started is not None:
+                    on_started()
+                await self._stopped.wait()
+                for task in tasks:
+                    task.cancel()
+        except BaseExceptionGroup as group_error:
+            # One task's failure ends the others; its own error is what somebody needs to read.
+            raise first_cause(group_error) from group_error
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    async def _serve(self) -> None:
+        while True:
+            topic, payload = await self._waiting.get()
+            # Thousands of signatures and seals take seconds; the connection is kept alive meanwhile.
+            for answer in await asyncio.to_thread(self._desk.take, topic, payload):
+                await self._publish(answer)
+
+    async def _publish(self, answer: bytes) -> None:
+        try:
+            await self._link.publish(self._answers_on, answer)
+        except UnavailableError as error:
+            log.warning("answer_not_sent", cause=str(error))  # it is in the store, and will be asked for again
+        else:
+            failpoint(Failpoint.HELPER_ANSWERED)
+
+    def _receive(self, message: InboundMessage) -> None:
+        if not self._waiting.put(message.topic, message.payload):
+            log.warning("message_dropped", topic=message.topic, n_bytes=len(message.payload))
+
+    async def _on_connected(self) -> None:
+        log.info("broker_connected", broker=str(self._link.address))

@@ -1,0 +1,123 @@
+"""``foltr enrol --helper`` and ``foltr helper``: from an operator's folder to keys for a policy."""
+
+import json
+import stat
+
+import pytest
+from cli.commands import foltr, start, stop
+from servers import MissingError, ProvisionedMosquitto
+
+from foltr.operator.credentials import read_credentials
+from foltr.operator.folder import open_authority
+from foltr.operator.helper_keys import helper_keys_text, read_helper_keys
+from foltr.protocol.signing import SigningKey, key_to_text
+
+
+def ran(*words, cwd, expected=0, **more):
+    done = foltr(*words, cwd=cwd, **more)
+    assert done.returncode == expected, done.stdout + done.stderr
+    return done.stdout if expected == 0 else done.stderr
+
+
+def enrolled(folder, name="north", *more):
+    ran("enrol", "--helper", name, "--federation", "mail", *more, cwd=folder)
+    return read_credentials(folder / f"{name}.json", "helper")
+
+
+def test_a_helper_is_enrolled_with_a_file_of_its_own(tmp_path):
+    """The first command makes the operator's folder, too; the key is noted there, and nobody else reads the file."""
+    credentials = enrolled(tmp_path)
+    assert (credentials.role, credentials.name, credentials.federation) == ("helper", "north", "mail")
+    assert credentials.enrolment is None
+    assert stat.S_IMODE((tmp_path / "north.json").stat().st_mode) == 0o600
+    with open_authority(tmp_path / "foltr-operator") as authority:
+        assert authority.register.helpers == {"north": key_to_text(credentials.key.public)}
+        assert authority.operator.key.public != credentials.key.public
+        assert authority.register.enrolled == {}
+
+
+def test_a_helper_is_enrolled_once(tmp_path):
+    """Another key only if it is asked for; the operator's keys stay what they are."""
+    before = enrolled(tmp_path)
+    assert "--replace" in ran("enrol", "--helper", "north", "--out", "other.json", cwd=tmp_path, expected=2)
+    assert not (tmp_path / "other.json").exists()
+    after = enrolled(tmp_path, "north", "--replace")
+    assert after.key.public != before.key.public
+    assert after.enrolment_key == before.enrolment_key
+    assert enrolled(tmp_path, "south").enrolment_key == before.enrolment_key
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--helper", "a/b"], "is not a name"),
+        (["device-1", "--helper", "north"], "by itself"),
+        (["--helper", "north", "--count", "2"], "by itself"),
+        ([], "--helper NAME"),
+    ],
+)
+def test_what_cannot_be_enrolled_is_said(tmp_path, words, said):
+    """And nothing is made."""
+    assert said in ran("enrol", *words, cwd=tmp_path, expected=2)
+
+
+def test_a_helpers_keys_are_for_a_policy(tmp_path):
+    """Each call makes another sealing key; the signing key is the one it was enrolled with."""
+    credentials = enrolled(tmp_path)
+    printed = ran("helper", "keys", "--credentials", "north.json", cwd=tmp_path)
+    (tmp_path / "first.keys").write_text(printed)
+    ran("helper", "keys", "--credentials", "north.json", "--out", "second.keys", cwd=tmp_path)
+    first, second = (read_helper_keys(tmp_path / f"{name}.keys") for name in ("first", "second"))
+    assert first.name == second.name == "north"
+    assert first.signing_key == second.signing_key == credentials.key.public
+    assert first.sealing_key != second.sealing_key
+    assert ".keys exists" in ran(
+        "helper", "keys", "--credentials", "north.json", "--out", "second.keys", cwd=tmp_path, expected=2
+    )
+
+
+def test_a_policy_takes_the_keys_of_the_helpers_that_were_enrolled(tmp_path):
+    """Keys of the same name by somebody else are refused: they would open what devices seal."""
+    for name in ("north", "south"):
+        enrolled(tmp_path, name)
+        ran("helper", "keys", "--credentials", f"{name}.json", "--out", f"{name}.keys", cwd=tmp_path)
+    (tmp_path / "forged.keys").write_text(helper_keys_text("north", SigningKey.generate(), bytes(range(32))))
+    said = ran("policy", "new", "--helper", "forged.keys", "--helper", "south.keys", cwd=tmp_path, expected=2)
+    assert "not the keys of the north that was enrolled here" in said
+    ran("policy", "new", "--helper", "north.keys", "--helper", "south.keys", cwd=tmp_path)
+    # Who is enrolled from now on has the policy from the start.
+    assert enrolled(tmp_path, "east").signed_policy is not None
+
+
+@pytest.mark.parametrize("command", ["run", "keys"])
+def test_a_helper_needs_its_own_credentials(tmp_path, command):
+    """None at all, or a device's, are refused in words."""
+    assert "foltr enrol --helper" in ran("helper", command, cwd=tmp_path, expected=2)
+    ran("enrol", "device-1", cwd=tmp_path)
+    assert "for the role device" in ran("helper", command, "--credentials", "device-1.json", cwd=tmp_path, expected=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("access", ["passwords", "mtls"])
+def test_a_helper_runs_at_a_broker_with_an_access_list(tmp_path, access):
+    """It is enrolled while the broker runs, gets in as itself, and makes keys while it runs."""
+    try:
+        server = ProvisionedMosquitto(tmp_path, access, federation="mail")
+    except MissingError as error:
+        pytest.skip(str(error))
+    server.start()
+    try:
+        told = json.loads(ran("enrol", "--helper", "north", "--operator", server.operator_dir, "--json", cwd=tmp_path))
+        assert told["broker_to_reload"] is False
+        process = start("helper", "run", "--credentials", "north.json", cwd=tmp_path)
+        try:
+            for line in process.stdout:
+                if "broker_connected" in line:
+                    break
+            ran("helper", "keys", "--credentials", "north.json", cwd=tmp_path)
+        finally:
+            code, _ = stop(process)
+    finally:
+        server.stop()
+    assert "broker_connected" in line
+    assert code == 0

@@ -1,0 +1,118 @@
+"""A helper's process: what waits for its desk, and that the connection does not wait for it."""
+
+import asyncio
+import contextlib
+import threading
+
+import pytest
+from links import WITHIN_S, Inbox, connected
+from secure_cohorts import FEDERATION, HelperPair, SecureFederation
+
+from broker.address import BrokerAddress
+from foltr.errors import DataError, UnavailableError
+from foltr.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.protocol.topics import Topics
+from helper.service import MAX_WAITING, HelperService, Waiting
+
+TOPICS = Topics(FEDERATION)
+REQUESTS, ANSWERS = TOPICS.helper_requests("north"), TOPICS.helper_answers("north")
+
+
+async def test_messages_are_taken_in_the_order_in_which_they_came():
+    """Also by one who waited before they did."""
+    waiting = Waiting()
+    first = asyncio.create_task(waiting.get())
+    await asyncio.sleep(0)
+    for payload in (b"a", b"b", b"c"):
+        assert waiting.put("t", payload)
+    async with asyncio.timeout(WITHIN_S):
+        assert [await first, await waiting.get(), await waiting.get()] == [("t", b"a"), ("t", b"b"), ("t", b"c")]
+
+
+async def test_what_is_asked_again_waits_once():
+    """A federator repeats what is not answered yet; once it is taken it may come again."""
+    waiting = Waiting()
+    for _ in range(3):
+        assert waiting.put("t", b"a")
+    assert waiting.put("other", b"a")
+    assert [await waiting.get(), await waiting.get()] == [("t", b"a"), ("other", b"a")]
+    assert waiting.put("t", b"a")
+    assert await waiting.get() == ("t", b"a")
+
+
+async def test_only_so_many_wait():
+    """Beyond that they are dropped, as is what is too long to be a message: memory is bounded."""
+    waiting = Waiting()
+    assert all(waiting.put("t", b"%d" % i) for i in range(MAX_WAITING))
+    assert not waiting.put("t", b"one more")
+    assert waiting.put("t", b"0")
+    await waiting.get()
+    assert waiting.put("t", b"one more")
+    await waiting.get()
+    assert not waiting.put("t", bytes(MAX_MESSAGE_BYTES + 1))
+
+
+class BusyDesk:
+    """A desk that is at work until it is let go."""
+
+    def __init__(self):
+        self.let_go = threading.Event()
+        self.taken = []
+
+    def take(self, topic, payload):
+        self.taken.append((topic, payload))
+        assert self.let_go.wait(WITHIN_S)
+        return [b"answer to " + payload]
+
+
+@contextlib.asynccontextmanager
+async def serving(url, desk):
+    credentials = SecureFederation().credentials(HelperPair("north"))
+    service = HelperService(credentials, desk, BrokerAddress.parse(url), give_up_after_s=WITHIN_S)
+    running = asyncio.create_task(service.run())
+    try:
+        yield service, running
+    finally:
+        service.stop()
+        async with asyncio.timeout(WITHIN_S):
+            await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_the_connection_does_not_wait_for_the_desk(mqtt_broker):
+    """While the desk is at work other messages arrive, and are answered afterwards, one after the other."""
+    desk, inbox = BusyDesk(), Inbox()
+    async with serving(mqtt_broker, desk), connected(mqtt_broker, "federator", inbox, [ANSWERS]) as federator:
+        async with asyncio.timeout(WITHIN_S):
+            while not desk.taken:
+                await federator.publish(REQUESTS, b"first")
+                await asyncio.sleep(0.05)
+            await federator.publish(REQUESTS, b"second")
+        desk.let_go.set()
+        answers = {(await inbox.next()).payload}
+        while b"answer to second" not in answers:
+            answers.add((await inbox.next()).payload)
+    assert answers == {b"answer to first", b"answer to second"}
+
+
+async def test_a_store_that_cannot_be_used_ends_the_process(mqtt_broker):
+    """Whoever runs it starts it again; a helper that went on would answer what it cannot remember."""
+
+    class Failing:
+        def take(self, *_):
+            raise DataError("helper store: disk full")
+
+    async with serving(mqtt_broker, Failing()) as (_, running), connected(mqtt_broker, "federator") as federator:
+        async with asyncio.timeout(WITHIN_S):
+            while not running.done():
+                await federator.publish(REQUESTS, b"anything")
+                await asyncio.sleep(0.05)
+        with pytest.raises(DataError, match="disk full"):
+            running.result()
+
+
+async def test_a_helper_gives_up_where_it_was_told_to():
+    """With what it waited for in words."""
+    credentials = SecureFederation().credentials(HelperPair("north"))
+    address = BrokerAddress.parse("mqtt://127.0.0.1:1")
+    with pytest.raises(UnavailableError, match=r"gave up after 0\.1 s"):
+        await HelperService(credentials, BusyDesk(), address, give_up_after_s=0.1).run()

@@ -1,0 +1,317 @@
+"""A helper's real process at a real broker, asked by a test in the federator's place; killed wherever it can be."""
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+
+import numpy as np
+import pytest
+from cli.commands import environment, foltr
+from integration.deployment import until
+from links import Inbox, connected
+from prepared import PreparedProcess
+from secure_cohorts import FEDERATION, HelperPair, SecureFederation
+
+from foltr.errors import UnavailableError
+from foltr.failpoints import VARIABLE, Failpoint
+from foltr.operator.credentials import write_credentials
+from foltr.operator.helper_keys import read_helper_keys
+from foltr.protocol.codec import decode, encode, open_envelope
+from foltr.protocol.enrolment import issue_roster
+from foltr.protocol.helper_messages import (
+    CheckAnswer,
+    CheckRequest,
+    HelperRefusalCode,
+    OpenAnswer,
+    TicketFault,
+)
+from foltr.protocol.messages import MESSAGE_TYPES
+from foltr.protocol.roster import Revocation, Roster
+from foltr.protocol.signed_tickets import set_digest, ticket_hash
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import Topics
+from foltr.secure.field import read_words, to_signed
+from foltr.secure.masks import open_masks, release_sum
+from foltr.secure.sealing import seal_info
+
+TOPICS = Topics(FEDERATION)
+TIMEOUT_S = 60.0
+ASK_AGAIN_S = 1.0
+
+
+class HelperProcess:
+    """``foltr helper run`` for north; it makes its keys itself, and may be killed and started again."""
+
+    def __init__(self, folder, url):
+        self.folder = folder
+        self.url = url
+        self.process = None
+        self.codes = []
+
+    def prepare(self, **policy):
+        """Make the federation whose policy names this helper and another one, which is not run."""
+        self.federation = SecureFederation(2, dim=policy.pop("dim", 3))
+        pair = HelperPair("north")
+        path = self.folder / "north.json"
+        write_credentials(path, self.federation.credentials(pair, self.url))
+        done = foltr("helper", "keys", "--credentials", path, "--out", self.folder / "north.keys", cwd=self.folder)
+        assert done.returncode == 0, done.stderr
+        keys = read_helper_keys(self.folder / "north.keys")
+        self.federation.helpers[0] = PublicPair(keys, pair.signing_key)
+        self.federation.policy = self.federation.issue(**policy)
+
+    def start(self, failpoints=""):
+        words = ["helper", "run", "--credentials", "north.json"]
+        with (self.folder / "north.out").open("ab") as output:
+            self.process = PreparedProcess(
+                words,
+                environment(**{VARIABLE: failpoints}),
+                self.folder,
+                output=output.fileno(),
+                errors=output.fileno(),
+            )
+
+    def restart_if_dead(self):
+        """Whether it had died."""
+        if self.process.poll() is None:
+            return False
+        self.codes.append(self.process.wait())
+        self.start()
+        return True
+
+    def close(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    @property
+    def store(self):
+        return self.folder / f"{FEDERATION}-north.helper.sqlite"
+
+
+class PublicPair:
+    """A helper that keeps its sealing key to itself."""
+
+    def __init__(self, keys, signing_key):
+        self.name = keys.name
+        self.public = keys
+        self.signing_key = signing_key
+
+
+class AskingFederator:
+    """A federator as far as a helper knows: it asks, and asks again until it is answered."""
+
+    def __init__(self, helper, link, inbox):
+        self.helper = helper
+        self.federation = helper.federation
+        self.link = link
+        self.inbox = inbox
+        self.answers = []
+
+    async def announce(self, topic, payload):
+        await self.link.publish(topic, payload, retain=True)
+
+    async def tell(self, request, key=None):
+        topic = TOPICS.helper_requests("north")
+        with contextlib.suppress(UnavailableError):  # it asks again
+            await self.link.publish(topic, encode(request, topic, 7, key or self.federation.federator))
+
+    async def ask(self, request):
+        """The answer to a request, in all its parts; the helper may die meanwhile, and is started again."""
+        digest = set_digest(map(ticket_hash, request.tickets)) if isinstance(request, CheckRequest) else request.digest
+        parts = {}
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                await self.tell(request)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(ASK_AGAIN_S):
+                        while True:
+                            answer = self.take(await self.inbox.next(TIMEOUT_S))
+                            if answer.digest != digest:
+                                continue
+                            if not isinstance(answer, OpenAnswer):
+                                return answer
+                            parts[answer.start] = answer
+                            if sum(len(part.values) for part in parts.values()) == 8 * answer.dim:
+                                return [parts[start] for start in sorted(parts)]
+                self.helper.restart_if_dead()
+
+    def take(self, message):
+        envelope = open_envelope(message.payload)
+        assert envelope.is_signed_by(self.federation.helpers[0].signing_key.public, message.topic)
+        answer = decode(message.payload, MESSAGE_TYPES[envelope.kind])
+        if isinstance(answer, OpenAnswer):
+            self.answers.append(message.payload)
+        return answer
+
+
+@pytest.fixture
+async def asking(mosquitto_server, tmp_path):
+    """A helper that is prepared and not started, and who asks it."""
+    helper = HelperProcess(tmp_path, mosquitto_server.url)
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+
+            async def begin(failpoints="", **policy):
+                helper.prepare(**policy)
+                inbox = Inbox()
+                topics = [TOPICS.helper_answers("+")]
+                link = await stack.enter_async_context(connected(mosquitto_server.url, "federator", inbox, topics))
+                federator = AskingFederator(helper, link, inbox)
+                await federator.announce(TOPICS.policy, helper.federation.policy.signed)
+                helper.start(failpoints)
+                return federator, helper.federation
+
+            begin.helper = helper
+            yield begin
+    finally:
+        helper.close()
+
+
+def contributions(federation, n_clients=5, **fields):
+    return [federation.contribute(client, **fields) for client in federation.clients(n_clients)]
+
+
+async def check_all(federator, federation, sent, page=256):
+    for first in range(0, len(sent), page):
+        answer = await federator.ask(federation.check(sent[first : first + page], first=first))
+        assert isinstance(answer, CheckAnswer), answer
+        assert answer.refused == []
+
+
+def error_of(federation, sent, parts):
+    """The noise of north, by what is left of the sum once the other helper's masks are gone, too."""
+    south = federation.helpers[1]
+    seeds = []
+    for one in sent:
+        ticket = decode(one.ticket, MESSAGE_TYPES["ticket"])
+        info = seal_info(
+            federation=ticket.federation,
+            round_number=ticket.round,
+            cohort=ticket.cohort,
+            policy_hash=ticket.policy_hash,
+            client_id=ticket.client_id,
+            helper="south",
+        )
+        seeds.append(south.sealing_key.open(ticket.seals[1], info))
+    dim = federation.dim
+    answers = [
+        read_words(b"".join(part.values for part in parts), dim),
+        open_masks(seeds, np.zeros(dim, np.int64)),
+    ]
+    left = to_signed(release_sum([one.masked for one in sent], answers, dim))
+    return left - sum(one.vector for one in sent)
+
+
+DIES_AT = {
+    Failpoint.IN_CHECK_TRANSACTION: 2,
+    Failpoint.TICKETS_CHECKED: 2,
+    Failpoint.IN_OPENING_TRANSACTION: 1,
+    Failpoint.SUM_OPENED: 1,
+    Failpoint.HELPER_ANSWERED: 3,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", DIES_AT)
+async def test_kill_9_of_a_helper_costs_no_round(asking, point):
+    """Started again it answers; and whatever it has said of a sum before, it says the same bytes again."""
+    federator, federation = await asking(f"{point}=kill@{DIES_AT[point]}", dim=60_000)
+    sent = contributions(federation)
+    await check_all(federator, federation, sent, page=3)
+    request = federation.open(sent)
+    parts = await federator.ask(request)
+    again = await federator.ask(request)
+    assert asking.helper.codes == [-9]
+    assert [part.values for part in parts] == [part.values for part in again]
+    # Three parts, however often they came.
+    assert len(set(federator.answers)) == 3
+    noise = error_of(federation, sent, parts)
+    assert 900 < noise.std() < 1100
+    with contextlib.closing(sqlite3.connect(asking.helper.store)) as db:
+        assert db.execute("SELECT count(*), max(participation) FROM clients").fetchone() == (5, 1)
+
+
+@pytest.mark.slow
+async def test_two_answers_of_one_noise_tell_nothing_more(asking):
+    """What was stored before the helper died is what it answers: nobody sees the sum under two noises."""
+    federator, federation = await asking(f"{Failpoint.SUM_OPENED}=kill", dim=500)
+    sent = contributions(federation)
+    await check_all(federator, federation, sent)
+    await federator.tell(federation.open(sent))
+    await until(lambda: asking.helper.process.poll() is not None, TIMEOUT_S, "the helper lives on")
+    with contextlib.closing(sqlite3.connect(asking.helper.store)) as db:
+        ((stored,),) = db.execute("SELECT sum FROM opened_sums").fetchall()
+    assert asking.helper.restart_if_dead()
+    (part,) = await federator.ask(federation.open(sent))
+    assert part.values == stored
+    refusal = await federator.ask(federation.open(sent, [0, 1, 2, 3]))
+    assert refusal.code is HelperRefusalCode.ANSWERED_OTHERWISE
+
+
+async def test_a_hostile_senders_requests_are_ignored(asking):
+    """At a broker that lets everybody write everywhere; the federator's are answered all the same."""
+    federator, federation = await asking()
+    sent = contributions(federation)
+    await check_all(federator, federation, sent)
+    hostile = SigningKey.generate()
+    for _ in range(20):
+        await federator.tell(federation.check(sent), key=hostile)
+        await federator.tell(federation.open(sent), key=sent[0].client.key)
+        await federator.link.publish(TOPICS.helper_requests("north"), os.urandom(1000))
+    await federator.announce(TOPICS.policy, SecureFederation(2).issue(version=9).signed)
+    await check_all(federator, federation, sent)
+    (part,) = await federator.ask(federation.open(sent))
+    assert part.dim == 3
+    assert asking.helper.process.poll() is None
+
+
+async def test_a_revoked_client_is_out_once_the_roster_is_there(asking):
+    """It is retained, so a helper that was away has it before it is asked."""
+    federator, federation = await asking()
+    sent = contributions(federation)
+    answer = await federator.ask(federation.check(sent))
+    assert answer.refused == []
+    revoked = [Revocation(client_id="device-2", void_below=2)]
+    roster = Roster(federation=FEDERATION, version=2, through=1, revoked=revoked, salt=bytes(32), forgotten=[])
+    await federator.announce(TOPICS.roster, issue_roster(federation.operator, roster))
+    answer = await federator.ask(federation.check(sent))
+    assert [(one.position, one.fault) for one in answer.refused] == [(2, TicketFault.REVOKED)]
+    (part,) = await federator.ask(federation.open(sent, [0, 1, 3, 4]))
+    assert part.dim == 3
+
+
+@pytest.mark.slow
+async def test_thousands_are_checked_while_the_connection_is_kept(asking):
+    """Five full pages of 256 tickets, of which each fits one message; their sum is opened at once."""
+    federator, federation = await asking(dim=100, n_max=5000)
+    sent = contributions(federation, 1280)
+    await check_all(federator, federation, sent)
+    parts = await federator.ask(federation.open(sent))
+    assert abs(error_of(federation, sent, parts)).max() < 10_000
+    log = (asking.helper.folder / "north.out").read_text()
+    assert log.count("broker_connected") == 1
+
+
+async def test_a_broker_that_comes_back_finds_the_helper(asking, mosquitto_server):
+    """What was asked meanwhile is asked again; what it had checked it still knows."""
+    federator, federation = await asking()
+    sent = contributions(federation)
+    await check_all(federator, federation, sent)
+    mosquitto_server.stop()
+    mosquitto_server.start()
+    await federator.link.wait_connected(TIMEOUT_S)
+    (part,) = await federator.ask(federation.open(sent))
+    assert part.dim == 3
+
+
+async def test_a_stopped_helper_ends_in_order(asking):
+    """By SIGTERM, with exit code 0; another process on its store is refused while it runs."""
+    federator, federation = await asking()
+    await check_all(federator, federation, contributions(federation))
+    second = foltr("helper", "run", "--credentials", "north.json", cwd=asking.helper.folder)
+    assert second.returncode == 1
+    assert "has it open" in second.stderr
+    asking.helper.process.terminate()
+    assert asking.helper.process.wait(20) == 0
