@@ -33,7 +33,9 @@ def refused(code):
 def test_an_enrolled_device_joins(operator, members):
     """Its key is kept with its membership: what it signs from now on is known to be its own."""
     device = operator.enrol("alice", serial=7)
-    assert members.apply(device.joins()) == Change("joined", news=True, public_key=device.key.public, serial=7)
+    assert members.apply(device.joins()) == Change(
+        "joined", news=True, public_key=device.key.public, serial=7, enrolment=device.enrolment
+    )
     assert members.joined("alice")
     assert list(members.online()) == ["alice"]
     members.check_sender("alice", device.updates().signed)
@@ -102,7 +104,7 @@ def test_a_device_that_was_enrolled_anew_may_start_lower(operator, members, alic
     """Its store and its clock may be new too; the old key's messages are no danger any more."""
     members.apply(alice.status(True, 11))
     renewed = operator.enrol("alice")
-    joined = Change("joined", news=False, public_key=renewed.key.public, serial=2, online=True, status_sequence=0)
+    joined = Change("joined", news=False, public_key=renewed.key.public, serial=2, enrolment=renewed.enrolment)
     assert members.apply(renewed.joins(3)) == joined
     assert members.newest_sequence("alice") == 3
     assert list(members.online()) == ["alice"]
@@ -183,7 +185,8 @@ def test_a_repeated_join_does_not_bring_back_who_went_offline(members, alice):
     recorded = alice.joins(12)
     members.apply(recorded)
     members.apply(alice.status(False, 13))
-    joined = Change("joined", news=False, public_key=alice.key.public, serial=1, online=False, status_sequence=13)
+    known = {"public_key": alice.key.public, "serial": 1, "enrolment": alice.enrolment}
+    joined = Change("joined", news=False, online=False, status_sequence=13, **known)
     assert members.apply(recorded) == joined
     assert list(members.online()) == []
     assert members.apply(alice.joins(14)) == replace(joined, news=True, online=True)

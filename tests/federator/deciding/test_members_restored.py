@@ -128,7 +128,8 @@ def test_who_joined_before_identities_joins_again(operator, members):
             members.apply(said)
     with refused("unknown_client"):
         members.check_sender("alice", alice.updates().signed)
-    assert members.apply(alice.joins(1)) == Change("joined", news=False, public_key=alice.key.public, serial=1)
+    known = {"public_key": alice.key.public, "serial": 1, "enrolment": alice.enrolment}
+    assert members.apply(alice.joins(1)) == Change("joined", news=False, **known)
     members.check_sender("alice", alice.updates().signed)
 
 
