@@ -86,13 +86,14 @@ bench: $(INSTALLED) servers ## the benchmarks of learning, reading, rounds, rule
 	@$(BIN)/python benchmarks/aggregation.py
 	@$(BIN)/python benchmarks/secure_sum.py
 
-# Robust rules beside byzfl and Flower, in an environment of their own: torch alone is several gigabytes, and Flower
+# Robust rules and secure sums beside byzfl and Flower, in an environment of their own: torch alone is several gigabytes, and Flower
 # wants older packages than ours. Without them `make bench` measures the rules against bare NumPy.
 PEERS := .venv-peers
-bench-peers: constraints-bench.txt ## the robust rules beside byzfl and Flower, in an environment of its own: gigabytes
+bench-peers: constraints-bench.txt ## rules and secure sums beside byzfl and Flower, in an environment of its own: gigabytes
 	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
 	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints-bench.txt
 	@PYTHONPATH=. $(PEERS)/bin/python benchmarks/aggregation.py
+	@PYTHONPATH=. $(PEERS)/bin/python benchmarks/secure_sum.py
 
 load: $(INSTALLED) servers ## how many updates a second the federator takes, and how fast it answers
 	@$(BIN)/python benchmarks/load.py

@@ -6,9 +6,13 @@ client: encoding an update and masking it for all helpers; helper: adding up mas
 drawn once a round by each helper, for epsilon 8 in 20 participations; federator: adding up all that arrived, and taking
 off the answers. Whole: a round of all of these one after the other, noise drawn ahead. Nothing is sealed, signed,
 stored or sent. Figures are the least of the repetitions, since whatever else runs only adds to them.
+
+Where Flower is installed (make bench-peers) its SecAgg+ stands beside, see secagg_plus.py: its client exchanges keys
+and shares as well, and no helper or noise is in it.
 """
 
 import argparse
+import functools
 import itertools
 import json
 import os
@@ -18,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from secagg_plus import measure_flower
 
 from foltr.secure.accounting import gaussian_variance, rho_for
 from foltr.secure.coins import SEED_BYTES, seeded_entropy
@@ -39,6 +44,9 @@ _TITLES = {
     "noise ms": 10,
     "federator ms": 14,
     "whole ms": 11,
+    "flwr client": 13,
+    "flwr server": 13,
+    "flwr whole": 12,
 }
 
 
@@ -83,6 +91,15 @@ def measure(n_clients: int, dim: int, n_helpers: int, repeats: int) -> dict[str,
     }
 
 
+@functools.cache
+def flower(n_clients: int, dim: int, repeats: int) -> dict[str, float]:
+    """Flower's figures of this size; {} where it is not installed."""
+    try:
+        return measure_flower(n_clients, dim, min(repeats, 3))
+    except ImportError:
+        return {}
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -98,11 +115,15 @@ def main() -> None:
     print("".join(f"{title:>{width}}" for title, width in _TITLES.items()))
     rows = []
     for dim, n_helpers, n_clients in itertools.product(sizes[1], sizes[2], sizes[0]):
-        row = measure(n_clients, dim, n_helpers, options.repeats)
+        row = {**measure(n_clients, dim, n_helpers, options.repeats), **flower(n_clients, dim, options.repeats)}
         rows.append(row)
+        peer = "".join(
+            f"{row[f'flwr_{part}_ms']:{width}.1f}" if f"flwr_{part}_ms" in row else f"{'-':>{width}}"
+            for part, width in (("client", 13), ("server", 13), ("whole", 12))
+        )
         print(
             f"{n_clients:6}{dim:8}{n_helpers:4}{row['client_ms']:11.3f}{row['helper_ms_a_client']:11.4f}"
-            f"{row['noise_ms']:10.2f}{row['federator_ms']:14.3f}{row['whole_ms']:11.1f}",
+            f"{row['noise_ms']:10.2f}{row['federator_ms']:14.3f}{row['whole_ms']:11.1f}{peer}",
             flush=True,
         )
     if options.json:

@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "secure_sum.py"
 
 
@@ -19,3 +22,24 @@ def test_each_size_has_a_row(tmp_path: Path) -> None:
     rows = json.loads(file.read_text())["results"]
     assert [(row["clients"], row["helpers"]) for row in rows] == [(5, 2), (60, 2), (5, 3), (60, 3)]
     assert all(row[name] > 0 for row in rows for name in row if "_ms" in name)
+
+
+def test_the_sum_of_flowers_clients_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is timed is a whole round of SecAgg+: its mean is the updates', up to its grid."""
+    pytest.importorskip("flwr", reason="flwr is no dependency of the project: make bench-peers installs it apart")
+    monkeypatch.setattr(sys, "path", [str(BENCHMARK.parent), *sys.path])
+    from secagg_plus import Group
+
+    updates = np.random.default_rng(3).normal(size=(7, 50)).astype(np.float32)
+    group = Group(updates)
+    assert all(seconds > 0 for seconds in group.client_stages())
+    np.testing.assert_allclose(group.release()[0], updates.mean(axis=0), atol=1e-5)
+
+
+def test_neighbours_are_a_few_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice the logarithm of the clients, and an odd number, so that as many are on either side."""
+    monkeypatch.setattr(sys, "path", [str(BENCHMARK.parent), *sys.path])
+    from secagg_plus import shares_of, threshold_of
+
+    assert [shares_of(n) for n in (5, 50, 1000, 5000)] == [5, 13, 21, 27]
+    assert [threshold_of(n) for n in (3, 13, 21)] == [2, 8, 14]
