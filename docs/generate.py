@@ -219,6 +219,20 @@ def robustness_tables(experiment: str) -> str:
     return "\n\n".join(parts) or "No results are kept."
 
 
+# Likewise of the experiment on secure sums: what noise costs, then what hostile devices do.
+PRIVACY_PARTS = {"noise": ("noise", "epsilon"), "hostile": ("hostile", "discarded")}
+
+
+def privacy_tables(names: tuple[str, ...]) -> str:
+    """Some tables of the kept reports on secure sums, data set by data set."""
+    parts = []
+    for report in sorted((DOCS / "results" / "privacy").glob("*/report.md")):
+        for name in names:
+            title, _, text = (report.parent / f"{name}.md").read_text().partition("\n\n")
+            parts.append(f"### {report.parent.name}: {title}\n\n{text.strip()}")
+    return "\n\n".join(parts) or "No results are kept."
+
+
 def plans_table() -> str:
     """The noise of plans for 200 rounds with epsilon 8 and delta a millionth, by two helpers, d = 136."""
     lines = [
@@ -243,6 +257,7 @@ SECTIONS = {
         "tables": partial(robustness_tables, "robustness"),
         "participation": partial(robustness_tables, "robustness-participation"),
     },
+    "results/privacy.md": {name: partial(privacy_tables, parts) for name, parts in PRIVACY_PARTS.items()},
     "operations.md": {"settings": settings_table, "reasons": reasons_table},
     "protocol.md": {
         "trainings": trainings_table,

@@ -10,6 +10,7 @@ from foltr.reproductions.experiments import (
     noniid,
     noniid_labels,
     remedy,
+    secure_sums,
     thesis_unlearning,
     unlearning_measures,
 )
@@ -29,6 +30,7 @@ _MODULES = (
     unlearning_measures,
     fedips,
     all_methods,
+    secure_sums,
 )
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for module in _MODULES for one in module.EXPERIMENTS}
 
