@@ -2,9 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -87,30 +87,38 @@ async def fingerprints(connection: AsyncConnection, name: str, *whose: ColumnEle
     return {client_id: stored for client_id, stored in answer if stored is not None}
 
 
-def decrypt_row(keys: KeyStore | None, row: UpdateRow) -> UpdateRow:
-    """Give the row with its body as it was sent.
+def decrypt_row(keys: KeyStore | None, stored: Mapping[str, Any]) -> UpdateRow:
+    """Make a record of an update's stored values, by the names of their columns, with its body as it was sent.
 
     Raises:
         DataError: the body was deleted with its round, its key is destroyed, no keys are at hand, or it does not open.
     """
-    # Not by its client's name: what stopped an aggregation is stored in words, and in these no name is looked for.
-    of = f"update {row.update_id} of round {row.round} in federation {row.federation!r}"
-    body: bytes | None = row.body
+    # A record is made once: to replace a single field of one takes longer than to decrypt it.
+    return UpdateRow(**{**stored, "body": _opened(keys, stored)})
+
+
+def _opened(keys: KeyStore | None, stored: Mapping[str, Any]) -> bytes:
+    body: bytes | None = stored["body"]
     if body is None:
-        raise DataError(f"{of} was deleted when its round was thinned; take a round whose updates are kept")
-    if row.cipher == PLAIN:
-        return row
+        raise DataError(f"{_which(stored)} was deleted when its round was thinned; take a round whose updates are kept")
+    if stored["cipher"] == PLAIN:
+        return body
     if keys is None:
-        raise DataError(f"{of} is sealed, and no data keys are at hand: name their folder with --keys")
-    key = keys.find(row.federation, row.client_id)
+        raise DataError(f"{_which(stored)} is sealed, and no data keys are at hand: name their folder with --keys")
+    federation, client_id = stored["federation"], stored["client_id"]
+    key = keys.find(federation, client_id)
     if key is None:
         raise DataError(
-            f"{of} is sealed and its data key is not in {keys.folder}: the client was erased, or this folder is not "
-            "that of this database's keys (--keys)"
+            f"{_which(stored)} is sealed and its data key is not in {keys.folder}: the client was erased, or this "
+            "folder is not that of this database's keys (--keys)"
         )
-    if row.key_fingerprint != fingerprint(key):
+    if stored["key_fingerprint"] != fingerprint(key):
         raise DataError(
-            f"{of} is sealed with another data key than the one in {keys.folder}: name their folder (--keys)"
+            f"{_which(stored)} is sealed with another data key than the one in {keys.folder}: name their folder (--keys)"
         )
-    associated = associated_data(row.federation, row.round, row.client_id, row.update_id)
-    return replace(row, body=decrypt(key, body, associated))
+    return decrypt(key, body, associated_data(federation, stored["round"], client_id, stored["update_id"]))
+
+
+def _which(stored: Mapping[str, Any]) -> str:
+    """Name an update, but not its client: what stopped an aggregation is stored in words, which nobody searches."""
+    return f"update {stored['update_id']} of round {stored['round']} in federation {stored['federation']!r}"

@@ -8,6 +8,7 @@ import math
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from operator import itemgetter
 
 from sqlalchemy import bindparam, case, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -185,18 +186,18 @@ async def load_updates(
         following = ordered.where(clients.c.client_id > after).scalar_subquery()
         statement = select_named(updates).where(of_round, updates.c.client.in_(following))
         async with db.reading() as connection:
-            page = await fetch_all(connection, UpdateRow, statement)
+            page = await fetch_all(connection, dict, statement)
         # By code points, which is the order of the bytes.
-        page.sort(key=lambda row: row.client_id)
-        for row in page:
+        page.sort(key=itemgetter("client_id"))
+        for stored in page:
             try:
-                rows.append(decrypt_row(db.keys, row))
+                rows.append(decrypt_row(db.keys, stored))
             except DataError:
                 if not readable_only:
                     raise
         if len(page) < limit or len(rows) >= limit:
             return rows[:limit]
-        after = page[-1].client_id
+        after = page[-1]["client_id"]
 
 
 async def stream_updates(db: Database, name: str, number: int, batch: int = 256) -> AsyncIterator[UpdateRow]:
