@@ -1,6 +1,7 @@
 """``foltr federator``: run the federator of one federation, and give it another key."""
 
 import asyncio
+import gc
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -145,12 +146,20 @@ async def _serve(settings: Settings) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, service.stop)
-        await service.run(
-            on_started=lambda: log.info(
-                "federator_started",
-                federation=plan.federation,
-                broker=str(address),
-                db=database.location,
-            )
-        )
+
+        def note_started() -> None:
+            log.info("federator_started", federation=plan.federation, broker=str(address), db=database.location)
+            _pass_over_in_collections()
+
+        await service.run(on_started=note_started)
     log.info("federator_stopped", federation=plan.federation)
+
+
+def _pass_over_in_collections() -> None:
+    """Have the garbage collector look no more at what a federator began with, which stays as long as the process.
+
+    That is every module, and every client: to go through all of it again and again took 4 % of an update's processor
+    time with a thousand devices.
+    """
+    gc.collect()
+    gc.freeze()
