@@ -114,7 +114,8 @@ def _opened(keys: KeyStore | None, stored: Mapping[str, Any]) -> bytes:
         )
     if stored["key_fingerprint"] != fingerprint(key):
         raise DataError(
-            f"{_which(stored)} is sealed with another data key than the one in {keys.folder}: name their folder (--keys)"
+            f"{_which(stored)} is sealed with another data key than the one in {keys.folder}: name their folder "
+            "(--keys)"
         )
     return decrypt(key, body, associated_data(federation, stored["round"], client_id, stored["update_id"]))
 

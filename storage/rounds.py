@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from operator import itemgetter
+from typing import Any
 
 from sqlalchemy import bindparam, case, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -186,7 +187,7 @@ async def load_updates(
         following = ordered.where(clients.c.client_id > after).scalar_subquery()
         statement = select_named(updates).where(of_round, updates.c.client.in_(following))
         async with db.reading() as connection:
-            page = await fetch_all(connection, dict, statement)
+            page: list[dict[str, Any]] = await fetch_all(connection, dict, statement)
         # By code points, which is the order of the bytes.
         page.sort(key=itemgetter("client_id"))
         for stored in page:
