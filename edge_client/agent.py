@@ -26,6 +26,8 @@ from edge_client.participation import Participation
 from edge_client.recording import Recorder
 from edge_client.serps import Serp, clicks_on, make_serp
 from edge_client.store.store import DeviceStore
+from edge_client.sums.pinned_policy import PinnedPolicy
+from edge_client.sums.secure_sums import SecureSums
 from edge_client.training.relearning import Relearning
 from edge_client.training.trainer import Trainer
 from edge_client.training.working_model import Learner
@@ -69,9 +71,11 @@ class Agent:
         self._link, self._store = link, store
         self._explore = explore
         self._rng = np.random.default_rng(seed)
+        # First: with a newer policy than before nothing is pending any more.
+        self.policy = PinnedPolicy(credentials, store, client_id)
         self.session = Session(federation, client_id, credentials, store)
         pending = self.session.signed_pending_update()
-        self.participation = Participation(client_id, pending, random.Random(seed))  # noqa: S311
+        self.participation = Participation(client_id, pending, random.Random(seed), self.policy.newest)  # noqa: S311
         device_seed = store.device_seed() if seed is None else seed
         self.trainer = Trainer(
             store,
@@ -97,7 +101,8 @@ class Agent:
         """Make the parts that contribute, record, send and receive, each with those it needs."""
         session, store, participation, trainer = self.session, self._store, self.participation, self.trainer
         in_parts = ModelInParts()
-        self.contributor = Contributor(session, store, participation, trainer, alteration, self.wake.set)
+        sums = SecureSums(self.client_id, session.key, store, self.policy)
+        self.contributor = Contributor(session, store, participation, trainer, sums, alteration, self.wake.set)
         self.models = Models(session, store, participation, in_parts, trainer, self.contributor, guard)
         self.recorder = Recorder(store, self.models, trainer, self.contributor, self.wake.set)
         self.outbox = Outbox(self._link, session, participation, in_parts, enrolment)
@@ -107,6 +112,7 @@ class Agent:
             session,
             self.outbox,
             participation,
+            self.policy,
             self.membership,
             self.forgetting,
             self.models,
@@ -176,6 +182,7 @@ class Agent:
         self._drop_everything()
 
     def _drop_everything(self) -> None:
+        self.policy.forget()
         self.participation.forget()
         self.trainer.forget()
         self.relearning.forget()

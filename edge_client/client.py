@@ -149,8 +149,8 @@ class EdgeClient:
             address,
             client_id=f"foltr:{self.federation}:{self.client_id}",  # no name holds a colon, so no two share an id
             subscriptions=(
-                # First, as whose key the others are signed with depends on it.
-                *(topics.federator_key, topics.model, topics.round, topics.unlearning_round),
+                # The first two first: whose key the others are signed with, and what may be sent, depends on them.
+                *(topics.federator_key, topics.policy, topics.model, topics.round, topics.unlearning_round),
                 topics.client(self.client_id, ClientTopic.INBOX),
             ),
             on_message=self._receive,

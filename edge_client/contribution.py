@@ -4,11 +4,14 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 
 from edge_client.messaging.session import Session
 from edge_client.participation import Participation
 from edge_client.store.bounds import PendingUpdate, Settlement
+from edge_client.store.ledger import LedgerEntry
 from edge_client.store.store import DeviceStore
+from edge_client.sums.secure_sums import SecureSums
 from edge_client.training.trainer import Learned, Trainer
 from foltr.errors import DataError, FoltrError
 from foltr.logs import get_logger
@@ -34,7 +37,23 @@ Alteration = Callable[[ModelUpdate, RoundAnnouncement], Awaitable[UpdateBody]]
 """An alteration makes, of an honest update and its round, the body that is sent in its place, unchecked.
 
 It is there for experiments, whose attackers are real devices with a changed body (`foltr client run --attack`). It may
-take its time: an update whose round or model is gone by then is dropped, and its interactions wait as before."""
+take its time: an update whose round or model is gone by then is dropped, and its interactions wait as before. Under a
+policy the body is masked afterwards, as what was learned would be."""
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """An update as it was learned: nothing was altered yet, nor masked.
+
+    Attributes:
+        learned: what it was made of.
+        charged: what it costs, under a policy.
+    """
+
+    update: ModelUpdate
+    round: RoundAnnouncement
+    learned: Learned
+    charged: LedgerEntry | None
 
 
 class Contributor:
@@ -55,6 +74,7 @@ class Contributor:
         store: DeviceStore,
         participation: Participation,
         trainer: Trainer,
+        sums: SecureSums,
         alter: Alteration | None,
         on_change: Callable[[], None],
     ) -> None:
@@ -62,6 +82,7 @@ class Contributor:
         self._store = store
         self._participation = participation
         self._trainer = trainer
+        self._sums = sums
         self._alter = alter
         self._on_change = on_change
         self._altering: asyncio.Task[None] | None = None
@@ -76,41 +97,50 @@ class Contributor:
     @property
     def waits_to_join(self) -> bool:
         """There is enough for an update, and it is not known yet where it is to begin."""
-        model = self._trainer.working_model
-        if self._store.mark() is not None or model is None or model.training is None:
-            return False
-        is_enough = len(model.interaction_ids) >= model.training.min_interactions
-        return is_enough and self._participation.may_contribute()
+        return self._store.mark() is None and self._trainer.has_enough and self._participation.may_contribute()
 
     def contribute(self) -> None:
         """Make an update if a round is open and enough was learned."""
-        working_model, round_ = self._trainer.working_model, self._participation.round
-        if working_model is None or round_ is None or self.is_altering or not self._participation.may_contribute():
+        round_, mark = self._participation.round, self._store.mark()
+        if round_ is None or self.is_altering or not self._participation.may_contribute():
             return
-        mark = self._store.mark()
-        if mark is None:
-            return  # the answer to the join will tell it
-        body = self._trainer.body()
+        if mark is None or not self._trainer.has_enough:
+            return  # the answer to the join will tell the mark
+        draft = self._draft(round_, mark)
+        if draft is None:
+            return
+        if self._alter is None:
+            self._put(draft)
+        else:
+            altered = self._put_altered(self._alter(draft.update, round_), draft)
+            self._altering = asyncio.create_task(altered, name=f"alter-{draft.update.client_id}")
+
+    def _draft(self, round_: RoundAnnouncement, mark: int) -> _Draft | None:
+        learned, charged, body = self._trainer.learned(), None, self._trainer.body()
+        through, n = learned.interaction_ids[-1], len(learned.interaction_ids)
+        model = self._participation.model
+        if self._participation.policy is not None and model is not None:
+            charged = self._sums.next_participation(round_, model, mark)
+            if charged is None:
+                return None
+            through, n = charged.number, 1
+            if body is None or self._participation.is_base_refused:
+                body = self._sums.nothing_learned()
         if body is None:
-            return
+            return None
         update = ModelUpdate(
             federation=self._session.federation,
             client_id=self._session.client_id,
             update_id=uuid.uuid4().hex,
             round=round_.round,
-            base_version=working_model.base_version,
+            base_version=round_.base_version,
             after=mark,
-            through=working_model.interaction_ids[-1],
+            through=through,
             base_hash=round_.base_hash,
-            n_interactions=len(working_model.interaction_ids),
+            n_interactions=n,
             body=body,
         )
-        learned = self._trainer.learned()
-        if self._alter is None:
-            self._put(update, learned)
-        else:
-            altered = self._put_altered(self._alter(update, round_), update, learned)
-            self._altering = asyncio.create_task(altered, name=f"alter-{update.client_id}")
+        return _Draft(update, round_, learned, charged)
 
     def take_receipt(self, receipt: UpdateReceipt) -> None:
         """Take a receipt. If it settles the pending update, there may be a next one."""
@@ -195,13 +225,18 @@ class Contributor:
             if isinstance(outcome, Exception):
                 raise outcome
 
-    def _put(self, update: ModelUpdate, learned: Learned) -> None:
+    def _put(self, draft: _Draft) -> None:
+        update, learned = draft.update, draft.learned
+        if draft.charged is not None:
+            update = self._sums.mask(update, draft.round)
         payload = self._session.sign(update, ClientTopic.UPDATES)
         pending = PendingUpdate(
             update.update_id, update.round, update.after, update.through, payload, learned.local_state
         )
         try:
-            self._store.put_update(pending, learned.interaction_ids, spent=learned.spent_when_sent)
+            self._store.put_update(
+                pending, learned.interaction_ids, spent=learned.spent_when_sent, charged=draft.charged
+            )
         except DataError as error:
             log.error("update_not_stored", cause=str(error))  # noqa: TRY400 (tried again at the next occasion)
             return
@@ -219,22 +254,23 @@ class Contributor:
             log.info("quarantine_lifted", client_id=client_id)
             self.quarantined = False
 
-    async def _put_altered(self, altering: Awaitable[UpdateBody], update: ModelUpdate, learned: Learned) -> None:
+    async def _put_altered(self, altering: Awaitable[UpdateBody], draft: _Draft) -> None:
+        update = draft.update
         try:
             body = await altering
         except FoltrError as error:
             log.error("update_not_altered", client_id=update.client_id, cause=str(error))  # noqa: TRY400
             body = None
         self._altering = None
-        round_, working_model = self._participation.round, self._trainer.working_model
+        round_ = self._participation.round
         still_wanted = (
             self._participation.may_contribute()
             and (round_ is not None and round_.round == update.round)
-            and (working_model is not None and working_model.base_version == update.base_version)
+            and (round_.base_version, round_.base_hash) == (update.base_version, update.base_hash)
             and self._store.mark() == update.after
         )
         if body is not None and still_wanted:
-            self._put(update.model_copy(update={"body": body}), learned)
+            self._put(replace(draft, update=update.model_copy(update={"body": body})))
         elif not still_wanted:
             log.debug("altered_too_late", client_id=update.client_id, round=update.round)
             self.contribute()

@@ -11,14 +11,19 @@ from edge_client.messaging.outbox import Outbox
 from edge_client.messaging.session import Session
 from edge_client.models import Models
 from edge_client.participation import Participation
+from edge_client.sums.objections import Objection
+from edge_client.sums.pinned_policy import PinnedPolicy
 from edge_client.training.relearning import Relearning
 from edge_client.training.trainer import Trainer
+from foltr.logs import get_logger
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningRound
 from foltr.protocol.codec import Envelope
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.signing import epoch_and_number
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.updates import Chunk, Manifest
+
+log = get_logger(__name__)
 
 
 class Inbox:
@@ -36,6 +41,7 @@ class Inbox:
         session: Session,
         outbox: Outbox,
         participation: Participation,
+        policy: PinnedPolicy,
         membership: Membership,
         forgetting: Forgetting,
         models: Models,
@@ -47,6 +53,7 @@ class Inbox:
         self._session = session
         self._outbox = outbox
         self._participation = participation
+        self._policy = policy
         self._membership = membership
         self._forgetting = forgetting
         self._models = models
@@ -54,6 +61,7 @@ class Inbox:
         self._contributor = contributor
         self._relearning = relearning
         self._on_erased = on_erased
+        self._objection: Objection | None = None
         self.receipts: dict[str, int] = {}
 
     def take(self, message: InboundMessage) -> None:
@@ -69,6 +77,10 @@ class Inbox:
         if message.topic == topics.federator_key:
             if message.payload:
                 self._session.take_federator_key(message.payload)
+            return
+        if message.topic == topics.policy:
+            if message.payload and self._policy.take(message.payload):
+                self._follow_policy()
             return
         envelope = self._session.open(message)
         for_this_client = message.topic == self._session.topic(ClientTopic.INBOX)
@@ -87,6 +99,16 @@ class Inbox:
         else:
             self._models.take_chunk(envelope.read(Chunk))
 
+    def _follow_policy(self) -> None:
+        """Go on under a newer policy: what was to be sent under another, or raw, is sent no more."""
+        newest = self._policy.newest
+        if newest is not None:
+            self._participation.take_policy(newest, time.monotonic())
+            self._relearning.forget()
+            self._trainer.take_back()
+            self._trainer.catch_up()
+            self._contributor.contribute()
+
     def _take_model(self, envelope: Envelope, payload: bytes) -> None:
         if envelope.kind == Manifest.kind_name:
             self._models.take_manifest(envelope.read(Manifest))
@@ -95,15 +117,26 @@ class Inbox:
 
     def _take_round(self, round_: RoundAnnouncement, epoch: int) -> None:
         if round_.federation == self._session.federation:
+            self._policy.store()
             self._participation.take_round(round_, time.monotonic())
             self._participation.hear_epoch(epoch, time.monotonic())
             self._models.take_withdrawal(round_.withdraws_below)
             if self._models.guard is not None:
                 self._models.guard.take_training(round_.training)
+            self._tell_objection()
             self._trainer.catch_up()
             self._contributor.contribute()
 
+    def _tell_objection(self) -> None:
+        """Say once, and again when it is another, why nothing is sent to the rounds of this federation."""
+        objection = self._participation.objection
+        if objection is not None and objection is not self._objection:
+            log.warning("round_objected", client_id=self._session.client_id, cause=objection)
+        self._objection = objection
+
     def _take_unlearning_round(self, round_: UnlearningRound) -> None:
+        if self._participation.policy is not None:
+            return  # an answer would show what this device alone has learned
         if round_.federation == self._session.federation and not self._participation.left:
             self._relearning.take_step(round_)
 

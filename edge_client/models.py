@@ -72,6 +72,8 @@ class Models:
         if self.guard is not None and not self.guard.admits(
             model, payload, self._participation.model, self._trainer.weights_under
         ):
+            self._participation.refuse_model(model)
+            self._contributor.contribute()
             return
         self._use(model, payload)
 

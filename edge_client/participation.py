@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from edge_client.store.bounds import PendingUpdate
+from edge_client.sums.objections import Objection, objection_to
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.client_selection import is_selected, round_seed
 from foltr.protocol.fields import model_hash, payload_digest
+from foltr.protocol.policies import is_turn_of
 from foltr.protocol.receipts import DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.protocol.signed_policies import SignedPolicy
+from foltr.protocol.trainings import Training
 
 FIRST_RESEND_S = 5.0
 RESEND_LIMIT_S = 120.0
@@ -48,12 +52,20 @@ class _Resend:
 
 
 class Participation:
-    """One device's view of its federation. ``now`` is monotonic seconds."""
+    """One device's view of its federation. ``now`` is monotonic seconds.
 
-    def __init__(self, client_id: str, pending: PendingUpdate | None, rng: random.Random) -> None:
+    Attributes:
+        policy: the newest one that the device knows; None: the federator may see what it sends.
+    """
+
+    def __init__(
+        self, client_id: str, pending: PendingUpdate | None, rng: random.Random, policy: SignedPolicy | None = None
+    ) -> None:
         self._client_id = client_id
+        self.policy = policy
         self.model: ModelAnnouncement | None = None
         self._model_hash = b""
+        self._refused: tuple[int, bytes] | None = None
         self._epoch: int | None = None  # of the federator that was heard last
         self.round: RoundAnnouncement | None = None
         self.pending = pending
@@ -79,12 +91,24 @@ class Participation:
         """Take a model; False if it is the one we have."""
         if self.model == model:
             return False
-        self.model, self._model_hash = model, model_hash(model.weights)
+        self.model, self._model_hash, self._refused = model, model_hash(model.weights), None
         return True
+
+    def refuse_model(self, model: ModelAnnouncement) -> None:
+        """Take no model: the device's guard refuses it. Under a policy nobody may see that (`is_base_refused`)."""
+        self._refused = model.version, model_hash(model.weights)
 
     def drop_model(self) -> None:
         """Have no model: the one there was is withdrawn."""
         self.model, self._model_hash = None, b""
+
+    def take_policy(self, policy: SignedPolicy, now: float) -> None:
+        """Take a newer policy: what was made under another is not sent again, and may count or not.
+
+        So the device asks anew what counts; at a random moment, since a whole fleet hears a policy at once.
+        """
+        self.policy, self.pending, self.missing = policy, None, []
+        self._join_again(now + self._rng.uniform(0.0, JOIN_SPREAD_S))
 
     def take_round(self, round_: RoundAnnouncement, now: float) -> None:
         """Take a round. It also says that a federator is there, so what is unanswered may be sent again."""
@@ -168,7 +192,7 @@ class Participation:
     def forget(self) -> None:
         """Take part in nothing and keep nothing: the client was forgotten."""
         self.left, self.joined = True, False
-        self.model = self.round = self.pending = None
+        self.model = self.round = self.pending = self.policy = None
         self.missing = []
 
     # --- what to do -----------------------------------------------------------------------------------------
@@ -182,9 +206,40 @@ class Participation:
             and self.round.open
             and self.round.round != self._settled_round
             and self.model is not None
-            and (self.model.version, self._model_hash) == (self.round.base_version, self.round.base_hash)
+            and ((self.model.version, self._model_hash) == self._base(self.round) or self.is_base_refused)
             and self._is_selected(self.round)
+            and self.objection is None
+            and self._is_turn(self.round)
         )
+
+    @property
+    def objection(self) -> Objection | None:
+        """Why nothing is sent to the round, if something speaks against it that is not for chance to decide."""
+        return None if self.round is None else objection_to(self.round, self.policy)
+
+    @property
+    def is_base_refused(self) -> bool:
+        """Whether the guard has refused the round's model, and a device that is under a policy sends zeros to it.
+
+        To send nothing would tell the federator what the user's clicks say of that model.
+        """
+        return self.policy is not None and self.round is not None and self._refused == self._base(self.round)
+
+    @property
+    def training(self) -> Training | None:
+        """How to learn, by the newest round; under a policy every update has as many interactions as that says."""
+        if self.round is None or self.policy is None:
+            return None if self.round is None else self.round.training
+        n = self.policy.policy.n_interactions
+        return self.round.training.model_copy(update={"min_interactions": n, "max_interactions": n})
+
+    @staticmethod
+    def _base(round_: RoundAnnouncement) -> tuple[int, bytes]:
+        return round_.base_version, round_.base_hash
+
+    def _is_turn(self, round_: RoundAnnouncement) -> bool:
+        policy = self.policy
+        return policy is None or is_turn_of(policy.hash, policy.policy.period, round_.round, self._client_id)
 
     def _is_selected(self, round_: RoundAnnouncement) -> bool:
         """Work out whether the round asks this client: its seed follows from the federation's first."""

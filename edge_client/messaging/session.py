@@ -16,9 +16,10 @@ from foltr.protocol.codec import Envelope, Signer, open_envelope
 from foltr.protocol.fields import MAX_CHUNKED_BYTES, Message
 from foltr.protocol.membership import Status
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.signing import SESSION_STEPS, SessionSequence, epoch_and_number
+from foltr.protocol.signed_tickets import sign_ticket_anew
+from foltr.protocol.signing import SESSION_STEPS, SessionSequence, SigningKey, epoch_and_number
 from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.updates import ModelUpdate
+from foltr.protocol.updates import MaskedVector, ModelUpdate
 
 log = get_logger(__name__)
 
@@ -28,19 +29,22 @@ class Session:
 
     Args:
         credentials: whose key signs, and whom to believe; None signs nothing and believes anyone.
+
+    Attributes:
+        key: what this device signs with; None where it signs nothing.
     """
 
     def __init__(self, federation: str, client_id: str, credentials: Credentials | None, store: DeviceStore) -> None:
         self.federation = federation
         self.client_id = client_id
         self.topics = Topics(federation)
-        self._key = None if credentials is None else credentials.key
+        self.key = None if credentials is None else credentials.key
         self._store = store
         self._credentials = self._with_stored_key(credentials)
         self._federator_key = _key_to_believe(self._credentials)
         self._sequence = SessionSequence(store.newest_session())
         self._sequence.begin_session()
-        self._signer = Signer(self._key, self._sequence)
+        self._signer = Signer(self.key, self._sequence)
         self._newest: dict[str, int] = {}
 
     # --- what is sent ---------------------------------------------------------------------------------------
@@ -82,9 +86,9 @@ class Session:
             return None
         try:
             envelope = open_envelope(pending.payload, MAX_CHUNKED_BYTES)
-            if self._key is None or envelope.is_signed_by(self._key.public, self.topic(ClientTopic.UPDATES)):
+            if self.key is None or envelope.is_signed_by(self.key.public, self.topic(ClientTopic.UPDATES)):
                 return pending
-            payload = self.sign(envelope.read(ModelUpdate), ClientTopic.UPDATES)
+            payload = self.sign(_with_ticket_of(self.key, envelope.read(ModelUpdate)), ClientTopic.UPDATES)
         except MessageError as error:
             # Its interactions go into a new one, which counts only if this one has not.
             log.warning("pending_update_not_understood", client_id=self.client_id, cause=str(error))
@@ -188,6 +192,15 @@ class Session:
 def _key_to_believe(credentials: Credentials | None) -> bytes | None:
     """Return whose signature makes a message believed; None where anyone is. It is asked for with every message."""
     return None if credentials is None else credentials.federator_public_key
+
+
+def _with_ticket_of(key: SigningKey, update: ModelUpdate) -> ModelUpdate:
+    """The update with its ticket signed by this key, if it has one."""
+    body = update.body
+    if not isinstance(body, MaskedVector):
+        return update
+    ticket = sign_ticket_anew(key, body.ticket)
+    return update.model_copy(update={"body": body.model_copy(update={"ticket": ticket})})
 
 
 def _what_is_older(sequence: int, newest: int) -> str:

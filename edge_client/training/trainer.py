@@ -84,10 +84,9 @@ class Trainer:
 
     def catch_up(self) -> None:
         """Learn what waits and was not learned, from the newest model by the newest announced settings."""
-        model, round_ = self._participation.model, self._participation.round
+        model, training = self._participation.model, self._participation.training
         if model is None:
             return
-        training = None if round_ is None else round_.training
         working_model = self.working_model
         if working_model is None or working_model.announcement is not model or working_model.training != training:
             working_model = self._begin(model, training)
@@ -128,12 +127,18 @@ class Trainer:
         if working_model is not None:
             self._begin(working_model.announcement, working_model.training)
 
+    @property
+    def has_enough(self) -> bool:
+        """Whether as many interactions were learned as an update is made of."""
+        model = self.working_model
+        if model is None or model.training is None or model.device is None:
+            return False
+        return len(model.interaction_ids) >= model.training.min_interactions
+
     def body(self) -> UpdateBody | None:
         """Return what was learned, as it is sent; None if that is too little yet."""
         working_model = self.working_model
-        if working_model is None or working_model.training is None or working_model.device is None:
-            return None
-        if len(working_model.interaction_ids) < working_model.training.min_interactions:
+        if working_model is None or working_model.device is None or not self.has_enough:
             return None
         try:
             return working_model.device.body(self._rng)
@@ -143,8 +148,8 @@ class Trainer:
 
     def weights_under(self, model: ModelAnnouncement) -> NDArray[np.float64]:
         """Return (n_weights,) of the ranker this device would begin with, were ``model`` the newest."""
-        round_ = self._participation.round
-        device = None if round_ is None else self.device_under(model, round_.training)
+        training = self._participation.training
+        device = None if training is None else self.device_under(model, training)
         bare = BareModel(model.ranker, unpack_vector(model.weights))
         return bare.weights if device is None else device.weights
 
@@ -186,15 +191,20 @@ class Trainer:
     def _learn(self, working_model: WorkingModel, interactions: list[Interaction]) -> bool:
         """Learn these, and discard what cannot be learned: one such list must not keep the others from it.
 
+        Under a policy it is passed over and counts as learned: when a device takes part must not depend on its lists.
+
         Returns:
             whether nothing was discarded.
         """
+        under_policy = self._participation.policy is not None
         refused: dict[str, list[int]] = {}
         for interaction in interactions:
             try:
                 working_model.learn(interaction, self._rng)
             except DataError as error:
                 refused.setdefault(str(error), []).append(interaction.id)
+                if under_policy:
+                    working_model.interaction_ids.append(interaction.id)
         if not refused:
             return True
         # Lists of a perturbed model go out of date with it; with others something is wrong.
@@ -202,6 +212,8 @@ class Trainer:
         say = log.debug if expected else log.warning
         for cause, ids in refused.items():
             say("interactions_discarded", n=len(ids), cause=cause)
+        if under_policy:
+            return True
         try:
             self._store.discard_interactions([i for ids in refused.values() for i in ids])
         except DataError as error:

@@ -52,6 +52,11 @@ def read_ticket(signed: bytes, public_key: bytes, federation: str, client_id: st
     return claimed.ticket
 
 
+def sign_ticket_anew(key: SigningKey, signed: bytes) -> bytes:
+    """Return the same ticket, signed with the key of today; MessageError where it cannot be read."""
+    return issue_ticket(key, open_envelope(signed, MAX_TICKET_BYTES).read(Ticket))
+
+
 def misplaced(ticket: Ticket, policy: SignedPolicy, round_number: int) -> str | None:
     """Say in words what of a ticket is not of this round, its client's cohort, and this policy; None if all is."""
     client_id, rules = ticket.client_id, policy.policy

@@ -33,6 +33,7 @@ class Papers:
     key: Any
     enrolment_bytes: bytes
     federator_public_key: bytes
+    policy_bytes: bytes | None = None
 
 
 class SimulatedLink:

@@ -1,0 +1,95 @@
+"""What a device sends under a policy: its update as integers behind masks, whose seeds are sealed to the helpers.
+
+All that protects somebody is drawn by `os.urandom`, whatever seed the device was given: the seeds of masks, and the
+noise where clients add it. So is what rounding draws, which protects nobody.
+"""
+
+import hashlib
+import os
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.protocol.fields import unpack_vector
+from foltr.protocol.policies import GammaNoise, HelperKeys, Policy, cohort_of
+from foltr.protocol.signed_policies import SignedPolicy
+from foltr.protocol.signed_tickets import issue_ticket
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.tickets import Ticket
+from foltr.protocol.updates import DenseDelta, MaskedVector, ModelUpdate, PartDelta, UpdateBody
+from foltr.secure.coins import SEED_BYTES, seeded_entropy
+from foltr.secure.encoding import encode_l1, encode_l2
+from foltr.secure.masks import mask_vector
+from foltr.secure.polya import draw_polya_share
+from foltr.secure.sealing import seal_info, seal_seed
+
+
+def mask_update(update: ModelUpdate, policy: SignedPolicy, clip_norm: float, key: SigningKey) -> ModelUpdate:
+    """Return an update with its body masked; ``through`` is the number of the participation.
+
+    Args:
+        update: of differences of weights, with ``policy.dim`` numbers.
+        clip_norm: C of its round.
+        key: the device's, which signs the ticket.
+    """
+    rules = policy.policy
+    encoded = encode_body(update.body, rules, clip_norm)
+    seeds = [os.urandom(SEED_BYTES) for _ in rules.helpers]
+    values = mask_vector(encoded, seeds).astype("<u8", copy=False).tobytes()
+    ticket = issue_ticket(key, _ticket(update, policy, values, seeds))
+    return update.model_copy(update={"body": MaskedVector(dim=rules.dim, values=values, ticket=ticket)})
+
+
+def encode_body(body: UpdateBody, policy: Policy, clip_norm: float) -> NDArray[np.int64]:
+    """Return (dim,) integers that stand for a body, with the client's share of the noise, if it adds one.
+
+    A body that is not finite is zeros, and a longer one than C is shortened: each has an encoding, since whether a
+    device takes part must not depend on what it has learned.
+    """
+    entropy = seeded_entropy(os.urandom(SEED_BYTES))
+    if not isinstance(policy.noise, GammaNoise):
+        return encode_l2(_scattered(body, policy.dim), clip_norm, policy.bound, entropy)
+    encoded = encode_l1(_scattered(body, policy.dim), clip_norm, policy.bound, entropy)
+    if policy.noise.n_shares is None:
+        return encoded
+    return encoded + draw_polya_share(policy.dim, policy.noise.scale, policy.noise.n_shares)
+
+
+def _scattered(body: UpdateBody, dim: int) -> NDArray[np.float32]:
+    """(dim,) the differences of all weights; of those that are not sent, zeros."""
+    if isinstance(body, DenseDelta):
+        values, start = unpack_vector(body.values), 0
+    elif isinstance(body, PartDelta):
+        values, start = unpack_vector(body.values), body.start
+    else:
+        raise TypeError(f"{type(body).__name__} holds no differences of weights")
+    scattered = np.zeros(dim, np.float32)
+    scattered[start : start + len(values)] = values
+    return scattered
+
+
+def _ticket(update: ModelUpdate, policy: SignedPolicy, values: bytes, seeds: list[bytes]) -> Ticket:
+    cohort = cohort_of(policy.hash, policy.policy.cohorts, update.round, update.client_id)
+
+    def seal(seed: bytes, helper: HelperKeys) -> bytes:
+        info = seal_info(
+            federation=update.federation,
+            round_number=update.round,
+            cohort=cohort,
+            policy_hash=policy.hash,
+            client_id=update.client_id,
+            helper=helper.name,
+        )
+        return seal_seed(seed, helper.sealing_key, info)
+
+    return Ticket(
+        federation=update.federation,
+        client_id=update.client_id,
+        round=update.round,
+        cohort=cohort,
+        policy_hash=policy.hash,
+        update_id=update.update_id,
+        participation=update.through,
+        digest=hashlib.sha256(values).digest(),
+        seals=[seal(seed, helper) for seed, helper in zip(seeds, policy.policy.helpers, strict=True)],
+    )

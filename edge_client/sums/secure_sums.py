@@ -1,0 +1,89 @@
+"""A device takes part in secure sums as often as its ledger allows, once in a round, and says once why it does not."""
+
+from edge_client.store.ledger import LedgerEntry
+from edge_client.store.store import DeviceStore
+from edge_client.sums.masked_update import mask_update
+from edge_client.sums.pinned_policy import PinnedPolicy
+from foltr.logs import get_logger
+from foltr.methods.registry import body_spec
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.protocol.policies import allowance_of
+from foltr.protocol.signed_policies import SignedPolicy
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.updates import DenseDelta, ModelUpdate
+from foltr.secure.ledger import refusal
+
+log = get_logger(__name__)
+
+
+class SecureSums:
+    """The participations of one device. What they hang on is public: rounds, policies, and how many there were.
+
+    Args:
+        key: which signs tickets; None of a device that signs nothing, and so takes no part.
+    """
+
+    def __init__(self, client_id: str, key: SigningKey | None, store: DeviceStore, pinned: PinnedPolicy) -> None:
+        self._client_id = client_id
+        self._key = key
+        self._store = store
+        self._pinned = pinned
+        # The round and policy in which this device takes no further part, so that not each click asks the ledger.
+        self._done: tuple[int, bytes] | None = None
+        self._told: str | None = None
+
+    def next_participation(self, round_: RoundAnnouncement, model: ModelAnnouncement, mark: int) -> LedgerEntry | None:
+        """Return what a participation in this round would be in the ledger; None where there is none.
+
+        Args:
+            round_: under the device's policy.
+            model: on which it learns.
+            mark: the last participation that counts, as the federation says; the ledger may be older than that.
+        """
+        policy = self._policy()
+        if self._done == (round_.round, policy.hash):
+            return None
+        spent, allowance = self._store.spent(), allowance_of(policy.policy)
+        number = max(spent.last, mark) + 1
+        entry = LedgerEntry(number, allowance.charge, round_.round, policy.policy.version, policy.hash)
+        cause = self._misfit(policy, round_, model) or refusal(spent, allowance, number)
+        if cause is not None:
+            self._tell(cause)
+        elif not self._took_part(entry):
+            return entry
+        self._done = (round_.round, policy.hash)
+        return None
+
+    def mask(self, update: ModelUpdate, round_: RoundAnnouncement) -> ModelUpdate:
+        """Return an update as it is sent to a round that is under the policy."""
+        if self._key is None or round_.secure is None:
+            raise RuntimeError("nothing is masked without a key, nor for a round that asks for no masks")
+        return mask_update(update, self._policy(), round_.secure.clip_norm, self._key)
+
+    def nothing_learned(self) -> DenseDelta:
+        """Return the body of a device that has nothing to say, and takes part all the same."""
+        dim = self._policy().policy.dim
+        return DenseDelta(dim=dim, values=bytes(4 * dim))
+
+    def _policy(self) -> SignedPolicy:
+        if self._pinned.newest is None:
+            raise RuntimeError("a device that is under no policy takes part in no secure sum")
+        return self._pinned.newest
+
+    def _misfit(self, policy: SignedPolicy, round_: RoundAnnouncement, model: ModelAnnouncement) -> str | None:
+        """Say in words why this policy can never be followed with this method and these credentials."""
+        if self._key is None:
+            return "this device has no key to sign tickets with: give it its credentials"
+        body, dim = body_spec(round_.training, model.ranker), policy.policy.dim
+        if body.kind not in ("dense", "part"):
+            return f"the method {round_.training.kind} does not send differences of weights"
+        return None if body.dim == dim else f"the model has {body.dim} values, and the policy is for {dim}"
+
+    def _took_part(self, entry: LedgerEntry) -> bool:
+        of_this = (entry.round, entry.policy_hash)
+        return any((each.round, each.policy_hash) == of_this for each in self._store.entries())
+
+    def _tell(self, cause: str) -> None:
+        if cause != self._told:
+            self._told = cause
+            log.warning("takes_no_part", client_id=self._client_id, cause=cause)

@@ -1,0 +1,210 @@
+"""What a device sends under a policy: its update to the integer once the masks are off, and noise without them."""
+
+import base64
+import hashlib
+import time
+
+import numpy as np
+import pytest
+from made_policies import policy
+from under_policy import identity, opened
+
+from edge_client.sums.masked_update import encode_body, mask_update
+from foltr.protocol.codec import encode
+from foltr.protocol.fields import MAX_CHUNKED_BYTES, pack_vector
+from foltr.protocol.policies import cohort_of
+from foltr.protocol.signed_tickets import open_ticket
+from foltr.protocol.tickets import MAX_TICKET_BYTES
+from foltr.protocol.updates import DenseDelta, ModelUpdate, PartDelta
+
+DIM, CLIP_NORM = 40, 2.0
+CREDENTIALS = identity()
+KEY = CREDENTIALS.key
+
+
+def draft(values, start=None):
+    """An update as it was learned, before it is masked."""
+    values = np.asarray(values, np.float32)
+    if start is None:
+        body = DenseDelta(dim=len(values), values=pack_vector(values))
+    else:
+        body = PartDelta(dim=DIM, start=start, values=pack_vector(values))
+    return ModelUpdate(
+        federation="mail",
+        client_id="device-7",
+        update_id="a" * 32,
+        round=3,
+        base_version=2,
+        after=4,
+        through=5,
+        base_hash=bytes(16),
+        n_interactions=1,
+        body=body,
+    )
+
+
+def sent(values, signed, clip_norm=CLIP_NORM, start=None):
+    return mask_update(draft(values, start), signed, clip_norm, KEY)
+
+
+def recovered(update, signed):
+    return opened(update, signed, KEY.public)
+
+
+def norm_of(encoded, signed):
+    power = 2 if signed.policy.noise.kind == "gaussian" else 1
+    return np.linalg.norm(encoded.astype(float), power)
+
+
+@pytest.mark.parametrize("gamma", [False, True], ids=["gaussian", "gamma"])
+def test_without_its_masks_it_is_the_update_on_the_grid(gamma, rng):
+    """Each integer is one of the two beside the number that it stands for, and none is longer than C_int."""
+    signed = policy(DIM, gamma=gamma)
+    bound = signed.policy.bound
+    values = rng.standard_normal(DIM).astype(np.float32)
+    values *= 1.5 / np.linalg.norm(values, 1 if gamma else 2)
+    encoded = recovered(sent(values, signed), signed)
+    assert np.abs(encoded - values.astype(float) * bound / CLIP_NORM).max() < 1.0
+    assert norm_of(encoded, signed) <= bound
+
+
+def test_what_is_sent_is_a_mask_to_whoever_lacks_one_seed():
+    """Uniform over the field: neither the federator nor a helper sees that the update is all zeros."""
+    signed = policy(4000)
+    words = np.frombuffer(sent(np.zeros(4000), signed).body.values, "<u8")
+    counts = np.bincount((words >> np.uint64(60)).astype(int), minlength=16)
+    assert ((counts - 250) ** 2 / 250).sum() < 50, "16 bins, 4,000 words: 15 on average"
+    again = np.frombuffer(sent(np.zeros(4000), signed).body.values, "<u8")
+    assert not (words == again).any()
+
+
+@pytest.mark.parametrize("gamma", [False, True], ids=["gaussian", "gamma"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.full(DIM, np.nan),
+        np.r_[np.inf, np.zeros(DIM - 1)],
+        np.r_[np.zeros(DIM - 1), -np.inf],
+        np.r_[np.nan, np.full(DIM - 1, 1e38)],
+        np.zeros(DIM),
+    ],
+    ids=["NaN", "infinity", "minus infinity", "NaN among huge ones", "zeros"],
+)
+def test_what_is_not_finite_is_sent_as_zeros(values, gamma):
+    """And so are zeros: the bytes are as many, and the ticket is like any other."""
+    signed = policy(DIM, gamma=gamma)
+    update = sent(values, signed)
+    assert not recovered(update, signed).any()
+    assert len(update.body.values) == 8 * DIM
+
+
+@pytest.mark.parametrize("gamma", [False, True], ids=["gaussian", "gamma"])
+@pytest.mark.parametrize("times", [50.0, 1e30])
+def test_fifty_times_the_clip_norm_is_sent_as_the_clip_norm(gamma, times, rng):
+    """Shortened to it, in the same direction: nobody is in the sum with more than C_int."""
+    signed = policy(DIM, gamma=gamma)
+    values = rng.standard_normal(DIM)
+    values *= times * CLIP_NORM / np.linalg.norm(values, 1 if gamma else 2)
+    encoded = recovered(sent(values, signed), signed)
+    assert 0.9 * signed.policy.bound < norm_of(encoded, signed) <= signed.policy.bound
+    assert encoded @ values / np.linalg.norm(encoded) / np.linalg.norm(values) > 0.99
+
+
+def test_a_part_is_sent_as_all_of_the_model():
+    """Zeros where nothing is shared: nothing but the policy's dimension is seen."""
+    signed = policy(DIM)
+    encoded = recovered(sent([1.0, -1.0], signed, start=7), signed)
+    half = signed.policy.bound // 2
+    assert encoded.tolist() == [0] * 7 + [half, -half] + [0] * (DIM - 9)
+
+
+def test_the_share_of_the_noise_is_in_what_clients_add():
+    """Where the noise is theirs: of 400 clients with zeros the sum has the variance of 400 shares."""
+    signed = policy(DIM, gamma=True, n_shares=10)
+    scale = signed.policy.noise.scale
+    total = sum(encode_body(draft(np.zeros(DIM)).body, signed.policy, CLIP_NORM) for _ in range(400))
+    expected = 400 / 10 * 2 * scale**2  # discrete Laplace of this scale, forty times
+    assert 0.4 * expected < (total.astype(float) ** 2).mean() < 2.0 * expected
+    helpers = policy(DIM, gamma=True)
+    assert not encode_body(draft(np.zeros(DIM)).body, helpers.policy, CLIP_NORM).any()
+
+
+def test_no_seed_of_the_application_decides_what_is_drawn(monkeypatch):
+    """Masks, noise and rounding come from the system, whatever numpy was seeded with."""
+    drawn = []
+
+    def counting(n):
+        drawn.append(n)
+        return bytes([len(drawn) % 256]) * n
+
+    monkeypatch.setattr("os.urandom", counting)
+    signed = policy(DIM)
+    sent(np.full(DIM, 0.01), signed)
+    assert drawn.count(32) >= 3, "two masks and the rounding"
+
+
+def test_rounding_is_right_on_average():
+    """A hundredth of a step is one step once in a hundred times."""
+    signed = policy(DIM)
+    value = 0.01 * CLIP_NORM / signed.policy.bound
+    total = sum(recovered(sent(np.full(DIM, value), signed), signed).sum() for _ in range(100))
+    assert 15 < total < 75, "40 on average, with a deviation of 6.3"
+
+
+def test_the_ticket_names_all_that_the_update_is_for():
+    """Round, cohort, policy, client, update, participation, and the digest of the vector; a seal for each helper."""
+    signed = policy(DIM, cohorts=20)
+    update = sent(np.zeros(DIM), signed)
+    ticket = open_ticket(update.body.ticket).ticket
+    assert (ticket.federation, ticket.client_id, ticket.round) == ("mail", "device-7", 3)
+    assert ticket.cohort == cohort_of(signed.hash, 20, 3, "device-7")
+    assert (ticket.policy_hash, ticket.update_id, ticket.participation) == (signed.hash, "a" * 32, 5)
+    assert ticket.digest == hashlib.sha256(update.body.values).digest()
+    assert len(ticket.seals) == 2
+    recovered(update, signed)
+
+
+def test_nothing_that_is_sent_tells_how_much_was_learned():
+    """All else being equal the messages of two devices have the same length and the same fields but the random ones."""
+    signed = policy(DIM)
+    one, other = sent(np.zeros(DIM), signed), sent(np.full(DIM, 0.3), signed)
+    assert one.model_copy(update={"body": None}) == other.model_copy(update={"body": None})
+    assert len(encode(one, "t", 1, KEY)) == len(encode(other, "t", 1, KEY))
+    assert one.n_interactions == other.n_interactions == 1
+
+
+def test_a_ticket_is_within_what_is_read():
+    """Of eight helpers, too, and the largest vector is within what comes in chunks."""
+    keys = [
+        policy()
+        .policy.helpers[0]
+        .model_copy(
+            update={
+                "name": f"helper-{i}" + "x" * 50,
+                "signing_key": bytes([i + 50]) * 32,
+                "sealing_key": bytes([i + 90]) * 32,
+            }
+        )
+        for i in range(8)
+    ]
+    update = sent(np.zeros(DIM), policy(DIM, helpers=keys))
+    assert len(update.body.ticket) <= MAX_TICKET_BYTES
+    assert 8 * 2_000_000 + MAX_TICKET_BYTES + 1000 <= MAX_CHUNKED_BYTES
+
+
+def test_masking_is_done_within_a_bar():
+    """d = 20,000 and two helpers: some milliseconds even on a busy machine, seals and signature included."""
+    signed = policy(20_000)
+    update = draft(np.full(20_000, 1e-3))
+    fastest = float("inf")
+    for _ in range(20):
+        started = time.perf_counter()
+        mask_update(update, signed, CLIP_NORM, KEY)
+        fastest = min(fastest, time.perf_counter() - started)
+    assert fastest < 0.01
+
+
+def test_credentials_carry_the_bytes_that_are_hashed():
+    """What a round names is the hash of what is in the credentials."""
+    signed = policy(DIM)
+    assert hashlib.sha256(base64.b64decode(identity(signed).policy)).digest() == signed.hash

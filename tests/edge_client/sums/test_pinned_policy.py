@@ -1,0 +1,298 @@
+"""A device under a policy stays under it: no federator, no broker and no restart takes it out of secure sums."""
+
+import contextlib
+
+import pytest
+from made_policies import OPERATOR, policy
+from played import TOPICS
+from structlog.testing import capture_logs
+from under_policy import FEDERATOR, DeviceUnderPolicy, identity
+
+from edge_client.store.store import DeviceStore
+from edge_client.sums.pinned_policy import PinnedPolicy
+from foltr.errors import DataError, MessageError
+from foltr.protocol.announcements import UnlearningRound
+from foltr.protocol.codec import decode
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.signing import SigningKey, key_to_text
+from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.protocol.updates import DenseDelta, ModelUpdate
+
+FIRST, SECOND, THIRD = (policy(version=version) for version in (1, 2, 3))
+FORGED = policy(version=9, key=FEDERATOR)
+
+
+@contextlib.contextmanager
+def stored(path):
+    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)) as store:
+        yield store
+
+
+def pinned(store, signed=None):
+    return PinnedPolicy(identity(signed), store, "device-7")
+
+
+def learnable(n=16):
+    return UnlearningRound(
+        federation="mail",
+        job=1,
+        step=1,
+        open=True,
+        ranker=LinearRankerSpec(n_features=n),
+        weights=pack_vector([0.0] * n),
+        local_interactions=1,
+        closes_at=1.0,
+        training=PdgdTraining(),
+    )
+
+
+# --- the newest one, from wherever it came ------------------------------------------------------------------------
+
+
+def test_the_newest_policy_wins_from_wherever_it_came(path):
+    """Credentials, topic, store: in each order, also after a restart with the credentials of before."""
+    with stored(path) as store:
+        assert pinned(store).newest is None
+        assert pinned(store, FIRST).newest == FIRST
+    with stored(path) as store:
+        kept = pinned(store)  # credentials without one
+        assert kept.newest == FIRST
+        assert kept.take(THIRD.signed)
+        assert not kept.take(SECOND.signed)
+        assert kept.newest == THIRD
+    with stored(path) as store:
+        assert pinned(store, SECOND).newest == THIRD
+        assert store.policy() == THIRD.signed
+
+
+def test_another_policy_of_the_same_version_is_not_taken(path):
+    """Whichever a device saw first: the operator has to give a version to one."""
+    with stored(path) as store:
+        kept = pinned(store, FIRST)
+        assert not kept.take(policy(epsilon=4.0).signed)
+        assert kept.newest == FIRST
+
+
+@pytest.mark.parametrize("wrong", [FORGED.signed, policy(federation="photos").signed, b"\xc1"], ids=repr)
+def test_only_the_operator_of_this_federation_signs_policies(path, wrong):
+    """Neither the federator, nor the operator for another federation, nor anybody with junk."""
+    with stored(path) as store:
+        kept = pinned(store, FIRST)
+        with pytest.raises(MessageError):
+            kept.take(wrong)
+        assert (kept.newest, store.policy()) == (FIRST, FIRST.signed)
+
+
+def test_a_device_without_an_operators_key_takes_no_policy_and_keeps_the_one_it_has(path):
+    """An unsigned federation has none; a device of a signed one does not get rid of it by losing its credentials."""
+    with stored(path) as store:
+        unsigned = PinnedPolicy(None, store, "device-7")
+        assert not unsigned.take(FIRST.signed)
+        assert unsigned.newest is None
+        pinned(store, FIRST)
+        assert PinnedPolicy(None, store, "device-7").newest == FIRST
+
+
+def test_another_operator_needs_a_higher_version(path):
+    """Its policies are checked by its key; what was stored before stays the least."""
+    other = SigningKey.generate()
+    credentials = identity().model_copy(update={"enrolment_key": key_to_text(other.public)})
+    with stored(path) as store:
+        pinned(store, SECOND)
+        kept = PinnedPolicy(credentials, store, "device-7")
+        assert kept.newest == SECOND
+        assert not kept.take(policy(version=1, key=other).signed)
+        assert kept.take(policy(version=3, key=other).signed)
+        with pytest.raises(MessageError):
+            kept.take(policy(version=4, key=OPERATOR).signed)
+
+
+def test_a_policy_that_cannot_be_stored_is_obeyed_and_stored_later(path):
+    """Until it is stored nothing is: a raw update could be sent by the next start."""
+    device = DeviceUnderPolicy(path, credentials=identity())
+    device.store.transaction, working = failing, device.store.transaction
+    with capture_logs() as logs:
+        device.hear_policy(FIRST)
+    assert [line["event"] for line in logs] == ["policy_taken", "policy_not_stored"]
+    device.store.transaction = working
+    assert device.store.policy() is None
+    device.announce(1)
+    assert device.store.policy() == FIRST.signed
+    device.store.close()
+
+
+def failing():
+    raise DataError("the disk is full")
+
+
+def test_a_store_whose_policy_cannot_be_read_is_not_used(path):
+    """Without it nobody knows what may be sent."""
+    with stored(path) as store:
+        store.put_policy(b"of another schema")
+        with pytest.raises(DataError, match="cannot be read"):
+            pinned(store, FIRST)
+
+
+def test_a_store_that_cannot_take_the_credentials_policy_does_not_start(path):
+    """The application is told; a raw update that is pending stays where it is."""
+    with stored(path) as store:
+        store.transaction = failing
+        with pytest.raises(DataError, match="disk is full"):
+            pinned(store, FIRST)
+
+
+async def test_a_forgotten_client_keeps_no_policy(path):
+    """Nothing of it is to stay but that it was forgotten, and what it spent."""
+    device = DeviceUnderPolicy(path, FIRST)
+    device.store.forget()
+    device.restart()
+    device.hear_policy(SECOND)
+    assert (device.store.policy(), device.agent.policy.newest) == (None, None)
+    assert await device.is_silent()
+    device.store.close()
+
+
+# --- nothing is sent to anybody who would see it ------------------------------------------------------------------
+
+
+@pytest.fixture
+def device(path):
+    device = DeviceUnderPolicy(path, SECOND)
+    yield device
+    device.store.close()
+
+
+async def test_a_round_without_a_policy_gets_nothing(device):
+    """A federator that switches secure sums off has devices that send nothing, and is named once in their logs."""
+    with capture_logs() as logs:
+        for number in (1, 2):
+            device.announce(number, secure=None)
+            device.see(1, 2, 3)
+    assert await device.is_silent()
+    assert [line["cause"] for line in logs if line["event"] == "round_objected"] == [
+        "the federator would see what is sent to it, and this device is under a policy"
+    ]
+    assert device.store.spent().last == 0
+
+
+@pytest.mark.parametrize("other", [FIRST, THIRD, policy(version=2, epsilon=4.0)], ids=["older", "newer", "another"])
+async def test_a_round_under_another_policy_gets_nothing(device, other):
+    """An older one was replaced, a newer one is not known here, and one of the same version is another."""
+    device.announce(1, secure=other)
+    device.see(1, 2, 3)
+    assert await device.is_silent()
+    assert (device.store.spent().last, device.agent.participation.pending) == (0, None)
+
+
+async def test_an_older_policy_never_comes_back(device):
+    """Not from the topic, not from older credentials, not after a restart: its rounds get nothing."""
+    device.hear_policy(FIRST)
+    device.announce(1, secure=FIRST)
+    device.see(1, 2)
+    assert await device.is_silent()
+    device.credentials = identity(FIRST)
+    device.restart()
+    device.announce(2, secure=FIRST)
+    assert await device.is_silent()
+    device.announce(3, secure=SECOND)
+    assert (await device.update()).round == 3
+
+
+async def test_an_unlearning_round_gets_nothing(path):
+    """Its answers would be raw updates: neither of what was kept before the policy, nor of anything since."""
+    device = DeviceUnderPolicy(path, SECOND, credentials=identity())
+    device.announce(1, secure=None)
+    device.see(1)
+    device.answer(await device.update())
+    device.see(2)
+    device.say(TOPICS.unlearning_round, learnable())
+    assert len(await device.sent()) >= 1, "without a policy it helps"
+    device.say(TOPICS.unlearning_round, learnable().model_copy(update={"step": 2}))
+    device.hear_policy(SECOND)
+    assert await device.is_silent(), "not even what was due already"
+    device.say(TOPICS.unlearning_round, learnable().model_copy(update={"step": 3}))
+    assert await device.is_silent()
+    device.store.close()
+
+
+async def test_a_raw_update_that_is_pending_is_never_sent_under_a_policy(path):
+    """Neither where the policy comes while it waits for its receipt, nor where it is there at the next start."""
+    device = DeviceUnderPolicy(path, SECOND, credentials=identity())
+    device.announce(1, secure=None)
+    device.see(1)
+    raw = await device.update()
+    assert isinstance(raw.body, DenseDelta)
+    device.hear_policy(SECOND)
+    device.agent.participation.begin_connection(0.0)
+    device.join()
+    assert await device.is_silent()
+    device.restart()
+    assert await device.is_silent()
+    device.store.close()
+
+
+async def test_new_credentials_with_a_policy_end_a_raw_update_that_is_pending(path):
+    """Enrolled anew, with a policy this time."""
+    device = DeviceUnderPolicy(path, SECOND, credentials=identity())
+    device.announce(1, secure=None)
+    device.see(1)
+    await device.update()
+    device.credentials = identity(SECOND, serial=2)
+    device.restart()
+    assert await device.is_silent()
+    assert device.store.pending_update() is None
+    device.store.close()
+
+
+async def test_a_masked_update_under_an_older_policy_is_not_sent_again(device):
+    """A policy may be new because a helper of the old one is not to be trusted: it stays charged, and is given up."""
+    device.announce(1)
+    device.see(1, 2)
+    await device.update()
+    device.hear_policy(THIRD)
+    device.join()
+    device.agent.participation.begin_connection(0.0)
+    device.join()
+    assert await device.is_silent()
+    assert (device.store.spent().last, device.store.pending_update()) == (1, None)
+
+
+async def test_a_secure_round_gets_nothing_from_a_device_that_knows_no_policy(path):
+    """It cannot mask what it sends, and a federator of such a federation must not see it raw."""
+    device = DeviceUnderPolicy(path, SECOND, credentials=identity())
+    with capture_logs() as logs:
+        device.announce(1)
+    device.see(1, 2)
+    assert await device.is_silent()
+    assert any(line["event"] == "round_objected" and "knows none" in line["cause"] for line in logs)
+    device.hear_policy(SECOND)
+    device.join()
+    assert device.open(await device.update()) is not None
+    device.store.close()
+
+
+async def test_a_device_without_a_key_takes_part_in_nothing_under_a_policy(path):
+    """Its store was under one: without credentials it can sign no ticket, and sends nothing raw either."""
+    with stored(path) as store:
+        store.put_policy(SECOND.signed)
+    device = DeviceUnderPolicy(path, SECOND, credentials=None)
+    device.hear_policy(THIRD)
+    with capture_logs() as logs:
+        device.announce(1)
+        device.see(1, 2)
+    assert await device.is_silent()
+    assert [line["cause"] for line in logs if line["event"] == "takes_no_part"] == [
+        "this device has no key to sign tickets with: give it its credentials"
+    ]
+    device.store.close()
+
+
+def test_what_was_sent_raw_was_raw(path):
+    """The bytes of a trusted device are what they were: this is the other half of the tests above."""
+    device = DeviceUnderPolicy(path, SECOND, credentials=identity())
+    device.announce(1, secure=None)
+    device.see(3)
+    update = decode(device.store.pending_update().payload, ModelUpdate)
+    assert isinstance(update.body, DenseDelta)
+    assert (update.n_interactions, update.through) == (1, 1)
+    device.store.close()

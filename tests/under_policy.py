@@ -1,0 +1,184 @@
+"""A device under a policy, over a link that only notes down what it sends; and what helpers and federator see of it."""
+
+import base64
+import hashlib
+
+import numpy as np
+from made_policies import OPERATOR, SEALING, policy
+from played import N_FEATURES, TOPICS, adding_learner, model
+
+from broker.link import InboundMessage
+from edge_client.agent import Agent
+from edge_client.store.store import DeviceStore
+from foltr.errors import UnavailableError
+from foltr.operator.credentials import BrokerAccess, device_identity
+from foltr.protocol.announcements import RoundAnnouncement
+from foltr.protocol.codec import encode, open_envelope
+from foltr.protocol.fields import model_hash
+from foltr.protocol.policies import SecureRound
+from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.protocol.signed_tickets import misplaced, read_ticket
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import ClientTopic
+from foltr.protocol.trainings import PdgdTraining
+from foltr.protocol.updates import MaskedVector, ModelUpdate
+from foltr.secure.field import read_words, subtract, to_signed
+from foltr.secure.masks import add_up_masks
+from foltr.secure.sealing import seal_info
+
+FEDERATOR = SigningKey(bytes(range(2, 34)))
+CLIP_NORM = 2.0
+INBOX, UPDATES, UNLEARNING = (
+    TOPICS.client("device-7", topic) for topic in (ClientTopic.INBOX, ClientTopic.UPDATES, ClientTopic.UNLEARNING)
+)
+
+
+def identity(signed=None, serial=1, name="device-7"):
+    """Credentials with a policy, or none."""
+    access = BrokerAccess(broker_url="mqtt://127.0.0.1")
+    credentials = device_identity(OPERATOR, FEDERATOR.public, "mail", name, serial, access)
+    text = None if signed is None else base64.b64encode(signed.signed).decode()
+    return credentials.model_copy(update={"policy": text})
+
+
+class NotedLink:
+    """Notes what is published, as long as it is connected."""
+
+    def __init__(self):
+        self.connected = True
+        self.published = []
+
+    async def publish(self, topic, payload, *, retain=False):
+        if not self.connected:
+            raise UnavailableError("no broker")
+        self.published.append((topic, payload, retain))
+
+
+class DeviceUnderPolicy:
+    """One device, its store and its federator's voice; it is joined unless told otherwise.
+
+    Args:
+        signed: the policy in its credentials, and of the rounds that are announced.
+        mark: what the federation says counts.
+        credentials: others than those with the policy; None: it signs nothing.
+    """
+
+    def __init__(self, path, signed=None, *, mark=0, credentials="of the policy", **options):
+        self.path = path
+        self.signed = policy() if signed is None else signed
+        self.mark = mark
+        self.credentials = identity(self.signed) if credentials == "of the policy" else credentials
+        self.options = {"seed": 1, "learner": adding_learner, **options}
+        self._sequence = 0
+        self.start()
+
+    def start(self):
+        """Start on the store as it is, and hear what the broker retains."""
+        self.link = NotedLink()
+        self.store = DeviceStore(self.path, client_id="device-7", federation="mail", max_interactions=100)
+        self.agent = Agent(self.link, self.store, "mail", "device-7", self.credentials, **self.options)
+        self.agent.begin_session()
+        self.join()
+
+    def restart(self):
+        self.store.close()
+        self.start()
+
+    def say(self, topic, message, key=FEDERATOR):
+        self._sequence += 1
+        payload = encode(message, topic, self._sequence, key)
+        self.agent.receive(InboundMessage(topic, payload, retained=False))
+        return payload
+
+    def hear_policy(self, signed):
+        self.agent.receive(InboundMessage(TOPICS.policy, signed.signed, retained=True))
+
+    def join(self, mark=None):
+        self.mark = self.mark if mark is None else mark
+        joined = MembershipReceipt(
+            federation="mail", client_id="device-7", code=ReceiptCode.JOINED, counted_through=self.mark
+        )
+        self.say(INBOX, joined)
+
+    def announce(self, number, *, secure=True, newest=None, training=None, clip_norm=CLIP_NORM):
+        """Announce a model and a round on it: under the policy, under another (a `SignedPolicy`), or under none."""
+        newest = model() if newest is None else newest
+        under = self.signed if secure is True else secure
+        self.say(TOPICS.model, newest)
+        self.say(
+            TOPICS.round,
+            RoundAnnouncement(
+                federation="mail",
+                round=number,
+                open=True,
+                base_version=newest.version,
+                base_hash=model_hash(newest.weights),
+                withdraws_below=0,
+                opened_at=0.0,
+                closes_at=1.0,
+                training=PdgdTraining(min_interactions=1, max_interactions=10) if training is None else training,
+                secure=SecureRound(policy_hash=under.hash, clip_norm=clip_norm) if under else None,
+            ),
+        )
+
+    def see(self, *numbers, value=1.0, n_features=N_FEATURES):
+        for number in numbers:
+            features = np.zeros((3, n_features), np.float32)
+            features[:, number] = value
+            self.agent.record_clicks(self.agent.rank(features, k=3), [0])
+
+    async def sent(self):
+        """All that it has sent since this was last asked, by topic; one turn is enough for all that is due."""
+        await self.agent.turn()
+        published, self.link.published = self.link.published, []
+        return [(topic, payload) for topic, payload, _ in published]
+
+    async def update(self):
+        """The one update that it has sent, signed by this device."""
+        (payload,) = [payload for topic, payload in await self.sent() if topic == UPDATES]
+        envelope = open_envelope(payload)
+        assert envelope.is_signed_by(self.credentials.key.public, UPDATES)
+        return envelope.read(ModelUpdate)
+
+    async def is_silent(self):
+        """Nothing is sent but that it is there."""
+        return not [topic for topic, _ in await self.sent() if topic in (UPDATES, UNLEARNING)]
+
+    def answer(self, update, code=ReceiptCode.ACCEPTED):
+        """Answer an update; what is accepted counts."""
+        if code is ReceiptCode.ACCEPTED:
+            self.mark = update.through
+        receipt = UpdateReceipt(
+            federation="mail",
+            client_id="device-7",
+            update_id=update.update_id,
+            code=code,
+            counted_through=self.mark,
+        )
+        self.say(INBOX, receipt)
+
+    def open(self, update):
+        """(dim,) the integers behind the masks, as all helpers and the federator together would find them."""
+        return opened(update, self.signed, self.credentials.key.public)
+
+
+def opened(update, signed, public_key):
+    """Check a masked update's ticket as federator and helpers do, and take its masks off."""
+    body, rules = update.body, signed.policy
+    assert isinstance(body, MaskedVector)
+    ticket = read_ticket(body.ticket, public_key, "mail", update.client_id)
+    assert misplaced(ticket, signed, update.round) is None
+    assert (ticket.update_id, ticket.participation) == (update.update_id, update.through)
+    assert ticket.digest == hashlib.sha256(body.values + body.proof).digest()
+    seeds = []
+    for helper, seal in zip(rules.helpers, ticket.seals, strict=True):
+        info = seal_info(
+            federation="mail",
+            round_number=update.round,
+            cohort=ticket.cohort,
+            policy_hash=signed.hash,
+            client_id=update.client_id,
+            helper=helper.name,
+        )
+        seeds.append(SEALING[helper.name].open(seal, info))
+    return to_signed(subtract(read_words(body.values, rules.dim), add_up_masks(seeds, rules.dim)))
