@@ -19,7 +19,7 @@ from edge_client.store import ledger
 from foltr.errors import DataError, SettingsError
 
 # The store's whole schema. Another one is another version, and a store of another version is not read.
-_SCHEMA_VERSION = 1
+SCHEMA_VERSION = 1
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
 -- Nearly every transaction writes a row of it.
@@ -94,7 +94,7 @@ class StoreFile:
         # By topic, what was believed there and is not stored yet (`HeardStore.note_believed`).
         self._noted: dict[str, int] = {}
         try:
-            self._lock = _take_lock(self._path)
+            self._lock = take_lock(self._path)
             _create_private(self._path)
             self._db = sqlite3.connect(path, isolation_level=None, timeout=1.0)
             try:
@@ -137,9 +137,9 @@ class StoreFile:
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("PRAGMA secure_delete = ON")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, _SCHEMA_VERSION):
+        if version not in (0, SCHEMA_VERSION):
             raise SettingsError(
-                f"store: {self._path} is of version {version}, and this software reads version {_SCHEMA_VERSION} only. "
+                f"store: {self._path} is of version {version}, and this software reads version {SCHEMA_VERSION} only. "
                 "Use the software that wrote it, or name another file"
             )
         with self.transaction() as cursor:
@@ -155,7 +155,7 @@ class StoreFile:
             raise SettingsError(f"store: {self._path} is a database of something else; name another file")
         for statement in (_SCHEMA + ledger.SCHEMA).split(";\n"):
             cursor.execute(statement)
-        cursor.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+        cursor.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         cursor.execute("INSERT INTO meta (key, value) VALUES ('owner', ?)", (self._owner.encode(),))
         cursor.execute("INSERT INTO bounds (only_one, mark, floor) VALUES (1, NULL, 0)")
 
@@ -242,7 +242,7 @@ class StoreFile:
         return salt + hashlib.sha256(salt + self._owner.encode()).digest()
 
 
-def _take_lock(path: str) -> int | None:
+def take_lock(path: str) -> int | None:
     """Lock the store for this process, in a file beside it that says who has it; it ends with the process.
 
     Raises:

@@ -49,7 +49,9 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         "List the attacks that simulated clients can run, and their parameters with defaults.",
         "experiments.rules_and_attacks:attacks",
     ),
-    "privacy": CommandPlace("Plan the noise of secure sums, and audit what it promises.", "privacy.privacy:app"),
+    "privacy": CommandPlace(
+        "Plan and audit the noise of secure sums, and see what a device spent.", "privacy.privacy:app"
+    ),
     "policy": CommandPlace("Sign the policy of secure sums, look at it, and publish it.", "privacy.policy:app"),
     "doctor": CommandPlace(
         "Check the installation, the credentials, the broker and the database. Exits with 1 if something is wrong.",

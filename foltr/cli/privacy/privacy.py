@@ -1,4 +1,4 @@
-"""``foltr privacy``: what noise an epsilon takes, and whether sums keep what is claimed of them."""
+"""``foltr privacy``: what noise an epsilon takes, whether sums keep what is claimed of them, what a device spent."""
 
 import math
 import os
@@ -13,6 +13,7 @@ from rich.progress import Progress
 
 from foltr.cli import options
 from foltr.cli.output import console, errors, print_json
+from foltr.cli.privacy.budget import tell_budget
 from foltr.errors import SettingsError
 from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from foltr.secure.mechanisms import Mechanism
     from foltr.secure.plan import PlannedNoise
 
-app = typer.Typer(help="Plan the noise of secure sums, and audit what it promises.", no_args_is_help=True)
+app = typer.Typer(help="Plan and audit the noise of secure sums, and see what a device spent.", no_args_is_help=True)
 
 _LINE_EVERY_S: Final = 1.5
 _EXIT_FAILED: Final = 1
@@ -38,7 +39,10 @@ Dim = Annotated[int, typer.Option("--dim", min=1, max=2**24, help="Numbers of an
 
 @app.callback()
 def _group() -> None:
-    """Plan the noise of secure sums, and audit what it promises."""
+    """Plan and audit the noise of secure sums, and see what a device spent."""
+
+
+app.command("budget")(tell_budget)
 
 
 @app.command("plan")

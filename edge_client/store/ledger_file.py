@@ -1,0 +1,63 @@
+"""The ledger of a store is read without the device whose store it is, by whoever has the file."""
+
+import os
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_client.store.ledger import LedgerEntry, read_entries
+from edge_client.store.store_file import SCHEMA_VERSION, take_lock
+from foltr.errors import DataError, MessageError, SettingsError
+from foltr.protocol.codec import open_envelope
+from foltr.protocol.policies import Policy
+
+
+@dataclass(frozen=True)
+class LedgerFile:
+    """What a store says of its client's participations.
+
+    Attributes:
+        owner: federation and client, as ``federation/client``; None where the client was forgotten.
+        policy: the newest that the device knows; None where it knows none.
+    """
+
+    owner: str | None
+    policy: Policy | None
+    entries: list[LedgerEntry]
+
+
+def read_ledger(path: Path) -> LedgerFile:
+    """Read the ledger in a store's file; nothing in it is changed.
+
+    Raises:
+        SettingsError: it is no file, or no store of this version.
+        DataError: a device has it open, or it cannot be read.
+    """
+    if not path.is_file():
+        raise SettingsError(f"store: {path} is no file; name a device's store")
+    lock = take_lock(str(path))
+    try:
+        with closing(sqlite3.connect(path)) as database:
+            return _read(database, path)
+    except (sqlite3.Error, MessageError) as error:
+        raise DataError(f"device store {path}: {error}") from error
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _read(database: sqlite3.Connection, path: Path) -> LedgerFile:
+    database.execute("PRAGMA query_only = ON")
+    version = database.execute("PRAGMA user_version").fetchone()[0]
+    if version != SCHEMA_VERSION:
+        raise SettingsError(
+            f"store: {path} is no device's store of version {SCHEMA_VERSION}, which this software reads"
+        )
+    known = dict(database.execute("SELECT key, value FROM meta WHERE key IN ('owner', 'policy')").fetchall())
+    policy = known.get("policy")
+    return LedgerFile(
+        owner=known["owner"].decode() if "owner" in known else None,
+        policy=None if policy is None else open_envelope(policy).read(Policy),
+        entries=read_entries(database),
+    )

@@ -1,0 +1,108 @@
+"""``foltr privacy budget``: what a device's store says that its user has spent, and what is left."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from foltr.cli import options
+from foltr.cli.output import console, print_json
+from foltr.secure.accounting import DEFAULT_DELTA
+
+if TYPE_CHECKING:
+    from edge_client.store.ledger_file import LedgerFile
+    from foltr.protocol.policies import Policy
+
+
+@dataclass(frozen=True)
+class UnderPolicy:
+    """The participations under one policy; under none of which the ledger knows, if ``version`` is None."""
+
+    version: int | None
+    hash: str | None
+    participations: int
+    rho: float
+
+
+@dataclass(frozen=True)
+class Left:
+    """What the newest policy that the device knows leaves it."""
+
+    version: int
+    participations: int
+    of_participations: int
+    epsilon: float
+    of_epsilon: float
+
+
+def tell_budget(
+    store: Annotated[Path, typer.Option(help="The device's own SQLite file; the device must not be running")],
+    json: options.Json = False,
+) -> None:
+    """Say how often a device took part in secure sums, what that cost its user's privacy, and what is left.
+
+    From the ledger in the device's store, for life: across policies, and once the client was forgotten.
+    """
+    from edge_client.store.ledger_file import read_ledger
+
+    ledger = read_ledger(store)
+    found = _budget(ledger)
+    if json:
+        print_json(found)
+        return
+    who = "a client that was forgotten" if ledger.owner is None else ledger.owner
+    _tell(f"{who}: {found['participations']} participations, epsilon {found['epsilon']:.4g} (delta {found['delta']:g})")
+    for one in found["policies"]:
+        where = "under policies it does not know" if one.version is None else f"policy {one.version} ({one.hash[:16]})"
+        _tell(f"  {where}: {one.participations} participations, rho {one.rho:.4g}")
+    if (left := found["left"]) is None:
+        _tell("It knows no policy, so it takes part in no secure sum")
+    else:
+        _tell(
+            f"Left under policy {left.version}: {left.participations} of {left.of_participations} participations, "
+            f"epsilon {left.epsilon:.4g} of {left.of_epsilon:g}"
+        )
+
+
+def _budget(ledger: "LedgerFile") -> dict[str, Any]:
+    from edge_client.store.ledger import spent_in
+
+    spent, policy = spent_in(ledger.entries), ledger.policy
+    delta = DEFAULT_DELTA if policy is None else policy.delta
+    epsilon = spent.charge.epsilon_at(delta)
+    return {
+        "owner": ledger.owner,
+        "participations": spent.last,
+        "epsilon": epsilon,
+        "delta": delta,
+        "rho": spent.charge.rho,
+        "pure_epsilon": spent.charge.epsilon,
+        "policies": _by_policy(ledger),
+        "left": None if policy is None else _left(ledger, policy, epsilon),
+    }
+
+
+def _by_policy(ledger: "LedgerFile") -> list[UnderPolicy]:
+    found: dict[str | None, UnderPolicy] = {}
+    before = 0
+    for entry in ledger.entries:
+        name = None if entry.policy_hash is None else entry.policy_hash.hex()
+        one = found.get(name, UnderPolicy(entry.policy_version, name, 0, 0.0))
+        n, rho = one.participations + entry.number - before, one.rho + entry.charge.rho
+        found[name] = replace(one, participations=n, rho=rho)
+        before = entry.number
+    return list(found.values())
+
+
+def _left(ledger: "LedgerFile", policy: "Policy", epsilon: float) -> Left:
+    from edge_client.store.ledger import spent_in
+    from foltr.protocol.policies import allowance_of
+    from foltr.secure.ledger import participations_left
+
+    left = participations_left(spent_in(ledger.entries), allowance_of(policy))
+    return Left(policy.version, left, policy.max_participations, max(0.0, policy.epsilon - epsilon), policy.epsilon)
+
+
+def _tell(line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)

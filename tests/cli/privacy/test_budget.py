@@ -1,0 +1,123 @@
+"""``foltr privacy budget``: what a store's ledger says, in words and as JSON."""
+
+import contextlib
+import json
+
+import numpy as np
+import pytest
+from cli.commands import foltr
+from made_policies import policy
+
+from edge_client.store.bounds import PendingUpdate
+from edge_client.store.ledger import LedgerEntry
+from edge_client.store.store import DeviceStore
+from foltr.learning.interaction import Interaction
+from foltr.protocol.policies import allowance_of
+from foltr.secure.accounting import epsilon_of
+
+FIRST, SECOND = policy(), policy(version=2, k=40)
+RHO = allowance_of(FIRST.policy).charge.rho
+
+
+@contextlib.contextmanager
+def opened(path):
+    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)) as store:
+        yield store
+
+
+def take_part(store, signed, number, round_):
+    """One participation, of one interaction, that counts."""
+    arrays = np.ones((1, 2), np.float32), np.zeros(1, np.int64), np.ones(1, np.bool_)
+    shown: Interaction = store.add_interaction(f"{number}", *arrays)
+    entry = LedgerEntry(number, allowance_of(signed.policy).charge, round_, signed.policy.version, signed.hash)
+    store.put_update(PendingUpdate(f"{number}", round_, store.mark(), number, b"u"), [shown.id], charged=entry)
+    store.settle(number)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """The store of a device that took part twice under one policy, and after five unknown ones under another."""
+    path = tmp_path / "device-7.sqlite"
+    with opened(path) as store:
+        store.put_policy(FIRST.signed)
+        store.settle(0)
+        take_part(store, FIRST, 1, 3)
+        take_part(store, FIRST, 2, 5)
+        store.put_policy(SECOND.signed)
+        take_part(store, SECOND, 8, 9)
+    return path
+
+
+def test_a_budget_in_words(path):
+    """Who, how much in all, under which policies, and what is left under the newest."""
+    done = foltr("privacy", "budget", "--store", path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("mail/device-7: 8 participations, epsilon ")
+    assert lines[0].endswith(" (delta 1e-06)")
+    assert lines[1].startswith(f"  policy 1 ({FIRST.hash.hex()[:16]}): 2 participations, rho ")
+    assert lines[2].startswith("  under policies it does not know: 5 participations, rho ")
+    assert lines[3].startswith(f"  policy 2 ({SECOND.hash.hex()[:16]}): 1 participations, rho ")
+    assert lines[4].startswith("Left under policy 2: 30 of 40 participations, epsilon ")
+    assert lines[4].endswith(" of 8")
+
+
+def test_a_budget_as_json(path):
+    """The same as numbers, which add up."""
+    budget = json.loads(foltr("privacy", "budget", "--store", path, "--json").stdout)
+    later = allowance_of(SECOND.policy).charge.rho
+    assert budget["participations"] == 8
+    assert budget["rho"] == pytest.approx(2 * RHO + 6 * later)
+    assert budget["epsilon"] == pytest.approx(epsilon_of(budget["rho"], 1e-6))
+    assert budget["pure_epsilon"] is None
+    assert [one["participations"] for one in budget["policies"]] == [2, 5, 1]
+    assert [one["version"] for one in budget["policies"]] == [1, None, 2]
+    assert budget["left"]["epsilon"] == pytest.approx(8.0 - budget["epsilon"])
+    assert (budget["left"]["participations"], budget["left"]["of_participations"]) == (30, 40)
+
+
+def test_to_look_changes_nothing(path):
+    """The device goes on with the same store."""
+    with opened(path) as store:
+        before = store.entries()
+    for _ in range(2):
+        assert foltr("privacy", "budget", "--store", path).returncode == 0
+    with opened(path) as store:
+        assert (store.entries(), store.mark(), store.policy()) == (before, 8, SECOND.signed)
+
+
+def test_the_budget_of_a_client_that_was_forgotten(path):
+    """The totals are there; whose they are is not."""
+    with opened(path) as store:
+        rho = store.spent().charge.rho
+        store.forget()
+    budget = json.loads(foltr("privacy", "budget", "--store", path, "--json").stdout)
+    assert (budget["owner"], budget["participations"], budget["left"]) == (None, 8, None)
+    assert budget["rho"] == pytest.approx(rho)
+    done = foltr("privacy", "budget", "--store", path)
+    assert done.stdout.startswith("a client that was forgotten: 8 participations")
+    assert "takes part in no secure sum" in done.stdout
+
+
+def test_a_device_that_never_took_part_has_spent_nothing(tmp_path):
+    """And knows no policy."""
+    path = tmp_path / "new.sqlite"
+    with opened(path):
+        pass
+    done = foltr("privacy", "budget", "--store", path)
+    assert done.stdout.startswith("mail/device-7: 0 participations, epsilon 0 ")
+
+
+def test_what_is_no_store_is_refused_in_words(tmp_path, path):
+    """No file, something else, and a store that a device has open."""
+    assert foltr("privacy", "budget", "--store", tmp_path / "none.sqlite").returncode == 2
+    other = tmp_path / "other.sqlite"
+    other.write_bytes(b"")
+    done = foltr("privacy", "budget", "--store", other)
+    assert (done.returncode, "no device's store" in done.stderr) == (2, True)
+    other.write_bytes(b"not a database at all" * 100)
+    done = foltr("privacy", "budget", "--store", other)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    with opened(path):
+        done = foltr("privacy", "budget", "--store", path)
+        assert (done.returncode, "has it open" in done.stderr) == (1, True)
