@@ -35,8 +35,11 @@ from federator.retention import Retention
 from federator.rounds import Rounds
 from federator.rows import batch_of
 from federator.store import FederationStore
+from federator.summing.driver import Sender, Summing
+from federator.summing.store import SumStore
 from foltr.errors import SettingsError
 from foltr.failpoints import Failpoint, failpoint
+from foltr.methods.bodies import BodySpec
 from foltr.methods.registry import body_spec
 from foltr.protocol.events import ORDERS, EventKind
 from foltr.protocol.roster_assembly import RosterAssembler
@@ -74,6 +77,8 @@ class FederationActor:
         *,
         retained: RetainedTopics,
         key: SigningKey | None = None,
+        sums: SumStore | None = None,
+        requests: Sender | None = None,
     ) -> None:
         self.state = FederationState(plan)
         self._plan = plan
@@ -82,13 +87,15 @@ class FederationActor:
         self._retained = retained
         self._clock = clock
         self._topics = Topics(plan.federation)
-        self._limits = Limits(body_spec(plan.training, plan.ranker), plan.training.max_interactions)
+        self._limits = Limits(_spec_of(plan), plan.training.max_interactions)
         self._assembler = Assembler(self._topics, self._limits)
         self._roster = RosterAssembler(self._topics, plan.enrolment_key)
         self.intake = BoundedIntake(clock.now, self._sender_of, intake_limits or IntakeLimits())
         self._key = key
         self._sign = signed_by(key)
-        self.rounds = Rounds(plan, store, clock, receipts)
+        self._sums = None if sums is None else patient(sums, plan.database_patience_s)
+        self._summing = self._new_summing(requests)
+        self.rounds = Rounds(plan, store, clock, receipts, self._sums)
         self.eraser = Eraser(plan.federation, store, clock, receipts, retained, key)
         self._unlearner = self._new_unlearner()
         self.retention = Retention(plan, store, clock)
@@ -97,6 +104,12 @@ class FederationActor:
         self._held = HeldRefusals()
         self._turned_away = TurnedAwayRetained(self._topics)
         self._published: tuple[int, datetime] | None = None
+
+    def _new_summing(self, requests: Sender | None) -> Summing | None:
+        plan, sums = self._plan, self._sums
+        if plan.secure is None or sums is None or requests is None:
+            return None
+        return Summing(plan.federation, self._store, sums, requests, plan.secure.helper_deadline_s, self._note_all)
 
     def _new_unlearner(self) -> Unlearner:
         members = self.state.members
@@ -107,7 +120,7 @@ class FederationActor:
     async def start(self) -> None:
         """Claim the federation and take up where the last federator left off."""
         now = self._clock.now()
-        claimed = await claim(self._store, self._plan, now)
+        claimed = await claim(self._store, self._plan, now, self._sums)
         self.state = claimed.state
         if self.is_replaced:
             raise key_replaced(self._plan.federation)
@@ -139,8 +152,10 @@ class FederationActor:
     def _wake_at(self) -> float:
         """When there is something to do although no message arrived; epoch seconds."""
         round_at = math.inf if self.state.round is None else self.state.round.wake_at()
+        sums_at = math.inf if self._summing is None else self._summing.wake_at(self.state.round)
         retention_at = self.retention.wake_at() if self._unlearner.idle else math.inf
-        return min(round_at, self._unlearner.wake_at(), self.eraser.wake_at(), retention_at, self._held.due_at)
+        job_at = self._unlearner.wake_at()
+        return min(round_at, sums_at, job_at, self.eraser.wake_at(), retention_at, self._held.due_at)
 
     async def turn(self, now: float) -> None:
         """Answer what has arrived, and end the round if it is due or full.
@@ -160,6 +175,7 @@ class FederationActor:
             if current.state is RoundState.COLLECTING and not current.full:
                 await self._serve_waiting(min(now, math.nextafter(current.closes_at, -math.inf)))
             await self._end_round(now)
+        await self._advance_sums()
         self._clear_of_forgotten(self._turned_away.take())
         await self.eraser.tidy()
         await self._unlearner.advance(self._clock.now())
@@ -203,6 +219,10 @@ class FederationActor:
     def receive(self, message: InboundMessage) -> None:
         """Take a message from the network; called in the event loop, never blocks."""
         now = self._clock.now()
+        if self._summing is not None and self._topics.is_helpers(message.topic):
+            self._summing.receive(message.payload)
+            self.intake.wake()
+            return
         if message.retained:
             self._clear_unless_retained(message.topic)
         if self.intake.offer(message) is not None:
@@ -264,7 +284,7 @@ class FederationActor:
         if isinstance(reading, ChunkOffered):
             # Before anything is decided: the update that is whole now may be stored already, which storage is asked.
             return self._assembler.take(reading, self.state.members, now)
-        if isinstance(reading, OperatorSpoke) and reading.topic != self._topics.operator:
+        if isinstance(reading, OperatorSpoke) and reading.topic not in (self._topics.operator, self._topics.policy):
             roster = self._roster.take(reading.topic, reading.payload)
             return None if roster is None else OperatorSpoke(self._topics.roster, roster)
         return reading
@@ -293,7 +313,11 @@ class FederationActor:
             return
         while True:
             decisions, backlog = decide(self.state, backlog, now)
+            if decisions.breaks_set:
+                # Before it is stored who is out: else a federator that starts again would go on with the set.
+                await self.rounds.break_set()
             await self._commit(decisions, now, more_waits=bool(backlog.messages))
+            self._leave_sums(decisions)
             # Who wants to be forgotten may be told so in a receipt of this batch, and then deletes all it has.
             await self._attend_erasures(decisions)
             backlog = backlog.knowing(decisions.orders)
@@ -367,6 +391,22 @@ class FederationActor:
         # Before anything counts in the round that has just opened.
         await self._swap()
 
+    async def _advance_sums(self) -> None:
+        """Go on with the secure sum of the round, if helpers are asked for one."""
+        if self._summing is None:
+            return
+        ended = await self._summing.advance(self.state.round, self._clock.now())
+        if ended is not None:
+            await self.rounds.end_sums(ended)
+            await self._swap()
+
+    def _leave_sums(self, decisions: Decisions) -> None:
+        """Leave those who are out of the round out of what helpers are shown of it."""
+        if self._summing is not None:
+            gone = [client_id for _, client_id in decisions.withdrawn]
+            for client_id in (*gone, *(wanted.client_id for wanted in decisions.erasures)):
+                self._summing.leave(client_id)
+
     async def _swap(self) -> None:
         """Put an unlearned model in service, if there is one and this is a moment between two rounds."""
         job = self._unlearner.caught_up
@@ -376,9 +416,20 @@ class FederationActor:
         await self._unlearner.swapped(self.rounds.model.version)
         await self.eraser.after_swap(done)
 
+    async def _note_all(self, events: list[NewEvent]) -> None:
+        if events:
+            await self._store.commit_batch(Batch(events=events))
+
     async def _note(self, event: NewEvent) -> None:
         event = replace(event, round=self.state.current_round.number)
         await self._store.commit_batch(Batch(events=[event]))
+
+
+def _spec_of(plan: FederationPlan) -> BodySpec:
+    """What updates of the federation look like."""
+    if plan.secure is not None:
+        return BodySpec("masked", plan.n_values, 0, plan.n_values)
+    return body_spec(plan.training, plan.ranker)
 
 
 def key_replaced(federation: str) -> SettingsError:

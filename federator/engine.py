@@ -13,6 +13,7 @@ from federator.deciding.decisions import Decisions
 from federator.deciding.erasure import decide_erasure
 from federator.deciding.membership import decide_membership
 from federator.deciding.orders import decide_order
+from federator.deciding.policies import decide_policy
 from federator.deciding.refusals import answer_part, answer_turned_away, decide_refused
 from federator.deciding.rosters import decide_roster
 from federator.deciding.state import FederationState
@@ -104,6 +105,8 @@ def _decide_one(state: FederationState, timed: Timed, backlog: Backlog, now: flo
             decide_unlearned(state, answer, at, decisions)
         case OperatorSpoke(topic=topic, payload=payload) if topic == Topics(state.federation).operator:
             decide_order(state, payload, backlog.orders, now, decisions)
+        case OperatorSpoke(topic=topic, payload=payload) if topic == Topics(state.federation).policy:
+            decide_policy(state, payload, now, decisions)
         case OperatorSpoke(payload=payload):
             decide_roster(state, payload, now, decisions)
         case Refused() as refused:

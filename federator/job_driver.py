@@ -150,7 +150,9 @@ class Unlearner:
         if not waiting:
             self._unlearning.call_off()
             return
-        if not self._learns_by_steps:
+        if self._plan.secure is not None:
+            strategy = Strategy.ROLLBACK  # no update is stored that a step could stand for: it has none
+        elif not self._learns_by_steps:
             strategy = Strategy.RETRAIN
         version, first_round = await self._starting_point(strategy, waiting)
         schedule = self._policy.schedule(strategy)

@@ -3,11 +3,10 @@
 import asyncio
 import inspect
 import random
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import structlog
 
-from federator.store import FederationStore
 from foltr.errors import UnavailableError
 from storage.database import is_transient
 
@@ -18,7 +17,15 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _TRIED_ONCE: Final = {"destroy_key", "purge"}
 
 
-def patient(store: FederationStore, patience_s: float) -> FederationStore:
+class _Store(Protocol):
+    def unavailable(self, error: Exception) -> UnavailableError:
+        """Say in one line which database failed, why, and what to do."""
+
+
+S = TypeVar("S", bound=_Store)
+
+
+def patient(store: S, patience_s: float) -> S:
     """Give the store with each of its transactions done again while the database is away.
 
     What is written is safe to do again, and reading always is.
@@ -29,11 +36,11 @@ def patient(store: FederationStore, patience_s: float) -> FederationStore:
     Raises:
         UnavailableError: from a transaction, the database was away for longer than the patience.
     """
-    return cast("FederationStore", _Patient(store, patience_s))
+    return cast("S", _Patient(store, patience_s))
 
 
 class _Patient:
-    def __init__(self, store: FederationStore, patience_s: float) -> None:
+    def __init__(self, store: _Store, patience_s: float) -> None:
         self._store = store
         self._patience_s = patience_s
 

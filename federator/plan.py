@@ -5,8 +5,8 @@ from functools import cached_property
 
 from federator.job import UnlearningPolicy
 from federator.round import RoundPolicy
+from federator.secure_terms import SecureSettings
 from federator.summing.preconditions import check_policy, check_secure
-from federator.summing.terms import SecureSettings
 from foltr.aggregation.rule_spec import ABANDON, shortfall
 from foltr.errors import SettingsError
 from foltr.methods.preconditions import lacking, ways_out

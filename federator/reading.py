@@ -15,7 +15,7 @@ from foltr.protocol.fields import MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, payload_
 from foltr.protocol.membership import Forget, Join, Leave, Status
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.updates import Chunk, Manifest, ModelUpdate, UnlearningUpdate
+from foltr.protocol.updates import Chunk, Manifest, MaskedVector, ModelUpdate, UnlearningUpdate
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,11 @@ class Signed:
 
 @dataclass(frozen=True)
 class UpdateOffered:
-    """An update that fits the federation, with its body as it is stored (see `foltr.methods.bodies`)."""
+    """An update that fits the federation, with its body as it is stored (see `foltr.methods.bodies`).
+
+    Attributes:
+        ticket: of a masked one, not yet read: only its client's key can tell.
+    """
 
     offer: Offer
     base_hash: bytes
@@ -44,6 +48,7 @@ class UpdateOffered:
     body: bytes
     signed: Signed
     digest: bytes
+    ticket: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ class PartAnswered:
 
 @dataclass(frozen=True)
 class OperatorSpoke:
-    """A roster, a part of one, or an order of the operator, not yet read: only the enrolment key can tell."""
+    """A roster, a part of one, a policy or an order of the operator, not yet read: only the enrolment key can tell."""
 
     topic: str
     payload: bytes
@@ -212,6 +217,7 @@ def read_update(
         body,
         Signed(topics.client(client_id, ClientTopic.UPDATES), envelope),
         payload_digest(payload),
+        update.body.ticket if isinstance(update.body, MaskedVector) else None,
     )
 
 

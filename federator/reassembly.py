@@ -25,7 +25,7 @@ from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.updates import Chunk, Manifest
 
 MAX_BYTES = 64 * 1024 * 1024
-# Beside the values of a delta an update has names, numbers and a signature; one without a delta has no more.
+# Beside its values an update has names, numbers, a signature and perhaps a ticket; one without values has no more.
 OVERHEAD_BYTES = 4096
 IDLE_S = 600.0
 # So long a part keeps its assembly from one of less than its own bytes: at 16 KiB a second they come in time.
@@ -46,7 +46,7 @@ class Assembler:
     def __init__(self, topics: Topics, limits: Limits, max_bytes: int = MAX_BYTES) -> None:
         self._topics = topics
         self._limits = limits
-        self._max_size = 4 * limits.spec.n_values + OVERHEAD_BYTES
+        self._max_size = limits.spec.n_bytes + OVERHEAD_BYTES
         # One update always fits.
         self._max_bytes = max(max_bytes, self._max_size)
         self._by_client: OrderedDict[str, _Entry] = OrderedDict()  # the longest unused first

@@ -1,6 +1,7 @@
 """Takes up a federation where its last federator left off: claims it, and reads what is stored of its state."""
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from federator.clock import to_datetime
@@ -8,12 +9,16 @@ from federator.deciding.state import FederationState
 from federator.plan import FederationPlan
 from federator.round import RecordedUpdate
 from federator.rows import resumed_round
+from federator.secure_terms import SecureTerms
 from federator.store import FederationStore
+from federator.summing.adoption import adopt_policies
+from federator.summing.store import SumStore
 from foltr.methods.registry import initial_weights, spec_of
 from foltr.numerics.streams import first_model_rng
 from foltr.protocol.fields import pack_vector
+from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.trainings import NeuralRankerSpec
-from storage.records import ModelRow, NewEvent
+from storage.records import ModelRow, NewEvent, RoundRow
 
 
 @dataclass(frozen=True)
@@ -22,13 +27,15 @@ class Claim:
 
     Attributes:
         aggregation_seed: what the aggregation of a round draws from (`federator.closing.stored_rules.round_rng`).
+        policies: the operator's, by their hashes; none in a trusted federation.
     """
 
     aggregation_seed: bytes
     state: FederationState
+    policies: Mapping[bytes, SignedPolicy]
 
 
-async def claim(store: FederationStore, plan: FederationPlan, now: float) -> Claim:
+async def claim(store: FederationStore, plan: FederationPlan, now: float, sums: SumStore | None = None) -> Claim:
     """Claim the federation, which is created if there is none; its state knows its members, and no round yet."""
     await _create(store, plan, now)
     await store.claim_federation(now)
@@ -45,7 +52,9 @@ async def claim(store: FederationStore, plan: FederationPlan, now: float) -> Cla
     state.members.restore(await store.load_clients(), federation.roster)
     state.restore_orders(await store.standing_orders(state.members.roster_through))
     state.members.restore_forgotten(federation.pseudonym_key, await store.forgotten_pseudonyms())
-    return Claim(federation.aggregation_seed, state)
+    policies = {} if sums is None else await adopt_policies(sums, plan, now)
+    state.policy = list(policies.values())[-1] if policies else None
+    return Claim(federation.aggregation_seed, state, policies)
 
 
 async def _create(store: FederationStore, plan: FederationPlan, now: float) -> None:
@@ -78,12 +87,22 @@ async def resume_rounds(store: FederationStore, claimed: Claim, now: float) -> t
         await _start_round(store, claimed, now)
     else:
         row, counting = stored
-        contributions = {update.client_id: RecordedUpdate(update.update_id, update.covers_after) for update in counting}
-        state.round = resumed_round(row, contributions, now, state.plan.resume_grace_s)
+        contributions = {
+            update.client_id: RecordedUpdate(update.update_id, update.covers_after, update.cohort, update.position)
+            for update in counting
+        }
+        state.round = resumed_round(row, contributions, now, state.plan.resume_grace_s, _terms_of(row, claimed))
         detail = f"{len(contributions)} updates"
         events.append(NewEvent(to_datetime(now), "round_resumed", round=row.number, detail=detail))
     state.know_models(await store.model_hashes(state.oldest_known))
     return model, events
+
+
+def _terms_of(row: RoundRow, claimed: Claim) -> SecureTerms | None:
+    """What a stored round's secure sum is under; None where it has none."""
+    if row.policy_hash is None or row.clip_norm is None:
+        return None
+    return SecureTerms(claimed.policies[row.policy_hash], row.clip_norm)
 
 
 async def _start_round(store: FederationStore, claimed: Claim, now: float) -> None:
@@ -92,7 +111,7 @@ async def _start_round(store: FederationStore, claimed: Claim, now: float) -> No
     newest = await store.latest_round()
     if newest is not None and state.is_last(newest.number):
         # Perhaps the last federator died before the broker had the last model: it is announced again.
-        state.ended = resumed_round(newest, {}, now, state.plan.resume_grace_s)
+        state.ended = resumed_round(newest, {}, now, state.plan.resume_grace_s, _terms_of(newest, claimed))
         return
     number = 1 if newest is None else newest.number + 1
     opened, opening = state.open_round(number, state.model_version, now)

@@ -11,6 +11,11 @@ round's base model; the round may ask a random selection of the clients. With ``
 2022, Algorithm 1) a round is one filling of the buffer: ``max_clients`` updates, made for this round or an
 earlier one, on a base model at most ``staleness_limit`` versions old, each weighted by its staleness.
 
+A round with a secure sum (`federator.summing`) goes from collecting to ``checking``, while helpers say which clients
+they take out, then to ``opening``, once the sets are stored whose sums they are asked for. A client leaves a checking
+round as it leaves a collecting one. Out of a set that helpers were asked about nobody can be taken: such a round is
+abandoned. What counts there is the participation that an update is, ``through``: it must be above its client's mark.
+
 Enough updates make a model (``aggregating``, then ``completed``); otherwise the round is ``abandoned`` with a
 reason, and so it is when aggregation fails. The deadline needs no message to fire: `Round.wake_at` says when
 to look again. Nothing here reads a clock, awaits or stores; the caller commits what was decided before it
@@ -24,15 +29,16 @@ between the decision and the model no further update may enter, or the receipts 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from federator.secure_terms import SecureTerms
 from foltr.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.errors import ProtocolViolationError
 from foltr.protocol.client_selection import is_selected
 from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.states import AbandonReason, Pacing, RoundState
+from foltr.protocol.states import ASKING_HELPERS, WITHDRAWABLE, AbandonReason, Pacing, RoundState
 from storage.records import StoredUpdate
 
 
@@ -41,6 +47,10 @@ class RoundEvent(StrEnum):
     UPDATE_WITHDRAWN = "update_withdrawn"
     DEADLINE_SET = "deadline_set"
     QUORUM_REACHED = "quorum_reached"
+    TICKETS_COLLECTED = "tickets_collected"
+    SETS_FIXED = "sets_fixed"
+    SUMS_OPENED = "sums_opened"
+    SUMS_FAILED = "sums_failed"
     DEADLINE_MISSED = "deadline_missed"
     MODEL_COMMITTED = "model_committed"
     AGGREGATION_FAILED = "aggregation_failed"
@@ -52,8 +62,15 @@ TRANSITIONS: dict[tuple[RoundState, RoundEvent], RoundState] = {
     (RoundState.COLLECTING, RoundEvent.UPDATE_WITHDRAWN): RoundState.COLLECTING,
     (RoundState.COLLECTING, RoundEvent.DEADLINE_SET): RoundState.COLLECTING,
     (RoundState.COLLECTING, RoundEvent.QUORUM_REACHED): RoundState.AGGREGATING,
+    (RoundState.COLLECTING, RoundEvent.TICKETS_COLLECTED): RoundState.CHECKING,
     (RoundState.COLLECTING, RoundEvent.DEADLINE_MISSED): RoundState.ABANDONED,
     (RoundState.COLLECTING, RoundEvent.MODEL_REPLACED): RoundState.ABANDONED,
+    (RoundState.CHECKING, RoundEvent.UPDATE_WITHDRAWN): RoundState.CHECKING,
+    (RoundState.CHECKING, RoundEvent.SETS_FIXED): RoundState.OPENING,
+    (RoundState.CHECKING, RoundEvent.SUMS_FAILED): RoundState.ABANDONED,
+    (RoundState.OPENING, RoundEvent.SUMS_OPENED): RoundState.AGGREGATING,
+    (RoundState.OPENING, RoundEvent.SUMS_FAILED): RoundState.ABANDONED,
+    (RoundState.OPENING, RoundEvent.AGGREGATION_FAILED): RoundState.ABANDONED,
     (RoundState.AGGREGATING, RoundEvent.MODEL_COMMITTED): RoundState.COMPLETED,
     (RoundState.AGGREGATING, RoundEvent.AGGREGATION_FAILED): RoundState.ABANDONED,
 }
@@ -62,7 +79,12 @@ TRANSITIONS: dict[tuple[RoundState, RoundEvent], RoundState] = {
 _ENDS_WITH = {
     AbandonReason.AGGREGATION_FAILED: RoundEvent.AGGREGATION_FAILED,
     AbandonReason.TOO_FEW_FOR_RULE: RoundEvent.AGGREGATION_FAILED,
+    AbandonReason.SUM_IMPLAUSIBLE: RoundEvent.AGGREGATION_FAILED,
     AbandonReason.UNLEARNED: RoundEvent.MODEL_REPLACED,
+    AbandonReason.COHORTS_TOO_SMALL: RoundEvent.SUMS_FAILED,
+    AbandonReason.HELPERS_SILENT: RoundEvent.SUMS_FAILED,
+    AbandonReason.HELPERS_REFUSED: RoundEvent.SUMS_FAILED,
+    AbandonReason.CLIENT_WITHDRAWN: RoundEvent.SUMS_FAILED,
 }
 
 
@@ -108,10 +130,16 @@ class Offer:
 
 @dataclass(frozen=True)
 class RecordedUpdate:
-    """An update that counts in a round. ``after`` is what its client's mark was before."""
+    """An update that counts in a round. ``after`` is what its client's mark was before.
+
+    Attributes:
+        cohort, position: of a masked one; the position is its ticket's among those of its cohort.
+    """
 
     update_id: str
     after: int
+    cohort: int | None = None
+    position: int | None = None
 
 
 @dataclass(frozen=True)
@@ -156,7 +184,11 @@ class SelectedClients:
 
 @dataclass
 class Round:
-    """One round. ``contributions``: client_id to the update recorded for it. Times are epoch seconds."""
+    """One round. ``contributions``: client_id to the update recorded for it. Times are epoch seconds.
+
+    Attributes:
+        terms: of its secure sum; None where every update is seen.
+    """
 
     number: int
     base_version: int
@@ -166,12 +198,21 @@ class Round:
     selection: SelectedClients | None = None
     state: RoundState = RoundState.COLLECTING
     contributions: dict[str, RecordedUpdate] = field(default_factory=dict)
+    terms: SecureTerms | None = None
+    _n_positions: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def open(
-        cls, number: int, base_version: int, policy: RoundPolicy, now: float, selection: SelectedClients | None = None
+        cls,
+        number: int,
+        base_version: int,
+        policy: RoundPolicy,
+        now: float,
+        selection: SelectedClients | None = None,
+        terms: SecureTerms | None = None,
     ) -> "Round":
-        return cls(number, base_version, policy, opened_at=now, closes_at=now + policy.max_time_s, selection=selection)
+        closes_at = now + policy.max_time_s
+        return cls(number, base_version, policy, now, closes_at, selection=selection, terms=terms)
 
     @classmethod
     def resume(
@@ -185,6 +226,7 @@ class Round:
         state: RoundState,
         contributions: Mapping[str, RecordedUpdate],
         selection: SelectedClients | None = None,
+        terms: SecureTerms | None = None,
         now: float,
         grace_s: float,
     ) -> "Round":
@@ -203,6 +245,8 @@ class Round:
             selection=selection,
             state=state,
             contributions=dict(contributions),
+            terms=terms,
+            _n_positions=_positions_taken(contributions.values()),
         )
 
     def decide(
@@ -228,11 +272,15 @@ class Round:
             return Reject(ReceiptCode.ALREADY_CONTRIBUTED, f"round {self.number} has another update of this client")
         if self.selection is not None and not self.selection.includes(offer.client_id):
             return Reject(ReceiptCode.NOT_SELECTED, f"round {self.number} asked others")
+        if self.terms is not None and not self.terms.is_turn_of(self.number, offer.client_id):
+            return Reject(ReceiptCode.NOT_SELECTED, f"round {self.number} is not this client's turn")
         if self.state is not RoundState.COLLECTING or now >= self.closes_at or self.full:
             return Reject(ReceiptCode.LATE, f"round {self.number} no longer takes updates")
         staleness = self.base_version - offer.base_version
         if not 0 <= staleness <= (self.policy.staleness_limit if buffered else 0):
             return Reject(ReceiptCode.STALE, self._why_stale(offer.base_version))
+        if self.terms is not None:
+            return self._record_masked(self.terms, offer, counted_through)
         if offer.after != counted_through:
             # Last: a device may send another one that begins where it should, and that would count.
             return Reject(
@@ -243,9 +291,21 @@ class Round:
         self.contributions[offer.client_id] = RecordedUpdate(offer.update_id, offer.after)
         return Record(staleness)
 
+    def _record_masked(self, terms: SecureTerms, offer: Offer, counted_through: int) -> Record | Reject:
+        """Record an update that is one participation: indices only rise, and those in between are spent."""
+        if offer.through <= counted_through:
+            detail = f"participation {offer.through} is not above {counted_through}, the newest that counts or is spent"
+            return Reject(ReceiptCode.OVERLAPS, detail)
+        self.move(RoundEvent.UPDATE_RECORDED)
+        cohort = terms.cohort_of(self.number, offer.client_id)
+        position = self._n_positions.get(cohort, 0)
+        self._n_positions[cohort] = position + 1
+        self.contributions[offer.client_id] = RecordedUpdate(offer.update_id, counted_through, cohort, position)
+        return Record()
+
     def withdraw(self, client_id: str) -> RecordedUpdate | None:
-        """Take a client's update out of a collecting round; None if it has none, or the round is decided."""
-        if self.state is not RoundState.COLLECTING or client_id not in self.contributions:
+        """Take a client's update out of a round whose updates are not decided; None if it has none, or they are."""
+        if self.state not in WITHDRAWABLE or client_id not in self.contributions:
             return None
         self.move(RoundEvent.UPDATE_WITHDRAWN)
         return self.contributions.pop(client_id)
@@ -276,13 +336,15 @@ class Round:
 
     def wake_at(self) -> float:
         """When `next_step` may change its answer although no message arrived."""
+        if self.state in ASKING_HELPERS:
+            return math.inf
         if self.state is not RoundState.COLLECTING or self.full:
             return self.opened_at
         quorum = len(self.contributions) >= self.policy.min_clients
         return min(self.opened_at + self.policy.min_time_s, self.closes_at) if quorum else self.closes_at
 
     def stop_collecting(self) -> None:
-        self.move(RoundEvent.QUORUM_REACHED)
+        self.move(RoundEvent.QUORUM_REACHED if self.terms is None else RoundEvent.TICKETS_COLLECTED)
 
     def complete(self) -> None:
         self.move(RoundEvent.MODEL_COMMITTED)
@@ -304,6 +366,15 @@ class Round:
         if following is None:
             raise ProtocolViolationError(f"round {self.number} is {self.state}: {event} is not allowed")
         self.state = following
+
+
+def _positions_taken(recorded: Iterable[RecordedUpdate]) -> dict[int, int]:
+    """How many positions each cohort has, those included that are nobody's any more."""
+    taken: dict[int, int] = {}
+    for update in recorded:
+        if update.cohort is not None and update.position is not None:
+            taken[update.cohort] = max(taken.get(update.cohort, 0), update.position + 1)
+    return taken
 
 
 def _stored_before(stored: StoredUpdate) -> Reject:

@@ -3,7 +3,7 @@
 import structlog
 
 from federator.clock import Clock, to_datetime
-from federator.closing.next_model import model_row, new_model, next_model
+from federator.closing.next_model import model_row, new_model, next_model, summed_model
 from federator.deciding.state import FederationState
 from federator.deciding.withdrawal import take_back_round
 from federator.plan import FederationPlan
@@ -12,9 +12,14 @@ from federator.resumption import Claim
 from federator.round import Aggregate, Round
 from federator.rows import swap_of
 from federator.store import FederationStore
+from federator.summing.driver import SumsStored
+from federator.summing.machine import GiveUp
+from federator.summing.masked_sums import ImplausibleSumError
+from federator.summing.store import SumStore
 from foltr.aggregation.round_aggregation import TooFewUpdatesError
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
+from foltr.methods.base import NextModel
 from foltr.protocol.states import AbandonReason, RoundState
 from storage.erasure.records import ErasureRow, Sign, UnlearningJobRow
 from storage.records import ModelRow, NewEvent, NewModel
@@ -25,19 +30,27 @@ log = structlog.get_logger(__name__)
 class Rounds:
     """The rounds of one federation. Only its single writer calls it."""
 
-    def __init__(self, plan: FederationPlan, store: FederationStore, clock: Clock, receipts: ReceiptSender) -> None:
+    def __init__(
+        self,
+        plan: FederationPlan,
+        store: FederationStore,
+        clock: Clock,
+        receipts: ReceiptSender,
+        sums: SumStore | None = None,
+    ) -> None:
         self._plan = plan
+        self._sums = sums
         self._store = store
         self._receipts = receipts
         self._clock = clock
         self._state = FederationState(plan)
-        self._seed = b""
+        self.seed = b""
         self._model: ModelRow | None = None
         self._announcer: Announcer | None = None
 
     def start(self, claimed: Claim, model: ModelRow) -> None:
         """Go on with the state that was claimed; ``model`` is the newest one."""
-        self._seed, self._state = claimed.aggregation_seed, claimed.state
+        self.seed, self._state = claimed.aggregation_seed, claimed.state
         self._take(model)
 
     def attach(self, announcer: Announcer) -> None:
@@ -89,18 +102,19 @@ class Rounds:
             current.stop_collecting()
             await self._store.begin_aggregation(number)
         failpoint(Failpoint.COLLECTING_STOPPED)
+        if current.state is RoundState.CHECKING:
+            self.announce()  # it takes no more updates, and no other round does before helpers have answered
+            return
         try:
-            outcome = await next_model(self._store, self._plan, self._seed, current, self.model)
+            outcome = await self._outcome(current)
         except DataError as error:
             log.error("aggregation_failed", round=number, cause=str(error))  # noqa: TRY400 (told in one line)
-            is_short = isinstance(error, TooFewUpdatesError)
-            reason = AbandonReason.TOO_FEW_FOR_RULE if is_short else AbandonReason.AGGREGATION_FAILED
-            await self._abandon(current, reason, str(error))
+            await self._abandon(current, _reason_of(error), str(error))
             return
         failpoint(Failpoint.AGGREGATED)
         now = self._clock.now()
         closed_at, version = to_datetime(now), self.model.version + 1
-        model = new_model(outcome, version, number, closed_at)
+        model = new_model(outcome, version, number, closed_at, of_sums=current.terms is not None)
         following, opening = self._state.following(version, now)
         await self._store.complete_round(number, model, closed_at, opening)
         failpoint(Failpoint.ROUND_COMPLETED)
@@ -110,6 +124,25 @@ class Rounds:
         self.announce()
         log.info("round_completed", round=number, model=version, n_updates=len(current.contributions))
         _log_findings(number, model)
+
+    async def _outcome(self, current: Round) -> NextModel:
+        if self._sums is not None and current.terms is not None:
+            return await summed_model(self._sums, self._plan, self.seed, current, self.model)
+        return await next_model(self._store, self._plan, self.seed, current, self.model)
+
+    async def end_sums(self, ended: GiveUp | SumsStored) -> None:
+        """End a round whose sums are stored, or of which none is going to be released."""
+        current = self._state.current_round
+        if isinstance(ended, SumsStored):
+            await self._aggregate(current)
+        else:
+            await self._abandon(current, ended.reason, ended.detail)
+
+    async def break_set(self) -> None:
+        """Give up a round of which helpers were asked for a sum that somebody must not be in."""
+        current = self._state.current_round
+        if current.state is RoundState.OPENING:
+            await self._abandon(current, AbandonReason.CLIENT_WITHDRAWN)
 
     async def _abandon(self, current: Round, reason: AbandonReason, in_words: str | None = None) -> None:
         number = current.number
@@ -157,6 +190,12 @@ class Rounds:
         self.announce()
         log.info("unlearning_done", job=job.number, model=version, n_clients=len(done))
         return done
+
+
+def _reason_of(error: DataError) -> AbandonReason:
+    if isinstance(error, TooFewUpdatesError):
+        return AbandonReason.TOO_FEW_FOR_RULE
+    return AbandonReason.SUM_IMPLAUSIBLE if isinstance(error, ImplausibleSumError) else AbandonReason.AGGREGATION_FAILED
 
 
 def _log_findings(number: int, model: NewModel) -> None:

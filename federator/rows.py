@@ -9,13 +9,20 @@ from numpy.typing import NDArray
 from federator.closing.stored_rules import stored_rule
 from federator.deciding.decisions import Decisions
 from federator.round import RecordedUpdate, Round, RoundPolicy, SelectedClients
+from federator.secure_terms import SecureTerms
 from foltr.protocol.fields import unpack_vector
 from foltr.unlearning.measures import cosine, relative_distance
 from storage.erasure.records import JobCompletion, UnlearningJobRow
 from storage.records import Batch, ModelRow, NewEvent, RoundOpening, RoundRow
 
 
-def resumed_round(row: RoundRow, contributions: Mapping[str, RecordedUpdate], now: float, grace_s: float) -> Round:
+def resumed_round(
+    row: RoundRow,
+    contributions: Mapping[str, RecordedUpdate],
+    now: float,
+    grace_s: float,
+    terms: SecureTerms | None = None,
+) -> Round:
     """Resume a stored round after a restart, see `Round.resume`.
 
     Args:
@@ -46,6 +53,7 @@ def resumed_round(row: RoundRow, contributions: Mapping[str, RecordedUpdate], no
         state=row.state,
         contributions=contributions,
         selection=selection,
+        terms=terms,
         now=now,
         grace_s=grace_s,
     )
@@ -68,6 +76,7 @@ def batch_of(decisions: Decisions, stop_collecting: int | None, published: tuple
         deadline=decisions.deadline,
         quarantines=decisions.quarantines,
         orders=decisions.orders,
+        policy=decisions.policy,
         stop_collecting=stop_collecting,
         published=published,
     )

@@ -13,6 +13,7 @@ from federator.actor import FederationActor, key_replaced
 from federator.clock import SteadyClock
 from federator.plan import FederationPlan
 from federator.publishing.announcements import Announcer, ReceiptSender
+from federator.publishing.requests import RequestSender
 from federator.publishing.retained import RetainedTopics
 from foltr.errors import UnavailableError, first_cause
 from foltr.protocol.codec import Signer
@@ -20,6 +21,7 @@ from foltr.protocol.signing import EpochSequence, SigningKey
 from foltr.protocol.topics import Topics
 from storage.database import Database
 from storage.federation_store import SqlFederationStore
+from storage.sum_store import SqlSumStore
 
 log = structlog.get_logger(__name__)
 
@@ -51,7 +53,7 @@ class FederatorService:
         self._link = MqttLink(
             address,
             client_id=f"foltr-federator:{plan.federation}",
-            subscriptions=(*topics.from_all_clients(), topics.roster, topics.roster_chunks, topics.operator),
+            subscriptions=_subscriptions(plan, topics),
             on_message=self._receive,
             on_connected=self._on_connected,
             # The broker holds updates while the federator is down.
@@ -61,14 +63,18 @@ class FederatorService:
         self._stopped = asyncio.Event()
         self._receipts = ReceiptSender(self._link, topics, signer)
         self._retained = RetainedTopics(self._link, signer)
+        self._requests = RequestSender(self._link, topics, signer)
+        store = SqlFederationStore(db, plan.federation)
         self._actor = FederationActor(
             plan,
-            SqlFederationStore(db, plan.federation),
+            store,
             self._receipts,
             SteadyClock(),
             intake_limits,
             retained=self._retained,
             key=key,
+            sums=SqlSumStore(db, plan.federation, lambda: store.epoch),
+            requests=self._requests,
         )
         self._announcer = Announcer(self._link, topics, signer, self._actor.model_published)
 
@@ -82,10 +88,11 @@ class FederatorService:
                 await self._actor.start()
                 self._sequence.begin(self._actor.epoch)
                 self._actor.attach(self._announcer)
-                helpers = [
+                tasks = [
                     group.create_task(self._announcer.run()),
                     group.create_task(self._receipts.run()),
                     group.create_task(self._retained.run()),
+                    group.create_task(self._requests.run()),
                     group.create_task(self._link.wait_failed()),
                 ]
                 if on_started is not None:
@@ -93,8 +100,8 @@ class FederatorService:
                 await self._actor.run()
                 await self._say_last_words()
                 await self._actor.close()
-                for helper in helpers:
-                    helper.cancel()
+                for task in tasks:
+                    task.cancel()
                 if self._actor.is_replaced:
                     raise key_replaced(self._federation)
         except BaseExceptionGroup as group_error:
@@ -142,3 +149,8 @@ class FederatorService:
         log.info("broker_connected", broker=str(self._link.address))
         self._announcer.announce_again()
         self._retained.put_again()
+
+
+def _subscriptions(plan: FederationPlan, topics: Topics) -> tuple[str, ...]:
+    usual = (*topics.from_all_clients(), topics.roster, topics.roster_chunks, topics.operator)
+    return usual if plan.secure is None else (*usual, topics.policy, topics.helper_answers("+"))

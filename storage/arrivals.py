@@ -12,7 +12,7 @@ from sqlalchemy.sql.elements import BindParameter
 
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.states import Membership, RoundState
+from foltr.protocol.states import WITHDRAWABLE, Membership, RoundState
 from storage.cipher import StoredBody, encrypt_bodies
 from storage.clients import is_client, key_of, select_clients
 from storage.database import Database, fetch_all, insert_into
@@ -21,10 +21,10 @@ from storage.federations import require_epoch, writer_transaction
 from storage.marks import move_marks, withdraw_updates
 from storage.models import mark_model_published
 from storage.orders import store_orders
+from storage.policies import store_policy
 from storage.records import Batch, ClientRow, MembershipChange, NewUpdate, QuarantineChange, StoredUpdate
 from storage.rounds import change_deadline, require_collecting, stop_collecting
 from storage.schema import DETAIL_MAX, SHORT_TEXT_MAX
-from storage.sums import store_policy
 from storage.tables import clients, federations, rounds, updates
 
 # The identities come as one JSON array, joined as a table: one look into each unique index for each, and one
@@ -65,6 +65,8 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
             return
         await _store_membership(connection, name, batch.membership)
         await _store_quarantines(connection, name, batch.quarantines)
+        if batch.withdrawn:
+            await require_collecting(connection, name, {number for number, _ in batch.withdrawn}, WITHDRAWABLE)
         await withdraw_updates(connection, name, batch.withdrawn)
         await move_marks(connection, name, batch.updates)
         # Only who holds the federation's row makes keys: one that another federator has destroyed must not come back.
@@ -116,7 +118,7 @@ async def _begin_batch(connection: AsyncConnection, name: str, epoch: int, batch
     One statement checks all that must hold, because every statement costs: the epoch, that the batch is new, and
     that the rounds it changes are collecting. Only if one does not is it asked which.
     """
-    numbers = {item.round for item in batch.updates} | {number for number, _ in batch.withdrawn}
+    numbers = {item.round for item in batch.updates}
     parameters = {"of_federation": name, "of_epoch": epoch, "new_batch": batch.batch_id}
     noted = await connection.execute(
         _NOTE_BATCH_OF_ROUNDS if numbers else _NOTE_BATCH,
@@ -171,6 +173,7 @@ async def _store_updates(
             "n_bytes": len(item.body),
             "received_at": item.received_at,
             "cohort": item.cohort,
+            "position": item.position,
             "ticket": item.ticket,
             "body": stored.body,
             "cipher": stored.cipher,

@@ -77,3 +77,30 @@ class ProposalRow:
     at: datetime
     round: int | None
     detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoundAggregationRow:
+    """A stored aggregation; ``parameters`` are JSON."""
+
+    federation: str
+    round: int
+    rule: str
+    parameters: str
+    fallback_reason: str | None
+    n_kept: int
+    n_clipped: int
+    n_dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateFateRow:
+    """What became of a stored update."""
+
+    federation: str
+    round: int
+    client_id: str
+    fate: Fate
+    share: float | None
+    score: float | None
+    reason: str

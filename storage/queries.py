@@ -11,12 +11,11 @@ from foltr.protocol.states import Membership
 from storage.aggregation_tables import round_aggregations, update_fates
 from storage.clients import key_of, select_clients, select_named
 from storage.database import Database, fetch_all, fetch_one
-from storage.history_records import ClientHistoryRow, ProposalRow, RoundHistoryRow
+from storage.history_records import ClientHistoryRow, ProposalRow, RoundAggregationRow, RoundHistoryRow
 from storage.keys import KeyStore
 from storage.records import (
     ClientRow,
     EventRow,
-    RoundAggregationRow,
 )
 from storage.tables import (
     clients,

@@ -21,7 +21,7 @@ class NewUpdate:
     """An accepted update, about to be stored.
 
     Attributes:
-        cohort, ticket: of a masked one.
+        cohort, position, ticket: of a masked one; the position is its ticket's among those of its cohort.
     """
 
     round: int
@@ -35,6 +35,7 @@ class NewUpdate:
     body: bytes
     received_at: datetime
     cohort: int | None = None
+    position: int | None = None
     ticket: bytes | None = None
 
 
@@ -53,6 +54,8 @@ class CountingUpdate:
     client_id: str
     update_id: str
     covers_after: int
+    cohort: int | None = None
+    position: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,12 +234,17 @@ class NewFate:
 
 @dataclass(frozen=True, slots=True)
 class NewAggregation:
-    """How a round was aggregated; ``parameters`` are JSON. Fates of all its updates, or none: all were kept."""
+    """How a round was aggregated; ``parameters`` are JSON. Fates of all its updates, or none: all were kept.
+
+    Attributes:
+        of_sums: they are the fates of its sums, in order of cohort.
+    """
 
     rule: str
     parameters: str
     fallback_reason: str | None
     fates: Sequence[NewFate] = ()
+    of_sums: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +387,7 @@ class UpdateRow:
     covers_through: int | None
     key_fingerprint: bytes | None
     cohort: int | None
+    position: int | None
     ticket: bytes | None
     fault: TicketFault | None
     body: bytes
@@ -399,33 +408,6 @@ class EventRow:
     detail: str
     n: int
     minute: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class RoundAggregationRow:
-    """A stored aggregation; ``parameters`` are JSON."""
-
-    federation: str
-    round: int
-    rule: str
-    parameters: str
-    fallback_reason: str | None
-    n_kept: int
-    n_clipped: int
-    n_dropped: int
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateFateRow:
-    """What became of a stored update."""
-
-    federation: str
-    round: int
-    client_id: str
-    fate: Fate
-    share: float | None
-    score: float | None
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

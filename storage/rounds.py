@@ -1,5 +1,7 @@
 """The life of a round in SQL: collecting, then aggregating, then completed or abandoned.
 
+A round with a secure sum is checking and opening in between (`storage.sums`).
+
 Each function is one transaction. A function that finds its own work already done returns quietly, so a
 federator that lost the answer to a commit just calls it again.
 """
@@ -38,6 +40,8 @@ from storage.records import (
     UpdateRow,
 )
 from storage.schema import DETAIL_MAX
+from storage.sum_rows import delete_masked_bodies, delete_sums, store_sum_fates
+from storage.sum_tables import round_sums
 from storage.tables import clients, models, rounds, updates
 
 
@@ -58,7 +62,13 @@ async def load_open_round(db: Database, name: str) -> tuple[RoundRow, list[Count
         if opened is None:
             return None
         committed = await connection.execute(
-            select(clients.c.client_id, updates.c.update_id, updates.c.covers_after)
+            select(
+                clients.c.client_id,
+                updates.c.update_id,
+                updates.c.covers_after,
+                updates.c.cohort,
+                updates.c.position,
+            )
             .join_from(updates, clients, clients.c.id == updates.c.client)
             .where(updates.c.federation == name, updates.c.round == opened.number)
             .order_by(clients.c.client_id)
@@ -121,24 +131,51 @@ async def begin_aggregation(db: Database, name: str, epoch: int, number: int) ->
 
 
 async def stop_collecting(connection: AsyncConnection, name: str, number: int) -> None:
-    """Make a collecting round aggregating, within a transaction; done twice, it changes nothing."""
+    """Make a collecting round aggregating, or checking where it has a secure sum; done twice, it changes nothing."""
+    following = case((rounds.c.policy_hash.is_(None), RoundState.AGGREGATING), else_=RoundState.CHECKING)
     moved = await connection.execute(
         update(rounds)
         .where(rounds.c.federation == name, rounds.c.number == number, rounds.c.state == RoundState.COLLECTING)
-        .values(state=RoundState.AGGREGATING)
+        .values(state=following)
     )
     if moved.rowcount == 1:
         return
-    stored = await _load(connection, name, number)
-    if stored.state is not RoundState.AGGREGATING:
+    stored = await load_round(connection, name, number)
+    if stored.state not in (RoundState.AGGREGATING, RoundState.CHECKING):
         raise ProtocolViolationError(f"round {number} of {name!r} is {stored.state}, not collecting")
 
 
-async def require_collecting(connection: AsyncConnection, name: str, numbers: Collection[int]) -> None:
-    """Raise ProtocolViolationError unless each of these rounds still takes updates."""
+async def change_state(
+    connection: AsyncConnection, name: str, number: int, before: RoundState, after: RoundState
+) -> bool:
+    """Move a round from one state to the next, within a transaction; False if that is done already.
+
+    Raises:
+        ProtocolViolationError: it is in neither.
+    """
+    moved = await connection.execute(
+        update(rounds)
+        .where(rounds.c.federation == name, rounds.c.number == number, rounds.c.state == before)
+        .values(state=after)
+    )
+    if moved.rowcount == 1:
+        return True
+    stored = await load_round(connection, name, number)
+    if stored.state is not after:
+        raise ProtocolViolationError(f"round {number} of {name!r} is {stored.state}, not {before}")
+    return False
+
+
+async def require_collecting(
+    connection: AsyncConnection,
+    name: str,
+    numbers: Collection[int],
+    states: Sequence[RoundState] = (RoundState.COLLECTING,),
+) -> None:
+    """Raise ProtocolViolationError unless each of these rounds still takes updates, or is in one of these states."""
     collecting = await connection.scalars(
         select(rounds.c.number).where(
-            rounds.c.federation == name, rounds.c.number.in_(numbers), rounds.c.state == RoundState.COLLECTING
+            rounds.c.federation == name, rounds.c.number.in_(numbers), rounds.c.state.in_(states)
         )
     )
     if closed := set(numbers) - set(collecting):
@@ -245,7 +282,7 @@ async def complete_round(
     ever there without the others. What the rule remembers is taken from the model before.
     """
     async with fenced_transaction(db, name, epoch) as connection:
-        stored = await _load(connection, name, number)
+        stored = await load_round(connection, name, number)
         if stored.state is RoundState.COMPLETED and stored.model_version == model.version:
             return
         if stored.state is not RoundState.AGGREGATING:
@@ -283,6 +320,8 @@ async def complete_round(
         if model.aggregation is not None:
             await _store_aggregation(connection, name, number, model.aggregation)
         await store_events(connection, name, model.events)
+        if stored.policy_hash is not None:
+            await delete_masked_bodies(connection, name, number)
         await _close(connection, name, number, closed_at, state=RoundState.COMPLETED, model_version=model.version)
         if next_opening is not None:
             await open_next(connection, name, next_opening)
@@ -312,19 +351,23 @@ async def close_without_model(
     connection: AsyncConnection, name: str, number: int, reason: str, closed_at: datetime
 ) -> bool:
     """Abandon an open round, within a transaction; False if it is abandoned already. Its updates count no more."""
-    stored = await _load(connection, name, number)
+    stored = await load_round(connection, name, number)
     if stored.state is RoundState.ABANDONED:
         return False
     if stored.state is RoundState.COMPLETED:
         raise ProtocolViolationError(f"round {number} of {name!r} is completed and cannot be abandoned")
     await take_back_round(connection, name, number)
+    if stored.policy_hash is not None:
+        await delete_masked_bodies(connection, name, number)
+        await delete_sums(connection, name, number)
     await _close(connection, name, number, closed_at, state=RoundState.ABANDONED, reason=reason[:DETAIL_MAX])
     return True
 
 
 async def _store_aggregation(connection: AsyncConnection, name: str, number: int, made: NewAggregation) -> None:
     of_round = {"federation": name, "round": number}
-    n_updates = select(func.count()).where(updates.c.federation == name, updates.c.round == number)
+    counted = round_sums if made.of_sums else updates
+    n_updates = select(func.count()).where(counted.c.federation == name, counted.c.round == number)
     n_clipped, n_dropped = (sum(fate.fate == what for fate in made.fates) for what in (Fate.CLIPPED, Fate.DROPPED))
     await connection.execute(
         insert(round_aggregations).values(
@@ -337,7 +380,9 @@ async def _store_aggregation(connection: AsyncConnection, name: str, number: int
             n_dropped=n_dropped,
         )
     )
-    if made.fates:
+    if made.of_sums:
+        await store_sum_fates(connection, name, number, made.fates)
+    elif made.fates:
         # One statement for any number of clients.
         values = [
             {
@@ -370,12 +415,13 @@ async def open_next(connection: AsyncConnection, name: str, opening: RoundOpenin
     )
     if inserted.rowcount == 1:
         return
-    stored = await _load(connection, name, opening.number)
+    stored = await load_round(connection, name, opening.number)
     if any(getattr(stored, field) != value for field, value in asdict(opening).items()):
         raise ProtocolViolationError(f"round {opening.number} of {name!r} was opened before, differently")
 
 
-async def _load(connection: AsyncConnection, name: str, number: int) -> RoundRow:
+async def load_round(connection: AsyncConnection, name: str, number: int) -> RoundRow:
+    """Load a round, within a transaction; ProtocolViolationError where there is none."""
     row = await fetch_one(
         connection, RoundRow, select(rounds).where(rounds.c.federation == name, rounds.c.number == number)
     )

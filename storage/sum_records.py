@@ -33,6 +33,7 @@ class TicketRow:
 
     client_id: str
     cohort: int
+    position: int
     ticket: bytes
     enrolment: bytes
 

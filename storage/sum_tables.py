@@ -38,9 +38,9 @@ round_sums = Table(
     federation_column(),
     Column("round", Integer, nullable=False, comment="The round"),
     Column("cohort", Integer, nullable=False, comment="Which of its cohorts, from 0"),
-    Column("n_tickets", Integer, nullable=False, comment="Tickets that helpers were shown"),
+    Column("n_tickets", Integer, nullable=False, comment="Positions of tickets that helpers were shown"),
     Column("n_clients", Integer, nullable=False, comment="Those in the sum: whom no helper took out"),
-    Column("kept", LargeBinary, nullable=False, comment="Those as bits in order of client_id, the first the highest"),
+    Column("kept", LargeBinary, nullable=False, comment="Those as bits by position, the first the highest"),
     Column("set_digest", LargeBinary, nullable=False, comment="SHA-256 over the SHA-256 of each of their tickets"),
     # Beside the answers this is the sum: without one of them it is uniformly random.
     Column("masked_sum", LargeBinary, comment="Sum of their masked vectors; null until all helpers have answered"),

@@ -1,40 +1,136 @@
-"""Secure sums in SQL: policies, the sets whose sums are asked for, and what helpers answer."""
+"""Secure sums in SQL: the tickets of a round, the sets whose sums are asked for, what helpers answer, and the sums.
 
+Each function is one transaction. One that finds its own work already done returns quietly.
+"""
+
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
+from typing import Any
 
-from sqlalchemy import select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Select, func, insert, select, update
 
 from foltr.errors import ProtocolViolationError
+from foltr.failpoints import Failpoint, failpoint
+from foltr.protocol.helper_messages import TicketFault
+from foltr.protocol.states import RoundState
+from storage.clients import key_of
 from storage.database import Database, fetch_all, insert_into
 from storage.federations import fenced_transaction
-from storage.sum_records import NewPolicy, PolicyRow
-from storage.sum_tables import policies
+from storage.rounds import change_state
+from storage.sum_records import HelperAnswerRow, NewAnswer, NewSet, RoundSumRow, TicketRow
+from storage.sum_tables import helper_answers, round_sums
+from storage.tables import clients, updates
 
 
-async def load_policies(db: Database, name: str) -> list[PolicyRow]:
-    """List all policies that were ever taken up, the newest last."""
+async def load_tickets(db: Database, name: str, number: int) -> list[TicketRow]:
+    """List the tickets of an open round, by cohort and position."""
+    statement = (
+        select(clients.c.client_id, updates.c.cohort, updates.c.position, updates.c.ticket, clients.c.enrolment)
+        .join_from(updates, clients, clients.c.id == updates.c.client)
+        .where(updates.c.federation == name, updates.c.round == number, updates.c.ticket.is_not(None))
+        .order_by(updates.c.cohort, updates.c.position)
+    )
     async with db.reading() as connection:
-        of_federation = select(policies).where(policies.c.federation == name)
-        return await fetch_all(connection, PolicyRow, of_federation.order_by(policies.c.version))
+        return [TicketRow(*row) for row in await connection.execute(statement)]
 
 
-async def adopt_policy(db: Database, name: str, epoch: int, new: NewPolicy) -> None:
-    """Store a policy that the federator was started with."""
-    async with fenced_transaction(db, name, epoch) as connection:
-        await store_policy(connection, name, new)
-
-
-async def store_policy(connection: AsyncConnection, name: str, new: NewPolicy) -> None:
-    """Store a policy, within a transaction; done twice, it changes nothing.
+async def begin_opening(
+    db: Database, name: str, epoch: int, number: int, sets: Collection[NewSet], faults: Mapping[str, TicketFault]
+) -> None:
+    """Store the sets that are going to be asked for, with why other tickets are in none. Nobody was asked before.
 
     Raises:
-        ProtocolViolationError: another one has this version.
+        ProtocolViolationError: the round is opening other sets, or is not checking.
     """
-    await connection.execute(
-        insert_into(connection, policies).on_conflict_do_nothing(index_elements=["federation", "version"]),
-        {"federation": name, **asdict(new)},
+    async with fenced_transaction(db, name, epoch) as connection:
+        if not await change_state(connection, name, number, RoundState.CHECKING, RoundState.OPENING):
+            stored = await fetch_all(connection, RoundSumRow, _of_round(name, number))
+            if {row.set_digest for row in stored} != {each.digest for each in sets}:
+                raise ProtocolViolationError(f"round {number} of {name!r} is opening other sets")
+            return
+        for each in sets:
+            values = asdict(each)
+            values["set_digest"] = values.pop("digest")
+            await connection.execute(insert(round_sums).values(federation=name, round=number, **values))
+        for client_id, fault in faults.items():
+            of_client = (
+                updates.c.federation == name,
+                updates.c.round == number,
+                updates.c.client == key_of(name, client_id),
+            )
+            await connection.execute(update(updates).where(*of_client).values(fault=fault))
+        failpoint(Failpoint.IN_SETS_TRANSACTION)
+
+
+async def store_answers(db: Database, name: str, epoch: int, number: int, answers: Collection[NewAnswer]) -> None:
+    """Store whole answers of helpers; of each helper the first one for a set stays."""
+    async with fenced_transaction(db, name, epoch) as connection:
+        for each in answers:
+            values = asdict(each)
+            values["set_digest"] = values.pop("digest")
+            await connection.execute(
+                insert_into(connection, helper_answers).on_conflict_do_nothing(),
+                {"federation": name, "round": number, **values},
+            )
+
+
+async def answered_sets(db: Database, name: str, number: int) -> set[tuple[str, int]]:
+    """List who has answered for which cohort, each (helper, cohort)."""
+    answered = select(helper_answers.c.helper, helper_answers.c.cohort).distinct()
+    async with db.reading() as connection:
+        found = await connection.execute(
+            answered.where(helper_answers.c.federation == name, helper_answers.c.round == number)
+        )
+        return {(helper, cohort) for helper, cohort in found}
+
+
+async def begin_summing(
+    db: Database, name: str, epoch: int, number: int, sums: Mapping[int, bytes], n_helpers: int
+) -> None:
+    """Store the sums of masked vectors, by cohort, now that all helpers have answered for each.
+
+    Raises:
+        ProtocolViolationError: an answer is missing, or a sum.
+    """
+    async with fenced_transaction(db, name, epoch) as connection:
+        if not await change_state(connection, name, number, RoundState.OPENING, RoundState.AGGREGATING):
+            return
+        helpers = func.count(helper_answers.c.helper.distinct()).label("n")
+        counted = await connection.execute(
+            select(helper_answers.c.cohort, helpers)
+            .where(helper_answers.c.federation == name, helper_answers.c.round == number)
+            .group_by(helper_answers.c.cohort)
+        )
+        n_answers: dict[int, int] = {row.cohort: row.n for row in counted}
+        for row in await fetch_all(connection, RoundSumRow, _of_round(name, number)):
+            if row.cohort not in sums or n_answers.get(row.cohort) != n_helpers:
+                raise ProtocolViolationError(f"cohort {row.cohort} of round {number} lacks its sum, or an answer")
+        for cohort, masked_sum in sums.items():
+            of_cohort = round_sums.c.federation == name, round_sums.c.round == number, round_sums.c.cohort == cohort
+            await connection.execute(update(round_sums).where(*of_cohort).values(masked_sum=masked_sum))
+        failpoint(Failpoint.IN_SUMS_TRANSACTION)
+
+
+async def load_sums(db: Database, name: str, number: int) -> list[RoundSumRow]:
+    """List the sets of a round, and their sums, by cohort."""
+    async with db.reading() as connection:
+        return await fetch_all(connection, RoundSumRow, _of_round(name, number))
+
+
+async def load_answers(db: Database, name: str, number: int) -> list[HelperAnswerRow]:
+    """List the answers for a round's sets, each helper's parts in order."""
+    answers = (
+        select(helper_answers)
+        .where(helper_answers.c.federation == name, helper_answers.c.round == number)
+        .order_by(helper_answers.c.cohort, helper_answers.c.helper, helper_answers.c.start)
     )
-    at_version = policies.c.federation == name, policies.c.version == new.version
-    if await connection.scalar(select(policies.c.hash).where(*at_version)) != new.hash:
-        raise ProtocolViolationError(f"federation {name!r} has another policy with version {new.version}")
+    async with db.reading() as connection:
+        return await fetch_all(connection, HelperAnswerRow, answers)
+
+
+def _of_round(name: str, number: int) -> Select[Any]:
+    return (
+        select(round_sums)
+        .where(round_sums.c.federation == name, round_sums.c.round == number)
+        .order_by(round_sums.c.cohort)
+    )

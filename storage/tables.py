@@ -352,6 +352,7 @@ updates = Table(
     Column("covers_through", BigInteger, comment="... and up to this one"),
     Column("key_fingerprint", LargeBinary, comment="Which data key body is sealed with; null where it is as sent"),
     Column("cohort", Integer, comment="Of a masked update: which of its round's sums it is for; null of any other"),
+    Column("position", Integer, comment="Of a masked update: its ticket's among those of its cohort, from 0"),
     Column("ticket", LargeBinary, comment="Of a masked update: what helpers are shown; goes with the body"),
     Column("fault", Member(TicketFault, 32), comment="Why a helper took it out of its sum; null unless one did"),
     # After what listings read, so that SQLite does not follow a long body's overflow pages for them.
@@ -381,9 +382,22 @@ updates = Table(
     # A sealed body is a nonce of 12 bytes and a tag of 16 longer.
     CheckConstraint("length(body) = n_bytes + CASE cipher WHEN '' THEN 0 ELSE 28 END", name="n_bytes"),
     CheckConstraint("(cohort IS NOT NULL) = (encoding = 'masked_u64')", name="cohort_iff_masked"),
+    CheckConstraint("(cohort IS NULL) = (position IS NULL)", name="position_in_a_cohort"),
     CheckConstraint("(ticket IS NOT NULL) = (cohort IS NOT NULL AND body IS NOT NULL)", name="ticket_goes_with_body"),
     CheckConstraint("fault IS NULL OR cohort IS NOT NULL", name="fault_of_a_masked_one"),
     comment="Every accepted update: the contribution of one client to one round",
+)
+
+_MASKED = "cohort IS NOT NULL"
+Index(
+    "uq_updates_position",
+    updates.c.federation,
+    updates.c.round,
+    updates.c.cohort,
+    updates.c.position,
+    unique=True,
+    sqlite_where=text(_MASKED),
+    postgresql_where=text(_MASKED),
 )
 
 events = Table(

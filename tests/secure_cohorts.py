@@ -1,5 +1,6 @@
 """A federation with secure sums, small and by hand: its operator, its helpers' keys, and clients who mask vectors."""
 
+import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -114,17 +115,20 @@ class SecureFederation:
         participation: int = 1,
         policy: SignedPolicy | None = None,
         signed_by: SigningKey | None = None,
+        vector: NDArray[np.int64] | None = None,
         **changed: Any,
     ) -> Contribution:
-        """Mask a vector of small integers and seal the seeds.
+        """Mask a vector and seal the seeds.
 
         Args:
+            vector: small integers if none is given.
             changed: fields of the ticket.
         """
         policy = policy or self.policy
         rules = policy.policy
         cohort = cohort_of(policy.hash, rules.cohorts, round_number, client.name)
-        vector = np.frombuffer(os.urandom(rules.dim), np.int8).astype(np.int64)
+        if vector is None:
+            vector = np.frombuffer(os.urandom(rules.dim), np.int8).astype(np.int64)
         seeds = [os.urandom(32) for _ in rules.helpers]
         seals = [
             seal_seed(
@@ -150,7 +154,7 @@ class SecureFederation:
             "policy_hash": policy.hash,
             "update_id": UPDATE_ID,
             "participation": participation,
-            "digest": bytes(32),
+            "digest": hashlib.sha256(masked.astype("<u8").tobytes()).digest(),
             "seals": seals,
         }
         ticket = issue_ticket(signed_by or client.key, Ticket(**{**fields, **changed}))

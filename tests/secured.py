@@ -1,57 +1,144 @@
-"""What secure sums need in a test: helpers' keys, and the policy that names them."""
+"""A federation with secure sums: its actor on a real database, its clients, and its helpers, all in one process."""
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from foltr.protocol.policies import GaussianNoise, HelperKeys, Policy, least_noise
-from foltr.protocol.signed_policies import SignedPolicy, issue_policy
-from foltr.protocol.signing import SigningKey
-from foltr.secure.encoding import bound_for
-from foltr.secure.sealing import SealingKey
+import numpy as np
+from played_helpers import PlayedHelper
+from secure_cohorts import FEDERATION, Contribution, MaskingClient, SecureFederation
+from served import Served
 
-FEDERATION = "mail"
+from broker.link import InboundMessage
+from foltr.protocol.codec import encode
+from foltr.protocol.fields import Message
+from foltr.protocol.policies import GaussianNoise
+from foltr.protocol.signed_policies import SignedPolicy
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.states import RoundState
+from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.updates import MaskedVector, ModelUpdate
+from storage.records import RoundRow
+from storage.rounds import find_round
+
+CLIP_NORM = 2.56
+"""A step of the grid is a hundredth, with a bound of 256."""
+MOST_STEPS = 20
+# Next to no noise: a model shows what it was made of.
+QUIET = {"epsilon": 1e6, "noise": GaussianNoise(variance=1)}
 
 
 @dataclass(frozen=True)
-class HelperIdentity:
-    """A helper's private keys."""
+class SigningDevice:
+    """A client as it speaks with the federator."""
 
-    name: str
-    signing: SigningKey = field(default_factory=SigningKey.generate)
-    sealing: SealingKey = field(default_factory=SealingKey.generate)
+    client_id: str
+    key: SigningKey
+    enrolment: bytes
+
+    def payload(self, topic: ClientTopic, message: Message, sequence: int) -> bytes:
+        return encode(message, Topics(FEDERATION).client(self.client_id, topic), sequence, self.key)
+
+
+@dataclass
+class SecureRounds:
+    """The federation, and what is said in it."""
+
+    federation: SecureFederation
+    start_actor: Callable[..., Any]
+    served: Served
+    helpers: list[PlayedHelper]
+    clients: list[MaskingClient]
+    sent: dict[str, Contribution] = field(default_factory=dict)
 
     @property
-    def keys(self) -> HelperKeys:
-        return HelperKeys(name=self.name, signing_key=self.signing.public, sealing_key=self.sealing.public)
+    def state(self) -> RoundState:
+        return self.served.actor.state.current_round.state
 
+    @property
+    def number(self) -> int:
+        return self.served.actor.state.current_round.number
 
-HELPERS = (HelperIdentity("ada"), HelperIdentity("bob"))
+    def device(self, client: MaskingClient) -> SigningDevice:
+        return SigningDevice(client.name, client.key, client.enrolment)
 
+    def update(
+        self,
+        client: MaskingClient,
+        participation: int | None = None,
+        vector: Collection[int] | None = None,
+        number: int | None = None,
+        update: dict[str, Any] | None = None,
+        **ticket: Any,
+    ) -> ModelUpdate:
+        """Make what a client sends to the open round.
 
-def policy_of(
-    helpers: tuple[HelperIdentity, ...] = HELPERS, *, dim: int = 1, epsilon: float = 1e6, **changes: Any
-) -> Policy:
-    """Make a policy with next to no noise, and sums of two clients or more."""
-    fields: dict[str, Any] = {
-        "federation": FEDERATION,
-        "version": 1,
-        "issued_at": 0.0,
-        "helpers": [each.keys for each in helpers],
-        "noise": GaussianNoise(variance=10**12),
-        "dim": dim,
-        "bound": bound_for(dim),
-        "n_min": 2,
-        "n_max": 10_000,
-        "n_interactions": 1,
-        "max_participations": 20,
-        "epsilon": epsilon,
-        "delta": 1e-6,
-    }
-    drafted = Policy(**(fields | changes))
-    if "noise" in changes:
-        return drafted
-    return drafted.model_copy(update={"noise": GaussianNoise(variance=least_noise(drafted))})
+        Args:
+            vector: its integers.
+            update: other fields than those that fit.
+            ticket: likewise, of the ticket.
+        """
+        current = self.served.actor.state.current_round
+        number = current.number if number is None else number
+        members = self.served.actor.state.members
+        participation = participation or (members.counted_through(client.name) or 0) + 1
+        fields = {"update_id": f"{number:028x}{participation:04x}"} | ticket
+        integers = None if vector is None else np.array(list(vector), np.int64)
+        policy = fields.pop("policy", current.terms.policy if current.terms else self.federation.policy)
+        made = self.federation.contribute(client, number, participation, policy=policy, vector=integers, **fields)
+        self.sent[client.name] = made
+        body = MaskedVector(dim=self.federation.dim, values=made.masked.astype("<u8").tobytes(), ticket=made.ticket)
+        return ModelUpdate(
+            federation=FEDERATION,
+            client_id=client.name,
+            update_id=f"{number:028x}{participation:04x}",
+            round=number,
+            base_version=current.base_version,
+            after=min(members.counted_through(client.name) or 0, participation - 1),
+            through=participation,
+            base_hash=self.served.actor.state.model_hashes[current.base_version],
+            n_interactions=1,
+            body=body,
+        ).model_copy(update=update or {})
 
+    def send(self, client: MaskingClient, **changes: Any) -> None:
+        self.served.receive(self.device(client), ClientTopic.UPDATES, self.update(client, **changes))
 
-def signed_policy_of(operator_key: SigningKey, **changes: Any) -> SignedPolicy:
-    return issue_policy(operator_key, policy_of(**changes))
+    async def send_all(self, clients: Collection[MaskingClient] | None = None) -> None:
+        for client in self.clients if clients is None else clients:
+            self.send(client)
+        await self.served.turn()
+
+    async def answer(self, *, without: Collection[str] = ()) -> None:
+        """Carry what was sent to the helpers, and their answers back."""
+        for request in self.served.requests.take():
+            for helper in self.helpers:
+                if helper.pair.name == request.helper and helper.pair.name not in without:
+                    for payload in helper.answer(request):
+                        self.hear(helper.topic, payload)
+        await self.served.turn()
+
+    def hear(self, topic: str, payload: bytes) -> None:
+        self.served.actor.receive(InboundMessage(topic, payload, retained=False))
+
+    async def until_closed(self, number: int = 1, *, without: Collection[str] = ()) -> RoundRow:
+        """Let helpers answer until the round has ended, and return it as it is stored."""
+        for _ in range(MOST_STEPS):
+            row = await find_round(self.served.db, FEDERATION, number)
+            assert row is not None
+            if row.closed_at is not None:
+                return row
+            await self.answer(without=without)
+        raise AssertionError(f"round {number} is still {self.state}")
+
+    async def restart(self) -> None:
+        """Start another federator on the same database."""
+        clock = self.served.clock
+        self.served = await self.start_actor()
+        self.served.clock.at = clock.at
+        await self.served.turn()
+
+    def publish(self, policy: SignedPolicy) -> None:
+        for helper in self.helpers:
+            helper.policies.append(policy)
+        self.hear(f"foltr/v1/{FEDERATION}/policy", policy.signed)

@@ -8,6 +8,7 @@ from broker.link import InboundMessage
 from federator.actor import FederationActor
 from federator.plan import FederationPlan
 from foltr.protocol.fields import Message
+from foltr.protocol.helper_messages import CheckRequest, OpenRequest
 from foltr.protocol.membership import Join
 from foltr.protocol.orders import OrderAnswer
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
@@ -15,6 +16,7 @@ from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
 from storage.database import Database
 from storage.federation_store import SqlFederationStore
+from storage.sum_store import SqlSumStore
 
 TOPICS = Topics("mail")
 # Thousands may join at once, all of them strangers at first.
@@ -63,19 +65,38 @@ class Retained:
         self.put(topic, None)
 
 
+class Requests:
+    """What would be sent to helpers."""
+
+    def __init__(self) -> None:
+        self.sent: list[CheckRequest | OpenRequest] = []
+
+    def send(self, requests) -> None:
+        self.sent.extend(requests)
+
+    def take(self) -> list[CheckRequest | OpenRequest]:
+        """Hand over what was sent since."""
+        sent, self.sent = self.sent, []
+        return sent
+
+
 class Served:
     """An actor, driven turn by turn."""
 
     def __init__(self, db: Database, plan: FederationPlan, limits: IntakeLimits, key: SigningKey | None = None) -> None:
         self.db, self.clock, self.receipts, self.retained = db, HandClock(), Receipts(), Retained()
+        self.requests = Requests()
+        store = SqlFederationStore(db, plan.federation)
         self.actor = FederationActor(
             plan,
-            SqlFederationStore(db, plan.federation),
+            store,
             self.receipts,
             self.clock,
             limits,
             retained=self.retained,
             key=key,
+            sums=SqlSumStore(db, plan.federation, lambda: store.epoch),
+            requests=self.requests,
         )
 
     def receive(self, device, topic: ClientTopic, message) -> None:

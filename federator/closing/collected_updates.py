@@ -1,16 +1,19 @@
 """A round's stored updates in the form its method aggregates: for who ends it and for who replays it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from federator.closing.stored_rules import round_rng
+from federator.secure_terms import SecureTerms
+from federator.summing.masked_sums import means_of
 from foltr.aggregation.mean import staleness_weight
 from foltr.aggregation.rule_spec import RuleSpec
 from foltr.methods.base import Aggregation
 from foltr.methods.bodies import unpack_body
-from foltr.methods.registry import Ranker, make_aggregation, n_auxiliary
+from foltr.methods.registry import Ranker, body_spec, make_aggregation, n_auxiliary
 from foltr.protocol.trainings import Training
 from storage.records import UpdateRow
+from storage.sum_records import HelperAnswerRow, RoundSumRow
 
 _PAGE_BYTES = 32 * 1024 * 1024
 
@@ -97,3 +100,20 @@ async def collect(
         aggregation.add(body, row.n_interactions, weight, row.client_id)
         n_updates += 1
     return Collected(aggregation, n_updates, n_left_out)
+
+
+def collect_sums(
+    sums: Sequence[RoundSumRow],
+    answers: Sequence[HelperAnswerRow],
+    recipe: Recipe,
+    number: int,
+    rule: RuleSpec,
+    terms: SecureTerms,
+) -> Aggregation:
+    """Collect the means of a round's cohorts, each as one update that counts 1; see `masked_sums.means_of`."""
+    aggregation = make_aggregation(
+        recipe.training, recipe.ranker, rule, n_expected=len(sums), rng=round_rng(recipe.seed, number)
+    )
+    for name, mean in means_of(sums, answers, terms, body_spec(recipe.training, recipe.ranker)):
+        aggregation.add(mean, 1, 1.0, name)
+    return aggregation

@@ -10,16 +10,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from federator.closing.collected_updates import Collected, Collecting, Recipe, collect
+from federator.closing.collected_updates import Collected, Collecting, Recipe, collect, collect_sums
 from federator.closing.stored_rules import stored_rule
+from federator.secure_terms import SecureTerms
 from foltr.errors import DataError, SettingsError
-from foltr.methods.base import Memory, NextModel
+from foltr.methods.base import Aggregation, Memory, NextModel
+from foltr.protocol.codec import open_envelope
 from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.policies import Policy
+from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.states import RoundState
 from storage.database import Database
 from storage.models import get_model, latest_model
+from storage.policies import load_policies
 from storage.records import ModelRow, RoundRow, UpdateRow
 from storage.rounds import count_updates, find_round, stream_completed, stream_updates
+from storage.sums import load_answers, load_sums
 
 OnRound = Callable[[int], None]
 """Told the number of each round that was gone through."""
@@ -59,7 +65,7 @@ class Counterfactual:
 
 
 async def replay_round(db: Database, recipe: Recipe, number: int, on_round: OnRound = lambda _: None) -> Replayed:
-    """Aggregate a round from what is stored, as the federator did.
+    """Aggregate a round from what is stored, as the federator did; of a secure sum helpers' signatures are checked.
 
     Raises:
         SettingsError: there is no such round, or the method's parameters make models of another size.
@@ -73,12 +79,11 @@ async def replay_round(db: Database, recipe: Recipe, number: int, on_round: OnRo
         raise DataError(f"round {number} is {row.state} and has made no model; see: foltr rounds list")
     base, stored = await _model(db, recipe, row.base_version), await _model(db, recipe, row.model_version)
     lacking = [_withdrawn(model) for model in (base, stored) if model.withdrawn_at is not None]
-    lacking += await _missing_updates(db, row)
+    lacking += await (_missing_updates(db, row) if row.policy_hash is None else _missing_sums(db, row))
     if lacking:
         raise DataError(f"round {number} cannot be replayed: {'; '.join(lacking)}")
     memory = Memory(base.optimizer_state, await _remembered(db, recipe, row, on_round))
-    collected = await collect(_updates(db, recipe, row), recipe, _collecting(row))
-    made = collected.aggregation.finish(unpack_vector(base.weights), memory)
+    made = (await _aggregation(db, recipe, row)).finish(unpack_vector(base.weights), memory)
     on_round(number)
     return Replayed(row, unpack_vector(stored.weights), made.weights, tuple(_differences(row, stored, made)))
 
@@ -104,6 +109,8 @@ async def counterfactual(
     n_rounds = n_with_client = n_without_model = 0
     remembers = False
     async for row in stream_completed(db, name, first, newest.round):
+        if row.policy_hash is not None:
+            raise DataError(f"round {row.number} has a secure sum: nobody can be left out of it")
         if not n_rounds:
             base = await _model(db, recipe, row.base_version)
             if base.withdrawn_at is not None:
@@ -136,6 +143,32 @@ async def counterfactual(
         n_with_client,
         n_without_model,
     )
+
+
+async def _aggregation(db: Database, recipe: Recipe, row: RoundRow) -> Aggregation:
+    """What a round's updates, or its sums, are collected in."""
+    if row.policy_hash is None or row.clip_norm is None:
+        return (await collect(_updates(db, recipe, row), recipe, _collecting(row))).aggregation
+    policies = {policy.hash: policy.signed for policy in await load_policies(db, row.federation)}
+    terms = SecureTerms(_policy(policies[row.policy_hash], row), row.clip_norm)
+    sums = await load_sums(db, row.federation, row.number)
+    answers = await load_answers(db, row.federation, row.number)
+    return collect_sums(sums, answers, recipe, row.number, stored_rule(row), terms)
+
+
+def _policy(signed: bytes, row: RoundRow) -> SignedPolicy:
+    """A policy that the federator has checked before it stored it; the round names it by its hash."""
+    policy = SignedPolicy(open_envelope(signed).read(Policy), signed)
+    if policy.hash != row.policy_hash:
+        raise DataError(f"the policy that round {row.number} was under is stored damaged")
+    return policy
+
+
+async def _missing_sums(db: Database, row: RoundRow) -> list[str]:
+    """Which sums of a completed round are not there any more, in words; empty where all are."""
+    sums = await load_sums(db, row.federation, row.number)
+    gone = [str(each.cohort) for each in sums if each.masked_sum is None]
+    return [f"no longer there, as erased clients were in it: the sum of cohort {', '.join(gone)}"] if gone else []
 
 
 def _next(collected: Collected, weights: NDArray[np.float32], memory: Memory) -> NextModel | None:

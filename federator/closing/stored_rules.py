@@ -38,15 +38,15 @@ def round_rng(seed: bytes, number: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence([int.from_bytes(seed), number]))
 
 
-def new_aggregation(made: NextModel) -> NewAggregation | None:
-    """The rows of what a rule made of a round; None for the plain mean."""
+def new_aggregation(made: NextModel, *, of_sums: bool = False) -> NewAggregation | None:
+    """The rows of what a rule made of a round, or of its sums; None for the plain mean."""
     report = made.report
     if report is None:
         return None
     # JSON has no infinity: what is not finite is null.
     parameters = {name: value if math.isfinite(value) else None for name, value in report.parameters.items()}
     fates = [NewFate(each.client_id, each.fate, each.share, each.score, each.reason) for each in report.fates]
-    return NewAggregation(report.rule, json.dumps(parameters), report.fallback_reason, fates)
+    return NewAggregation(report.rule, json.dumps(parameters), report.fallback_reason, fates, of_sums=of_sums)
 
 
 def found_events(made: NextModel, number: int, at: datetime) -> list[NewEvent]:

@@ -8,6 +8,7 @@ from foltr.protocol.orders import OrderAnswer
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.updates import UnlearningUpdate
 from storage.records import DeadlineChange, MembershipChange, NewEvent, NewOrder, NewUpdate, QuarantineChange
+from storage.sum_records import NewPolicy
 
 Receipt = UpdateReceipt | MembershipReceipt | ErasureNotice | OrderAnswer
 # Event rows about refusals from one batch that name a client each; a batch has up to 500 messages.
@@ -43,6 +44,9 @@ class Decisions:
         unlearned: answers of members to a step of an unlearning job.
         refused_forgets: clients whose request is not to stay at the broker: it would be obeyed some other day.
         leftovers: clients that were forgotten, and that the broker retains something of again.
+        policy: a newer policy of the operator.
+        breaks_set: whether a client is to leave a set that helpers were asked to open: the round is abandoned before
+            anything else of this is stored.
         returned: whether a member takes part, and is connected, that did not or was not.
     """
 
@@ -59,6 +63,8 @@ class Decisions:
     unlearned: list[UnlearningUpdate] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
     refused_forgets: list[str] = field(default_factory=list)
+    policy: NewPolicy | None = None
+    breaks_set: bool = False
     returned: bool = False
     _events: dict[tuple[str, ...], NewEvent] = field(default_factory=dict)
     _n_refusals: int = 0

@@ -264,6 +264,11 @@ class Members:
         client = self._clients.get(client_id)
         return None if client is None else client.counted_through
 
+    def public_key(self, client_id: str) -> bytes | None:
+        """Return the key of a client; None where identities are not asked for, or it is no client."""
+        client = self._clients.get(client_id)
+        return None if client is None else client.public_key
+
     def move_mark(self, client_id: str, counted_through: int) -> None:
         """Move a client's mark: up with an update that counts, and back with one that counts no more."""
         self._clients[client_id].counted_through = counted_through

@@ -7,9 +7,11 @@ from federator.closing.stored_rules import stored_parameters
 from federator.deciding.members import Members
 from federator.plan import FederationPlan
 from federator.round import Aggregate, Round, SelectedClients
+from federator.secure_terms import SecureTerms
 from foltr.protocol.client_selection import cutoff, round_seed
 from foltr.protocol.orders import AskNewest, RevokeClient, RotateKey
 from foltr.protocol.signed_orders import read_order
+from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.states import OrderOutcome, Pacing
 from storage.records import NewOrder, RoundOpening
 
@@ -24,6 +26,7 @@ class FederationState:
         oldest_base: what was trained on an older model may hold what was unlearned since.
         model_hashes: by version, of the newest models (`foltr.protocol.fields.model_hash`).
         last_order: the number of the operator's newest order that is stored with its outcome; its digest.
+        policy: the operator's newest one that is known; None where sums are not secure.
         key_sequence: how often the operator has given the federator another key; the newest one, if there is one.
     """
 
@@ -40,6 +43,7 @@ class FederationState:
         self.last_digest: bytes | None = None
         self.key_sequence = 0
         self.federator_key: bytes | None = None
+        self.policy: SignedPolicy | None = None
 
     @property
     def federation(self) -> str:
@@ -59,7 +63,8 @@ class FederationState:
         """Make a round that is about to open, and its row; it is current once `follow` says so."""
         policy = self.plan.policy
         selection = self._select(number)
-        opened = Round.open(number, base_version, policy, now, selection)
+        terms = self._terms()
+        opened = Round.open(number, base_version, policy, now, selection, terms)
         return opened, RoundOpening(
             number=number,
             base_version=base_version,
@@ -80,7 +85,16 @@ class FederationState:
             byzantine=policy.rule.byzantine,
             aggregation_parameters=stored_parameters(policy.rule),
             aggregation_fallback=policy.rule.fallback,
+            policy_hash=None if terms is None else terms.policy.hash,
+            clip_norm=None if terms is None else terms.clip_norm,
         )
+
+    def _terms(self) -> SecureTerms | None:
+        """What the next secure sum is under; None in a trusted federation."""
+        secure = self.plan.secure
+        if secure is None or self.policy is None:
+            return None
+        return secure.terms(self.policy, self.plan.training)
 
     def following(self, base_version: int, now: float) -> tuple[Round | None, RoundOpening | None]:
         """Make the round after the current one; (None, None) if that is the plan's last."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from federator.clock import to_datetime
 from federator.deciding.decisions import Decisions
 from federator.deciding.state import FederationState
+from federator.deciding.tickets import check_ticket
 from federator.reading import UnlearningAnswered, UpdateOffered
 from federator.round import Record, Reject
 from foltr.errors import MessageError
@@ -54,10 +55,24 @@ def _decision(
     except MessageError as error:
         return Reject(ReceiptCode(error.code), error.detail)
     counted_through = members.counted_through(offer.client_id) or 0
+    if stored is None and (refused := _refused_ticket(state, reading)) is not None:
+        return refused
     decision = outdated(state, reading, stored) or state.current_round.decide(
         offer, at, counted_through=counted_through, stored=stored
     )
     return put_off(state, decision) if isinstance(decision, Reject) else decision
+
+
+def _refused_ticket(state: FederationState, reading: UpdateOffered) -> Reject | None:
+    """Why no helper would take an update's ticket, as far as can be told before one is asked."""
+    current, key = state.current_round, state.members.public_key(reading.offer.client_id)
+    if current.terms is None or key is None or reading.offer.round != current.number:
+        return None
+    try:
+        check_ticket(reading, current.terms, key, state.federation)
+    except MessageError as error:
+        return Reject(ReceiptCode(error.code), error.detail)
+    return None
 
 
 def _was_abandoned(state: FederationState, number: int) -> bool:
@@ -94,17 +109,21 @@ def put_off(state: FederationState, refusal: Reject) -> Reject:
 
 def _row(state: FederationState, reading: UpdateOffered, at: float) -> NewUpdate:
     offer = reading.offer
+    recorded = state.current_round.contributions[offer.client_id]
     return NewUpdate(
         round=state.current_round.number,
         client_id=offer.client_id,
         update_id=offer.update_id,
         base_version=offer.base_version,
         n_interactions=reading.n_interactions,
-        covers_after=offer.after,
+        covers_after=recorded.after,
         covers_through=offer.through,
         encoding=reading.encoding,
         body=reading.body,
         received_at=to_datetime(at),
+        cohort=recorded.cohort,
+        position=recorded.position,
+        ticket=reading.ticket,
     )
 
 

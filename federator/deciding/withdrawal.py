@@ -10,15 +10,19 @@ from federator.deciding.decisions import Decisions
 from federator.deciding.state import FederationState
 from federator.round import Round
 from foltr.protocol.receipts import ReceiptCode, UpdateReceipt
+from foltr.protocol.states import RoundState
 
 
 def withdraw(state: FederationState, client_id: str, decisions: Decisions, told: ReceiptCode | None) -> None:
-    """Take a client's update out of the open round, if it has one there.
+    """Take a client's update out of the open round, if it has one there; or give up a round that has it in a set.
 
     Args:
         told: why, as the client is told; None where it is told otherwise.
     """
     current = state.current_round
+    if current.state is RoundState.OPENING and client_id in current.contributions:
+        decisions.breaks_set = True
+        return
     withdrawn = current.withdraw(client_id)
     if withdrawn is None:
         return
@@ -36,7 +40,8 @@ def take_back_round(state: FederationState, abandoned: Round) -> Iterator[Update
         that the client has by then, and none for a client that was forgotten meanwhile.
     """
     for client_id, recorded in abandoned.contributions.items():
-        state.members.move_mark(client_id, recorded.after)
+        if state.members.counted_through(client_id) is not None:
+            state.members.move_mark(client_id, recorded.after)
     return (
         _taken_back(state, client_id, recorded.update_id, ReceiptCode.ROUND_ABANDONED, abandoned.number)
         for client_id, recorded in abandoned.contributions.items()

@@ -75,6 +75,7 @@ def round_announcement(state: FederationState, shown: Round, *, is_open: bool) -
             n_selected=selection.n_selected,
             n_eligible=selection.n_eligible,
         ),
+        secure=None if shown.terms is None else shown.terms.announced,
     )
 
 

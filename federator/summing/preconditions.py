@@ -1,7 +1,7 @@
 """Whether a federation can have secure sums, and under which policy: each refusal says what to do next."""
 
 from federator.round import RoundPolicy
-from federator.summing.terms import SecureSettings
+from federator.secure_terms import SecureSettings
 from foltr.errors import SettingsError
 from foltr.methods.aggregations import is_plain_mean
 from foltr.methods.preconditions import lacking

@@ -16,7 +16,6 @@ from foltr.secure.field import read_words
 DENSE, PART, EVOLUTION, MASKED = "dense_f32", "part_f32", "evolution", "masked_u64"
 _START = struct.Struct("<Q")
 _PAIR = struct.Struct("<Qdd")
-_TICKET_BYTES = struct.Struct("<I")
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,11 @@ class BodySpec:
     start: int = 0
     n_values: int = 0
     antithetic: bool = False
+
+    @property
+    def n_bytes(self) -> int:
+        """How many bytes the values of an update have."""
+        return (8 if self.kind == "masked" else 4) * self.n_values
 
 
 def check_body(body: UpdateBody, spec: BodySpec) -> None:
@@ -66,7 +70,7 @@ def check_body(body: UpdateBody, spec: BodySpec) -> None:
 
 
 def pack_body(body: UpdateBody) -> tuple[str, bytes]:
-    """Return the name of the encoding, and the bytes."""
+    """Return the name of the encoding, and the bytes; of a masked vector without its ticket, which is for others."""
     match body:
         case DenseDelta():
             return DENSE, body.values
@@ -75,11 +79,14 @@ def pack_body(body: UpdateBody) -> tuple[str, bytes]:
         case EvolutionPair():
             return EVOLUTION, _PAIR.pack(body.seed, body.plus, math.nan if body.minus is None else body.minus)
         case MaskedVector():
-            return MASKED, _TICKET_BYTES.pack(len(body.ticket)) + body.ticket + body.values
+            return MASKED, body.values
 
 
 def unpack_body(encoding: str, data: bytes, dim: int) -> UpdateBody:
-    """Return what `pack_body` made, for a model of ``dim`` entries; DataError where it made no such thing."""
+    """Return what `pack_body` made, for a model of ``dim`` entries; DataError where it made no such thing.
+
+    A masked vector says nothing by itself, and is no update to aggregate.
+    """
     try:
         if encoding == DENSE:
             return DenseDelta(dim=dim, values=data)
@@ -88,9 +95,6 @@ def unpack_body(encoding: str, data: bytes, dim: int) -> UpdateBody:
         if encoding == EVOLUTION:
             seed, plus, minus = _PAIR.unpack(data)
             return EvolutionPair(seed=seed, plus=plus, minus=None if math.isnan(minus) else minus)
-        if encoding == MASKED:
-            end = _TICKET_BYTES.size + _TICKET_BYTES.unpack_from(data)[0]
-            return MaskedVector(dim=dim, values=data[end:], ticket=data[_TICKET_BYTES.size : end])
     except (struct.error, ValueError) as error:
         raise DataError(f"a stored update of encoding {encoding} is damaged: {error}") from error
     raise DataError(f"a stored update has the unknown encoding {encoding!r}")

@@ -34,6 +34,15 @@ class EventKind(StrEnum):
     INTAKE_FULL = "intake_full", "Messages were turned away for want of room, or because a client sent too many."
     ROSTER_ADOPTED = "roster_adopted", "A newer roster of the operator holds from now on."
     ROSTER_REFUSED = "roster_refused", "A roster was older than the one known, or not the operator's."
+    POLICY_ADOPTED = "policy_adopted", "A newer policy of the operator holds from the next round on."
+    POLICY_REFUSED = (
+        "policy_refused",
+        "A policy was not the operator's, older than the one known, or does not fit the settings; `code` says which.",
+    )
+    TICKET_REFUSED = (
+        "ticket_refused",
+        "A helper took a client out of its round's sum; the detail says why. Its participation is spent.",
+    )
     ROUND_ABANDONED = "round_abandoned", "A round's updates could not be made a model; the detail says why."
     DEFENCE_RAISED = (
         "defence_raised",

@@ -22,11 +22,12 @@ class DeviceReaction(StrEnum):
 
 
 # Which kinds of event a refusal is noted as, by what was refused.
-_UPDATE, _MESSAGE, _ROSTER, _ORDER = (
+_UPDATE, _MESSAGE, _ROSTER, _ORDER, _POLICY = (
     EventKind.UPDATE_REJECTED,
     EventKind.MESSAGE_REFUSED,
     EventKind.ROSTER_REFUSED,
     EventKind.ORDER_REFUSED,
+    EventKind.POLICY_REFUSED,
 )
 
 
@@ -121,6 +122,7 @@ class ReceiptCode(StrEnum):
         _MESSAGE,
         _ROSTER,
         _ORDER,
+        _POLICY,
     )
     MALFORMED = (
         "malformed",
@@ -130,17 +132,25 @@ class ReceiptCode(StrEnum):
         _MESSAGE,
         _ROSTER,
         _ORDER,
+        _POLICY,
     )
     WRONG_SHAPE = (
         "wrong_shape",
         DeviceReaction.SETTLE,
         "The update is of another kind or size than this federation asks for.",
         _UPDATE,
+        _POLICY,
     )
     OUT_OF_RANGE = (
         "out_of_range",
         DeviceReaction.SETTLE,
         "A value is beyond what is possible, or more interactions are claimed than announced.",
+        _UPDATE,
+    )
+    MISPLACED = (
+        "misplaced",
+        DeviceReaction.SETTLE,
+        "A masked update's ticket is for another round, cohort, policy, update or vector: no helper would take it.",
         _UPDATE,
     )
     NOT_FINITE = "not_finite", DeviceReaction.SETTLE, "The update holds NaN or infinity.", _UPDATE
@@ -152,6 +162,7 @@ class ReceiptCode(StrEnum):
         _MESSAGE,
         _ROSTER,
         _ORDER,
+        _POLICY,
     )
     # Whichever side is upgraded, the same bytes may be taken then.
     UNSUPPORTED_VERSION = (
@@ -162,6 +173,7 @@ class ReceiptCode(StrEnum):
         _MESSAGE,
         _ROSTER,
         _ORDER,
+        _POLICY,
     )
     BAD_SIGNATURE = (
         "bad_signature",
@@ -171,6 +183,7 @@ class ReceiptCode(StrEnum):
         _MESSAGE,
         _ROSTER,
         _ORDER,
+        _POLICY,
     )
     NOT_ENROLLED = (
         "not_enrolled",
@@ -203,6 +216,7 @@ class ReceiptCode(StrEnum):
         _MESSAGE,
         _ROSTER,
         _ORDER,
+        _POLICY,
     )
     # Told unasked to all whose updates it had.
     ROUND_ABANDONED = (

@@ -43,6 +43,8 @@ class RoundState(StrEnum):
 
 
 ASKING_HELPERS: Final = (RoundState.CHECKING, RoundState.OPENING)
+WITHDRAWABLE: Final = (RoundState.COLLECTING, RoundState.CHECKING)
+"""In these states an update can leave its round: no set has been fixed."""
 OPEN_ROUND: Final = (RoundState.COLLECTING, *ASKING_HELPERS, RoundState.AGGREGATING)
 
 

@@ -90,6 +90,10 @@ class Topics:
         """Return where a helper answers; of ``+``, the filter of all answers."""
         return f"{self.root}/helpers/{helper}/answers"
 
+    def is_helpers(self, topic: str) -> bool:
+        """Whether a helper answers on this topic."""
+        return topic.startswith(f"{self.root}/helpers/") and topic.endswith("/answers")
+
     @cached_property
     def operator(self) -> str:
         return f"{self.root}/operator"
@@ -100,7 +104,7 @@ class Topics:
 
     def is_operators(self, topic: str) -> bool:
         """Whether the operator tells the federator something on this topic."""
-        return topic in (self.operator, self.roster) or topic.startswith(f"{self.root}/roster/chunks/")
+        return topic in (self.operator, self.roster, self.policy) or topic.startswith(f"{self.root}/roster/chunks/")
 
     @cached_property
     def unlearning_round(self) -> str:

@@ -817,6 +817,9 @@ def upgrade() -> None:
             comment="Of a masked update: which of its round's sums it is for; null of any other",
         ),
         sa.Column(
+            "position", sa.Integer(), comment="Of a masked update: its ticket's among those of its cohort, from 0"
+        ),
+        sa.Column(
             "ticket", sa.LargeBinary(), comment="Of a masked update: what helpers are shown; goes with the body"
         ),
         sa.Column(
@@ -837,6 +840,7 @@ def upgrade() -> None:
             "(ticket IS NOT NULL) = (cohort IS NOT NULL AND body IS NOT NULL)",
             name=op.f("ck_updates_ticket_goes_with_body"),
         ),
+        sa.CheckConstraint("(cohort IS NULL) = (position IS NULL)", name=op.f("ck_updates_position_in_a_cohort")),
         sa.CheckConstraint("fault IS NULL OR cohort IS NOT NULL", name=op.f("ck_updates_fault_of_a_masked_one")),
         sa.CheckConstraint(
             "(cipher = '') = (key_fingerprint IS NULL)", name=op.f("ck_updates_key_fingerprint_iff_sealed")
@@ -864,6 +868,14 @@ def upgrade() -> None:
         sa.UniqueConstraint("client", "covers_after", name=op.f("uq_updates_client_covers_after")),
         sa.UniqueConstraint("client", "update_id", name=op.f("uq_updates_client_update_id")),
         comment="Every accepted update: the contribution of one client to one round",
+    )
+    op.create_index(
+        "uq_updates_position",
+        "updates",
+        ["federation", "round", "cohort", "position"],
+        unique=True,
+        sqlite_where=sa.text("cohort IS NOT NULL"),
+        postgresql_where=sa.text("cohort IS NOT NULL"),
     )
     op.create_table(
         "update_fates",
@@ -913,7 +925,7 @@ def upgrade() -> None:
         sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
         sa.Column("round", sa.Integer(), nullable=False, comment="The round"),
         sa.Column("cohort", sa.Integer(), nullable=False, comment="Which of its cohorts, from 0"),
-        sa.Column("n_tickets", sa.Integer(), nullable=False, comment="Tickets that helpers were shown"),
+        sa.Column("n_tickets", sa.Integer(), nullable=False, comment="Positions of tickets that helpers were shown"),
         sa.Column(
             "n_clients", sa.Integer(), nullable=False, comment="Those in the sum: whom no helper took out"
         ),
@@ -921,7 +933,7 @@ def upgrade() -> None:
             "kept",
             sa.LargeBinary(),
             nullable=False,
-            comment="Those as bits in order of client_id, the first the highest",
+            comment="Those as bits by position, the first the highest",
         ),
         sa.Column(
             "set_digest",

@@ -21,6 +21,7 @@ from storage.clients import key_of
 from storage.database import Database
 from storage.erasure.tables import erasures
 from storage.order_tables import orders
+from storage.sum_rows import delete_sums_with, is_in_sum
 from storage.tables import clients, events, federations, rounds, updates
 
 NAMING_TABLES = (clients.name, orders.name)
@@ -31,20 +32,23 @@ _PAGE = 64
 
 
 async def rounds_of(connection: AsyncConnection, name: str, client: int) -> Sequence[Row[*tuple[Any, ...]]]:
-    """Find (round, state, model_version) of each round with an update of the client, by round.
+    """Find (round, state, model_version, is_in_sum) of each round with an update of the client, by round.
 
     Raises:
-        ProtocolViolationError: one of them is aggregating.
+        ProtocolViolationError: one of them is aggregating, or helpers are asked for its sum.
     """
     answer = await connection.execute(
-        select(updates.c.round, rounds.c.state, rounds.c.model_version)
+        select(updates.c.round, rounds.c.state, rounds.c.model_version, is_in_sum().label("is_in_sum"))
         .join(rounds, (rounds.c.federation == updates.c.federation) & (rounds.c.number == updates.c.round))
         .where(updates.c.client == client)
         .order_by(updates.c.round)
     )
     rows = answer.all()
-    if busy := [row.round for row in rows if row.state is RoundState.AGGREGATING]:
-        raise ProtocolViolationError(f"round {busy[0]} of {name!r} is aggregating with an update of a client to erase")
+    decided = RoundState.OPENING, RoundState.AGGREGATING
+    if busy := [row for row in rows if row.state in decided]:
+        raise ProtocolViolationError(
+            f"round {busy[0].round} of {name!r} is {busy[0].state} with an update of a client to erase"
+        )
     return rows
 
 
@@ -67,11 +71,12 @@ async def digest_of(connection: AsyncConnection, client: int, numbers: Sequence[
 
 
 async def delete_rows_of(connection: AsyncConnection, client: int) -> dict[str, int]:
-    """Delete a client's rows of every table but its own, and say how many there were of each.
+    """Delete a client's rows of every table but its own, and the sums that it is in; say how many rows of each.
 
     An order that was about it keeps its number and its outcome, so that it is not obeyed a second time, but not what
     was signed.
     """
+    await delete_sums_with(connection, client)
     await connection.execute(update(orders).where(orders.c.client == client).values(client=None, payload=None))
     deleted = {}
     for table in (update_fates, updates, events, defence_records):

@@ -17,7 +17,7 @@ from federator.round import (
 )
 from foltr.errors import ProtocolViolationError
 from foltr.protocol.client_selection import cutoff, round_seed
-from foltr.protocol.states import AbandonReason, Pacing, RoundState
+from foltr.protocol.states import WITHDRAWABLE, AbandonReason, Pacing, RoundState
 from storage.records import StoredUpdate
 
 OPENED = 1_000.0
@@ -196,7 +196,7 @@ def test_what_is_not_there_cannot_be_withdrawn():
     assert len(round_.contributions) == 2
 
 
-@pytest.mark.parametrize("state", sorted(set(RoundState) - {RoundState.COLLECTING}))
+@pytest.mark.parametrize("state", sorted(set(RoundState) - set(WITHDRAWABLE)))
 def test_a_decided_round_gives_nothing_back(state):
     """Its updates may be in a model already; a revocation comes too late for it."""
     round_ = replace(filled(2), state=state)
@@ -243,7 +243,7 @@ def test_a_deadline_in_the_past_ends_the_round_now(n_updates, step):
     assert code(round_.decide(offer("new"), OPENED + 30, counted_through=0)) == "late"
 
 
-@pytest.mark.parametrize("state", sorted(set(RoundState) - {RoundState.COLLECTING}))
+@pytest.mark.parametrize("state", sorted(set(RoundState) - set(WITHDRAWABLE)))
 def test_a_decided_round_gets_no_other_deadline(state):
     """The order raises and changes nothing."""
     round_ = replace(filled(2), state=state)

@@ -106,6 +106,7 @@ def test_a_batch_has_everything_that_was_decided():
         deadline=object(),
         quarantines=[QuarantineChange("a", AT, "why")],
         orders=[object()],
+        policy=object(),
     )
     decided.note(NewEvent(AT, "late"))
     batch = batch_of(decided, 4, (3, AT))

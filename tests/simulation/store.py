@@ -121,6 +121,7 @@ def _store_update(tables: Tables, new: NewUpdate) -> None:
         covers_through=new.covers_through,
         key_fingerprint=None,
         cohort=new.cohort,
+        position=new.position,
         ticket=new.ticket,
         fault=None,
         body=new.body,

@@ -1,17 +1,29 @@
 """What is stored of secure sums."""
 
 import hashlib
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import select
 
 from foltr.errors import ProtocolViolationError, SettingsError
-from foltr.protocol.states import Privacy
+from foltr.protocol.helper_messages import TicketFault
+from foltr.protocol.states import AbandonReason, Privacy, RoundState
 from storage.federations import create_federation, get_federation
-from storage.records import Batch, MembershipChange
-from storage.sum_records import NewPolicy
-from storage.sums import adopt_policy, load_policies
-from storage.tables import clients
+from storage.policies import adopt_policy, load_policies
+from storage.records import Batch, MembershipChange, NewModel
+from storage.rounds import abandon_round, complete_round, find_round, open_round
+from storage.sum_records import NewAnswer, NewPolicy, NewSet
+from storage.sums import (
+    answered_sets,
+    begin_opening,
+    begin_summing,
+    load_answers,
+    load_sums,
+    load_tickets,
+    store_answers,
+)
+from storage.tables import clients, updates
 
 
 def policy(stored, version: int, signed: bytes = b"signed") -> NewPolicy:
@@ -58,3 +70,135 @@ async def test_the_enrolment_that_a_client_joined_with_is_kept(stored) -> None:
         await stored.commit(Batch(membership=[change]))
         async with stored.db.reading() as connection:
             assert await connection.scalar(select(clients.c.enrolment)) == enrolment
+
+
+# --- a round with a secure sum --------------------------------------------------------------------------------
+
+WORDS = b"\1" * 24
+
+
+async def summed(stored) -> None:
+    """Open a round with three masked updates, and stop collecting."""
+    await stored.join("a", "b", "c")
+    await adopt_policy(stored.db, "web", stored.epoch, policy(stored, 1))
+    opening = replace(stored.opening(1), policy_hash=policy(stored, 1).hash, clip_norm=1.0)
+    await open_round(stored.db, "web", stored.epoch, opening)
+    masked = {"encoding": "masked_u64", "body": WORDS, "n_interactions": 1, "cohort": 0}
+    sent = [stored.update(name, position=i, ticket=name.encode(), **masked) for i, name in enumerate(("c", "a", "b"))]
+    await stored.commit(Batch(updates=sent, stop_collecting=1))
+
+
+async def opening_sums(stored, digest: bytes = bytes(32)) -> None:
+    sets = [NewSet(0, 3, 2, b"\xc0", digest)]
+    await begin_opening(stored.db, "web", stored.epoch, 1, sets, {"b": TicketFault.NOT_OPENED})
+
+
+def answers(helper: str, digest: bytes = bytes(32)) -> list[NewAnswer]:
+    return [NewAnswer(0, helper, start, digest, f"{helper} {start}".encode()) for start in (0, 2)]
+
+
+async def answer(stored, helper: str, digest: bytes = bytes(32)) -> None:
+    await store_answers(stored.db, "web", stored.epoch, 1, answers(helper, digest))
+
+
+async def state_of(stored) -> RoundState:
+    row = await find_round(stored.db, "web", 1)
+    assert row is not None
+    return row.state
+
+
+async def masked_bodies(stored) -> set[bytes | None]:
+    async with stored.db.reading() as connection:
+        return {row.body for row in await connection.execute(select(updates.c.body))}
+
+
+async def test_tickets_have_positions_in_the_order_in_which_they_came(stored) -> None:
+    """With the enrolment of each client; the round is checking once it stops collecting."""
+    await summed(stored)
+    assert await state_of(stored) is RoundState.CHECKING
+    tickets = await load_tickets(stored.db, "web", 1)
+    found = [(row.client_id, row.position, row.ticket) for row in tickets]
+    assert found == [("c", 0, b"c"), ("a", 1, b"a"), ("b", 2, b"b")]
+
+
+async def test_a_round_goes_from_the_sets_to_the_sums(stored) -> None:
+    """Each step may be offered twice; the masked vectors are there until the round is closed."""
+    await summed(stored)
+    for _ in range(2):
+        await opening_sums(stored)
+    assert await state_of(stored) is RoundState.OPENING
+    for helper in ("ada", "bob", "ada"):
+        await answer(stored, helper)
+    assert await answered_sets(stored.db, "web", 1) == {("ada", 0), ("bob", 0)}
+    for _ in range(2):
+        await begin_summing(stored.db, "web", stored.epoch, 1, {0: WORDS}, 2)
+    assert await state_of(stored) is RoundState.AGGREGATING
+    (row,) = await load_sums(stored.db, "web", 1)
+    assert (row.n_tickets, row.n_clients, row.masked_sum) == (3, 2, WORDS)
+    assert await masked_bodies(stored) != {None}
+    model = NewModel(1, bytes(12))
+    await complete_round(stored.db, "web", stored.epoch, 1, model, stored.opening(1).closes_at)
+    assert await masked_bodies(stored) == {None}
+    assert [row.start for row in await load_answers(stored.db, "web", 1)] == [0, 2, 0, 2]
+
+
+async def test_a_sum_is_stored_only_with_the_answers_of_all_helpers(stored) -> None:
+    """Nobody could tell afterwards from whose answers it was made."""
+    await summed(stored)
+    await opening_sums(stored)
+    await answer(stored, "ada")
+    for sums in ({0: WORDS}, {}):
+        with pytest.raises(ProtocolViolationError, match="lacks its sum, or an answer"):
+            await begin_summing(stored.db, "web", stored.epoch, 1, sums, 2)
+    assert await state_of(stored) is RoundState.OPENING
+
+
+async def test_a_second_set_for_one_round_is_refused_by_the_database(stored) -> None:
+    """So is an answer for another set than the one that is stored."""
+    await summed(stored)
+    await opening_sums(stored)
+    with pytest.raises(ProtocolViolationError, match="opening other sets"):
+        await opening_sums(stored, b"x" * 32)
+    with pytest.raises(ProtocolViolationError):
+        await answer(stored, "ada", b"x" * 32)
+
+
+@pytest.mark.parametrize("n_steps", range(4))
+async def test_a_round_that_ends_without_a_model_leaves_nothing_of_a_sum(stored, n_steps) -> None:
+    """In whatever state it was: no vector, no set, no answer."""
+    await summed(stored)
+    steps = [opening_sums(stored), answer(stored, "ada"), answer(stored, "bob")]
+    for step in steps[:n_steps]:
+        await step
+    for step in steps[n_steps:]:
+        step.close()
+    at = stored.opening(1).closes_at
+    await abandon_round(stored.db, "web", stored.epoch, 1, AbandonReason.HELPERS_SILENT, at)
+    assert await masked_bodies(stored) == {None}
+    assert await load_sums(stored.db, "web", 1) == await load_answers(stored.db, "web", 1) == []
+
+
+async def test_an_erased_client_takes_the_sum_that_it_is_in_with_it(stored) -> None:
+    """The set stays, which names nobody; a client that a helper took out is in no sum, and in no model."""
+    await summed(stored)
+    await opening_sums(stored)
+    await answer(stored, "ada")
+    await begin_summing(stored.db, "web", stored.epoch, 1, {0: WORDS}, 1)
+    await complete_round(stored.db, "web", stored.epoch, 1, NewModel(1, bytes(12)), stored.opening(1).closes_at)
+    assert (await stored.erase("b")).n_rounds == 0
+    (row,) = await load_sums(stored.db, "web", 1)
+    assert row.masked_sum == WORDS
+    assert (await stored.erase("a")).n_rounds == 1
+    (row,) = await load_sums(stored.db, "web", 1)
+    assert (row.masked_sum, row.n_clients) == (None, 2)
+    assert await load_answers(stored.db, "web", 1) == []
+    assert (await stored.erase("c")).n_rounds == 1  # its sum is gone already; the model that it is in is not
+
+
+@pytest.mark.parametrize("client_id", ["a", "b"])
+async def test_no_client_is_erased_out_of_a_sum_that_helpers_are_asked_for(stored, client_id) -> None:
+    """The round is to be abandoned before, or the sum would be released with the client in it."""
+    await summed(stored)
+    await opening_sums(stored)
+    with pytest.raises(ProtocolViolationError, match="opening with an update of a client to erase"):
+        await stored.erase(client_id)

@@ -183,6 +183,8 @@ def _in_words(receipt: "ErasureReceipt") -> list[str]:
     else:
         coverage = "" if receipt.coverage is None else f", coverage {receipt.coverage:.0%}"
         how = f"{receipt.strategy}, {receipt.rounds_replayed} rounds replayed{coverage}"
+        if not receipt.rounds_replayed:
+            how = f"{receipt.strategy}: the model from before it, with nothing learned anew"
         lines.append(
             f"Model {receipt.model_after}, made without the client ({how}), replaced model {receipt.model_before}."
         )

@@ -10,6 +10,8 @@ import typer
 from foltr.cli import options
 from foltr.cli.history.orders import deadline
 from foltr.cli.history.query import run_query
+from foltr.cli.history.sums import COLUMNS as SUM_COLUMNS
+from foltr.cli.history.sums import sum_lines
 from foltr.cli.history.why import Standing, explain
 from foltr.cli.output import console, print_json, print_record, print_rows, to_plain
 from foltr.errors import SettingsError
@@ -18,8 +20,7 @@ from foltr.protocol.states import Membership
 
 if TYPE_CHECKING:
     from storage.database import Database
-    from storage.history_records import ClientHistoryRow, RoundHistoryRow
-    from storage.records import RoundAggregationRow
+    from storage.history_records import ClientHistoryRow, RoundAggregationRow, RoundHistoryRow
 
 app = typer.Typer(help="Look at rounds.", no_args_is_help=True)
 
@@ -93,11 +94,13 @@ def rounds_show(
         contributions = await list_contributions(database, name, round_number=number)
         events = await list_events(database, name, round_number=number, limit=1000)
         made = await get_aggregation(database, name, number)
+        sums = await sum_lines(database, name, number)
         n_erased = (await erased_updates(database, name, number, number)).get(number, 0)
         if json:
             parsed = None if made is None else to_plain(made) | {"parameters": loads(made.parameters)}
             shown = to_plain(row) | {"n_erased": n_erased}
-            print_json({"round": shown, "aggregation": parsed, "contributions": contributions, "events": events})
+            both = {"contributions": contributions, "sums": sums, "events": events}
+            print_json({"round": shown, "aggregation": parsed, **both})
             return
         print_record(row, title=f"Round {number} of {name}", as_json=False)
         if made is not None:
@@ -108,6 +111,8 @@ def rounds_show(
             )
         else:
             print_rows(contributions, _CONTRIBUTION_COLUMNS, title="Contributions", as_json=False)
+        if sums:
+            print_rows(sums, SUM_COLUMNS, title="Sums", as_json=False)
         if n_erased:
             _say(f"Updates taken out since, with clients that were forgotten: {n_erased}; see: foltr erasures list")
         print_rows(events, _EVENT_COLUMNS, title="Events", as_json=False)

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from foltr.protocol.client_selection import is_selected
-from foltr.protocol.states import Pacing, RoundState
+from foltr.protocol.states import ASKING_HELPERS, Pacing, RoundState
 
 if TYPE_CHECKING:
     from storage.records import RoundRow
@@ -86,6 +86,9 @@ class Standing:
         return is_selected(row.selection_seed, row.selection_cutoff, client_id)
 
 
+_ASKED = {RoundState.CHECKING: "check their tickets", RoundState.OPENING: "open their sums"}
+
+
 def explain(standing: Standing) -> list[str]:
     """Sentences, the most important first."""
     row = standing.round
@@ -94,6 +97,14 @@ def explain(standing: Standing) -> list[str]:
     if row.state is RoundState.AGGREGATING:
         have = _updates(len(standing.contributed))
         return [f"Round {row.number} has {have} and is being aggregated; it takes no more.", *_life(standing)]
+    if row.state in ASKING_HELPERS:
+        have, asked = _updates(len(standing.contributed)), _ASKED[row.state]
+        waits = "A helper that is silent for helper_deadline_s ends it with nothing released."
+        return [
+            f"Round {row.number} has {have}, and helpers are asked to {asked}; it takes no more.",
+            waits,
+            *_life(standing),
+        ]
     if row.state is not RoundState.COLLECTING:
         return [_ended(row), *_life(standing)]
     return [

@@ -13,7 +13,7 @@ from foltr.protocol.states import Privacy
 
 if TYPE_CHECKING:
     from broker.address import BrokerAddress
-    from federator.summing.terms import SecureSettings
+    from federator.secure_terms import SecureSettings
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def choose_privacy(settings: Settings, identity: FederatorIdentity) -> "SecureSe
     Raises:
         SettingsError: there is no policy that it could be under.
     """
-    from federator.summing.terms import SecureSettings
+    from federator.secure_terms import SecureSettings
 
     if settings.privacy is Privacy.TRUSTED:
         return None

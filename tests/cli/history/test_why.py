@@ -175,3 +175,11 @@ def test_long_times_are_readable():
     row = replace(ROUND, max_time_s=86_400.0 * 5, closes_at=at(86_400 * 5))
     assert "opened 60 min ago" in words(standing(3600, row))
     assert "at the latest in 5 days" in words(standing(3600, row))
+
+
+@pytest.mark.parametrize(("state", "asked"), [(RoundState.CHECKING, "check their"), (RoundState.OPENING, "open their")])
+def test_a_round_whose_helpers_are_asked(state, asked):
+    """It takes no more, and says what it waits for."""
+    row = replace(ROUND, state=state, policy_hash=bytes(32), clip_norm=1.0)
+    said = words(standing(40, row, contributed=devices(1, 2)))
+    assert f"Round 12 has 2 updates, and helpers are asked to {asked}" in said

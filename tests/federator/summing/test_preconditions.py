@@ -3,25 +3,25 @@
 import math
 
 import pytest
-from secured import HELPERS, policy_of, signed_policy_of
+from secure_cohorts import SecureFederation
 
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
-from federator.summing.terms import SecureSettings
+from federator.secure_terms import SecureSettings
 from foltr.aggregation.rule_spec import read_rule
 from foltr.errors import SettingsError
 from foltr.protocol.policies import GaussianNoise
-from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import Pacing, Privacy
 from foltr.protocol.trainings import EvolutionTraining, FpdgdPaperTraining, PdgdTraining
 
-KEY = SigningKey.generate()
+FEW = SecureFederation(dim=1, n_min=2, n_max=10_000, n_interactions=1)
 ONE = PdgdTraining(min_interactions=1, max_interactions=1)
+ONE_EACH = {"n_min": 2, "n_max": 10_000, "n_interactions": 1}
 ROUNDS = {"min_clients": 40, "max_clients": 100}
 
 
-def plan_of(*, training=ONE, secure=None, enrolment_key=KEY.public, policy=None, **rounds) -> FederationPlan:
-    secure = secure or SecureSettings(signed_policy_of(KEY, **(policy or {})))
+def plan_of(*, training=ONE, secure=None, enrolment_key=FEW.operator.public, policy=None, **rounds) -> FederationPlan:
+    secure = secure or SecureSettings(FEW.issue(**ONE_EACH | (policy or {})))
     policy_of_rounds = RoundPolicy(**(ROUNDS | rounds))
     return FederationPlan("mail", 1, policy_of_rounds, training, enrolment_key=enrolment_key, secure=secure)
 
@@ -80,19 +80,19 @@ def test_what_secure_sums_cannot_go_with_is_refused_in_words(told, changes):
 def test_numbers_that_make_no_sense_are_refused(told, settings):
     """With the key in the message."""
     with pytest.raises(SettingsError, match=f"^{told}"):
-        plan_of(secure=SecureSettings(signed_policy_of(KEY), **settings))
+        plan_of(secure=SecureSettings(FEW.issue(**ONE_EACH), **settings))
 
 
 def test_one_helper_or_sums_of_more_than_62_bits_are_no_policy():
     """Nobody can be told of one: it is refused where it is made and where it is read."""
     with pytest.raises(ValueError, match="at least 2 items"):
-        policy_of(HELPERS[:1])
+        FEW.issue(helpers=[FEW.helpers[0].public])
     with pytest.raises(ValueError, match="more than 62 bits"):
-        policy_of(n_max=2**31 - 1, bound=2**31 - 1, noise=GaussianNoise(variance=2**50))
+        FEW.issue(n_max=2**31 - 1, bound=2**31 - 1, noise=GaussianNoise(variance=2**50))
 
 
 def test_the_clip_norm_follows_from_interactions_and_learning_rate():
     """0.15 sqrt(B) (learning rate / 0.1), unless one is set."""
-    policy = signed_policy_of(KEY, n_interactions=4)
+    policy = FEW.issue(n_interactions=4)
     assert SecureSettings(policy).terms(policy, PdgdTraining(learning_rate=0.2)).clip_norm == 0.15 * 2 * 0.2 / 0.1
     assert SecureSettings(policy, clip_norm=3.0).terms(policy, ONE).announced.clip_norm == 3.0

@@ -1,14 +1,13 @@
 """What a secure sum is under: the operator's policy, and what the federator chooses."""
 
-import math
 from dataclasses import dataclass
 
-from foltr.protocol.policies import SecureRound
+from foltr.protocol.policies import SecureRound, cohort_of, is_turn_of
 from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.trainings import Training
+from foltr.secure.encoding import clip_norm_for
 
-CLIP_NORM_OF_ONE = 0.15
-"""C for one interaction with a learning rate of 0.1: about the L2 norm of FPDGD's updates early in training."""
+_USUAL_RATE = 0.1
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,8 @@ class SecureSettings:
         """Return what a round that opens under this policy is under."""
         if self.clip_norm is not None:
             return SecureTerms(policy, self.clip_norm)
-        return SecureTerms(policy, default_clip_norm(policy.policy.n_interactions, training))
+        rate: float = getattr(training, "learning_rate", _USUAL_RATE)
+        return SecureTerms(policy, clip_norm_for(policy.policy.n_interactions, rate))
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,14 @@ class SecureTerms:
     policy: SignedPolicy
     clip_norm: float
 
+    def cohort_of(self, round_number: int, client_id: str) -> int:
+        """Return which of the round's sums a client's update is for."""
+        return cohort_of(self.policy.hash, self.policy.policy.cohorts, round_number, client_id)
+
+    def is_turn_of(self, round_number: int, client_id: str) -> bool:
+        """Whether a client takes part in the round."""
+        return is_turn_of(self.policy.hash, self.policy.policy.period, round_number, client_id)
+
     @property
     def announced(self) -> SecureRound:
         return SecureRound(policy_hash=self.policy.hash, clip_norm=self.clip_norm)
-
-
-def default_clip_norm(n_interactions: int, training: Training) -> float:
-    """Return C = 0.15 sqrt(B) (learning rate / 0.1)."""
-    rate: float = getattr(training, "learning_rate", 0.1)
-    return CLIP_NORM_OF_ONE * math.sqrt(n_interactions) * rate / 0.1

@@ -1,0 +1,42 @@
+"""Decides on the operator's policy: a newer one that fits holds from the next round on."""
+
+from federator.clock import to_datetime
+from federator.deciding.decisions import Decisions
+from federator.deciding.state import FederationState
+from foltr.errors import MessageError, SettingsError
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.signed_policies import SignedPolicy, read_policy
+from storage.records import NewEvent
+from storage.sum_records import NewPolicy
+
+
+def decide_policy(state: FederationState, payload: bytes, now: float, decisions: Decisions) -> None:
+    """Adopt a newer policy; nobody is answered, so a refusal is an event. The open round ends under its own."""
+    at, number = to_datetime(now), state.current_round.number
+    try:
+        policy = _newer(state, payload)
+    except MessageError as error:
+        decisions.note(NewEvent(at, "policy_refused", error.detail, error.code, round=number))
+        return
+    if policy is None:
+        return
+    state.policy = policy
+    version = policy.policy.version
+    decisions.policy = NewPolicy(policy.hash, version, policy.signed, at)
+    decisions.note(NewEvent(at, "policy_adopted", f"version {version}, from round {number + 1} on", round=number))
+
+
+def _newer(state: FederationState, payload: bytes) -> SignedPolicy | None:
+    """Read a policy that is to be adopted; None where it is known, or nobody asks for one."""
+    known, enrolment_key = state.policy, state.plan.enrolment_key
+    if known is None or enrolment_key is None or payload == known.signed:
+        return None
+    policy = read_policy(payload, enrolment_key, state.federation)
+    version, newest = policy.policy.version, known.policy.version
+    if version <= newest:
+        raise MessageError(ReceiptCode.REPLAYED, f"policy {version} is not above the one known, {newest}")
+    try:
+        state.plan.check_policy(policy.policy)
+    except SettingsError as error:
+        raise MessageError(ReceiptCode.WRONG_SHAPE, f"policy {version}: {error}") from error
+    return policy

@@ -1,0 +1,40 @@
+"""Checks the ticket of a masked update when it arrives: what no helper would take is refused at once."""
+
+import hashlib
+
+from federator.reading import UpdateOffered
+from federator.secure_terms import SecureTerms
+from foltr.errors import MessageError
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.signed_tickets import misplaced, read_ticket
+from foltr.protocol.tickets import Ticket
+
+
+def check_ticket(reading: UpdateOffered, terms: SecureTerms, public_key: bytes, federation: str) -> None:
+    """Check that a ticket is its client's, and for this round, cohort, policy, update and vector.
+
+    Args:
+        public_key: the client's.
+
+    Raises:
+        MessageError: ``bad_signature``, ``client_mismatch``, ``malformed`` or ``misplaced``.
+    """
+    if reading.ticket is None:
+        raise MessageError(ReceiptCode.WRONG_SHAPE, "a round with a secure sum takes masked updates")
+    ticket = read_ticket(reading.ticket, public_key, federation, reading.offer.client_id)
+    wrong = misplaced(ticket, terms.policy, reading.offer.round) or _differs(ticket, reading)
+    if wrong is not None:
+        raise MessageError(ReceiptCode.MISPLACED, f"the ticket: {wrong}")
+
+
+def _differs(ticket: Ticket, reading: UpdateOffered) -> str | None:
+    """Say in words what of a ticket is not as in the update that it came with."""
+    if reading.n_interactions != 1:
+        return f"a masked update counts 1, not {reading.n_interactions}"
+    if ticket.update_id != reading.offer.update_id:
+        return "it is of another update"
+    if ticket.participation != reading.offer.through:
+        return f"it is participation {ticket.participation}, and the update says {reading.offer.through}"
+    if ticket.digest != hashlib.sha256(reading.body).digest():
+        return "it is of another vector"
+    return None

@@ -1,0 +1,166 @@
+"""Drives the secure sum of the open round: sends to helpers what is due, stores what they answer, and says how it ends.
+
+The thin shell of `federator.summing.machine`. What helpers say waits here until the single writer takes its next turn,
+which stores it before anything is done with it; meanwhile the writer goes on answering devices. A federator that starts
+again goes on where this one was: with the checks anew, or with the sets that are stored and the answers to them.
+"""
+
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from federator.clock import to_datetime
+from federator.round import Round, RoundEvent
+from federator.secure_terms import SecureTerms
+from federator.store import FederationStore, stream_updates
+from federator.summing.answers import read_answer
+from federator.summing.cohorts import cohorts_of
+from federator.summing.machine import AllOpened, FixSets, GiveUp, Request, SumMachine
+from federator.summing.masked_sums import add_masked
+from federator.summing.store import SumStore
+from foltr.errors import DataError, MessageError
+from foltr.failpoints import Failpoint, failpoint
+from foltr.protocol.states import ASKING_HELPERS, AbandonReason, RoundState
+from storage.records import NewEvent
+
+log = structlog.get_logger(__name__)
+
+# Parts of one answer, and those of all helpers; what does not fit is asked for again.
+_MAX_WAITING = 1024
+_PAGE_BYTES = 32 * 1024 * 1024
+
+
+class Sender(Protocol):
+    """What takes requests to helpers (`federator.publishing.requests`)."""
+
+    def send(self, requests: list[Request]) -> None: ...
+
+
+@dataclass(frozen=True)
+class SumsStored:
+    """All sums of the round are stored with the answers: the round is aggregating."""
+
+
+class Summing:
+    """The secure sums of one federation, a round at a time.
+
+    Args:
+        deadline_s: see `federator.secure_terms.SecureSettings`.
+        note: stores events.
+    """
+
+    def __init__(
+        self,
+        federation: str,
+        store: FederationStore,
+        sums: SumStore,
+        sender: Sender,
+        deadline_s: float,
+        note: Callable[[list[NewEvent]], Awaitable[None]],
+    ) -> None:
+        self._federation = federation
+        self._store = store
+        self._sums = sums
+        self._sender = sender
+        self._deadline_s = deadline_s
+        self._note = note
+        self._arrived: deque[bytes] = deque(maxlen=_MAX_WAITING)
+        self._machine: SumMachine | None = None
+        self._number = 0
+
+    def receive(self, payload: bytes) -> None:
+        """Take what came on a helper's topic; called in the event loop, never blocks."""
+        if self._machine is not None:
+            self._arrived.append(payload)
+
+    def leave(self, client_id: str) -> None:
+        """Leave a client out of the sets of the round that is checked."""
+        if self._machine is not None and not self._machine.sets:
+            self._machine.leave(client_id)
+
+    def wake_at(self, current: Round | None) -> float:
+        """When `advance` may have something to do although no message arrived; epoch seconds."""
+        if current is None or current.state not in ASKING_HELPERS:
+            return math.inf
+        if self._machine is None or self._arrived:
+            return -math.inf
+        return self._machine.wake_at()
+
+    async def advance(self, current: Round | None, now: float) -> GiveUp | SumsStored | None:
+        """Do what is due; returns how the sums ended, once they did."""
+        if current is None or current.terms is None or current.state not in ASKING_HELPERS:
+            self._machine = None
+            return None
+        machine = self._machine
+        if machine is None or self._number != current.number:
+            machine = await self._begin(current, current.terms, now)
+        self._take_answers(machine, current.terms, now)
+        if answers := machine.unstored():
+            await self._sums.store_answers(current.number, answers)
+            failpoint(Failpoint.ANSWERS_STORED)
+            machine.stored(answers)
+        step = machine.step(now)
+        if isinstance(step, FixSets):
+            await self._fix(machine, current, step, now)
+        elif isinstance(step, AllOpened):
+            return await self._add_up(current, current.terms)
+        elif isinstance(step, GiveUp):
+            return step
+        self._sender.send(machine.requests(now))
+        return None
+
+    async def _begin(self, current: Round, terms: SecureTerms, now: float) -> SumMachine:
+        number = current.number
+        cohorts = cohorts_of(await self._sums.load_tickets(number))
+        sets = await self._sums.load_sums(number) if current.state is RoundState.OPENING else []
+        machine = SumMachine(self._federation, number, terms, current.policy.rule, cohorts, self._deadline_s, now, sets)
+        if sets:
+            for helper, cohort in await self._sums.answered_sets(number):
+                machine.answered_before(helper, cohort)
+        self._arrived.clear()
+        self._machine, self._number = machine, number
+        log.info("helpers_asked", round=number, state=current.state, n_cohorts=len(cohorts))
+        return machine
+
+    def _take_answers(self, machine: SumMachine, terms: SecureTerms, now: float) -> None:
+        while self._arrived:
+            payload = self._arrived.popleft()
+            try:
+                answer = read_answer(payload, terms.policy)
+            except MessageError as error:
+                log.debug("helper_answer_refused", round=self._number, code=error.code, detail=error.detail)
+            else:
+                machine.take(answer, payload, now)
+
+    async def _fix(self, machine: SumMachine, current: Round, step: FixSets, now: float) -> None:
+        """Store the sets, and only then ask for their sums."""
+        failpoint(Failpoint.SETS_DECIDED)
+        await self._sums.begin_opening(current.number, step.sets, step.faults)
+        failpoint(Failpoint.SETS_STORED)
+        current.move(RoundEvent.SETS_FIXED)
+        machine.sets_stored(step.sets, now)
+        at = to_datetime(now)
+        await self._note(
+            [
+                NewEvent(at, "ticket_refused", fault, client_id=client_id, round=current.number)
+                for client_id, fault in step.faults.items()
+            ]
+        )
+        log.info("sets_fixed", round=current.number, n_sets=len(step.sets), n_faults=len(step.faults))
+
+    async def _add_up(self, current: Round, terms: SecureTerms) -> SumsStored | GiveUp:
+        dim = terms.policy.policy.dim
+        at_once = max(1, min(256, _PAGE_BYTES // (8 * dim)))
+        sets = await self._sums.load_sums(current.number)
+        try:
+            sums = await add_masked(stream_updates(self._store, current.number, at_once), sets, dim)
+        except DataError as error:
+            return GiveUp(AbandonReason.AGGREGATION_FAILED, str(error))  # a data key is lost, say
+        await self._sums.begin_summing(current.number, sums, len(terms.policy.policy.helpers))
+        failpoint(Failpoint.SUMS_STORED)
+        current.move(RoundEvent.SUMS_OPENED)
+        return SumsStored()

@@ -1,0 +1,323 @@
+"""All that is said to all helpers about one round: what to send now, what follows from an answer, and when to give up.
+
+The round is checking until every helper has answered for every page of every cohort. Then the sets are fixed, and
+stored, before anybody is asked for a sum; from there on it is opening, until every helper has answered every question.
+A cohort in which too few are left is dropped, and its clients are in no sum. Where too few cohorts are left, a helper
+does not open a sum, or one that is asked says nothing useful for `helper_deadline_s`, the round is given up: nothing
+was released.
+
+Requests are repeated, ever more rarely, until they are answered. To each helper only a few are under way at a time. No
+I/O: the shell (`federator.summing.driver`) sends, stores and drives; the talks are in `federator.summing.talk`.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from federator.secure_terms import SecureTerms
+from federator.summing.answers import HelperAnswer
+from federator.summing.cohorts import CohortTickets
+from federator.summing.talk import Stage, Talk
+from foltr.aggregation.rule_spec import RuleSpec
+from foltr.methods.preconditions import lacking
+from foltr.protocol.helper_messages import (
+    CheckAnswer,
+    CheckRequest,
+    HelperRefusal,
+    HelperRefusalCode,
+    OpenRequest,
+    TicketFault,
+)
+from foltr.protocol.states import AbandonReason
+from storage.sum_records import NewAnswer, NewSet, RoundSumRow
+
+FIRST_REPEAT_S, LONGEST_REPEAT_S = 2.0, 8.0
+AT_ONCE = 4
+"""So many requests to one helper are without an answer at a time."""
+MOST_SHOWN = 3
+"""So often a helper is shown the same pages before it counts as one that does not open the sum."""
+
+Request = CheckRequest | OpenRequest
+_Question = tuple[int, int]  # the cohort, and the page's first position or -1 for the set
+_THE_SET = -1
+
+
+@dataclass(frozen=True)
+class FixSets:
+    """The sets to store before anybody is asked, and the tickets that are in none, by client."""
+
+    sets: Sequence[NewSet]
+    faults: Mapping[str, TicketFault]
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """The round is to be abandoned: nothing was released."""
+
+    reason: AbandonReason
+    detail: str
+
+
+@dataclass(frozen=True)
+class AllOpened:
+    """Every helper has answered for every set."""
+
+
+Step = FixSets | GiveUp | AllOpened
+
+
+@dataclass
+class _Asked:
+    """When a question is to be put again, and after how long the time after."""
+
+    again_at: float
+    pause_s: float = FIRST_REPEAT_S
+
+
+@dataclass
+class _Helper:
+    """One helper: its talks by cohort, what it was asked, and when it last said something useful."""
+
+    name: str
+    talks: dict[int, Talk]
+    useful_at: float
+    asked: dict[_Question, _Asked] = field(default_factory=dict)
+    refusal: str | None = None
+
+    def questions(self) -> Iterator[tuple[_Question, Talk]]:
+        """The questions that are open, in the order in which they are put."""
+        for number, talk in self.talks.items():
+            if talk.stage is Stage.OPENING:
+                yield (number, _THE_SET), talk
+            yield from (((number, first), talk) for first in talk.waiting)
+
+
+class SumMachine:
+    """The questions about one round. Times are epoch seconds.
+
+    Args:
+        federation: the federation's name.
+        round_number: the round's number.
+        terms: that the round is under.
+        rule: across the sums.
+        cohorts: the tickets, by cohort.
+        deadline_s: see `federator.secure_terms.SecureSettings`.
+        sets: as they are stored, of a round that is opening already.
+    """
+
+    def __init__(
+        self,
+        federation: str,
+        round_number: int,
+        terms: SecureTerms,
+        rule: RuleSpec,
+        cohorts: Mapping[int, CohortTickets],
+        deadline_s: float,
+        now: float,
+        sets: Iterable[RoundSumRow] = (),
+    ) -> None:
+        self._federation = federation
+        self._round = round_number
+        self._terms = terms
+        self._rule = rule
+        self._cohorts = dict(cohorts)
+        self._deadline_s = deadline_s
+        self._gone: dict[int, set[int]] = {number: set() for number in cohorts}
+        self._unstored: list[NewAnswer] = []
+        self._failure: GiveUp | None = None
+        self.sets = {
+            row.cohort: NewSet(row.cohort, row.n_tickets, row.n_clients, row.kept, row.set_digest) for row in sets
+        }
+        self._helpers = {
+            keys.name: _Helper(keys.name, {n: self._talk(keys.name, n) for n in self.sets or self._cohorts}, now)
+            for keys in terms.policy.policy.helpers
+        }
+
+    def _talk(self, helper: str, number: int) -> Talk:
+        stage = Stage.OPENING if self.sets else Stage.CHECKING
+        digest = self.sets[number].digest if self.sets else None
+        return Talk(helper, self._cohorts[number], self._terms.policy.policy.dim, stage, set_digest=digest)
+
+    # --- what happens -----------------------------------------------------------------------------------------
+
+    def answered_before(self, helper: str, cohort: int) -> None:
+        """Take up that a helper's answer for a set is stored whole."""
+        self._helpers[helper].talks[cohort].stage = Stage.OPENED
+
+    def leave(self, client_id: str) -> None:
+        """Leave a client out of the sets, which are not fixed yet."""
+        for number, cohort in self._cohorts.items():
+            for row in cohort.rows:
+                if row.client_id == client_id:
+                    self._gone[number].add(row.position)
+                    for helper in self._helpers.values():
+                        helper.talks[number].leave(row.position)
+
+    def take(self, answer: HelperAnswer, signed: bytes, now: float) -> None:
+        """Take what a helper says, whose signature was checked; what answers nothing that is asked changes nothing."""
+        helper = self._helpers.get(answer.helper)
+        if helper is None or (answer.policy_hash, answer.round) != (self._terms.policy.hash, self._round):
+            return
+        talk = helper.talks.get(answer.cohort)
+        if talk is None:
+            return
+        if isinstance(answer, HelperRefusal):
+            self._refused(helper, talk, answer, now)
+        elif isinstance(answer, CheckAnswer):
+            self._checked(helper, talk, answer, now)
+        elif talk.take_part(answer, signed):
+            self._heard(helper, now)
+            if talk.stage is Stage.OPENED:
+                self._keep(helper, talk)
+
+    def _checked(self, helper: _Helper, talk: Talk, answer: CheckAnswer, now: float) -> None:
+        if not talk.take_page(answer):
+            return
+        self._heard(helper, now)
+        helper.asked.pop((answer.cohort, answer.first), None)
+        if self.sets and any(_is_kept(self.sets[answer.cohort], position) for position in talk.faults):
+            self._fail(AbandonReason.HELPERS_REFUSED, f"{helper.name} takes a client out of a set that is fixed")
+
+    def _refused(self, helper: _Helper, talk: Talk, refusal: HelperRefusal, now: float) -> None:
+        is_about_set = talk.stage is Stage.OPENING and refusal.digest == talk.set_digest
+        if not is_about_set and all(page.digest != refusal.digest for page in talk.waiting.values()):
+            return
+        words = f"{helper.name}: {refusal.code}: {refusal.detail}"
+        if refusal.code is HelperRefusalCode.UNKNOWN_POLICY:
+            helper.refusal = words  # the policy may be on its way: it is asked again until the deadline
+        elif refusal.code is HelperRefusalCode.UNKNOWN_SET and is_about_set and talk.n_shown < MOST_SHOWN:
+            talk.forget_set()
+            helper.asked = {asked: when for asked, when in helper.asked.items() if asked[0] != refusal.cohort}
+            self._heard(helper, now)
+        else:
+            self._fail(AbandonReason.HELPERS_REFUSED, words)
+
+    def _keep(self, helper: _Helper, talk: Talk) -> None:
+        digest = self.sets[talk.cohort.number].digest
+        self._unstored += [
+            NewAnswer(talk.cohort.number, helper.name, start, digest, part.signed) for start, part in talk.parts.items()
+        ]
+        talk.parts.clear()
+
+    def _heard(self, helper: _Helper, now: float) -> None:
+        helper.useful_at, helper.refusal = now, None
+
+    def _fail(self, reason: AbandonReason, detail: str) -> None:
+        self._failure = self._failure or GiveUp(reason, detail)
+
+    # --- what follows -----------------------------------------------------------------------------------------
+
+    def unstored(self) -> list[NewAnswer]:
+        """Return the whole answers to store; with `stored` they count."""
+        return list(self._unstored)
+
+    def stored(self, answers: Sequence[NewAnswer]) -> None:
+        """Go on: these answers are stored."""
+        self._unstored = [answer for answer in self._unstored if answer not in answers]
+
+    def step(self, now: float) -> Step | None:
+        """Return what is due; None while answers are waited for."""
+        if self._failure is not None:
+            return self._failure
+        stages = {talk.stage for helper in self._helpers.values() for talk in helper.talks.values()}
+        if not self.sets and stages <= {Stage.CHECKED}:
+            return self._fix()
+        if self.sets and stages == {Stage.OPENED} and not self._unstored:
+            return AllOpened()
+        return self._overdue(now)
+
+    def sets_stored(self, sets: Sequence[NewSet], now: float) -> None:
+        """Go on with the sets that are stored: their question is put to all helpers, and never another one."""
+        self.sets = {each.cohort: each for each in sets}
+        for helper in self._helpers.values():
+            helper.talks = {number: helper.talks[number] for number in self.sets}
+            helper.asked.clear()
+            helper.useful_at = now  # it was not asked while the others were waited for
+            for number, talk in helper.talks.items():
+                talk.ask(self.sets[number].digest)
+
+    def _fix(self) -> FixSets | GiveUp:
+        n_min = self._terms.policy.policy.n_min
+        faults: dict[str, TicketFault] = {}
+        sets = []
+        for number, cohort in self._cohorts.items():
+            found = {
+                at: fault for helper in self._helpers.values() for at, fault in helper.talks[number].faults.items()
+            }
+            out = self._gone[number] | found.keys()
+            faults |= {row.client_id: found[row.position] for row in cohort.rows if row.position in found}
+            made = cohort.set_of(out)
+            if made is not None and made.n_clients >= n_min:
+                sets.append(made)
+        short = "nobody is left" if not sets else lacking(self._rule, len(sets))
+        if short is not None:
+            detail = f"{len(sets)} of {len(self._cohorts)} cohorts have {n_min} clients that no helper took out"
+            return GiveUp(AbandonReason.COHORTS_TOO_SMALL, f"{detail}: {short}")
+        return FixSets(sets, faults)
+
+    def _overdue(self, now: float) -> GiveUp | None:
+        for helper in self._helpers.values():
+            if now >= helper.useful_at + self._deadline_s and any(helper.questions()):
+                if helper.refusal is not None:
+                    return GiveUp(AbandonReason.HELPERS_REFUSED, helper.refusal)
+                return GiveUp(AbandonReason.HELPERS_SILENT, f"{helper.name} said nothing for {self._deadline_s:g} s")
+        return None
+
+    def wake_at(self) -> float:
+        """When `step` or `requests` may change although nobody said anything."""
+        return min((self._wake_of(helper) for helper in self._helpers.values()), default=math.inf)
+
+    def _wake_of(self, helper: _Helper) -> float:
+        open_ = [question for question, _ in _first(helper)]
+        if not open_:
+            return math.inf
+        again = [helper.asked[question].again_at if question in helper.asked else -math.inf for question in open_]
+        return min(helper.useful_at + self._deadline_s, *again)
+
+    def requests(self, now: float) -> list[Request]:
+        """Return what is to be sent now, and count it as sent."""
+        return [
+            self._request(helper, question, talk)
+            for helper in self._helpers.values()
+            for question, talk in _first(helper)
+            if _is_due(helper, question, now)
+        ]
+
+    def _request(self, helper: _Helper, question: _Question, talk: Talk) -> Request:
+        number, first = question
+        about: dict[str, Any] = {
+            "federation": self._federation,
+            "helper": helper.name,
+            "policy_hash": self._terms.policy.hash,
+            "round": self._round,
+            "cohort": number,
+        }
+        if first == _THE_SET:
+            asked = self.sets[number]
+            return OpenRequest(**about, n_tickets=asked.n_tickets, kept=asked.kept, digest=asked.digest)
+        rows = talk.waiting[first].rows
+        tickets, enrolments = [row.ticket for row in rows], [row.enrolment for row in rows]
+        return CheckRequest(**about, first=first, tickets=tickets, enrolments=enrolments)
+
+
+def _first(helper: _Helper) -> list[tuple[_Question, Talk]]:
+    """The questions that are under way at a time."""
+    return [question for question, _ in zip(helper.questions(), range(AT_ONCE), strict=False)]
+
+
+def _is_due(helper: _Helper, question: _Question, now: float) -> bool:
+    """Whether to put a question now; noted as put, if so."""
+    before = helper.asked.get(question)
+    if before is None:
+        helper.asked[question] = _Asked(now + FIRST_REPEAT_S)
+        return True
+    if now < before.again_at:
+        return False
+    pause_s = min(2 * before.pause_s, LONGEST_REPEAT_S)
+    helper.asked[question] = _Asked(now + pause_s, pause_s)
+    return True
+
+
+def _is_kept(fixed: NewSet, position: int) -> bool:
+    return bool(fixed.kept[position // 8] >> (7 - position % 8) & 1)

@@ -1,0 +1,141 @@
+"""The state machine of what is said to one helper about one cohort: first the tickets, then the one question.
+
+Theory of operation. A helper is shown the tickets of a cohort, page by page (``checking``); of each page it says which
+tickets it takes out. Once it has answered for all pages (``checked``) it waits for the other helpers: the set is those
+whom none of them took out. When the set is stored it is asked for (``opening``), in a question that is never put in
+another way; the whole answer ends it (``opened``). A helper that does not know the set has lost what it was shown, say:
+it is shown the pages again (``showing_again``) and asked the same.
+
+A client that leaves while tickets are checked changes no position: it is left out of the set. What comes twice, late or
+about something else changes nothing. Nothing here reads a clock, awaits or stores; `federator.summing.machine` holds
+all talks of a round. An event that a stage does not allow raises ProtocolViolationError and changes nothing.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from federator.summing.cohorts import CohortTickets, Page, pages_of
+from foltr.errors import ProtocolViolationError
+from foltr.protocol.helper_messages import CheckAnswer, OpenAnswer, TicketFault
+
+
+class Stage(StrEnum):
+    CHECKING = "checking"
+    CHECKED = "checked"
+    OPENING = "opening"
+    SHOWING_AGAIN = "showing_again"
+    OPENED = "opened"
+
+
+class TalkEvent(StrEnum):
+    PAGES_ANSWERED = "pages_answered"
+    SET_FIXED = "set_fixed"
+    SET_UNKNOWN = "set_unknown"
+    ANSWER_WHOLE = "answer_whole"
+
+
+TRANSITIONS: dict[tuple[Stage, TalkEvent], Stage] = {
+    (Stage.CHECKING, TalkEvent.PAGES_ANSWERED): Stage.CHECKED,
+    (Stage.CHECKED, TalkEvent.SET_FIXED): Stage.OPENING,
+    (Stage.OPENING, TalkEvent.SET_UNKNOWN): Stage.SHOWING_AGAIN,
+    (Stage.OPENING, TalkEvent.ANSWER_WHOLE): Stage.OPENED,
+    (Stage.SHOWING_AGAIN, TalkEvent.PAGES_ANSWERED): Stage.OPENING,
+    # To the question that was put before: on its way while the helper was restarted.
+    (Stage.SHOWING_AGAIN, TalkEvent.ANSWER_WHOLE): Stage.OPENED,
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an answer, as the helper signed it; it holds ``n_words`` numbers."""
+
+    n_words: int
+    signed: bytes
+
+
+@dataclass
+class Talk:
+    """What is said to one helper about one cohort.
+
+    Attributes:
+        waiting: the pages without an answer, by the position they begin with.
+        faults: the tickets that it takes out, by position.
+        parts: of its answer, by the number that each begins with.
+        n_shown: how often it was shown all pages.
+    """
+
+    helper: str
+    cohort: CohortTickets
+    dim: int
+    stage: Stage = Stage.CHECKING
+    waiting: dict[int, Page] = field(default_factory=dict)
+    faults: dict[int, TicketFault] = field(default_factory=dict)
+    parts: dict[int, Part] = field(default_factory=dict)
+    n_shown: int = 0
+    set_digest: bytes | None = None
+
+    def __post_init__(self) -> None:
+        if self.stage is Stage.CHECKING:
+            self._show()
+
+    def take_page(self, answer: CheckAnswer) -> bool:
+        """Take the answer to a page; False where it is the answer to none that waits."""
+        page = self.waiting.get(answer.first)
+        if page is None or page.digest != answer.digest:
+            return False
+        if any(refused.position not in page.positions for refused in answer.refused):
+            return False
+        del self.waiting[answer.first]
+        self.faults |= {refused.position: refused.fault for refused in answer.refused}
+        if not self.waiting:
+            self._move(TalkEvent.PAGES_ANSWERED)
+        return True
+
+    def leave(self, position: int) -> None:
+        """Show the ticket at a position to nobody any more."""
+        for page in [page for page in self.waiting.values() if position in page.positions]:
+            del self.waiting[page.first]
+            rest = [row for row in page.rows if row.position != position]
+            self.waiting |= {part.first: part for part in pages_of(rest)}
+        if not self.waiting and self.stage is Stage.CHECKING:
+            self._move(TalkEvent.PAGES_ANSWERED)
+
+    def ask(self, set_digest: bytes) -> None:
+        """Put the question; from here on there is no other."""
+        self._move(TalkEvent.SET_FIXED)
+        self.set_digest = set_digest
+
+    def forget_set(self) -> None:
+        """Begin to show all pages again: the helper does not know the set."""
+        self._move(TalkEvent.SET_UNKNOWN)
+        self._show()
+
+    def take_part(self, answer: OpenAnswer, signed: bytes) -> bool:
+        """Take a part of the answer; False where it is none, or came before."""
+        n_words, rest = divmod(len(answer.values), 8)
+        is_asked = self.stage in (Stage.OPENING, Stage.SHOWING_AGAIN) and answer.digest == self.set_digest
+        fits = not rest and answer.dim == self.dim and answer.start + n_words <= self.dim
+        if not (is_asked and fits) or answer.start in self.parts:
+            return False
+        self.parts[answer.start] = Part(n_words, signed)
+        if self._is_whole():
+            self._move(TalkEvent.ANSWER_WHOLE)
+        return True
+
+    def _is_whole(self) -> bool:
+        end = 0
+        for start in sorted(self.parts):
+            if start != end:
+                return False
+            end = start + self.parts[start].n_words
+        return end == self.dim
+
+    def _show(self) -> None:
+        self.waiting = {page.first: page for page in self.cohort.pages()}
+        self.n_shown += 1
+
+    def _move(self, event: TalkEvent) -> None:
+        following = TRANSITIONS.get((self.stage, event))
+        if following is None:
+            raise ProtocolViolationError(f"{self.helper} is {self.stage}: {event} is not allowed")
+        self.stage = following

@@ -1,0 +1,73 @@
+"""What the database remembers of a round's secure sums: how many clients, which helpers, how much noise."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from foltr.protocol.policies import Policy
+    from storage.database import Database
+
+COLUMNS = ("cohort", "n_clients", "n_out", "helpers", "noise", "fate", "share")
+
+
+@dataclass(frozen=True)
+class SumLine:
+    """One sum of a round.
+
+    Attributes:
+        n_clients: in the sum.
+        n_out: whom a helper took out of it, or who left before it was asked for.
+        helpers: who have answered for it.
+        noise: of each of them, in steps of the grid.
+        has_sum: whether the sum is stored; not once a client that was in it is erased.
+    """
+
+    cohort: int
+    n_clients: int
+    n_out: int
+    helpers: str
+    noise: str
+    has_sum: bool
+    fate: str | None
+    share: float | None
+
+
+async def sum_lines(database: "Database", name: str, number: int) -> list[SumLine]:
+    """Return the sums of a round by cohort; none of a trusted round, or of one that released nothing."""
+    from storage.policies import load_policies
+    from storage.rounds import find_round
+    from storage.sums import answered_sets, load_sums
+
+    sums, row = await load_sums(database, name, number), await find_round(database, name, number)
+    if not sums or row is None:
+        return []
+    answered = await answered_sets(database, name, number)
+    signed = {policy.hash: policy.signed for policy in await load_policies(database, name)}
+    noise = _noise(_policy(signed[row.policy_hash or b""]))
+    return [
+        SumLine(
+            each.cohort,
+            each.n_clients,
+            each.n_tickets - each.n_clients,
+            ", ".join(sorted(helper for helper, cohort in answered if cohort == each.cohort)),
+            noise,
+            each.masked_sum is not None,
+            None if each.fate is None else str(each.fate),
+            each.share,
+        )
+        for each in sums
+    ]
+
+
+def _policy(signed: bytes) -> "Policy":
+    from foltr.protocol.codec import open_envelope
+    from foltr.protocol.policies import Policy
+
+    return open_envelope(signed).read(Policy)
+
+
+def _noise(policy: "Policy") -> str:
+    if policy.noise.kind == "gaussian":
+        return f"gaussian, variance {policy.noise.variance}"
+    by = f" by {policy.noise.n_shares} clients" if policy.noise_by_clients else ""
+    return f"gamma, scale {policy.noise.scale}{by}"

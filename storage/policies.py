@@ -1,0 +1,40 @@
+"""The operator's policies in SQL."""
+
+from dataclasses import asdict
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from foltr.errors import ProtocolViolationError
+from storage.database import Database, fetch_all, insert_into
+from storage.federations import fenced_transaction
+from storage.sum_records import NewPolicy, PolicyRow
+from storage.sum_tables import policies
+
+
+async def load_policies(db: Database, name: str) -> list[PolicyRow]:
+    """List all policies that were ever taken up, the newest last."""
+    async with db.reading() as connection:
+        of_federation = select(policies).where(policies.c.federation == name)
+        return await fetch_all(connection, PolicyRow, of_federation.order_by(policies.c.version))
+
+
+async def adopt_policy(db: Database, name: str, epoch: int, new: NewPolicy) -> None:
+    """Store a policy that the federator was started with."""
+    async with fenced_transaction(db, name, epoch) as connection:
+        await store_policy(connection, name, new)
+
+
+async def store_policy(connection: AsyncConnection, name: str, new: NewPolicy) -> None:
+    """Store a policy, within a transaction; done twice, it changes nothing.
+
+    Raises:
+        ProtocolViolationError: another one has this version.
+    """
+    await connection.execute(
+        insert_into(connection, policies).on_conflict_do_nothing(index_elements=["federation", "version"]),
+        {"federation": name, **asdict(new)},
+    )
+    at_version = policies.c.federation == name, policies.c.version == new.version
+    if await connection.scalar(select(policies.c.hash).where(*at_version)) != new.hash:
+        raise ProtocolViolationError(f"federation {name!r} has another policy with version {new.version}")

@@ -1,0 +1,64 @@
+"""What is deleted of a secure sum when its round is closed, and of one that a client was in when it is erased.
+
+Parts of the transactions that close rounds (`storage.rounds`) and erase clients (`storage.erasure.erasures`).
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement, Table, and_, delete, exists, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from storage.records import NewFate
+from storage.sum_tables import helper_answers, round_sums
+from storage.tables import updates
+
+
+async def delete_masked_bodies(connection: AsyncConnection, name: str, number: int) -> None:
+    """Delete what clients have sent to a round with a secure sum: whoever has the masks could open it."""
+    masked = updates.c.federation == name, updates.c.round == number, updates.c.cohort.is_not(None)
+    await connection.execute(update(updates).where(*masked, updates.c.body.is_not(None)).values(body=None, ticket=None))
+
+
+async def delete_sums(connection: AsyncConnection, name: str, number: int) -> None:
+    """Delete the sets, the answers and the sums of a round that ends without a model: nothing of it is released."""
+    for table in (helper_answers, round_sums):
+        await connection.execute(delete(table).where(table.c.federation == name, table.c.round == number))
+
+
+async def store_sum_fates(connection: AsyncConnection, name: str, number: int, fates: Sequence[NewFate]) -> None:
+    """Store what a rule made of each sum of a round; the fates come in order of cohort."""
+    of_round = round_sums.c.federation == name, round_sums.c.round == number
+    cohorts = await connection.scalars(select(round_sums.c.cohort).where(*of_round).order_by(round_sums.c.cohort))
+    for cohort, fate in zip(cohorts.all(), fates, strict=False):  # none where all were kept
+        share = None if fate.share is None else min(1.0, max(0.0, fate.share))
+        values = {"fate": fate.fate, "share": share}
+        await connection.execute(update(round_sums).where(*of_round, round_sums.c.cohort == cohort).values(values))
+
+
+async def delete_sums_with(connection: AsyncConnection, client: int) -> None:
+    """Delete the sums that a client is in; the sets stay, which name nobody."""
+    answers_with, sums_with = (_holds(client, table) for table in (helper_answers, round_sums))
+    await connection.execute(delete(helper_answers).where(answers_with))
+    await connection.execute(update(round_sums).where(sums_with).values(masked_sum=None))
+
+
+def is_in_sum() -> ColumnElement[bool]:
+    """Make the condition that an update is in its round's sum, where the round has one; in a trusted round all are."""
+    summed = select(round_sums.c.cohort).where(
+        round_sums.c.federation == updates.c.federation,
+        round_sums.c.round == updates.c.round,
+        round_sums.c.cohort == updates.c.cohort,
+    )
+    return or_(updates.c.cohort.is_(None), and_(updates.c.fault.is_(None), exists(summed)))
+
+
+def _holds(client: int, table: Table) -> ColumnElement[bool]:
+    return exists(
+        select(updates.c.client).where(
+            updates.c.client == client,
+            updates.c.fault.is_(None),
+            updates.c.federation == table.c.federation,
+            updates.c.round == table.c.round,
+            updates.c.cohort == table.c.cohort,
+        )
+    )

@@ -1,0 +1,48 @@
+"""Requests go to the helper that they name, signed, and one that is lost keeps nothing else from being sent."""
+
+import asyncio
+
+from secure_cohorts import SecureFederation
+
+from federator.publishing.requests import RequestSender
+from foltr.errors import UnavailableError
+from foltr.protocol.codec import Signer, open_envelope
+from foltr.protocol.helper_messages import CheckRequest
+from foltr.protocol.signing import EpochSequence
+from foltr.protocol.topics import Topics
+
+
+class Link:
+    """Loses the first message."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, bytes]] = []
+        self.n = 0
+        self.all_sent = asyncio.Event()
+
+    async def publish_at_most_once(self, messages) -> None:
+        self.n += 1
+        if self.n == 1:
+            raise UnavailableError("not connected")
+        self.sent += messages
+        if len(self.sent) == 2:
+            self.all_sent.set()
+
+
+async def test_a_request_is_signed_for_its_helper_and_a_lost_one_is_left_to_be_repeated():
+    """The federator repeats what is not answered, so nobody waits for the broker here."""
+    federation, link, topics = SecureFederation(), Link(), Topics("mail")
+    sequence = EpochSequence()
+    sequence.begin(1)
+    sender = RequestSender(link, topics, Signer(federation.federator, sequence))
+    made = [federation.contribute(client) for client in federation.clients(2)]
+    requests = [federation.check(made, helper) for helper in ("north", "south", "north")]
+    task = asyncio.create_task(sender.run())
+    sender.send(requests)
+    await asyncio.wait_for(link.all_sent.wait(), 10)
+    task.cancel()
+    assert [topic for topic, _ in link.sent] == [topics.helper_requests("south"), topics.helper_requests("north")]
+    for request, (topic, payload) in zip(requests[1:], link.sent, strict=True):
+        envelope = open_envelope(payload)
+        assert envelope.is_signed_by(federation.federator.public, topic)
+        assert envelope.read(CheckRequest) == request

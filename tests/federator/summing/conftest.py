@@ -1,0 +1,47 @@
+"""Starts federations with secure sums."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from played_helpers import play
+from secure_cohorts import SecureFederation
+from secured import CLIP_NORM, QUIET, SecureRounds
+from served import Served
+
+from federator.round import RoundPolicy
+from federator.secure_terms import SecureSettings
+from foltr.protocol.trainings import PdgdTraining
+
+
+@pytest.fixture
+def secure(serve) -> Callable[..., Any]:
+    """Starts a federation with so many clients, all of whom have joined."""
+
+    async def start(n_clients: int = 3, *, secure: dict[str, Any] | None = None, **changed: Any) -> SecureRounds:
+        rounds = {"min_clients": n_clients, "max_clients": n_clients, "max_time_s": 60.0} | changed.pop("rounds", {})
+        plan = changed.pop("plan", {})
+        settings: dict[str, Any] = {"n_min": 3, "n_max": 100, "n_interactions": 1} | QUIET | changed
+        n_helpers = settings.pop("n_helpers", 2)
+        federation = SecureFederation(n_helpers=n_helpers, **settings)
+
+        async def start_actor() -> Served:
+            training = PdgdTraining(min_interactions=1, max_interactions=1)
+            options = {"clip_norm": CLIP_NORM} | (secure or {})
+            return await serve(
+                RoundPolicy(**rounds),
+                n_features=federation.dim,
+                key=federation.federator,
+                training=training,
+                enrolment_key=federation.operator.public,
+                secure=SecureSettings(federation.policy, **options),
+                **plan,
+            )
+
+        served = await start_actor()
+        clients = federation.clients(n_clients)
+        started = SecureRounds(federation, start_actor, served, play(federation), clients)
+        await served.join([started.device(client) for client in clients])
+        return started
+
+    return start

@@ -1,0 +1,147 @@
+"""What is said to one helper about one cohort goes one way, and what does not belong there changes nothing."""
+
+from itertools import product
+
+import pytest
+
+from federator.summing.cohorts import PAGE_BYTES, cohorts_of, pages_of
+from federator.summing.talk import TRANSITIONS, Stage, Talk, TalkEvent
+from foltr.errors import ProtocolViolationError
+from foltr.protocol.helper_messages import CheckAnswer, OpenAnswer, OpenRequest, RefusedTicket, TicketFault
+from foltr.protocol.signed_tickets import set_digest, ticket_hash
+from storage.sum_records import TicketRow
+
+ABOUT = {"federation": "mail", "helper": "north", "policy_hash": bytes(32), "round": 1, "cohort": 0}
+DIGEST = b"d" * 32
+
+
+def ticket(position: int, cohort: int = 0, n_bytes: int = 10) -> TicketRow:
+    return TicketRow(f"client-{position}", cohort, position, bytes([position % 256]) * n_bytes, b"enrolment")
+
+
+def cohort(*positions: int):
+    return cohorts_of([ticket(position) for position in positions])[0]
+
+
+def page_answer(talk: Talk, first: int = 0, refused: tuple[int, ...] = (), **changes) -> CheckAnswer:
+    entries = [RefusedTicket(position=position, fault=TicketFault.NOT_OPENED) for position in refused]
+    fields = {"first": first, "digest": talk.waiting[first].digest if first in talk.waiting else DIGEST}
+    return CheckAnswer(**ABOUT, **fields | {"refused": entries} | changes)
+
+
+def part(start: int, n_words: int, dim: int = 3, digest: bytes = DIGEST) -> OpenAnswer:
+    return OpenAnswer(**ABOUT, digest=digest, dim=dim, start=start, values=bytes(8 * n_words))
+
+
+def test_pages_hold_as_many_tickets_as_fit_and_no_gap():
+    """256 at most, 200,000 bytes at most, and positions that follow one another."""
+    many = [ticket(position) for position in range(600)]
+    assert [len(page.rows) for page in pages_of(many)] == [256, 256, 88]
+    long = [ticket(position, n_bytes=2048) for position in range(200)]
+    assert all(sum(len(row.ticket) for row in page.rows) <= PAGE_BYTES for page in pages_of(long))
+    assert [page.positions for page in cohort(0, 1, 4, 6, 7).pages()] == [range(2), range(4, 5), range(6, 8)]
+    (page, *_) = pages_of(many)
+    assert page.digest == set_digest(ticket_hash(row.ticket) for row in many[:256])
+
+
+def test_a_set_names_those_who_are_left_by_their_positions():
+    """Its bits, how many there are, and the digest of their tickets."""
+    cohorts = cohorts_of([ticket(3, 1), ticket(0), ticket(9), ticket(1)])
+    assert sorted(cohorts) == [0, 1]
+    made = cohorts[0].set_of({1})
+    assert made is not None
+    assert (made.n_tickets, made.n_clients, made.kept) == (10, 2, b"\x80\x40")
+    assert made.digest == set_digest(ticket_hash(ticket(position).ticket) for position in (0, 9))
+    asked = OpenRequest(**ABOUT, n_tickets=made.n_tickets, kept=made.kept, digest=made.digest)
+    assert asked.positions == [0, 9]
+    assert cohorts[0].set_of({0, 1, 9}) is None
+
+
+def test_a_helper_is_asked_once_it_has_checked_all_pages():
+    """Every page is answered, the set is fixed, and the whole answer ends it."""
+    talk = Talk("north", cohort(0, 1, 5), dim=3)
+    assert talk.take_page(page_answer(talk, 0, refused=(1,)))
+    assert talk.stage is Stage.CHECKING
+    assert talk.take_page(page_answer(talk, 5))
+    assert (talk.stage, talk.faults) == (Stage.CHECKED, {1: TicketFault.NOT_OPENED})
+    talk.ask(DIGEST)
+    assert talk.take_part(part(1, 2), b"second")
+    assert talk.stage is Stage.OPENING
+    assert talk.take_part(part(0, 1), b"first")
+    assert talk.stage is Stage.OPENED
+
+
+def test_an_answer_to_something_else_changes_nothing():
+    """To a page that does not wait, with another digest or position; to another set, of another size, or twice."""
+    talk = Talk("north", cohort(0, 1, 5), dim=3)
+    for answer in (page_answer(talk, 2), page_answer(talk, 0, digest=DIGEST), page_answer(talk, 0, refused=(5,))):
+        assert not talk.take_page(answer)
+    assert not talk.take_part(part(0, 3), b"too early")
+    assert (talk.stage, len(talk.waiting)) == (Stage.CHECKING, 2)
+    for first in (0, 5):
+        talk.take_page(page_answer(talk, first))
+    talk.ask(DIGEST)
+    for wrong in (part(0, 3, digest=bytes(32)), part(0, 3, dim=4), part(1, 3)):
+        assert not talk.take_part(wrong, b"wrong")
+    assert talk.take_part(part(0, 1), b"first")
+    assert not talk.take_part(part(0, 1), b"again")
+    assert talk.parts[0].signed == b"first"
+
+
+def test_parts_that_overlap_or_leave_a_hole_are_no_whole_answer():
+    """It stays open, and the helper is asked again until the deadline."""
+    talk = Talk("north", cohort(0), 3, Stage.OPENING, set_digest=DIGEST)
+    assert talk.take_part(part(0, 2), b"")
+    assert talk.take_part(part(1, 2), b"")
+    assert talk.stage is Stage.OPENING
+
+
+def test_a_client_that_leaves_is_shown_no_more():
+    """Its page is cut in two; the last one to be waited for ends the check."""
+    talk = Talk("north", cohort(0, 1, 2), dim=3)
+    talk.leave(1)
+    assert sorted(talk.waiting) == [0, 2]
+    talk.take_page(page_answer(talk, 0))
+    talk.leave(2)
+    assert talk.stage is Stage.CHECKED
+    talk.leave(0)
+    assert talk.stage is Stage.CHECKED
+
+
+def test_a_helper_that_does_not_know_the_set_is_shown_all_pages_again():
+    """And is asked the same once it has answered; an answer that was on its way counts."""
+    talk = Talk("north", cohort(0, 1), 3, Stage.OPENING, set_digest=DIGEST)
+    talk.forget_set()
+    assert talk.take_page(page_answer(talk))
+    assert (talk.stage, talk.n_shown) == (Stage.OPENING, 1)
+    talk.forget_set()
+    assert talk.take_part(part(0, 3), b"")
+    assert talk.stage is Stage.OPENED
+
+
+DOES = {
+    TalkEvent.SET_FIXED: lambda talk: talk.ask(DIGEST),
+    TalkEvent.SET_UNKNOWN: lambda talk: talk.forget_set(),
+}
+
+
+@pytest.mark.parametrize(("stage", "event"), list(product(Stage, DOES)))
+def test_a_stage_that_does_not_allow_an_event_raises_and_changes_nothing(stage, event):
+    """A second question, say, for a helper that was asked one."""
+    talk = Talk("north", cohort(0), 3, stage, set_digest=b"s" * 32)
+    if (stage, event) in TRANSITIONS:
+        DOES[event](talk)
+        assert talk.stage is TRANSITIONS[stage, event]
+        return
+    with pytest.raises(ProtocolViolationError, match=stage):
+        DOES[event](talk)
+    assert (talk.stage, talk.set_digest) == (stage, b"s" * 32)
+
+
+def test_every_stage_leads_to_an_answer():
+    """From each stage there is a way to the end, which is never left."""
+    assert not [stage for stage, _ in TRANSITIONS if stage is Stage.OPENED]
+    reaches = {Stage.OPENED}
+    for _ in Stage:
+        reaches |= {stage for (stage, _), following in TRANSITIONS.items() if following in reaches}
+    assert reaches == set(Stage)
