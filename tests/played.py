@@ -128,13 +128,21 @@ class Federator:
         training=None,
         newest=None,
         withdraws_below=0,
+        secure=None,
     ):
         """Announce model ``base``, all zeros, or the ``newest`` given, and round ``number`` on it."""
         newest = newest or model(base)
         training = training or PdgdTraining(min_interactions=min_interactions, max_interactions=max_interactions)
         await self.say(TOPICS.model, newest, retain=True, sequence=sequence, key=key)
         await self.announce_round(
-            number, newest, training, is_open=is_open, withdraws_below=withdraws_below, sequence=sequence, key=key
+            number,
+            newest,
+            training,
+            is_open=is_open,
+            withdraws_below=withdraws_below,
+            sequence=sequence,
+            key=key,
+            secure=secure,
         )
 
     async def forget_model(self):
@@ -142,7 +150,7 @@ class Federator:
         await self.link.publish(TOPICS.model, b"", retain=True)
 
     async def announce_round(
-        self, number, newest, training=None, *, is_open=True, withdraws_below=0, sequence=0, key=None
+        self, number, newest, training=None, *, is_open=True, withdraws_below=0, sequence=0, key=None, secure=None
     ):
         """Announce a round on a model that was announced, or that is still to come."""
         announced = RoundAnnouncement(
@@ -155,6 +163,7 @@ class Federator:
             opened_at=0.0,
             closes_at=1.0,
             training=training or PdgdTraining(),
+            secure=secure,
         )
         await self.say(TOPICS.round, announced, retain=True, sequence=sequence, key=key)
 

@@ -1,0 +1,131 @@
+"""A device under a policy, against real brokers: the policy comes by its topic, and a kill costs nothing twice."""
+
+import asyncio
+import contextlib
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli.commands import environment
+from made_policies import policy
+from played import TOPICS, WITHIN_S, Federator, adding_learner, see
+from under_policy import CLIP_NORM, FEDERATOR, identity, opened
+
+from edge_client.client import EdgeClient
+from edge_client.store.store import DeviceStore
+from foltr.failpoints import VARIABLE, Failpoint
+from foltr.operator.credentials import write_credentials
+from foltr.protocol.codec import open_envelope
+from foltr.protocol.policies import SecureRound
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.updates import ModelUpdate
+
+REPOSITORY = Path(__file__).parents[2]
+POLICY = policy()
+SECURE = SecureRound(policy_hash=POLICY.hash, clip_norm=CLIP_NORM)
+# A device that clicks twice, and then waits to be killed.
+CLICKING = """
+import asyncio, sys
+import numpy as np
+from edge_client.client import EdgeClient
+
+def add(weights, interaction, training):
+    return weights + interaction.features[0]
+
+async def main(url, credentials, store):
+    async with EdgeClient(url, credentials=credentials, store=store, learner=add, seed=1) as client:
+        await client.next_round()
+        for number in (3, 8):
+            features = np.zeros((3, 16), np.float32)
+            features[:, number] = 1.0
+            client.record_clicks(client.rank(features), [0])
+        await asyncio.sleep(60)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def under_policy(url, store, credentials):
+    return EdgeClient(url, credentials=credentials, store=store, learner=adding_learner, seed=1)
+
+
+async def publish_policy(federator):
+    """As the operator does: retained."""
+    await federator.link.publish(TOPICS.policy, POLICY.signed, retain=True)
+
+
+def numbers_in(update, credentials):
+    return np.flatnonzero(opened(update, POLICY, credentials.key.public)).tolist()
+
+
+async def test_a_policy_that_is_published_is_followed_at_once(mqtt_broker, path):
+    """A device that was enrolled before there was one sends raw updates until then, and never again."""
+    credentials = identity()
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
+        async with under_policy(mqtt_broker, path, credentials) as client:
+            await federator.announce(1, sequence=1, max_interactions=2)
+            await client.next_round(timeout_s=WITHIN_S)
+            see(client, 1, 2)
+            raw = await federator.update()
+            assert raw.body.kind == "dense"
+            await federator.receipt(raw, ReceiptCode.ACCEPTED)
+            assert await client.wait_settled(WITHIN_S)
+            federator.marks.clear()  # a secure federation has another database
+            await publish_policy(federator)
+            await federator.announce(2, sequence=2, base=1)
+            see(client, 3, 4)
+            await federator.nothing_on("updates")
+            await federator.announce(3, sequence=3, base=2, secure=SECURE)
+            masked = await federator.update()
+            assert (masked.after, masked.through, masked.n_interactions) == (0, 1, 1)
+            assert numbers_in(masked, credentials) == [3, 4]
+            await federator.receipt(masked, ReceiptCode.ACCEPTED)
+            assert await client.wait_settled(WITHIN_S)
+            assert client.counted_through == 1
+        async with under_policy(mqtt_broker, path, credentials) as client:
+            await federator.announce(4, sequence=4, base=3)
+            await client.next_round(after=3, timeout_s=WITHIN_S)
+            see(client, 5, 6)
+            await federator.nothing_on("updates")
+
+
+@pytest.mark.parametrize("place", [Failpoint.IN_UPDATE_TRANSACTION, Failpoint.UPDATE_STORED])
+async def test_kill_9_around_the_commit_charges_once_and_sends_what_was_charged(mosquitto_server, path, place):
+    """Before the commit nothing is charged or sent; after it, the next life sends the bytes that are in the store."""
+    credentials, url = identity(POLICY), mosquitto_server.url
+    file = path.with_name("device-7.json")
+    write_credentials(file, credentials)
+    async with Federator(url, key=FEDERATOR) as federator:
+        await publish_policy(federator)
+        await federator.announce(1, sequence=1, secure=SECURE)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", CLICKING, url, str(file), str(path)),
+            cwd=REPOSITORY,
+            env=environment(**{VARIABLE: f"{place}=kill"}),
+            stdout=subprocess.DEVNULL,
+        )
+        try:
+            async with asyncio.timeout(60):
+                assert await process.wait() == -signal.SIGKILL
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+        with contextlib.closing(
+            DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)
+        ) as store:
+            pending, n_charged = store.pending_update(), store.spent().last
+        assert (pending is not None, n_charged) == ((True, 1) if place is Failpoint.UPDATE_STORED else (False, 0))
+        assert federator.n_heard("updates") == 0
+        async with under_policy(url, path, credentials) as client:
+            payload = await federator.next("updates")
+            update = open_envelope(payload).read(ModelUpdate)
+            assert pending is None or payload == pending.payload
+            assert numbers_in(update, credentials) == [3, 8]
+            await federator.receipt(update, ReceiptCode.ACCEPTED)
+            assert await client.wait_settled(WITHIN_S)
+            assert client.n_waiting == 0
+    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)) as store:
+        assert store.spent().last == 1
