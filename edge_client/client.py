@@ -286,13 +286,16 @@ class EdgeClient:
                 raise UnavailableError(f"client {self.client_id} of {self.federation!r} was forgotten: {ENROL_AGAIN}")
             if self._link.failure is not None:
                 raise self._link.failure
-            round_, at_hand = self._agent.participation.round, self._agent.models.at_hand()
-            if round_ is None or not at_hand:
+            round_ = self._agent.participation.round
+            if round_ is None or (round_.open and round_.round <= after):
+                return False  # as after most turns
+            at_hand = self._agent.models.at_hand()
+            if not at_hand:
                 return False
             if not round_.open:
                 # A closed round that was there before us says nothing about what is to come.
                 return 0 < after <= round_.round
-            return round_.round > after and round_.base_version in at_hand
+            return round_.base_version in at_hand
 
         try:
             async with asyncio.timeout(timeout_s), self._news:

@@ -89,7 +89,8 @@ class Participation:
 
     def take_model(self, model: ModelAnnouncement) -> bool:
         """Take a model; False if it is the one we have."""
-        if self.model == model:
+        # By far most are of another version; to compare models field by field takes longer than to read one's number.
+        if self.model is not None and self.model.version == model.version and self.model == model:
             return False
         self.model, self._model_hash, self._refused = model, model_hash(model.weights), None
         return True
