@@ -1,0 +1,78 @@
+"""Whatever arrives at a helper, also under the right signature: it goes on, and what it answers can be sent."""
+
+import contextlib
+from random import Random
+
+import pytest
+from fuzz.corpus import Sample
+from fuzz.mutations import mutated
+from secure_cohorts import FEDERATION, HelperPair, SecureFederation
+
+from foltr.protocol.codec import decode, open_envelope
+from foltr.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.protocol.helper_messages import HelperMessage
+from foltr.protocol.messages import MESSAGE_TYPES
+from foltr.protocol.roster import FederatorKey, Revocation, Roster
+from foltr.protocol.topics import Topics
+from helper.desk import Desk
+from helper.store import HelperStore
+
+TOPICS = Topics(FEDERATION)
+N_INPUTS = 3000
+
+
+@pytest.fixture
+def federation():
+    return SecureFederation(n_min=2)
+
+
+@pytest.fixture
+def desk(federation, tmp_path):
+    path = tmp_path / "north.sqlite"
+    with contextlib.closing(HelperStore(path, f"{FEDERATION}/north", exclusive=True)) as store:
+        key = store.sealing_key(store.make_sealing_key())
+        federation.helpers[0] = HelperPair("north", federation.helpers[0].signing_key, key)
+        federation.policy = federation.issue(n_min=2)
+        desk = Desk(federation.credentials(federation.helpers[0]), store)
+        desk.take(TOPICS.policy, federation.policy.signed)
+        yield desk
+
+
+def samples(federation):
+    sent = [federation.contribute(client) for client in federation.clients(3)]
+    requests = TOPICS.helper_requests("north")
+    roster = Roster(
+        federation=FEDERATION,
+        version=2,
+        through=1,
+        revoked=[Revocation(client_id="device-9", void_below=2)],
+        salt=bytes(32),
+        forgotten=[bytes(16)],
+    )
+    key = federation.federator.public
+    return [
+        Sample.of(federation.check(sent), requests, federation.federator),
+        Sample.of(federation.check(sent[:1], first=3), requests, federation.federator),
+        Sample.of(federation.open(sent), requests, federation.federator),
+        Sample.of(federation.issue(version=2).policy, TOPICS.policy, federation.operator),
+        Sample.of(roster, TOPICS.roster, federation.operator),
+        Sample.of(
+            # Not by the operator: with another key it would take no more requests from here.
+            FederatorKey(federation=FEDERATION, sequence=1, old_key=key, new_key=key),
+            TOPICS.federator_key,
+            federation.federator,
+        ),
+    ]
+
+
+def test_bytes_of_any_kind_leave_a_helper_at_work(federation, desk, seed):
+    """Thousands of wrong messages, most of them with a right signature; now and then there is something to answer."""
+    rng, seeds, n_answers = Random(seed), samples(federation), 0  # noqa: S311
+    for _ in range(N_INPUTS):
+        sample, payload = mutated(rng, seeds)
+        for topic in {sample.topic, rng.choice(seeds).topic}:
+            for answer in desk.take(topic, payload):
+                n_answers += 1
+                assert len(answer) <= MAX_MESSAGE_BYTES
+                assert isinstance(decode(answer, MESSAGE_TYPES[open_envelope(answer).kind]), HelperMessage)
+    assert n_answers > N_INPUTS // 100
