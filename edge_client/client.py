@@ -293,8 +293,8 @@ class EdgeClient:
             if not at_hand:
                 return False
             if not round_.open:
-                # A closed round that was there before us says nothing about what is to come.
-                return 0 < after <= round_.round
+                # A last round that was there before us says nothing about what is to come.
+                return round_.last and 0 < after <= round_.round
             return round_.base_version in at_hand
 
         try:

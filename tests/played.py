@@ -128,6 +128,7 @@ class Federator:
         training=None,
         newest=None,
         withdraws_below=0,
+        last=False,
         secure=None,
     ):
         """Announce model ``base``, all zeros, or the ``newest`` given, and round ``number`` on it."""
@@ -135,10 +136,9 @@ class Federator:
         training = training or PdgdTraining(min_interactions=min_interactions, max_interactions=max_interactions)
         await self.say(TOPICS.model, newest, retain=True, sequence=sequence, key=key)
         await self.announce_round(
-            number,
-            newest,
-            training,
+            *(number, newest, training),
             is_open=is_open,
+            last=last,
             withdraws_below=withdraws_below,
             sequence=sequence,
             key=key,
@@ -150,13 +150,24 @@ class Federator:
         await self.link.publish(TOPICS.model, b"", retain=True)
 
     async def announce_round(
-        self, number, newest, training=None, *, is_open=True, withdraws_below=0, sequence=0, key=None, secure=None
+        self,
+        number,
+        newest,
+        training=None,
+        *,
+        is_open=True,
+        last=False,
+        withdraws_below=0,
+        sequence=0,
+        key=None,
+        secure=None,
     ):
         """Announce a round on a model that was announced, or that is still to come."""
         announced = RoundAnnouncement(
             federation="mail",
             round=number,
             open=is_open,
+            last=last,
             base_version=newest.version,
             base_hash=model_hash(newest.weights),
             withdraws_below=withdraws_below,

@@ -54,13 +54,14 @@ def round_announcement(state: FederationState, shown: Round, *, is_open: bool) -
     """A round as devices are told of it.
 
     Args:
-        is_open: whether its updates are taken; a closed one is the federation's last.
+        is_open: whether its updates are taken. One that is closed and is the open round no more is the last.
     """
     selection = shown.selection
     return RoundAnnouncement(
         federation=state.federation,
         round=shown.number,
         open=is_open,
+        last=not is_open and state.round is None,
         base_version=shown.base_version,
         base_hash=state.model_hashes[shown.base_version],
         withdraws_below=state.oldest_base,

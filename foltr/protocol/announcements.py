@@ -57,7 +57,7 @@ class Selection(Message):
 
 
 class RoundAnnouncement(Message):
-    """Federator to all, retained: the newest round and whether it takes updates.
+    """Federator to all, retained: the newest round, whether it takes updates, and if not whether another follows.
 
     ``base_hash`` names the base model by its weights, too: after a restore a version may have others than before.
     Models below ``withdraws_below`` hold what was unlearned since, and are not to be used, even where the device's
@@ -69,6 +69,8 @@ class RoundAnnouncement(Message):
     federation: Name
     round: Count
     open: bool
+    # Closed, and no other follows: whoever waits for one waits in vain.
+    last: bool = False
     base_version: Count
     base_hash: ModelHash
     withdraws_below: Count
@@ -79,6 +81,12 @@ class RoundAnnouncement(Message):
     selection: Selection | None = None
     # None: the federator sees every update.
     secure: SecureRound | None = None
+
+    @model_validator(mode="after")
+    def _last_is_closed(self) -> "RoundAnnouncement":
+        if self.open and self.last:
+            raise ValueError("it is open, and said to be the last that was")
+        return self
 
 
 class UnlearningRound(Message):

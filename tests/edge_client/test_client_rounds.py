@@ -21,10 +21,23 @@ async def test_the_next_round_is_one_with_its_model(mqtt_broker):
         assert client.model_version == 3
 
 
-async def test_a_closed_round_is_the_end_for_those_who_took_part(mqtt_broker):
+async def test_a_closed_round_that_another_follows_is_waited_for(mqtt_broker):
+    """While helpers are asked no round is open; whoever took part waits for the next one."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(3)
+        assert (await client.next_round()).round == 3
+        await federator.announce(3, is_open=False)
+        waiting = asyncio.create_task(client.next_round(after=3, timeout_s=WITHIN_S))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        await federator.announce(4)
+        assert (await waiting).round == 4
+
+
+async def test_a_last_round_is_the_end_for_those_who_took_part(mqtt_broker):
     """Whoever saw the last round is told that it is over; a newcomer waits for what may come."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await federator.announce(3, is_open=False)
+        await federator.announce(3, is_open=False, last=True)
         await until(lambda: client.model_version == 0)
         assert not (await client.next_round(after=3)).open
         with pytest.raises(UnavailableError, match="no round after 0"):

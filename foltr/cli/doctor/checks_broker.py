@@ -240,7 +240,7 @@ def announced_findings(visit: Visit) -> list[Finding]:
         announced = open_envelope(visit.heard[topics.round].payload).read(RoundAnnouncement)
     except MessageError as error:
         return [Finding("federation", State.PROBLEM, f"what {visit.federation!r} announces: {error.detail}")]
-    state = "open" if announced.open else "over"
+    state = "open" if announced.open else "over" if announced.last else "about to be aggregated"
     signed = "" if visit.credentials is None else ", signed by its federator"
     detail = f"round {announced.round} of {visit.federation} is {state}{signed}; schema version {SCHEMA_VERSION}"
     findings.append(Finding("federation", State.OK, detail))

@@ -39,4 +39,4 @@ def test_a_round_is_announced_with_whom_it_asks():
 def test_a_round_that_asks_everybody_shows_no_selection():
     """Nor does a closed one that is shown because it was the last."""
     told = round_announcement(STATE, Round.open(4, 3, RoundPolicy(1, 9, 0.0, 60.0), 100.0), is_open=False)
-    assert (told.open, told.selection) == (False, None)
+    assert (told.open, told.last, told.selection) == (False, True, None)

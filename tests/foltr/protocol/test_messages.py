@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pydantic import ValidationError
 
-from foltr.protocol.announcements import ModelAnnouncement, Selection
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
 from foltr.protocol.fields import CHUNK_BYTES, MAX_CHUNKED_BYTES, MAX_DIM, pack_vector, unpack_vector
 from foltr.protocol.membership import Enrolment, Join, Leave, Status
 from foltr.protocol.messages import MESSAGE_TYPES
@@ -375,3 +375,21 @@ def test_a_vector_is_little_endian_float32_wherever_it_comes_from():
     expected = bytes.fromhex("0000803f000020c0")
     for array in ([1.0, -2.5], np.array([1.0, -2.5], ">f8"), np.array([1.0, 9.0, -2.5, 9.0])[::2]):
         assert pack_vector(array) == expected
+
+
+def test_a_round_that_is_open_is_not_the_last_that_was():
+    """Whoever waits for the next round goes by that, so the two contradict each other."""
+    fields = {
+        "federation": "mail",
+        "round": 1,
+        "base_version": 0,
+        "base_hash": bytes(16),
+        "withdraws_below": 0,
+        "opened_at": 0.0,
+        "closes_at": 1.0,
+        "training": PdgdTraining(),
+    }
+    assert RoundAnnouncement(**fields, open=False, last=True).last
+    assert not RoundAnnouncement(**fields, open=True).last
+    with pytest.raises(ValidationError, match="said to be the last"):
+        RoundAnnouncement(**fields, open=True, last=True)
