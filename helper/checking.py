@@ -24,11 +24,11 @@ class KnownClient:
 
     Attributes:
         last: its newest participation in a sum that was opened.
-        is_elsewhere: whether it has a ticket at a position of this cohort that is not on the page.
+        elsewhere: the hash of its ticket at a position of this cohort that is not on the page, if it has one there.
     """
 
     last: int = 0
-    is_elsewhere: bool = False
+    elsewhere: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -135,14 +135,14 @@ def _judge(
     client = known.get(ticket.client_id, _STRANGER)
     if ticket.participation <= client.last:
         return TicketFault.REPEATED_PARTICIPATION
-    if client.is_elsewhere or ticket.client_id in names_before:
+    named = ticket_hash(request.tickets[i])
+    # The same ticket is one that has another place now: as of a federator that went back to a backup.
+    if client.elsewhere not in (None, named) or ticket.client_id in names_before:
         return TicketFault.DUPLICATE_CLIENT
     seal, info = ticket.seals[terms.place], _info(ticket, terms.name)
     if terms.sealing_key.open(seal, info) is None:
         return TicketFault.NOT_OPENED
-    return GoodTicket(
-        request.first + i, ticket.client_id, ticket.participation, ticket_hash(request.tickets[i]), seal, info
-    )
+    return GoodTicket(request.first + i, ticket.client_id, ticket.participation, named, seal, info)
 
 
 def _opened(signed: bytes) -> ClaimedTicket | None:

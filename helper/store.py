@@ -65,17 +65,18 @@ class HelperStore(StoreFile):
             client = self._pseudonym(name)
             last = self.rows("SELECT participation FROM clients WHERE client = ?", (client,))
             elsewhere = self.rows(
-                "SELECT 1 FROM checked_tickets WHERE round = ? AND cohort = ? AND client = ? AND policy_hash = ? "
+                "SELECT hash FROM checked_tickets WHERE round = ? AND cohort = ? AND client = ? AND policy_hash = ? "
                 "AND NOT (position >= ? AND position < ?)",
                 (request.round, request.cohort, client, request.policy_hash, first, end),
             )
-            known[name] = KnownClient(last[0][0] if last else 0, bool(elsewhere))
+            known[name] = KnownClient(last[0][0] if last else 0, elsewhere[0][0] if elsewhere else None)
         return known
 
     def keep_page(self, request: CheckRequest, good: Iterable[GoodTicket], sealing_key: bytes) -> int:
         """Keep the good tickets of a page in place of what was there, and destroy older keys.
 
-        Tickets of other rounds and other policies go: their sums will not be opened.
+        Tickets of other rounds and other policies go: their sums will not be opened. One that is on the page leaves
+        the place that it had before.
 
         Args:
             sealing_key: the public half of the key that the page is checked under.
@@ -98,7 +99,8 @@ class HelperStore(StoreFile):
                 "DELETE FROM checked_tickets WHERE round = ? AND cohort = ? AND position >= ? AND position < ?",
                 (request.round, request.cohort, request.first, request.first + len(request.tickets)),
             )
-            cursor.executemany("INSERT INTO checked_tickets VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            # Its primary key is its place, and a client has one place in a cohort: what is there already is replaced.
+            cursor.executemany("INSERT OR REPLACE INTO checked_tickets VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
             n_destroyed = cursor.execute(
                 "DELETE FROM sealing_keys WHERE id < (SELECT id FROM sealing_keys WHERE public = ?)", (sealing_key,)
             ).rowcount

@@ -136,8 +136,14 @@ def test_a_client_twice_in_a_cohort_is_out_once(federation):
     page = check(federation, federation.check(twice))
     assert [ticket.position for ticket in page.good] == [0]
     assert [(ticket.position, ticket.fault) for ticket in page.refused] == [(1, TicketFault.DUPLICATE_CLIENT)]
-    elsewhere = {"device": KnownClient(is_elsewhere=True)}
+    elsewhere = {"device": KnownClient(elsewhere=ticket_hash(twice[1].ticket))}
     assert fault_of(federation, twice[0], elsewhere) is TicketFault.DUPLICATE_CLIENT
+
+
+def test_a_ticket_that_has_another_place_now_is_good(federation):
+    """The same bytes as at the place that it had."""
+    sent = federation.contribute(federation.client("device"))
+    assert fault_of(federation, sent, {"device": KnownClient(elsewhere=ticket_hash(sent.ticket))}) is None
 
 
 def test_a_seal_that_this_helper_cannot_open_is_out(federation):

@@ -178,14 +178,32 @@ def test_a_page_that_is_shown_again_takes_its_own_place(running):
 
 
 def test_pages_of_a_cohort_make_one_set(running):
-    """A client on two of them is out of the second one; and one that moved its place is as well."""
+    """A client that has another ticket on the second one is out there."""
     federation, north = running()
     sent = contributions(federation, 4)
     north.ask(federation, federation.check(sent[:2]))
-    (checked,) = north.ask(federation, federation.check([sent[0], sent[2], sent[3]], first=2))
+    again = federation.contribute(sent[0].client)
+    (checked,) = north.ask(federation, federation.check([again, sent[2], sent[3]], first=2))
     assert [(one.position, one.fault) for one in checked.refused] == [(2, TicketFault.DUPLICATE_CLIENT)]
-    (answer,) = north.ask(federation, federation.open([*sent[:2], sent[0], *sent[2:]], [0, 1, 3, 4]))
+    (answer,) = north.ask(federation, federation.open([*sent[:2], again, *sent[2:]], [0, 1, 3, 4]))
     assert isinstance(answer, OpenAnswer)
+
+
+def test_tickets_that_have_other_places_now_are_in_the_set_once(running):
+    """As of a federator that went back to a backup, and has put them in another order."""
+    federation, north = running()
+    sent = contributions(federation, 5)
+    north.ask(federation, federation.check(sent))
+    moved = [sent[4], sent[2], sent[0], sent[1]]
+    for first in (0, 2):
+        (checked,) = north.ask(federation, federation.check(moved[first : first + 2], first=first))
+        assert checked.refused == []
+    assert code_of(north.ask(federation, federation.open(sent))) is HelperRefusalCode.UNKNOWN_SET
+    twice = [*moved, sent[4]]
+    assert code_of(north.ask(federation, federation.open(twice))) is HelperRefusalCode.UNKNOWN_SET
+    (answer,) = north.ask(federation, federation.open(moved))
+    assert isinstance(answer, OpenAnswer)
+    assert north.store.rows("SELECT count(*) FROM clients") == [(4,)]
 
 
 def test_a_participation_is_charged_when_the_sum_is_opened(running):
