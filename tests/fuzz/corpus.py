@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from made_policies import policy
 
 from foltr.operator.credentials import BrokerAccess, Credentials
 from foltr.protocol.announcements import (
@@ -19,6 +20,16 @@ from foltr.protocol.chunks import chunk_of, manifest_of
 from foltr.protocol.codec import encode
 from foltr.protocol.enrolment import issue_enrolment
 from foltr.protocol.fields import CHUNK_BYTES, SCHEMA_VERSION, Message, pack_vector
+from foltr.protocol.helper_messages import (
+    CheckAnswer,
+    CheckRequest,
+    HelperRefusal,
+    HelperRefusalCode,
+    OpenAnswer,
+    OpenRequest,
+    RefusedTicket,
+    TicketFault,
+)
 from foltr.protocol.membership import Enrolment, Forget, Join, Leave, Status
 from foltr.protocol.messages import MESSAGE_TYPES
 from foltr.protocol.orders import (
@@ -35,9 +46,12 @@ from foltr.protocol.orders import (
     SetDeadline,
     VoidOrder,
 )
+from foltr.protocol.policies import HelperKeys, SecureRound
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.roster import FederatorKey, Revocation, Roster
+from foltr.protocol.signed_tickets import issue_ticket
 from foltr.protocol.signing import SigningKey, key_to_text, signed_bytes
+from foltr.protocol.tickets import Ticket
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.trainings import (
     EvolutionTraining,
@@ -51,7 +65,17 @@ from foltr.protocol.trainings import (
     PdgdTraining,
     PersonalTraining,
 )
-from foltr.protocol.updates import Chunk, DenseDelta, EvolutionPair, Manifest, ModelUpdate, PartDelta, UnlearningUpdate
+from foltr.protocol.updates import (
+    Chunk,
+    DenseDelta,
+    EvolutionPair,
+    Manifest,
+    MaskedVector,
+    ModelUpdate,
+    PartDelta,
+    UnlearningUpdate,
+)
+from foltr.secure.sealing import SEAL_BYTES
 
 FEDERATION, MEMBER, STRANGER = "mail", "device-7", "device-8"
 N_FEATURES, MAX_INTERACTIONS = 16, 100
@@ -60,6 +84,12 @@ ROUND, BASE_VERSION = 4, 2
 OPERATOR, FEDERATOR = SigningKey(bytes([1]) * 32), SigningKey(bytes([2]) * 32)
 DEVICES = {MEMBER: SigningKey(bytes([3]) * 32), STRANGER: SigningKey(bytes([4]) * 32)}
 TOPICS = Topics(FEDERATION)
+HELPER, HELPER_KEY = "north", SigningKey(bytes([5]) * 32)
+_HELPERS = [
+    HelperKeys(name=name, signing_key=key, sealing_key=bytes([i + 7]) * 32)
+    for i, (name, key) in enumerate({HELPER: HELPER_KEY.public, "south": bytes([6]) * 32}.items())
+]
+POLICY = policy(N_FEATURES, key=OPERATOR, helpers=_HELPERS)
 CREDENTIALS = Credentials(
     role="device",
     federation=FEDERATION,
@@ -125,6 +155,7 @@ def messages() -> Iterator[Sample]:
             yield replace(signed, key=None)
     yield from (Sample.of(message, topic, FEDERATOR) for message, topic in _from_federator())
     yield from (Sample.of(message, topic, OPERATOR) for message, topic in _from_operator())
+    yield from (Sample.of(message, TOPICS.helper_answers(HELPER), HELPER_KEY) for message in _from_helper())
 
 
 def enrolment_of(name: str) -> bytes:
@@ -159,6 +190,8 @@ def _from_device(name: str) -> Iterator[tuple[Message, str]]:
         PartDelta(dim=NEURAL.n_weights, start=0, values=pack_vector(np.full(NEURAL.n_base_weights, np.inf))),
         EvolutionPair(seed=2**63 - 1, plus=0.5, minus=0.25),
         EvolutionPair(seed=0, plus=1.0),
+        MaskedVector(dim=N_FEATURES, values=bytes(8 * N_FEATURES), ticket=issue_ticket(DEVICES[name], _ticket(name))),
+        MaskedVector(dim=N_FEATURES, values=b"\xff" * 8 * N_FEATURES, ticket=b"none"),
     ):
         yield update.model_copy(update={"body": other}), TOPICS.client(name, ClientTopic.UPDATES)
     chunks = TOPICS.client(name, ClientTopic.CHUNKS)
@@ -172,6 +205,7 @@ def _from_device(name: str) -> Iterator[tuple[Message, str]]:
     for online in (True, False):
         yield Status(**who, online=online), TOPICS.client(name, ClientTopic.STATUS)
     yield update, TOPICS.client(name, ClientTopic.UPDATES)
+    yield _ticket(name), TOPICS.ticket(name)
     yield Forget(**who), TOPICS.client(name, ClientTopic.FORGET)
     learned = UnlearningUpdate(**who, job=1, step=2, n_interactions=3, body=DenseDelta(dim=N_FEATURES, values=values))
     yield learned, TOPICS.client(name, ClientTopic.UNLEARNING)
@@ -204,6 +238,8 @@ def _from_federator() -> Iterator[tuple[Message, str]]:
             selection=selection,
         )
         yield announced, TOPICS.round
+    secure = SecureRound(policy_hash=POLICY.hash, clip_norm=0.3)
+    yield announced.model_copy(update={"secure": secure}), TOPICS.round
     for training in (*(training for training, _ in METHODS.values()), *_OTHER_TRAININGS):
         yield announced.model_copy(update={"training": training}), TOPICS.round
     receipt = UpdateReceipt(
@@ -250,8 +286,43 @@ def _from_federator() -> Iterator[tuple[Message, str]]:
     yield progress, TOPICS.unlearning_job(1)
     answer = OrderAnswer(federation=FEDERATION, number=1, digest=bytes(32), reply=OrderReply.OBEYED, newest=1)
     yield answer, TOPICS.operator_answers
+    tickets = [issue_ticket(DEVICES[name], _ticket(name)) for name in DEVICES]
+    enrolments = [enrolment_of(name) for name in DEVICES]
+    asked = TOPICS.helper_requests(HELPER)
+    yield CheckRequest(**_SUM, first=0, tickets=tickets, enrolments=enrolments), asked
+    yield OpenRequest(**_SUM, n_tickets=2, kept=b"\xc0", digest=bytes(32)), asked
     yield Manifest(federation=FEDERATION, digest=bytes(32), size=CHUNK_BYTES + 1, n_chunks=2), TOPICS.model
     yield Chunk(federation=FEDERATION, digest=bytes(32), index=0, data=b"\0" * 64), TOPICS.model_chunk(0)
+
+
+_SUM: dict[str, Any] = {
+    "federation": FEDERATION,
+    "helper": HELPER,
+    "policy_hash": POLICY.hash,
+    "round": ROUND,
+    "cohort": 0,
+}
+
+
+def _ticket(name: str) -> Ticket:
+    return Ticket(
+        federation=FEDERATION,
+        client_id=name,
+        round=ROUND,
+        cohort=0,
+        policy_hash=POLICY.hash,
+        update_id="0123456789abcdef" * 2,
+        participation=1,
+        digest=bytes(32),
+        seals=[bytes(SEAL_BYTES)] * 2,
+    )
+
+
+def _from_helper() -> Iterator[Message]:
+    refused = [RefusedTicket(position=1, fault=TicketFault.NOT_OPENED)]
+    yield CheckAnswer(**_SUM, first=0, digest=bytes(32), refused=refused)
+    yield OpenAnswer(**_SUM, digest=bytes(32), dim=N_FEATURES, start=0, values=bytes(8 * N_FEATURES))
+    yield HelperRefusal(**_SUM, digest=bytes(32), code=HelperRefusalCode.TOO_FEW, detail="3 of 10")
 
 
 def _from_operator() -> Iterator[tuple[Message, str]]:
@@ -260,6 +331,7 @@ def _from_operator() -> Iterator[tuple[Message, str]]:
     yield roster, TOPICS.roster
     keys = {"federation": FEDERATION, "sequence": 1, "old_key": bytes(32), "new_key": FEDERATOR.public}
     yield FederatorKey(**keys), TOPICS.federator_key
+    yield POLICY.policy, TOPICS.policy
     yield RotateKey(**keys), TOPICS.operator
     yield RevokeClient(federation=FEDERATION, client_id=MEMBER, void_below=2), TOPICS.operator
     yield DismissProposals(federation=FEDERATION, client_id=MEMBER), TOPICS.operator

@@ -16,6 +16,8 @@ from fuzz.corpus import (
     DEVICES,
     FEDERATION,
     FEDERATOR,
+    HELPER,
+    HELPER_KEY,
     MAX_INTERACTIONS,
     MEMBER,
     METHODS,
@@ -58,6 +60,7 @@ from foltr.protocol.messages import MESSAGE_TYPES
 from foltr.protocol.orders import OrderAnswer
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_orders import read_order
+from foltr.protocol.signed_policies import read_policy
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import Membership
 from foltr.protocol.topics import ClientTopic
@@ -258,9 +261,7 @@ def reader(read: Callable[[bytes], object], topic: str, payload: bytes) -> bool:
 def _device(expected: type[Message], payload: bytes) -> bool:
     """As a device reads what the federator, or somebody in its name, has published."""
     kind = expected.kind_name
-    retained = {"roster": TOPICS.roster, "federator_key": TOPICS.federator_key}
-    of_operator = kind in retained
-    signer, topic = (OPERATOR, retained[kind]) if of_operator else (FEDERATOR, _FROM_FEDERATOR.get(kind, ""))
+    signer, topic = _FROM_OTHERS.get(kind) or (FEDERATOR, _FROM_FEDERATOR.get(kind, ""))
     try:
         envelope = open_envelope(payload, MAX_CHUNKED_BYTES if kind == "model" else MAX_MESSAGE_BYTES)
         signed = envelope.is_signed_by(signer.public, topic, repeated=True)
@@ -287,8 +288,20 @@ _FROM_FEDERATOR = {
     "unlearning_round": TOPICS.unlearning_round,
     "unlearning_progress": TOPICS.unlearning_job(1),
     "order_answer": TOPICS.operator_answers,
+    "check_request": TOPICS.helper_requests(HELPER),
+    "open_request": TOPICS.helper_requests(HELPER),
 }
-_WITH_LISTS = ("update_receipt", "roster")
+_ANSWERED = (HELPER_KEY, TOPICS.helper_answers(HELPER))
+_FROM_OTHERS = {
+    "roster": (OPERATOR, TOPICS.roster),
+    "federator_key": (OPERATOR, TOPICS.federator_key),
+    "policy": (OPERATOR, TOPICS.policy),
+    "ticket": (DEVICES[MEMBER], TOPICS.ticket(MEMBER)),
+    "check_answer": _ANSWERED,
+    "open_answer": _ANSWERED,
+    "helper_refusal": _ANSWERED,
+}
+_WITH_LISTS = ("update_receipt", "roster", "policy", "ticket", "check_request", "check_answer")
 
 
 _NO_LINK = MqttLink(BrokerAddress.parse("mqtt://127.0.0.1:1"), client_id="none", subscriptions=(), on_message=print)
@@ -334,7 +347,7 @@ def _targets() -> dict[str, Target]:
         targets[f"federator {trust} chunked"] = partial(_chunked, key)
     for kind, expected in MESSAGE_TYPES.items():
         targets[f"device {kind}"] = partial(_device, expected)
-    for topic in (TOPICS.model, TOPICS.round, _INBOX, TOPICS.model_chunk(0), TOPICS.unlearning_round):
+    for topic in (TOPICS.model, TOPICS.round, _INBOX, TOPICS.model_chunk(0), TOPICS.unlearning_round, TOPICS.policy):
         name = topic.removeprefix(TOPICS.root + "/")
         targets[f"client checks {name}"] = partial(_client, topic, CREDENTIALS)
         targets[f"client believes {name}"] = partial(_client, topic, None)
@@ -346,6 +359,7 @@ def _targets() -> dict[str, Target]:
             TOPICS.federator_key,
             lambda payload: read_federator_key(payload, OPERATOR.public, FEDERATION),
         ),
+        "policy": (TOPICS.policy, lambda payload: read_policy(payload, OPERATOR.public, FEDERATION)),
         "enrolment": (enrolment, lambda payload: read_enrolment(payload, OPERATOR.public, FEDERATION, MEMBER)),
     }
     for what, (topic, read) in readers.items():
