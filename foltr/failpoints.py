@@ -16,8 +16,7 @@ VARIABLE = "FOLTR_TEST_FAILPOINTS"
 
 
 class Failpoint(StrEnum):
-    """Every place: of an update in the order in which it passes them, of an erasure, of a device, of a helper, of an
-    order."""
+    """Every place: of an update in the order in which it passes them, of an erasure, a device, a helper, an order."""
 
     FEDERATION_CLAIMED = "federation_claimed"
     BATCH_DECIDED = "batch_decided"

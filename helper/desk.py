@@ -5,6 +5,7 @@ or the federator has signed is looked at; whatever else arrives changes nothing.
 """
 
 import os
+from collections import Counter
 from typing import Any, TypeVar
 
 from foltr.errors import DataError, MessageError
@@ -50,6 +51,7 @@ class Desk:
         self._store = store
         self._entropy = entropy
         self._standing = Standing(credentials, store)
+        self._n_ignored: Counter[str] = Counter()
         self._asked_on = topics.helper_requests(self._name)
         self._answers_on = topics.helper_answers(self._name)
 
@@ -60,7 +62,11 @@ class Desk:
                 return self._answer(payload)
             self._standing.take(topic, payload)
         except MessageError as error:
-            log.warning("message_ignored", topic=topic, code=error.code, detail=error.detail)
+            self._n_ignored[error.code] += 1
+            n = self._n_ignored[error.code]
+            # Ever more seldom: where everybody may write, somebody may fill the log.
+            if n & (n - 1) == 0:
+                log.warning("message_ignored", topic=topic, code=error.code, detail=error.detail, n_ignored=n)
         return []
 
     def _answer(self, payload: bytes) -> list[bytes]:

@@ -58,6 +58,7 @@ class HelperService:
         self._desk = desk
         self._answers_on = topics.helper_answers(credentials.name)
         self._waiting = Waiting()
+        self._n_dropped = 0
         self._stopped = asyncio.Event()
         self._link = MqttLink(
             address,
@@ -107,7 +108,9 @@ class HelperService:
 
     def _receive(self, message: InboundMessage) -> None:
         if not self._waiting.put(message.topic, message.payload):
-            log.warning("message_dropped", topic=message.topic, n_bytes=len(message.payload))
+            self._n_dropped += 1
+            if self._n_dropped & (self._n_dropped - 1) == 0:  # ever more seldom, as in the desk
+                log.warning("message_dropped", topic=message.topic, n_dropped=self._n_dropped)
 
     async def _on_connected(self) -> None:
         log.info("broker_connected", broker=str(self._link.address))

@@ -351,6 +351,16 @@ def test_a_request_that_the_federator_did_not_sign_is_ignored(running):
     assert north.store.rows("SELECT count(*) FROM checked_tickets") == [(0,)]
 
 
+def test_a_flood_of_what_is_ignored_does_not_fill_the_log(running, caplog):
+    """The first of a kind is said, and then ever more seldom, with how many there were."""
+    _, north = running()
+    for _ in range(1000):
+        north.hear(TOPICS.helper_requests("north"), b"no message")
+    ignored = [record for record in caplog.records if "message_ignored" in record.message]
+    assert len(ignored) == 10
+    assert "n_ignored=512" in ignored[-1].message
+
+
 @pytest.mark.parametrize("changed", [{"helper": "south"}, {"federation": "search"}])
 def test_a_request_about_another_helper_is_ignored(running, changed):
     """Signed for this one's topic all the same."""
