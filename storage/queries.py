@@ -184,6 +184,14 @@ async def count_rejections(db: Database, name: str, round_number: int | None = N
         return {code or "unknown": int(count) for code, count in answer}
 
 
+async def count_bodies(db: Database, name: str) -> tuple[int, int]:
+    """Count the stored updates, and those whose bodies are stored, too."""
+    statement = select(func.count(), func.count(updates.c.body)).where(updates.c.federation == name)
+    async with db.reading() as connection:
+        n_updates, n_bodies = (await connection.execute(statement)).one()
+        return int(n_updates), int(n_bodies)
+
+
 async def online_members(db: Database, name: str) -> list[str]:
     """List the members that are connected, as far as was last heard, and not in quarantine, by identity."""
     async with db.reading() as connection:

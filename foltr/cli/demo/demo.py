@@ -1,4 +1,5 @@
-"""``foltr demo``: the whole system in one command, on real data; with ``--forget`` one of its devices leaves."""
+"""``foltr demo``: the whole system in one command, on real data; with ``--forget`` one of its devices
+leaves, with ``--secure`` nobody sees what one of them has learned."""
 
 import asyncio
 import json as json_text
@@ -15,6 +16,7 @@ from foltr.cli.fields import takes_fields
 from foltr.cli.output import configure_logging, console, to_plain
 from foltr.cli.settings import Settings, load_settings
 from foltr.errors import SettingsError
+from foltr.secure.accounting import DEFAULT_EPSILON
 
 FIELDS = ("interactions", "method", "method_parameters", "ranker", "hidden", "clicks", "dataset", "seed")
 
@@ -22,12 +24,21 @@ FIELDS = ("interactions", "method", "method_parameters", "ranker", "hidden", "cl
 @takes_fields(Settings, FIELDS)
 def demo(
     clients: Annotated[
-        int | None, typer.Option(min=1, max=2000, help="Simulated devices", show_default="20, with --forget 10")
+        int | None,
+        typer.Option(min=1, max=2000, help="Simulated devices", show_default="20, with --forget 10, with --secure 100"),
     ] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds", show_default="50, with --forget 40")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds", show_default="50, with --forget 40, with --secure 20")
+    ] = None,
     forget: Annotated[
         bool, typer.Option("--forget", help="One device harms the model and then asks to be forgotten")
     ] = False,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Noised sums are all that anybody sees; a helper is killed, devices vanish")
+    ] = False,
+    mechanism: Annotated[str, typer.Option(help="Of --secure: gaussian, or gamma, a pure epsilon")] = "gaussian",
+    noise_by: Annotated[str, typer.Option(help="Of gamma: helpers or clients draw the noise")] = "helpers",
+    epsilon: Annotated[float, typer.Option(help="Of --secure: for all rounds together")] = DEFAULT_EPSILON,
     db: options.Db = None,
     broker: Annotated[
         str | None, typer.Option("--broker", help="Use this broker instead of starting the embedded one")
@@ -36,8 +47,11 @@ def demo(
     **flags: Any,
 ) -> None:
     """Run a federation on this machine: broker, federator and devices as real MQTT peers, on real data."""
+    if forget and secure:
+        raise SettingsError("--forget, --secure: one demonstration at a time")
+    what = "-forget" if forget else "-secure" if secure else ""
     settings = load_settings(
-        db_url=db or f"sqlite:///foltr-demo{'-forget' if forget else ''}.sqlite",
+        db_url=db or f"sqlite:///foltr-demo{what}.sqlite",
         **flags,
         # A new federation every time, so that the first model really is the start.
         federation=f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}",
@@ -46,13 +60,21 @@ def demo(
     configure_logging(settings.log_level, settings.log_format)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     check_writable(json, "--json", replaced=False)
-    kind: type[Demo] = Demo
+    n_clients, n_rounds = (10, 40) if forget else (100, 20) if secure else (20, 50)
+    chosen = (settings, clients or n_clients, rounds or n_rounds, broker)
+    shown: Demo
     if forget:
         from foltr.cli.demo.forgetting_demo import ForgettingDemo
 
-        kind = ForgettingDemo
-    n_clients, n_rounds = (10, 40) if forget else (20, 50)
-    results = asyncio.run(kind(settings, clients or n_clients, rounds or n_rounds, broker).run())
+        shown = ForgettingDemo(*chosen)
+    elif secure:
+        from foltr.cli.demo.secure_demo import SecureDemo
+        from foltr.cli.demo.secure_setup import promise_of
+
+        shown = SecureDemo(*chosen, promise_of(mechanism, noise_by, epsilon))
+    else:
+        shown = Demo(*chosen)
+    results = asyncio.run(shown.run())
     if json is not None:
         text = json_text.dumps(to_plain(results), indent=2)
         try:

@@ -1,0 +1,92 @@
+"""``foltr demo --secure`` does what it shows: noised sums teach, and a killed helper and lost devices do no harm."""
+
+import json
+import sqlite3
+from contextlib import closing
+
+import pytest
+from cli.commands import foltr, foltr_process
+
+
+def demo(folder, *options: str, timeout_s: float = 100):
+    """The results of a run in ``folder``, and what it printed."""
+    file = folder / "results.json"
+    done = foltr_process(
+        "demo", "--secure", "--data", "synthetic", *options, "--json", file, cwd=folder, timeout_s=timeout_s
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(file.read_text()), done.stdout
+
+
+def check(results, *, n_rounds: int, mechanism: str, noise_by: str, delta: float) -> None:
+    assert results["rounds"] == {"completed": n_rounds, "abandoned": 0}
+    assert results["privacy"] == {
+        "mode": "secure",
+        "mechanism": mechanism,
+        "noise_by": noise_by,
+        "epsilon": 8.0,
+        "delta": delta,
+        "participations": n_rounds,
+        "helpers": 2,
+    }
+    assert set(results["ndcg_at_10"]) >= {"first", "last"}
+    assert set(results["without_noise"]) == {"first", "last"}
+    assert results["without_noise"]["first"] == pytest.approx(results["ndcg_at_10"]["first"], abs=1e-12)
+    assert results["without_noise"]["last"] > results["without_noise"]["first"]
+    assert results["vectors_stored"] == 0
+
+
+def test_rounds_go_on_although_a_helper_is_killed_and_devices_vanish(tmp_path):
+    """Each round has its model, the sums are in the database with what the helpers signed, and no vector is."""
+    results, printed = demo(tmp_path, "--clients", "12", "--rounds", "4")
+    check(results, n_rounds=4, mechanism="gaussian", noise_by="helpers", delta=1e-6)
+    for said in (
+        "the helper north was killed",
+        "epsilon 8 with delta 1e-06 for 4 participations",
+        "still in 0 of them",
+    ):
+        assert said in printed
+    with closing(sqlite3.connect(tmp_path / "foltr-demo-secure.sqlite")) as connection:
+        sums = connection.execute("SELECT round, n_clients FROM round_sums ORDER BY round").fetchall()
+        answers = connection.execute("SELECT round, helper FROM helper_answers ORDER BY round, helper").fetchall()
+    assert [number for number, _ in sums] == [1, 2, 3, 4]
+    assert sums[0][1] > sums[-1][1] >= 7
+    assert answers == [(number, helper) for number in (1, 2, 3, 4) for helper in ("north", "south")]
+    replayed = foltr("replay", "4", "--db", results["db"], "--federation", results["federation"], cwd=tmp_path)
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("noise_by", ["helpers", "clients"])
+def test_noise_with_a_pure_epsilon(tmp_path, noise_by):
+    """Gamma's noise is drawn by helpers or in shares by the clients; either way rounds have their models."""
+    results, _ = demo(tmp_path, "--clients", "12", "--rounds", "4", "--mechanism", "gamma", "--noise-by", noise_by)
+    check(results, n_rounds=4, mechanism="gamma", noise_by=noise_by, delta=0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_at_the_size_it_has_by_default_noise_costs_little(tmp_path):
+    """A hundred clients and twenty rounds at epsilon 8 end within 0.02 of the same without noise."""
+    results, _ = demo(tmp_path, timeout_s=200)
+    check(results, n_rounds=20, mechanism="gaussian", noise_by="helpers", delta=1e-6)
+    assert abs(results["ndcg_at_10"]["last"] - results["without_noise"]["last"]) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--clients", "9"), "5 of them vanish"),
+        (("--forget",), "one demonstration at a time"),
+        (("--mechanism", "other"), "'other' is not one of gaussian, gamma"),
+        (("--noise-by", "clients"), "only the noise of gamma"),
+        (("--method", "foltr-es"), "foltr-es"),
+    ],
+)
+def test_what_cannot_be_shown_is_said(tmp_path, options, words):
+    """In one line, without a federation having begun."""
+    done = foltr("demo", "--secure", "--data", "synthetic", *options, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
