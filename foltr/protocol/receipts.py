@@ -139,6 +139,7 @@ class ReceiptCode(StrEnum):
         DeviceReaction.SETTLE,
         "The update is of another kind or size than this federation asks for.",
         _UPDATE,
+        _MESSAGE,
         _POLICY,
     )
     OUT_OF_RANGE = (
@@ -146,6 +147,7 @@ class ReceiptCode(StrEnum):
         DeviceReaction.SETTLE,
         "A value is beyond what is possible, or more interactions are claimed than announced.",
         _UPDATE,
+        _MESSAGE,
     )
     MISPLACED = (
         "misplaced",
@@ -153,7 +155,7 @@ class ReceiptCode(StrEnum):
         "A masked update's ticket is for another round, cohort, policy, update or vector: no helper would take it.",
         _UPDATE,
     )
-    NOT_FINITE = "not_finite", DeviceReaction.SETTLE, "The update holds NaN or infinity.", _UPDATE
+    NOT_FINITE = "not_finite", DeviceReaction.SETTLE, "The update holds NaN or infinity.", _UPDATE, _MESSAGE
     TOO_LARGE = (
         "too_large",
         DeviceReaction.SETTLE,
