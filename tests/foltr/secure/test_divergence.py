@@ -37,6 +37,11 @@ def shares(n_arrived, n_shares):
     return replace(GAMMA, draw_noise=draw)
 
 
+def mean_of_two_answers(size, entropy):
+    """What is left of the noise where a helper that is asked twice draws it twice, and both sums are released."""
+    return (draw_gaussian(size, VARIANCE, entropy) + draw_gaussian(size, VARIANCE, entropy)) // 2
+
+
 def clipped_by_the_largest(update, clip_norm, _entropy):
     """Each number for itself, as if the norm was that of the largest."""
     return np.rint(np.clip(update, -clip_norm, clip_norm) * BOUND / clip_norm).astype(np.int64)
@@ -71,6 +76,7 @@ MISTAKES = {
     ),
     "shares of shape 1 / (2t)": (shares(5, 10), 50_000, 1),
     "one of two shares missing": (shares(1, 2), 50_000, 1),
+    "noise redrawn for a repeated question": (replace(GAUSSIAN, draw_noise=mean_of_two_answers), 100_000, 1),
     "no noise": (replace(GAUSSIAN, draw_noise=lambda size, _: np.zeros(size, np.int64)), 10_000, 1),
 }
 
