@@ -15,8 +15,11 @@ it is
 - FedIPS, FedAvg: the delta of the ranker's weights (`DenseDelta`); where propensities are estimated, that of the
   relevance function too. Propensities, estimated or given, stay here.
 
-When another client is to be unlearned, the device sends the same once more, of interactions that it has kept
-(`edge_client.training.relearning`). `EdgeClient.forget_me` asks for this one's own erasure.
+Under its operator's policy a device sends differences of weights behind masks (`MaskedVector`), and nothing else
+(`edge_client.sums`).
+
+When another client is to be unlearned, a device under no policy sends the same once more, of interactions that it has
+kept (`edge_client.training.relearning`). `EdgeClient.forget_me` asks for this one's own erasure.
 """
 
 import asyncio
@@ -204,7 +207,10 @@ class EdgeClient:
 
     @property
     def counted_through(self) -> int | None:
-        """The last of this device's interactions that counts, as the federation said last; None before it did."""
+        """The last of this device's interactions that counts, as the federation said last; None before it did.
+
+        Under a policy it is the last of its participations.
+        """
         return self._store.mark()
 
     @property

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from broker.address import BrokerAddress
 from broker.link import MqttLink
+from foltr.errors import UnavailableError
 
 WITHIN_S = 5.0
 
@@ -30,6 +31,24 @@ class Inbox:
     @property
     def empty(self):
         return self._queue.empty()
+
+
+class NotedLink:
+    """In place of a link: it notes what is published, as long as it is connected."""
+
+    def __init__(self):
+        self.connected = True
+        self.published = []
+
+    async def publish(self, topic, payload, *, retain=False):
+        if not self.connected:
+            raise UnavailableError("no broker")
+        self.published.append((topic, payload, retain))
+
+    def taken(self):
+        """What was published since this was last asked."""
+        published, self.published = self.published, []
+        return published
 
 
 def link_to(url, client_id="link", inbox=None, topics=(), **options):

@@ -4,13 +4,13 @@ import base64
 import hashlib
 
 import numpy as np
+from links import NotedLink
 from made_policies import OPERATOR, SEALING, policy
 from played import N_FEATURES, TOPICS, adding_learner, model
 
 from broker.link import InboundMessage
 from edge_client.agent import Agent
 from edge_client.store.store import DeviceStore
-from foltr.errors import UnavailableError
 from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.codec import encode, open_envelope
@@ -39,19 +39,6 @@ def identity(signed=None, serial=1, name="device-7"):
     credentials = device_identity(OPERATOR, FEDERATOR.public, "mail", name, serial, access)
     text = None if signed is None else base64.b64encode(signed.signed).decode()
     return credentials.model_copy(update={"policy": text})
-
-
-class NotedLink:
-    """Notes what is published, as long as it is connected."""
-
-    def __init__(self):
-        self.connected = True
-        self.published = []
-
-    async def publish(self, topic, payload, *, retain=False):
-        if not self.connected:
-            raise UnavailableError("no broker")
-        self.published.append((topic, payload, retain))
 
 
 class DeviceUnderPolicy:
@@ -130,8 +117,7 @@ class DeviceUnderPolicy:
     async def sent(self):
         """All that it has sent since this was last asked, by topic; one turn is enough for all that is due."""
         await self.agent.turn()
-        published, self.link.published = self.link.published, []
-        return [(topic, payload) for topic, payload, _ in published]
+        return [(topic, payload) for topic, payload, _ in self.link.taken()]
 
     async def update(self):
         """The one update that it has sent, signed by this device."""

@@ -4,13 +4,13 @@ import contextlib
 
 import numpy as np
 import pytest
+from links import NotedLink
 from played import N_FEATURES, TOPICS, adding_learner, content, model
 from structlog.testing import capture_logs
 
 from broker.link import InboundMessage
 from edge_client.agent import Agent
 from edge_client.store.store import DeviceStore
-from foltr.errors import UnavailableError
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.codec import decode, encode
 from foltr.protocol.fields import model_hash, pack_vector
@@ -25,24 +25,6 @@ INBOX, JOIN, STATUS, UPDATES = (
     for topic in (ClientTopic.INBOX, ClientTopic.JOIN, ClientTopic.STATUS, ClientTopic.UPDATES)
 )
 JOINED = MembershipReceipt(federation="mail", client_id="device-7", code=ReceiptCode.JOINED, counted_through=0)
-
-
-class NotedLink:
-    """Notes what is published, as long as it is connected."""
-
-    def __init__(self):
-        self.connected = True
-        self.published = []
-
-    async def publish(self, topic, payload, *, retain=False):
-        if not self.connected:
-            raise UnavailableError("no broker")
-        self.published.append((topic, payload, retain))
-
-    def taken(self):
-        """What was published since this was last asked."""
-        published, self.published = self.published, []
-        return published
 
 
 @pytest.fixture
