@@ -22,7 +22,13 @@ from federator.round import RoundPolicy
 from federator.secure_terms import SecureSettings
 from federator.service import FederatorService
 from foltr.failpoints import VARIABLE, Failpoint
-from foltr.operator.credentials import BrokerAccess, Credentials, device_identity, write_credentials
+from foltr.operator.credentials import (
+    BrokerAccess,
+    Credentials,
+    device_identity,
+    read_credentials,
+    write_credentials,
+)
 from foltr.operator.helper_keys import read_helper_keys
 from foltr.protocol.fields import unpack_vector
 from foltr.protocol.policies import GaussianNoise
@@ -47,7 +53,7 @@ class Whole:
         self.folder = folder
         self.url = url
         self.federation = SecureFederation(2, dim=DIM)
-        self.helpers: dict[str, PreparedProcess] = {}
+        self.processes: dict[str, PreparedProcess] = {}
         keys = [self._keys_of(pair) for pair in self.federation.helpers]
         settings = {"helpers": keys, "n_min": 3, "n_max": 100, "n_interactions": 1, **QUIET}
         self.policy = self.federation.issue(**settings)
@@ -63,13 +69,13 @@ class Whole:
         with (self.folder / f"{name}.out").open("ab") as output:
             words = ["helper", "run", "--credentials", f"{name}.json"]
             variables = environment(**{VARIABLE: failpoints})
-            self.helpers[name] = PreparedProcess(
+            self.processes[name] = PreparedProcess(
                 words, variables, self.folder, output=output.fileno(), errors=output.fileno()
             )
-        return self.helpers[name]
+        return self.processes[name]
 
     def close(self) -> None:
-        for process in self.helpers.values():
+        for process in self.processes.values():
             if process.poll() is None:
                 process.kill()
             process.wait()
@@ -100,6 +106,29 @@ class Whole:
             await started.wait()
             yield running
             service.stop()
+
+    def start_federator(self, database_url: str, failpoints: str = "", *options: str) -> PreparedProcess:
+        """``foltr federator run`` for one round."""
+        federator = self.federation.federator
+        credentials = self.credentials(0).model_copy(
+            update={"role": "federator", "name": "@federator", "signing_key": federator.to_text(), "enrolment": None}
+        )
+        write_credentials(self.folder / "federator.json", credentials)
+        quorum = str(N_DEVICES)
+        command = [
+            *("federator", "run", "--credentials", "federator.json", "--db", database_url, "--keys", "keys"),
+            *("--privacy", "secure", "--clip-norm", "2.56", "--features", str(DIM), "--interactions", "1"),
+            *("--min-clients", quorum, "--max-clients", quorum, "--min-time", "0", "--rounds", "1", *options),
+        ]
+        with (self.folder / "federator.out").open("ab") as output:
+            self.processes["federator"] = PreparedProcess(
+                command,
+                environment(**{VARIABLE: failpoints}),
+                self.folder,
+                output=output.fileno(),
+                errors=output.fileno(),
+            )
+        return self.processes["federator"]
 
     async def publish_policy(self, link) -> None:
         await link.publish(f"foltr/v1/{FEDERATION}/policy", self.policy.signed, retain=True)
@@ -161,7 +190,7 @@ async def test_devices_learn_and_the_federator_has_sums_alone(whole, devices, da
         assert await model_of(database) == pytest.approx([0.6, 0.4, 0, 0], abs=0.05)
         for client in devices:
             click(client, 3)
-        process = whole.helpers["south"]
+        process = whole.processes["south"]
         await until(lambda: process.poll() is not None, TIMEOUT_S, "south lives on")
         whole.start_helper("south")
         assert await closed(database, 2) is RoundState.COMPLETED
@@ -190,3 +219,49 @@ async def test_a_federator_that_is_stopped_while_helpers_are_away_goes_on(whole,
         assert await closed(database, 1) is RoundState.COMPLETED
     assert time.monotonic() - began < TIMEOUT_S
     assert await model_of(database) == pytest.approx([0, 0, 1, 0], abs=0.05)
+
+
+DIES_AT = (
+    Failpoint.COLLECTING_STOPPED,
+    Failpoint.SETS_DECIDED,
+    Failpoint.IN_SETS_TRANSACTION,
+    Failpoint.SETS_STORED,
+    Failpoint.ANSWERS_STORED,
+    Failpoint.IN_SUMS_TRANSACTION,
+    Failpoint.SUMS_STORED,
+    Failpoint.AGGREGATED,
+    Failpoint.IN_ROUND_TRANSACTION,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", DIES_AT)
+async def test_kill_9_of_the_federator_costs_no_round(whole, devices, database, migrated_url, point) -> None:
+    """Wherever it dies, the next one asks for the same set, and the helpers, who answer once, answer it."""
+    for name in ("north", "south"):
+        whole.start_helper(name)
+    for client in devices:
+        click(client, 1)
+    first = whole.start_federator(migrated_url, f"{point}=kill")
+    await until(lambda: first.poll() is not None, TIMEOUT_S, "the federator lives on")
+    assert first.returncode == -9, (whole.folder / "federator.out").read_text()
+    second = whole.start_federator(migrated_url)
+    await until(lambda: second.poll() is not None, TIMEOUT_S, "the federator goes on")
+    assert second.returncode == 0, (whole.folder / "federator.out").read_text()
+    assert await closed(database, 1) is RoundState.COMPLETED
+    assert await model_of(database) == pytest.approx([0, 1, 0, 0], abs=0.05)
+
+
+async def test_a_federator_is_refused_where_its_privacy_cannot_be(whole, database, migrated_url) -> None:
+    """Without a policy, and where the federation is a secure one already; in words that name what to do."""
+    async with whole.federator(database, 1):
+        pass
+    refused = whole.start_federator(migrated_url, "", "--privacy", "trusted")
+    assert refused.wait(60) == 2
+    assert "is stored with method = 'fpdgd', privacy = 'secure'" in (whole.folder / "federator.out").read_text()
+    path = whole.folder / "federator.json"
+    bare = read_credentials(path, "federator").model_copy(update={"policy": None})
+    write_credentials(path, bare)
+    done = foltr("federator", "run", "--credentials", path, "--privacy", "secure", cwd=whole.folder)
+    assert done.returncode != 0
+    assert "`foltr policy new`" in done.stderr
