@@ -349,3 +349,9 @@ def test_there_is_always_room_for_one(members):
     b.offer()
     assert isinstance(a.send_all(), UpdateOffered)
     assert isinstance(b.send_all(), UpdateOffered)
+
+
+def test_a_masked_update_is_as_large_as_its_words_and_its_ticket():
+    """Eight bytes a number, where others have four."""
+    dense, masked = BodySpec("dense", dim=1000, n_values=1000), BodySpec("masked", dim=1000, n_values=1000)
+    assert (dense.n_bytes, masked.n_bytes) == (4000, 8000)
