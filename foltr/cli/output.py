@@ -90,7 +90,8 @@ def _cell(value: Any) -> str:
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S")
     if isinstance(value, float):
-        return f"{value:.3f}"
+        # Three places say nothing of a delta of a millionth.
+        return f"{value:.3f}" if value == 0.0 or abs(value) >= 0.001 else f"{value:.3g}"
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
     return escape(str(value))  # what devices say of themselves is no markup

@@ -105,6 +105,7 @@ def test_a_policy_is_shown_as_it_was_signed(folder):
     done = foltr("policy", "show", "--version", 1, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert first.hash.hex() in done.stdout
+    assert "1e-06" in done.stdout
     for helper in first.policy.helpers:
         assert f"helper {helper.name}: signs with {helper.signing_key.hex()}" in done.stdout
     assert foltr("policy", "show", "--version", 3, cwd=folder).returncode == 2
