@@ -67,16 +67,18 @@ class PlayedHelper:
         known = {ticket.ticket.client_id: self._known(request, ticket.ticket.client_id) for ticket in claimed if ticket}
         page = check_page(request, claimed, terms, self.operator_key, VoidEnrolments(self.roster), known)
         kept = self.checked.setdefault(place, {})
-        for position in range(request.first, request.first + len(request.tickets)):
-            kept.pop(position, None)
+        on_page = range(request.first, request.first + len(request.tickets))
+        moved = {good.client_id for good in page.good}
+        for position in [at for at, good in kept.items() if at in on_page or good.client_id in moved]:
+            del kept[position]
         kept |= {good.position: good for good in page.good}
         return CheckAnswer(**_about(request), first=request.first, digest=digest, refused=page.refused)
 
     def _known(self, request: CheckRequest, client_id: str) -> KnownClient:
         on_page = range(request.first, request.first + len(request.tickets))
         kept = self.checked.get((request.round, request.cohort), {})
-        elsewhere = any(good.client_id == client_id for at, good in kept.items() if at not in on_page)
-        return KnownClient(self.last.get(client_id, 0), elsewhere)
+        elsewhere = (good.hash for at, good in kept.items() if good.client_id == client_id and at not in on_page)
+        return KnownClient(self.last.get(client_id, 0), next(elsewhere, None))
 
     def _open(self, request: OpenRequest, terms: Terms | Refusal) -> list[Message]:
         place = request.round, request.cohort
