@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -179,7 +180,7 @@ async def model_of(database: Database) -> list[float]:
 
 
 @pytest.mark.slow
-async def test_devices_learn_and_the_federator_has_sums_alone(whole, devices, database) -> None:
+async def test_devices_learn_and_the_federator_has_sums_alone(whole, devices, database, migrated_url) -> None:
     """Two rounds of five devices; one helper dies in the second, wherever its answer was, and is started again."""
     whole.start_helper("north")
     whole.start_helper("south", f"{Failpoint.SUM_OPENED}=kill@2")
@@ -199,6 +200,12 @@ async def test_devices_learn_and_the_federator_has_sums_alone(whole, devices, da
         (sums,) = await load_sums(database, FEDERATION, number)
         assert sums.n_clients == N_DEVICES
         assert {row.helper for row in await load_answers(database, FEDERATION, number)} == {"north", "south"}
+    where = ("--db", migrated_url, "--federation", FEDERATION)
+    shown = json.loads(foltr("rounds", "show", "2", *where, "--json").stdout)["sums"]
+    assert [(each["n_clients"], each["n_out"], each["helpers"]) for each in shown] == [(N_DEVICES, 0, "north, south")]
+    assert shown[0]["noise"] == "gaussian, variance 1"
+    replayed = foltr("replay", "2", *where, cwd=whole.folder)
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
 
 
 @pytest.mark.slow

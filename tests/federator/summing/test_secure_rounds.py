@@ -9,6 +9,7 @@ from sqlalchemy import select, update
 from federator.closing.collected_updates import Recipe
 from federator.closing.replay import counterfactual, replay_round
 from foltr.aggregation.rule_spec import read_rule
+from foltr.erasure.receipt import verify_receipt
 from foltr.errors import DataError
 from foltr.protocol.codec import encode
 from foltr.protocol.fields import unpack_vector
@@ -25,6 +26,7 @@ from foltr.protocol.topics import ClientTopic
 from foltr.protocol.trainings import LinearRankerSpec
 from foltr.protocol.updates import DenseDelta, MaskedVector
 from foltr.secure.field import MODULUS
+from storage.erasure.erasures import list_erasures
 from storage.models import latest_model
 from storage.queries import list_events
 from storage.rounds import find_round
@@ -75,7 +77,7 @@ async def test_clients_that_vanish_are_in_no_sum(secure) -> None:
     rounds = await secure(5, rounds={"min_clients": 3})
     await rounds.send_all(rounds.clients[:3])
     row = await rounds.until_closed()
-    assert (row.state, row.n_updates) == (RoundState.COMPLETED, 3)
+    assert (row.state, row.n_updates) == (RoundState.COMPLETED, 3), row.reason
     np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, rounds.clients[:3]), atol=0.05)
 
 
@@ -408,7 +410,7 @@ async def test_a_client_forgotten_while_tickets_are_checked_leaves_the_set(secur
     leaver, *others = rounds.clients
     await _forget(rounds, leaver)
     row = await rounds.until_closed()
-    assert (row.state, row.n_updates) == (RoundState.COMPLETED, 3)
+    assert (row.state, row.n_updates) == (RoundState.COMPLETED, 3), row.reason
     np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, others), atol=0.05)
     (sums,) = await load_sums(rounds.served.db, "mail", 1)
     assert (sums.n_tickets, sums.n_clients) == (4, 3)
@@ -477,6 +479,9 @@ async def test_a_client_forgotten_later_takes_the_model_back_to_before_it(secure
     ]
     assert await load_answers(rounds.served.db, "mail", 3) == []
     assert "unlearning_done" in await kinds(rounds)
+    (erasure,) = await list_erasures(rounds.served.db, "mail")
+    receipt = verify_receipt(erasure.receipt, rounds.federation.federator.public)
+    assert (receipt.strategy, receipt.rounds_replayed, receipt.n_rounds) == ("rollback", 0, 1)
 
 
 @pytest.mark.parametrize("order", ["quarantine", "revoke"])
@@ -497,7 +502,7 @@ async def test_a_client_that_the_operator_excludes_leaves_the_set_or_ends_the_ro
     else:
         await rounds.restart()
         row = await rounds.until_closed()
-        assert (row.state, row.n_updates) == (RoundState.COMPLETED, 3)
+        assert (row.state, row.n_updates) == (RoundState.COMPLETED, 3), row.reason
 
 
 def _order(rounds, kind: str, client_id: str) -> None:
