@@ -106,7 +106,7 @@ def test_a_promise_of_nothing_is_refused(wrong):
 def test_the_dp_accounting_library_says_the_same():
     """Google's, where it is installed: the epsilon of twenty participations, by its own orders."""
     library = pytest.importorskip(
-        "dp_accounting", reason="dp-accounting is no dependency of the project: pip install dp-accounting"
+        "dp_accounting", reason="dp-accounting is in the extra privacy, which nothing but this test needs"
     )
     from dp_accounting import rdp
 
