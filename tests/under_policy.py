@@ -167,4 +167,5 @@ def opened(update, signed, public_key):
             helper=helper.name,
         )
         seeds.append(SEALING[helper.name].open(seal, info))
+    assert len(set(seeds)) == len(seeds), "who has one seed must not have another"
     return to_signed(subtract(read_words(body.values, rules.dim), add_up_masks(seeds, rules.dim)))

@@ -210,8 +210,9 @@ class Trainer:
         # Lists of a perturbed model go out of date with it; with others something is wrong.
         expected = working_model.training is not None and spec_of(working_model.training).lists is Lists.PERTURBED
         say = log.debug if expected else log.warning
+        what = "interactions_passed_over" if under_policy else "interactions_discarded"
         for cause, ids in refused.items():
-            say("interactions_discarded", n=len(ids), cause=cause)
+            say(what, n=len(ids), cause=cause)
         if under_policy:
             return True
         try:

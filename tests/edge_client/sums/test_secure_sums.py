@@ -129,7 +129,9 @@ async def test_a_device_whose_learning_fails_takes_part_with_zeros(make):
 
     device = make(POLICY, learner=exploding)
     device.announce(1)
-    device.see(1, 2)
+    with capture_logs() as logs:
+        device.see(1, 2)
+    assert [line["event"] for line in logs] == ["interactions_passed_over"] * 2
     update = await device.update()
     assert not device.open(update).any()
     assert len(update.body.values) == 8 * N_FEATURES
