@@ -215,6 +215,15 @@ async def test_an_unlearning_round_gets_nothing(path):
     device.store.close()
 
 
+async def test_an_unlearning_round_gets_nothing_although_there_is_something_to_learn(device, monkeypatch):
+    """Whatever is kept on the device by then."""
+    device.announce(1, secure=None)
+    device.see(1, 2)
+    monkeypatch.setattr(device.store, "kept_ids", lambda: device.store.waiting_ids(2))
+    device.say(TOPICS.unlearning_round, learnable())
+    assert await device.is_silent()
+
+
 async def test_a_raw_update_that_is_pending_is_never_sent_under_a_policy(path):
     """Neither where the policy comes while it waits for its receipt, nor where it is there at the next start."""
     device = DeviceUnderPolicy(path, SECOND, credentials=identity())
