@@ -58,13 +58,11 @@ def encode_body(body: UpdateBody, policy: Policy, clip_norm: float) -> NDArray[n
 def _scattered(body: UpdateBody, dim: int) -> NDArray[np.float32]:
     """(dim,) the differences of all weights; of those that are not sent, zeros."""
     if isinstance(body, DenseDelta):
-        values, start = unpack_vector(body.values), 0
-    elif isinstance(body, PartDelta):
-        values, start = unpack_vector(body.values), body.start
-    else:
+        return unpack_vector(body.values)
+    if not isinstance(body, PartDelta):
         raise TypeError(f"{type(body).__name__} holds no differences of weights")
-    scattered = np.zeros(dim, np.float32)
-    scattered[start : start + len(values)] = values
+    values, scattered = unpack_vector(body.values), np.zeros(dim, np.float32)
+    scattered[body.start : body.start + len(values)] = values
     return scattered
 
 
