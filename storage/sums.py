@@ -24,8 +24,10 @@ from storage.tables import clients, updates
 
 async def load_tickets(db: Database, name: str, number: int) -> list[TicketRow]:
     """List the tickets of an open round, by cohort and position."""
+    # A helper takes out whose enrolment it cannot read.
+    enrolment = func.coalesce(clients.c.enrolment, b"")
     statement = (
-        select(clients.c.client_id, updates.c.cohort, updates.c.position, updates.c.ticket, clients.c.enrolment)
+        select(clients.c.client_id, updates.c.cohort, updates.c.position, updates.c.ticket, enrolment)
         .join_from(updates, clients, clients.c.id == updates.c.client)
         .where(updates.c.federation == name, updates.c.round == number, updates.c.ticket.is_not(None))
         .order_by(updates.c.cohort, updates.c.position)

@@ -129,6 +129,8 @@ async def _serve(settings: Settings) -> None:
     address = identity.address
     if identity.key is None:
         log.warning("unsigned", hint="any client is taken under any name; see `foltr enrol --help`")
+    if identity.policy is not None and plan.secure is None:
+        log.warning("policy_unused", hint="devices that know the policy send nothing to a trusted federation")
     if plan.rule_warning is not None:
         log.warning("rule_needs_more_clients", hint=plan.rule_warning)
     retry_for_s = float("inf") if settings.give_up_after_s is None else settings.give_up_after_s

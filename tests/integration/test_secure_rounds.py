@@ -265,7 +265,9 @@ async def test_a_federator_is_refused_where_its_privacy_cannot_be(whole, databas
         pass
     refused = whole.start_federator(migrated_url, "", "--privacy", "trusted")
     assert refused.wait(60) == 2
-    assert "is stored with method = 'fpdgd', privacy = 'secure'" in (whole.folder / "federator.out").read_text()
+    said = (whole.folder / "federator.out").read_text()
+    assert "is stored with method = 'fpdgd', privacy = 'secure'" in said
+    assert "devices that know the policy send nothing to a trusted federation" in said
     path = whole.folder / "federator.json"
     bare = read_credentials(path, "federator").model_copy(update={"policy": None})
     write_credentials(path, bare)
