@@ -287,7 +287,9 @@ def _check_secure(config: SimulationConfig, training: Training) -> None:
         defaults = SimulationConfig.model_fields
         for name in _OF_SECURE_SUMS:
             if getattr(config, name) != defaults[name].default:
-                raise SettingsError(f"{name}: it is of secure sums; add privacy = secure, or leave it out")
+                is_methods = config.method in METHODS and name in parameters_of(config.method)
+                other = f"; {config.method} has one of its own among its parameters" if is_methods else ""
+                raise SettingsError(f"{name}: it is of secure sums; add privacy = secure, or leave it out{other}")
         return
     method = spec_of(training)
     if config.method in SIMULATOR_METHODS:

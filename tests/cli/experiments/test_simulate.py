@@ -71,6 +71,30 @@ def test_the_result_is_that_of_its_configuration(here, monkeypatch, capsys):
         assert [row["round"] for row in csv.DictReader(file)] == ["0", "2", "3"]
 
 
+def test_secure_sums_say_what_they_promise(here, monkeypatch, capsys):
+    """On the screen and in the results; their settings want them, and say so of the paper's epsilon, too."""
+    options = (
+        "--privacy",
+        "secure",
+        "--mechanism",
+        "gamma",
+        "--epsilon",
+        "4",
+        "--participations",
+        "2",
+        "--helpers",
+        "3",
+    )
+    code, printed = command(monkeypatch, capsys, "simulate", *SMALL, *options, "--json", "result.json")
+    assert code == 0, printed
+    assert "Privacy: secure sums of 3 helpers, gamma: epsilon 4 for 2 participations" in printed
+    privacy = json.loads((here / "result.json").read_text())["privacy"]
+    expected = {"mode": "secure", "mechanism": "gamma", "epsilon": 4.0, "delta": 0.0, "participations": 2, "helpers": 3}
+    assert {name: privacy[name] for name in expected} == expected
+    code, printed = command(monkeypatch, capsys, "simulate", *SMALL, "--method", "fpdgd-paper", "--epsilon", "4")
+    assert (code, "fpdgd-paper has one of its own among its parameters" in printed) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
