@@ -58,12 +58,13 @@ def _interaction(
     base_version: int | None,
     scores: bytes | None,
 ) -> Interaction:
+    # Copies: arrays on bytes cannot be written to, and kernels would be compiled a second time for such ones.
     return Interaction(
         row_id,
-        np.frombuffer(features, "<f4").reshape(n_documents, -1),
-        np.frombuffer(ranking, "<i8"),
+        np.frombuffer(features, "<f4").reshape(n_documents, -1).copy(),
+        np.frombuffer(ranking, "<i8").copy(),
         np.frombuffer(clicks, "u1").astype(np.bool_),
         variant,
         base_version,
-        None if scores is None else np.frombuffer(scores, "<f4"),
+        None if scores is None else np.frombuffer(scores, "<f4").copy(),
     )

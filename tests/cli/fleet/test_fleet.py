@@ -7,10 +7,14 @@ import pytest
 from played import WITHIN_S, Federator
 
 from edge_client.client import EdgeClient
+from edge_client.options import checked_propensities
+from edge_client.training.working_model import device_for
 from foltr.cli.fleet.fleet import Fleet, FleetUser
 from foltr.data.sources import LoadedData
 from foltr.data.synthetic import synthetic_dataset
 from foltr.evaluation.click_models import ClickModel, click_model, examination_by_rank, personal
+from foltr.learning.interaction import Interaction
+from foltr.methods.base import DeviceContext
 from foltr.numerics.streams import client_streams
 from foltr.protocol.announcements import ModelAnnouncement
 from foltr.protocol.fields import pack_vector
@@ -19,6 +23,18 @@ from foltr.protocol.trainings import FedIpsTraining, LinearRankerSpec
 
 N_FEATURES = 6
 TRAINING = FedIpsTraining(min_interactions=2, max_interactions=2, learning_rate=0.1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def kernels():
+    """Load, or compile, what devices rank and learn with. Else the first one does, and with it everybody in the loop
+    stands still: on a busy machine for longer than a test waits for anything.
+    """
+    features, clicks = np.ones((8, N_FEATURES), np.float32), np.array([True, False, True, False, False])
+    for propensities in (None, checked_propensities([1.0, 0.5, 0.3, 0.2, 0.1])):
+        device = device_for(model(), TRAINING, DeviceContext(0, None, propensities))
+        ranking, _ = device.rank(features, len(clicks), None)
+        device.learn(Interaction(1, features, ranking, clicks), np.random.default_rng(0))
 
 
 @pytest.fixture

@@ -98,6 +98,8 @@ def test_an_interaction_comes_back_as_it_was(path, rng):
         ):
             np.testing.assert_array_equal(array, wanted)
             assert array.dtype == wanted.dtype
+            # A kernel would be compiled once more for arrays that cannot be written to.
+            assert array.flags.writeable
 
 
 def test_who_showed_a_list_is_kept(path):
