@@ -396,6 +396,7 @@ class FederationActor:
         if self._summing is None:
             return
         ended = await self._summing.advance(self.state.round, self._clock.now())
+        self.rounds.hold(self._summing.awaits_helpers)
         if ended is not None:
             await self.rounds.end_sums(ended)
             await self._swap()

@@ -47,6 +47,7 @@ class Rounds:
         self.seed = b""
         self._model: ModelRow | None = None
         self._announcer: Announcer | None = None
+        self._is_held = False
 
     def start(self, claimed: Claim, model: ModelRow) -> None:
         """Go on with the state that was claimed; ``model`` is the newest one."""
@@ -79,11 +80,19 @@ class Rounds:
         shown = self._state.round or self._state.ended
         if self._announcer is None or shown is None:
             return
-        is_open = self._state.round is not None and shown.state is RoundState.COLLECTING
+        is_open = self._state.round is not None and shown.state is RoundState.COLLECTING and not self._is_held
         self._announcer.announce(
             model_announcement(self._plan, self.model),
             round_announcement(self._state, shown, is_open=is_open),
         )
+
+    def hold(self, is_held: bool) -> None:
+        """Announce rounds as taking nothing while they are held; one that is let go takes updates from then on."""
+        if is_held == self._is_held:
+            return
+        self._is_held = is_held
+        if not is_held:
+            self.announce()
 
     async def end(self, now: float) -> None:
         """End the open round if it is due or full, with a model or without."""
@@ -157,7 +166,8 @@ class Rounds:
         self._receipts.notify(take_back_round(self._state, current))
         self._state.follow(following, current.base_version)
         self.announce()
-        log.info("round_abandoned", round=number, reason=reason, n_updates=len(current.contributions))
+        why = {} if in_words is None else {"detail": in_words}
+        log.info("round_abandoned", round=number, reason=reason, n_updates=len(current.contributions), **why)
 
     # --- a model from unlearning ----------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ again goes on where this one was: with the checks anew, or with the sets that ar
 
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,14 +17,15 @@ from federator.clock import to_datetime
 from federator.round import Round, RoundEvent
 from federator.secure_terms import SecureTerms
 from federator.store import FederationStore, stream_updates
-from federator.summing.answers import read_answer
+from federator.summing.answers import HelperAnswer, read_answer
 from federator.summing.cohorts import cohorts_of
 from federator.summing.machine import AllOpened, FixSets, GiveUp, Request, SumMachine
 from federator.summing.masked_sums import add_masked
+from federator.summing.presence import Presence
 from federator.summing.store import SumStore
 from foltr.errors import DataError, MessageError
 from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.states import ASKING_HELPERS, AbandonReason, RoundState
+from foltr.protocol.states import ASKING_HELPERS, FOR_WANT_OF_HELPERS, AbandonReason, RoundState
 from storage.records import NewEvent
 
 log = structlog.get_logger(__name__)
@@ -51,6 +52,9 @@ class Summing:
     Args:
         deadline_s: see `federator.secure_terms.SecureSettings`.
         note: stores events.
+
+    Attributes:
+        awaits_helpers: whether devices are not to hear of the open round before its helpers are there.
     """
 
     def __init__(
@@ -71,10 +75,12 @@ class Summing:
         self._arrived: deque[bytes] = deque(maxlen=_MAX_WAITING)
         self._machine: SumMachine | None = None
         self._number = 0
+        self._presence: Presence | None = None
+        self.awaits_helpers = False
 
     def receive(self, payload: bytes) -> None:
         """Take what came on a helper's topic; called in the event loop, never blocks."""
-        if self._machine is not None:
+        if self._machine is not None or self.awaits_helpers:
             self._arrived.append(payload)
 
     def leave(self, client_id: str) -> None:
@@ -85,20 +91,30 @@ class Summing:
     def wake_at(self, current: Round | None) -> float:
         """When `advance` may have something to do although no message arrived; epoch seconds."""
         if current is None or current.state not in ASKING_HELPERS:
-            return math.inf
+            return self._ask_presence_at(current)
         if self._machine is None or self._arrived:
             return -math.inf
         return self._machine.wake_at()
+
+    def _ask_presence_at(self, current: Round | None) -> float:
+        if current is None or current.terms is None or not self.awaits_helpers:
+            return math.inf
+        presence = self._presence
+        if presence is None or presence.round != current.number or self._arrived:
+            return -math.inf
+        return presence.wake_at()
 
     async def advance(self, current: Round | None, now: float) -> GiveUp | SumsStored | None:
         """Do what is due; returns how the sums ended, once they did."""
         if current is None or current.terms is None or current.state not in ASKING_HELPERS:
             self._machine = None
+            self._look_for_helpers(current, now)
             return None
         machine = self._machine
         if machine is None or self._number != current.number:
             machine = await self._begin(current, current.terms, now)
-        self._take_answers(machine, current.terms, now)
+        for answer, signed in self._answers(current.terms):
+            machine.take(answer, signed, now)
         if answers := machine.unstored():
             await self._sums.store_answers(current.number, answers)
             failpoint(Failpoint.ANSWERS_STORED)
@@ -109,9 +125,25 @@ class Summing:
         elif isinstance(step, AllOpened):
             return await self._add_up(current, current.terms)
         elif isinstance(step, GiveUp):
+            self.awaits_helpers = step.reason in FOR_WANT_OF_HELPERS
             return step
         self._sender.send(machine.requests(now))
         return None
+
+    def _look_for_helpers(self, current: Round | None, now: float) -> None:
+        """Ask the helpers of a round that devices have not heard of whether they are there."""
+        if current is None or current.terms is None or not self.awaits_helpers:
+            return
+        presence = self._presence
+        if presence is None or presence.round != current.number:
+            presence = self._presence = Presence(current.terms.policy, current.number)
+        for answer, _ in self._answers(current.terms):
+            presence.take(answer)
+        if not presence.away:
+            self.awaits_helpers, self._presence = False, None
+            log.info("helpers_back", round=current.number)
+            return
+        self._sender.send(list(presence.requests(now)))
 
     async def _begin(self, current: Round, terms: SecureTerms, now: float) -> SumMachine:
         number = current.number
@@ -123,18 +155,18 @@ class Summing:
                 machine.answered_before(helper, cohort)
         self._arrived.clear()
         self._machine, self._number = machine, number
+        self.awaits_helpers, self._presence = False, None
         log.info("helpers_asked", round=number, state=current.state, n_cohorts=len(cohorts))
         return machine
 
-    def _take_answers(self, machine: SumMachine, terms: SecureTerms, now: float) -> None:
+    def _answers(self, terms: SecureTerms) -> Iterator[tuple[HelperAnswer, bytes]]:
+        """What has arrived and was said by a helper of the policy, with the signed bytes."""
         while self._arrived:
             payload = self._arrived.popleft()
             try:
-                answer = read_answer(payload, terms.policy)
+                yield read_answer(payload, terms.policy), payload
             except MessageError as error:
                 log.debug("helper_answer_refused", round=self._number, code=error.code, detail=error.detail)
-            else:
-                machine.take(answer, payload, now)
 
     async def _fix(self, machine: SumMachine, current: Round, step: FixSets, now: float) -> None:
         """Store the sets, and only then ask for their sums."""

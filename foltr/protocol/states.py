@@ -64,6 +64,10 @@ class AbandonReason(StrEnum):
     SUM_IMPLAUSIBLE = "sum_implausible"
 
 
+FOR_WANT_OF_HELPERS: Final = (AbandonReason.HELPERS_SILENT, AbandonReason.HELPERS_REFUSED)
+"""Another round would end likewise, and cost each device a participation: it waits until all helpers are there."""
+
+
 class Privacy(StrEnum):
     """What a federator sees: every update, or noised sums only (`foltr.protocol.policies`)."""
 

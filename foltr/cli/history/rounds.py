@@ -16,7 +16,7 @@ from foltr.cli.history.why import Standing, explain
 from foltr.cli.output import console, print_json, print_record, print_rows, to_plain
 from foltr.errors import SettingsError
 from foltr.protocol.events import EventKind
-from foltr.protocol.states import Membership
+from foltr.protocol.states import FOR_WANT_OF_HELPERS, AbandonReason, Membership
 
 if TYPE_CHECKING:
     from storage.database import Database
@@ -29,6 +29,8 @@ _ROUND_COLUMNS = ("round", "state", "opened", "lasted", "updates", "refused", "m
 _CONTRIBUTION_COLUMNS = ("client_id", "n_interactions", "n_bytes", "received_at")
 _FATE_COLUMNS = ("client_id", "n_interactions", "fate", "share", "score", "reason")
 _EVENT_COLUMNS = ("at", "kind", "code", "client_id", "detail")
+# Among them is the one that was given up, also where helpers have been away for a day.
+_NEWEST_ROUNDS = 1000
 
 
 @app.command("list")
@@ -64,7 +66,7 @@ def rounds_why(
     """What the open round waits for, and whether its federator is running."""
 
     async def query(database: "Database", name: str) -> None:
-        standing = await _standing(database, name)
+        standing = await standing_of(database, name)
         sentences = explain(standing)
         if json:
             parts = {"awaited": standing.awaited, "n_not_asked": standing.n_not_asked}
@@ -168,7 +170,7 @@ def _say(text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-async def _standing(database: "Database", name: str) -> Standing:
+async def standing_of(database: "Database", name: str) -> Standing:
     from storage.queries import count_rejections, last_activity, list_events, list_quarantined, online_members
     from storage.rounds import latest_round, load_open_round
 
@@ -187,4 +189,19 @@ async def _standing(database: "Database", name: str) -> Standing:
         refused={} if row is None else await count_rejections(database, name, row.number),
         started_at=started[0].at if started else None,
         last_activity=await last_activity(database, name),
+        given_up=None if found is None else await _given_up(database, name, started[0].at if started else None),
     )
+
+
+async def _given_up(database: "Database", name: str, started_at: datetime | None) -> str | None:
+    """Say why the newest round that had updates ended, if it was for want of helpers, of this run of the federator."""
+    from storage.queries import list_events, list_rounds
+
+    ended = [row for row in await list_rounds(database, name, limit=_NEWEST_ROUNDS) if row.closed_at is not None]
+    newest = next((row for row in reversed(ended) if row.reason != AbandonReason.NO_UPDATES), None)
+    if newest is None or newest.reason not in FOR_WANT_OF_HELPERS or newest.closed_at is None:
+        return None
+    if started_at is not None and started_at > newest.closed_at:
+        return None  # a federator that starts again announces the open round at once
+    events = await list_events(database, name, kind=EventKind.ROUND_ABANDONED, round_number=newest.round, limit=1)
+    return f"{newest.reason}: {events[0].detail}" if events else str(newest.reason)

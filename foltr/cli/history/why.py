@@ -28,6 +28,7 @@ class Standing:
         quarantined: the members whose updates are not taken; they are not among those online.
         refused: by reason code, updates that named this round.
         last_activity: when anything of this federation was last stored.
+        given_up: of a round for which helpers are awaited, why the one before ended without its sum.
     """
 
     at: datetime
@@ -39,6 +40,7 @@ class Standing:
     refused: dict[str, int] = field(default_factory=dict)
     started_at: datetime | None = None
     last_activity: datetime | None = None
+    given_up: str | None = None
 
     @property
     def awaited(self) -> list[str]:
@@ -107,12 +109,23 @@ def explain(standing: Standing) -> list[str]:
         ]
     if row.state is not RoundState.COLLECTING:
         return [_ended(row), *_life(standing)]
+    if standing.given_up is not None and not standing.contributed:
+        return _helpers_awaited(standing, row, standing.given_up)
     return [
         _collected(standing, row),
         _ends(standing, row),
         *_waits_for(standing),
         *_kept_out(standing, row),
         *_refused(standing),
+        *_life(standing),
+    ]
+
+
+def _helpers_awaited(standing: Standing, row: "RoundRow", given_up: str) -> list[str]:
+    waits = f"Round {row.number} has no update, and devices do not hear of it before all helpers have answered"
+    return [
+        f"{waits}: the last one that had updates ended without its sum ({given_up}).",
+        "Have that helper run, and look at its log: foltr helper run. If it is lost for good: foltr policy new",
         *_life(standing),
     ]
 

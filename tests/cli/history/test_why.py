@@ -183,3 +183,12 @@ def test_a_round_whose_helpers_are_asked(state, asked):
     row = replace(ROUND, state=state, policy_hash=bytes(32), clip_norm=1.0)
     said = words(standing(40, row, contributed=devices(1, 2)))
     assert f"Round 12 has 2 updates, and helpers are asked to {asked}" in said
+
+
+def test_a_round_that_waits_for_helpers_says_so():
+    """Devices are online and have not heard of it; what they are waited for would mislead."""
+    found = standing(5, online=devices(1, 2), given_up="helpers_silent: south said nothing for 60 s")
+    assert "south said nothing for 60 s" in words(found)
+    assert "foltr helper run" in words(found)
+    assert "not yet heard from" not in words(found)
+    assert "helpers" not in words(standing(5, online=devices(1, 2), contributed=devices(1), given_up="silent"))

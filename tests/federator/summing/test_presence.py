@@ -1,0 +1,135 @@
+"""No device hears of a round whose helpers are known to be away: it would spend a participation, and learn nothing."""
+
+import pytest
+from secured import SecureRounds
+from structlog.testing import capture_logs
+
+from foltr.cli.history.rounds import standing_of
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.protocol.states import AbandonReason, RoundState
+from storage.rounds import find_round
+
+
+class Heard:
+    """What devices were last told of rounds."""
+
+    def __init__(self) -> None:
+        self.rounds: list[RoundAnnouncement] = []
+
+    def announce(self, _model: ModelAnnouncement, announced: RoundAnnouncement) -> None:
+        self.rounds.append(announced)
+
+    @property
+    def newest(self) -> tuple[int, bool, bool]:
+        announced = self.rounds[-1]
+        return announced.round, announced.open, announced.last
+
+
+@pytest.fixture
+async def given_up(secure) -> tuple[SecureRounds, Heard]:
+    """The first round was given up: south was silent."""
+    rounds, heard = await secure(secure={"helper_deadline_s": 30.0}), Heard()
+    rounds.served.actor.attach(heard)
+    assert heard.newest == (1, True, False)
+    await rounds.send_all()
+    await wait(rounds, 34, without=["south"])
+    row = await find_round(rounds.served.db, "mail", 1)
+    assert (row.state, row.reason) == (RoundState.ABANDONED, AbandonReason.HELPERS_SILENT)
+    return rounds, heard
+
+
+async def wait(rounds: SecureRounds, seconds: int, without=()) -> None:
+    for _ in range(seconds // 2):
+        await rounds.answer(without=without)
+        rounds.served.clock.at += 2.0
+        await rounds.served.turn()
+
+
+async def test_a_round_is_announced_once_all_helpers_are_there(given_up) -> None:
+    """Until then devices hear that it takes nothing, however often it has to be opened anew, and spend nothing."""
+    rounds, heard = given_up
+    await wait(rounds, 200, without=["south"])
+    number = rounds.number
+    assert number > 2
+    assert {announced.open for announced in heard.rounds if announced.round > 1} == {False}
+    assert not any(announced.last for announced in heard.rounds)
+    assert (await find_round(rounds.served.db, "mail", 2)).reason == AbandonReason.NO_UPDATES
+    await wait(rounds, 6)
+    assert heard.newest == (number, True, False)
+    await rounds.send_all()
+    assert (await rounds.until_closed(number)).state is RoundState.COMPLETED
+    assert heard.newest == (number + 1, True, False)
+
+
+async def test_the_log_says_who_is_away(given_up) -> None:
+    """Once, and not those who have answered."""
+    with capture_logs() as logs:
+        await wait(given_up[0], 40, without=["south"])
+        await wait(given_up[0], 10)
+    told = [(line["event"], line.get("helpers")) for line in logs if line["event"].startswith("helpers_")]
+    assert told == [("helpers_awaited", ["south"]), ("helpers_back", None)]
+
+
+async def test_helpers_are_asked_ever_again_and_shown_nothing_of_a_client(given_up) -> None:
+    """Each every five seconds until it answers; a page with an empty ticket."""
+    rounds, _ = given_up
+    rounds.served.requests.take()
+    asked = []
+    for _ in range(20):
+        asked += rounds.served.requests.sent
+        await rounds.answer(without=["south"])
+        rounds.served.clock.at += 1.0
+        await rounds.served.turn()
+    assert 3 <= sum(request.helper == "south" for request in asked) <= 5
+    assert sum(request.helper == "north" for request in asked) <= 1
+    assert {(tuple(request.tickets), tuple(request.enrolments)) for request in asked} == {((b"",), (b"",))}
+
+
+async def test_a_helper_without_the_policy_is_not_there(given_up) -> None:
+    """It would open nothing, so nobody spends anything until it has the policy."""
+    rounds, heard = given_up
+    policies = list(rounds.helpers[1].policies)
+    rounds.helpers[1].policies.clear()
+    await wait(rounds, 20)
+    assert heard.newest == (2, False, False)
+    rounds.helpers[1].policies += policies
+    await wait(rounds, 10)
+    assert heard.newest == (2, True, False)
+
+
+async def test_an_answer_of_before_or_of_others_is_no_sign_of_life(given_up) -> None:
+    """What answers another question, another round or is signed by somebody else changes nothing."""
+    rounds, heard = given_up
+    rounds.served.requests.take()
+    rounds.served.clock.at += 10.0
+    await rounds.served.turn()
+    request = next(each for each in rounds.served.requests.take() if each.helper == "south")
+    north, south = rounds.helpers
+    for late in (
+        *south.answer(request.model_copy(update={"round": 1})),
+        *south.answer(request.model_copy(update={"tickets": [b"x"]})),
+        *north.answer(request),
+    ):
+        rounds.hear(south.topic, late)
+        await rounds.served.turn()
+    assert heard.newest == (2, False, False)
+
+
+async def test_updates_that_come_all_the_same_are_summed(given_up) -> None:
+    """From devices of another federator's announcement, say; the round after is announced as ever."""
+    rounds, heard = given_up
+    await rounds.send_all()
+    assert (await rounds.until_closed(2)).state is RoundState.COMPLETED
+    assert heard.newest == (3, True, False)
+
+
+async def test_rounds_why_says_who_was_silent(given_up) -> None:
+    """Also once rounds have ended without an update; not any more once one is completed."""
+    rounds, _ = given_up
+    await wait(rounds, 100, without=["south"])
+    found = await standing_of(rounds.served.db, "mail")
+    assert found.given_up == "helpers_silent: south said nothing for 30 s"
+    await wait(rounds, 6)
+    await rounds.send_all()
+    await rounds.until_closed(rounds.number)
+    assert (await standing_of(rounds.served.db, "mail")).given_up is None
