@@ -6,12 +6,16 @@ from federator.deciding.state import FederationState
 from foltr.errors import MessageError, SettingsError
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_policies import SignedPolicy, read_policy
-from storage.records import NewEvent
+from foltr.protocol.states import RoundState
+from storage.records import DeadlineChange, NewEvent
 from storage.sum_records import NewPolicy
+
+UNDER_WAY_S = 10.0
+"""So long updates count that devices had made before they heard of a newer policy."""
 
 
 def decide_policy(state: FederationState, payload: bytes, now: float, decisions: Decisions) -> None:
-    """Adopt a newer policy; nobody is answered, so a refusal is an event. The open round ends under its own."""
+    """Adopt a newer policy; nobody is answered, so a refusal is an event. The open round ends soon, under its own."""
     at, number = to_datetime(now), state.current_round.number
     try:
         policy = _newer(state, payload)
@@ -24,6 +28,19 @@ def decide_policy(state: FederationState, payload: bytes, now: float, decisions:
     version = policy.policy.version
     decisions.policy = NewPolicy(policy.hash, version, policy.signed, at)
     decisions.note(NewEvent(at, "policy_adopted", f"version {version}, from round {number + 1} on", round=number))
+    _close_soon(state, now, decisions)
+
+
+def _close_soon(state: FederationState, now: float, decisions: Decisions) -> None:
+    """End the open round: whoever has heard of the newer policy sends nothing to it any more."""
+    current = state.round
+    if current is None or current.state is not RoundState.COLLECTING or current.closes_at <= now + UNDER_WAY_S:
+        return
+    current.set_deadline(now + UNDER_WAY_S - current.opened_at)
+    max_time_s = current.policy.max_time_s
+    decisions.deadline = DeadlineChange(
+        current.number, to_datetime(current.opened_at), max_time_s, to_datetime(current.closes_at)
+    )
 
 
 def _newer(state: FederationState, payload: bytes) -> SignedPolicy | None:

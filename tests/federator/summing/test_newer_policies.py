@@ -1,0 +1,43 @@
+"""What a newer policy of the operator does to the round that is open."""
+
+from secured import QUIET
+
+from federator.clock import to_datetime
+from federator.deciding.policies import UNDER_WAY_S
+from foltr.protocol.states import RoundState
+from storage.rounds import find_round
+
+
+async def test_the_open_round_does_not_wait_for_devices_that_are_under_the_newer_policy(secure) -> None:
+    """They send nothing to it. What was under way counts; then the next round opens, long before the deadline."""
+    rounds = await secure(4, rounds={"min_clients": 3, "min_time_s": 300.0, "max_time_s": 600.0})
+    rounds.send(rounds.clients[0])
+    await rounds.served.turn()
+    newer = rounds.federation.issue(version=2, n_interactions=1, n_max=50, **QUIET)
+    rounds.publish(newer)
+    await rounds.served.turn()
+    await rounds.send_all(rounds.clients[1:3])
+    assert rounds.state is RoundState.COLLECTING
+    assert (await find_round(rounds.served.db, "mail", 1)).closes_at == to_datetime(1_000.0 + UNDER_WAY_S)
+    rounds.served.clock.at += UNDER_WAY_S
+    await rounds.served.turn()
+    assert (await rounds.until_closed(1)).n_updates == 3
+    assert rounds.served.actor.state.current_round.terms.policy.hash == newer.hash
+
+
+async def test_a_round_that_ends_sooner_keeps_its_deadline(secure) -> None:
+    """A newer policy makes no round longer."""
+    rounds = await secure(rounds={"max_time_s": 5.0})
+    rounds.publish(rounds.federation.issue(version=2, n_interactions=1, **QUIET))
+    await rounds.served.turn()
+    assert (await find_round(rounds.served.db, "mail", 1)).closes_at == to_datetime(1_005.0)
+
+
+async def test_a_round_that_helpers_are_asked_about_goes_on(secure) -> None:
+    """It has no deadline any more; it ends as it would have."""
+    rounds = await secure()
+    await rounds.send_all()
+    rounds.publish(rounds.federation.issue(version=2, n_interactions=1, **QUIET))
+    await rounds.served.turn()
+    assert rounds.state is RoundState.CHECKING
+    assert (await rounds.until_closed(1)).state is RoundState.COMPLETED
