@@ -6,6 +6,7 @@ out, and the sum of the others can still be opened.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from foltr.errors import MessageError
 from foltr.protocol.enrolment import read_enrolment
@@ -58,6 +59,8 @@ class CheckedPage:
 
 
 _STRANGER = KnownClient()
+# A client shows the same one in every round, and to verify it is a third of what its ticket takes; some 20 MB.
+_ENROLMENTS_REMEMBERED = 20_000
 
 
 def read_page(request: CheckRequest) -> list[ClaimedTicket | None]:
@@ -123,7 +126,7 @@ def _judge(
     if claimed is None or claimed.ticket.federation != request.federation:
         return TicketFault.MALFORMED
     ticket = claimed.ticket
-    enrolment = _enrolment(request.enrolments[i], enrolment_key, ticket)
+    enrolment = _enrolment(request.enrolments[i], enrolment_key, ticket.federation, ticket.client_id)
     if isinstance(enrolment, TicketFault):
         return enrolment
     if enrolment in void:
@@ -152,9 +155,10 @@ def _opened(signed: bytes) -> ClaimedTicket | None:
         return None
 
 
-def _enrolment(signed: bytes, enrolment_key: bytes, ticket: Ticket) -> Enrolment | TicketFault:
+@lru_cache(maxsize=_ENROLMENTS_REMEMBERED)
+def _enrolment(signed: bytes, enrolment_key: bytes, federation: str, client_id: str) -> Enrolment | TicketFault:
     try:
-        return read_enrolment(signed, enrolment_key, ticket.federation, ticket.client_id)
+        return read_enrolment(signed, enrolment_key, federation, client_id)
     except MessageError as error:
         return TicketFault.NOT_ENROLLED if error.code == ReceiptCode.NOT_ENROLLED else TicketFault.MALFORMED
 

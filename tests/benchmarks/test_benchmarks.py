@@ -82,6 +82,18 @@ def test_round_overhead_profiles_over_client_certificates(tmp_path):
     assert {path.name for path in (tmp_path / "profiles").iterdir()} == {"federator-3", "devices-3-0", "devices-3-1"}
 
 
+def test_secure_round_compares_with_a_trusted_one(tmp_path):
+    """Both kinds of federation come to their last round, and each process's part is told."""
+    file = tmp_path / "results.json"
+    printed = run("secure_round", "--clients", 6, "--rounds", 3, "--turns", 1, "--json", file)
+    assert re.search(r"a secure round may take 1.5 trusted ones and 0.5 s: [\d.]+ s; it takes [\d.]+ s", printed)
+    results = json.loads(file.read_text())
+    assert results["trusted"]["cpu_ms"].keys() == {"broker", "federator", "devices"}
+    assert results["secure"]["cpu_ms"].keys() == {"broker", "federator", "devices", "helper north", "helper south"}
+    for kind in ("trusted", "secure"):
+        assert 0 < results[kind]["least_s"] <= results[kind]["median_s"]
+
+
 def test_soak_loses_nothing_while_clients_come_and_go(tmp_path):
     """Groups are killed, leave and come back; the checks pass on what the broker said and the database holds."""
     file = tmp_path / "results.json"

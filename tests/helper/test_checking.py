@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
+from foltr.protocol.enrolment import read_enrolment
 from foltr.protocol.helper_messages import HelperRefusalCode, TicketFault
 from foltr.protocol.policies import cohort_of
 from foltr.protocol.roster import Revocation, Roster
@@ -65,6 +66,24 @@ def test_a_client_that_the_operator_did_not_enrol_is_out(federation):
     sent = federation.contribute(federation.client("device"))
     borrowed = replace(sent, client=federation.client("another"))
     assert fault_of(federation, borrowed) is TicketFault.NOT_ENROLLED
+
+
+def test_an_enrolment_is_verified_once_in_all_rounds(federation, monkeypatch):
+    """Good or not; for another name, or beside other bytes, it is another question."""
+    asked = []
+
+    def counting(*question):
+        asked.append(question)
+        return read_enrolment(*question)
+
+    monkeypatch.setattr("helper.checking.read_enrolment", counting)
+    one, other = (federation.contribute(federation.client(name)) for name in ("one", "other"))
+    mixed = replace(other, client=one.client)  # another's enrolment beside a ticket
+    for _ in range(2):
+        assert [ticket.fault for ticket in check(federation, federation.check([one, mixed])).refused] == [
+            TicketFault.NOT_ENROLLED
+        ]
+    assert [question[3] for question in asked] == ["one", "other"]
 
 
 def test_a_revoked_client_is_out(federation):
