@@ -12,7 +12,7 @@ from foltr.cli import options
 from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority
 from foltr.cli.operator.sending import publish_policy, say
 from foltr.cli.output import print_json, print_record
-from foltr.cli.privacy.privacy import Delta, Dim, Epsilon, Participations
+from foltr.cli.privacy.privacy import Delta, Dim, Epsilon
 from foltr.errors import SettingsError
 from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
 
@@ -29,7 +29,9 @@ Helpers = Annotated[
         "--helper", metavar="FILE", help="A helper's public keys, from foltr helper keys; once for each of 2 to 8"
     ),
 ]
-Version = Annotated[int | None, typer.Option("--version", min=1, max=2**31 - 1, help="Default: that after the newest")]
+_VERSIONS = {"min": 1, "max": 2**31 - 1}
+NewVersion = Annotated[int | None, typer.Option("--version", help="Default: that after the newest", **_VERSIONS)]
+ShownVersion = Annotated[int | None, typer.Option("--version", help="Default: the newest", **_VERSIONS)]
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,12 @@ def new(
     ] = "helpers",
     epsilon: Epsilon = DEFAULT_EPSILON,
     delta: Delta = DEFAULT_DELTA,
-    participations: Participations = DEFAULT_PARTICIPATIONS,
+    participations: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="k: how often a client takes part in its life, at most; default: 20, or --rounds if fewer"
+        ),
+    ] = None,
     clients: Annotated[
         int, typer.Option(min=1, help="Of the federation; with --rounds they say how often whose turn is")
     ] = (1000),
@@ -103,7 +110,7 @@ def new(
             min=1, help="Where clients draw the noise: that of so many is enough; default: 9 in 10 of --n-min"
         ),
     ] = None,
-    version: Version = None,
+    version: NewVersion = None,
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     json: options.Json = False,
 ) -> None:
@@ -121,7 +128,7 @@ def new(
         noise_by=_one_of("noise-by", noise_by, get_args(NoiseBy)),
         epsilon=epsilon,
         delta=delta,
-        participations=participations,
+        participations=min(DEFAULT_PARTICIPATIONS, rounds) if participations is None else participations,
         clients=clients,
         rounds=rounds,
         dim=dim,
@@ -147,7 +154,7 @@ def new(
 
 @app.command("show")
 def show(
-    version: Version = None, operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, json: options.Json = False
+    version: ShownVersion = None, operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, json: options.Json = False
 ) -> None:
     """The policy of an operator's folder, its hash, and who helps."""
     with open_authority(operator) as authority:
@@ -165,7 +172,7 @@ def show(
 
 @app.command("publish")
 def publish(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
-    """Retain the newest policy at the broker: rounds that open from now on are under it."""
+    """Retain the newest policy at the broker: the open round ends, and those that follow are under it."""
     with open_authority(operator) as authority:
         signed = authority.policies.newest()
         if signed is None:

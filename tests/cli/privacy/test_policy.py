@@ -95,6 +95,14 @@ def test_every_option_is_in_the_policy(folder):
     assert any("hopeless" in line or "noise" in line for line in shown["costs"])
 
 
+def test_a_client_does_not_pay_for_participations_that_it_cannot_have(folder):
+    """In six rounds it takes part six times: noise for twenty would be twice as much."""
+    assert new(folder, "--rounds", 6).returncode == 0
+    assert newest(folder).policy.max_participations == 6
+    assert new(folder, "--rounds", 6, "--participations", 20, number=1).returncode == 0
+    assert newest(folder).policy.max_participations == 20
+
+
 def test_a_policy_is_shown_as_it_was_signed(folder):
     """The newest, or one of a version; as a table and as JSON, with the keys of who helps."""
     assert new(folder).returncode == 0
