@@ -1,13 +1,19 @@
 """A federation with secure sums as docs/privacy.md sets it up: every process a command, with a real Mosquitto."""
 
-import asyncio
+import contextlib
+import getpass
 import json
 import shlex
+import shutil
 import sqlite3
+import subprocess
+import time
 
 import pytest
 from cli.commands import foltr_process, start, stop
+from cli.test_main import free_port
 from cli.test_readme import blocks
+from servers import accepts
 
 pytestmark = pytest.mark.slow
 
@@ -17,28 +23,39 @@ ROUNDS, CLIENTS = 3, 4
 def commands():
     """Those of the section, in order."""
     block = next(one for one in blocks("docs/privacy.md", "sh") if "foltr federator run" in one)
-    return [shlex.split(line)[1:] for line in block.splitlines()]
+    return [shlex.split(line) for line in block.splitlines()]
 
 
-async def test_the_federation_of_the_document_sees_sums_only(mosquitto_server, tmp_path):
-    """All rounds make models that follow from what is stored, which is no update; devices have paid for it."""
-    known = {"FOLTR_BROKER_URL": mosquitto_server.url, "FOLTR_DATASET": "synthetic"}
-    helpers, others = [], []
+@contextlib.contextmanager
+def mosquitto(folder, port):
+    """The broker that was configured in ``folder``."""
+    program = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+    if program is None:
+        pytest.skip("no mosquitto")
+    process = subprocess.Popen([program, "-c", "mosquitto/mosquitto.conf"], cwd=folder)
     try:
-        for words in commands():
-            if words[0] == "replay":
-                await asyncio.to_thread(wait_for, others)
-            if words[:2] == ["helper", "run"]:
-                helpers.append(start(*words, cwd=tmp_path, **known))
-            elif words[1] == "run":
-                others.append(start(*words, cwd=tmp_path, **known))
-            else:
-                done = await asyncio.to_thread(foltr_process, *words, cwd=tmp_path, **known)
-                assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
-        assert "equal" in done.stdout
+        give_up_at = time.monotonic() + 20
+        while not accepts(port):
+            assert time.monotonic() < give_up_at
+            time.sleep(0.05)
+        yield
     finally:
-        ended = [stop(process) for process in (*others, *helpers)]
-    assert [code for code, _ in ended] == [0] * len(ended), ended
+        process.terminate()
+        process.wait(20)
+
+
+def test_the_federation_of_the_document_sees_sums_only(tmp_path):
+    """All rounds make models that follow from what is stored, which is no update; devices have paid for it.
+
+    The only changes: a free port, a user who may read the test's folder, and a data set that needs no network.
+    """
+    (_, *configure), (program, *_), *rest = commands()
+    port = free_port()
+    configured = foltr_process(*configure, "--port", str(port), "--user", getpass.getuser(), cwd=tmp_path)
+    assert configured.returncode == 0, configured.stderr
+    assert program == "mosquitto"
+    with mosquitto(tmp_path, port):
+        assert "equal" in run_in_order([words for _, *words in rest], tmp_path)
     with sqlite3.connect(tmp_path / "mail.sqlite") as database:
         states = database.execute("select state from rounds order by number").fetchall()
         updates = database.execute("select count(*) from updates where body is not null").fetchone()
@@ -50,7 +67,21 @@ async def test_the_federation_of_the_document_sees_sums_only(mosquitto_server, t
         assert spent["participations"] == ROUNDS
 
 
-def wait_for(processes):
-    """All end by themselves, after as many rounds as they were asked for."""
-    for process in processes:
-        process.wait(100)
+def run_in_order(all_words, folder) -> str:
+    """Run commands, the lasting ones in the background; returns what the last one printed."""
+    helpers, others = [], []
+    try:
+        for words in all_words:
+            if words[0] == "replay":
+                for process in others:
+                    process.wait(100)
+            if "run" in words[:2]:
+                lasting = helpers if words[0] == "helper" else others
+                lasting.append(start(*words, cwd=folder, FOLTR_DATASET="synthetic"))
+            else:
+                done = foltr_process(*words, cwd=folder)
+                assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+    finally:
+        ended = [stop(process) for process in (*others, *helpers)]
+    assert [code for code, _ in ended] == [0] * len(ended), ended
+    return done.stdout
