@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from foltr.cli.doctor.checks import Finding, State, days_left
+from foltr.cli.doctor.checks_policy import policy_findings
 from foltr.errors import MessageError, SettingsError, UnavailableError
 from foltr.operator.credentials import Credentials
 from foltr.protocol.announcements import RoundAnnouncement
@@ -103,7 +104,11 @@ async def look(visit: Visit) -> list[Finding]:
     except (UnavailableError, SettingsError) as error:
         return [*findings, Finding("broker", State.PROBLEM, str(error))]
     # A federator may not read what it announces itself, and need not.
-    return findings if visit.is_federator else [*findings, *announced_findings(visit)]
+    if visit.is_federator:
+        return findings
+    policy = visit.heard.get(visit.topics.policy)
+    retained = None if policy is None else policy.payload
+    return [*findings, *announced_findings(visit), *policy_findings(visit.credentials, retained)]
 
 
 async def _encryption(visit: Visit) -> Finding:
@@ -155,6 +160,7 @@ async def _round_trip(visit: Visit) -> Finding:
         subscriptions=[
             visit.anothers_topic,
             topics.federator_key,
+            topics.policy,
             topics.round,
             topics.model,
             topics.roster,
@@ -240,7 +246,13 @@ def announced_findings(visit: Visit) -> list[Finding]:
         announced = open_envelope(visit.heard[topics.round].payload).read(RoundAnnouncement)
     except MessageError as error:
         return [Finding("federation", State.PROBLEM, f"what {visit.federation!r} announces: {error.detail}")]
-    state = "open" if announced.open else "over" if announced.last else "about to be aggregated"
+    state = (
+        "open"
+        if announced.open
+        else "over"
+        if announced.last
+        else "closed, until it is aggregated or helpers are there"
+    )
     signed = "" if visit.credentials is None else ", signed by its federator"
     detail = f"round {announced.round} of {visit.federation} is {state}{signed}; schema version {SCHEMA_VERSION}"
     findings.append(Finding("federation", State.OK, detail))

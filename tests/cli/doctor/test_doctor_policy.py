@@ -1,0 +1,48 @@
+"""``foltr doctor`` says under which policy of secure sums a federation is, and whether the credentials fit it."""
+
+import base64
+
+import pytest
+from secure_cohorts import HelperPair, SecureFederation
+
+from foltr.cli.doctor.checks import State
+from foltr.cli.doctor.checks_policy import policy_findings
+
+KNOWN = SecureFederation()
+NORTH = KNOWN.credentials(KNOWN.helpers[0])
+DEVICE = NORTH.model_copy(update={"role": "device", "name": "device-1"})
+NEWER = KNOWN.issue(version=2)
+
+
+def carrying(policy):
+    return DEVICE.model_copy(update={"policy": base64.b64encode(policy.signed).decode()})
+
+
+@pytest.mark.parametrize(
+    ("credentials", "retained", "state", "said"),
+    [
+        (DEVICE, NEWER.signed, State.OK, "policy 2 is at the broker"),
+        (DEVICE, NEWER.signed, State.OK, "helpers north, south"),
+        (carrying(KNOWN.policy), NEWER.signed, State.OK, "policy 2 is at the broker"),
+        (carrying(NEWER), KNOWN.policy.signed, State.WARNING, "foltr policy publish"),
+        (carrying(NEWER), None, State.WARNING, "foltr policy publish"),
+        (DEVICE, SecureFederation().policy.signed, State.WARNING, "not the operator's"),
+        (DEVICE, b"junk", State.WARNING, "obeyed by nobody"),
+        (NORTH, NEWER.signed, State.OK, "names north"),
+        (KNOWN.credentials(HelperPair("west")), NEWER.signed, State.WARNING, "foltr helper keys"),
+        (KNOWN.credentials(HelperPair("north")), NEWER.signed, State.WARNING, "with this key"),
+    ],
+)
+def test_the_policy_at_the_broker_is_compared(credentials, retained, state, said):
+    """With the one that the credentials carry, and with the helper that they are for."""
+    (found,) = policy_findings(credentials, retained)
+    assert (found.what, found.state) == ("policy", state)
+    assert said in found.detail
+
+
+@pytest.mark.parametrize(
+    ("credentials", "retained"), [(None, NEWER.signed), (None, None), (DEVICE, None), (DEVICE, b"")]
+)
+def test_a_federation_without_secure_sums_has_no_line(credentials, retained):
+    """Nor can anything be said without credentials: nobody knows whose policy it is."""
+    assert policy_findings(credentials, retained) == []
