@@ -97,6 +97,19 @@ async def test_a_helper_without_the_policy_is_not_there(given_up) -> None:
     assert heard.newest == (2, True, False)
 
 
+async def test_a_helper_that_has_opened_a_later_round_is_waited_for_at_no_cost(given_up) -> None:
+    """The federation went back to a backup, say: rounds end at their deadlines until they are above the helper's."""
+    rounds, heard = given_up
+    south = rounds.helpers[1]
+    south.opened[4, 0] = None
+    await wait(rounds, 30)
+    assert heard.newest == (2, False, False)
+    await wait(rounds, 200)
+    assert heard.newest[:2] == (rounds.number, True)
+    assert rounds.number >= 5
+    assert {announced.round for announced in heard.rounds if announced.open} == {1, rounds.number}
+
+
 async def test_an_answer_of_before_or_of_others_is_no_sign_of_life(given_up) -> None:
     """What answers another question, another round or is signed by somebody else changes nothing."""
     rounds, heard = given_up
