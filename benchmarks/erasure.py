@@ -21,6 +21,7 @@ from pathlib import Path
 from sqlalchemy import insert, text
 
 from foltr.erasure.pseudonyms import pseudonym
+from foltr.protocol.states import Privacy
 from storage.clients import find_keys
 from storage.database import Database
 from storage.erasure.records import ErasureRequest
@@ -56,7 +57,7 @@ async def fill(db: Database, data_keys: KeyStore, store: SqlFederationStore, n_b
     """Store past rounds until the database is about that large, the leaver in every tenth; return how many."""
     await store.create_federation(
         3, "linear", bytes(12), NOW, selection_seed=bytes(32), aggregation_seed=bytes(32), pseudonym_key=PSEUDONYM_KEY,
-        method="fpdgd", hidden=None,
+        method="fpdgd", hidden=None, privacy=Privacy.TRUSTED,
     )  # fmt: skip
     await store.claim_federation(time.time())
     for start in range(0, len(names), PER_ROUND):

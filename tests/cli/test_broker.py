@@ -77,6 +77,7 @@ def test_a_broker_that_lets_in_who_is_enrolled(tmp_path):
         "broker_url": "mqtts://broker.example:8883",
         "mode": "passwords",
         "broker_dir": str(tmp_path / "mosquitto"),
+        "helpers": [],
     }
     before = (tmp_path / "foltr-operator" / "federator.broker.json").read_text()
     assert json.loads(before)["password"] not in done.stdout
