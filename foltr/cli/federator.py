@@ -93,7 +93,7 @@ async def _serve(settings: Settings) -> None:
     from storage.migrate import require_head
 
     identity = federator_identity(settings)
-    policy = read_logging_policy(settings)
+    policy, secure = read_logging_policy(settings), choose_privacy(settings, identity)
     training, chosen_ranker = choose_method(settings, settings.n_features, settings.max_clients, **policy)
     plan = FederationPlan(
         identity.federation,
@@ -107,7 +107,7 @@ async def _serve(settings: Settings) -> None:
             over_selection=settings.over_selection,
             staleness_limit=settings.staleness_limit if settings.pacing is Pacing.BUFFERED else 0,
             staleness_exponent=settings.staleness_exponent,
-            rule=choose_rule(settings),
+            rule=choose_rule(settings, 1 if secure is None else secure.policy.policy.cohorts),
         ),
         training,
         chosen_ranker=chosen_ranker,
@@ -124,7 +124,7 @@ async def _serve(settings: Settings) -> None:
             patience_s=settings.unlearning_patience_s,
         ),
         history_rounds=settings.history_rounds,
-        secure=choose_privacy(settings, identity),
+        secure=secure,
     )
     address = identity.address
     if identity.key is None:

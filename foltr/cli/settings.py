@@ -100,7 +100,7 @@ class Settings(BaseSettings):
     ] = Field(default_factory=dict)
     """Parameters of the method as name=value,name=value; those not named keep the method's defaults."""
     aggregation: str = "mean"
-    """The rule by which updates become one, e.g. mean, median or nnm+krum; `foltr rules` lists them."""
+    """The rule by which updates become one, as `foltr rules` lists; of several secure sums the default is median."""
     byzantine: float = Field(default=0.2, ge=0, allow_inf_nan=False)
     """Hostile clients the rule is to withstand: a number of clients, or below 0.5 a share of those that contributed."""
     aggregation_parameters: Annotated[

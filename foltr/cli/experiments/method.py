@@ -49,12 +49,18 @@ def read_logging_policy(settings: Settings) -> dict[str, bytes]:
     return {"logging_policy": pack_vector(weights)}
 
 
-def choose_rule(settings: Settings) -> "RuleSpec":
-    """The rule by which updates become one; SettingsError for one that does not exist or can never be used."""
+def choose_rule(settings: Settings, n_sums: int = 1) -> "RuleSpec":
+    """The rule by which updates become one; SettingsError for one that does not exist or can never be used.
+
+    Args:
+        n_sums: of a round with secure sums. Several are made for a rule that compares them, so the median is the
+            default: one hostile device then spoils one of them, and not the model.
+    """
     from foltr.aggregation.rule_spec import read_rule
 
+    by_default = n_sums > 1 and "aggregation" not in settings.model_fields_set
     return read_rule(
-        settings.aggregation,
+        "median" if by_default else settings.aggregation,
         byzantine=settings.byzantine,
         parameters=settings.aggregation_parameters,
         fallback=settings.aggregation_fallback,
