@@ -58,7 +58,8 @@ def encode_l2(update: ArrayLike, clip_norm: float, bound: int, entropy: Entropy)
     draws = np.frombuffer(entropy(4 * scaled.size), "<u4") / 2.0**32
 
     def rounded(sizes: NDArray[np.float64]) -> Integers:
-        return np.floor(sizes + draws).astype(np.int64)
+        # Conversion cuts off what is behind the point, and no sum is below zero.
+        return (sizes + draws).astype(np.int64)
 
     return _within(scaled, rounded, lambda found: int(found @ found), bound * bound, 2)
 
@@ -104,14 +105,16 @@ def _on_grid(update: ArrayLike, clip_norm: float, bound: int, power: int) -> NDA
     if not (math.isfinite(clip_norm) and clip_norm > 0.0):
         raise SettingsError(f"clip_norm must be a finite number above 0, not {clip_norm}")
     numbers = np.asarray(update, np.float64)
-    largest = float(np.abs(numbers).max(initial=0.0))  # not a number if one of them is not
+    largest = max(float(numbers.max(initial=0.0)), -float(numbers.min(initial=0.0)))  # both not a number if one is not
     if largest == 0.0 or not math.isfinite(largest):
         return np.zeros(numbers.size)
     # Over the largest, so that no square is beyond the range of float64; no product of BLAS, which may start threads.
+    # From here on in one array: for a large model each new one costs as much as what is computed in it.
     direction = numbers / largest
     norm = math.sqrt(np.square(direction).sum()) if power == 2 else float(np.abs(direction).sum())
     scale: float = bound / norm * min(1.0, largest * norm / clip_norm)
-    return direction * scale
+    direction *= scale
+    return direction
 
 
 def _within(
@@ -135,4 +138,5 @@ def _within(
         # Rounding adds about as much to a shorter one, so as many steps as would do without it are not too many.
         steps = max(1, int(math.log(limit / length) / (power * math.log(_SHRINK))))
         sizes = sizes * _SHRINK**steps
-    return found * np.sign(scaled).astype(np.int64)
+    np.negative(found, out=found, where=scaled < 0.0)
+    return found
