@@ -60,6 +60,7 @@ class Judge:
         self.quarantined: set[str] = set()  # whoever was so once
         self.told_settled: set[str] = set()
         self.revoked: set[str] = set()  # as the database has it
+        self.enrolled_anew: set[str] = set()  # whoever was so once
         self.n_counted: dict[str, int] = {}
         self.n_models = 0
         self._digests: dict[bytes, str] = {}
@@ -246,6 +247,15 @@ class Judge:
                 self._on_unknown(process, update_id)
             case ReceiptCode.LATE:
                 self._on_late(process, update_id, receipt.detail)
+
+    def on_bad_signature(self, process: FederatorProcess, receipt: UpdateReceipt) -> None:
+        """An update by a key of a newer enrolment than the known one has not come yet: its device is to join by that.
+
+        No device sends it before; what the network has of it may come before.
+        """
+        update_id = self._digests.get(receipt.payload_digest or b"")
+        if update_id is not None and receipt.client_id in self.enrolled_anew:
+            self._on_unknown(process, update_id)
 
     def _on_busy(self, update_id: str) -> None:
         """A buffered round puts off its client's second update; where the next is no such round, it is late for that.

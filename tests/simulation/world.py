@@ -35,7 +35,7 @@ from foltr.protocol.orders import (
     RevokeClient,
     SetDeadline,
 )
-from foltr.protocol.receipts import ErasureNotice, UpdateReceipt
+from foltr.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import Pacing
 from foltr.protocol.topics import ClientTopic, Topics
@@ -164,6 +164,8 @@ class World:
         self.judge.on_mark(process, receipt)
         if isinstance(receipt, UpdateReceipt) and receipt.update_id is not None:
             self.judge.on_answer(process, receipt.update_id, receipt)
+        elif isinstance(receipt, UpdateReceipt) and receipt.code is ReceiptCode.BAD_SIGNATURE:
+            self.judge.on_bad_signature(process, receipt)
         self.judge.on_receipt(receipt)
 
     def _on_announced(self, _process: FederatorProcess, model: ModelAnnouncement, round_: RoundAnnouncement) -> None:
@@ -313,6 +315,7 @@ class World:
     def _enrol_anew(self, device: SimulatedDevice, _amount: float) -> None:
         device.crash()
         self._enrol(device)
+        self.judge.enrolled_anew.add(device.client_id)
         device.start()
 
     def _forget_me(self, device: SimulatedDevice, amount: float) -> None:
