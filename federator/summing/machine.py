@@ -28,6 +28,7 @@ from foltr.protocol.helper_messages import (
     HelperRefusalCode,
     OpenRequest,
     TicketFault,
+    is_kept,
 )
 from foltr.protocol.states import AbandonReason
 from storage.sum_records import NewAnswer, NewSet, RoundSumRow
@@ -176,7 +177,7 @@ class SumMachine:
             return
         self._heard(helper, now)
         helper.asked.pop((answer.cohort, answer.first), None)
-        if self.sets and any(_is_kept(self.sets[answer.cohort], position) for position in talk.faults):
+        if self.sets and any(is_kept(self.sets[answer.cohort].kept, position) for position in talk.faults):
             self._fail(AbandonReason.HELPERS_REFUSED, f"{helper.name} takes a client out of a set that is fixed")
 
     def _refused(self, helper: _Helper, talk: Talk, refusal: HelperRefusal, now: float) -> None:
@@ -317,7 +318,3 @@ def _is_due(helper: _Helper, question: _Question, now: float) -> bool:
     pause_s = min(2 * before.pause_s, LONGEST_REPEAT_S)
     helper.asked[question] = _Asked(now + pause_s, pause_s)
     return True
-
-
-def _is_kept(fixed: NewSet, position: int) -> bool:
-    return bool(fixed.kept[position // 8] >> (7 - position % 8) & 1)

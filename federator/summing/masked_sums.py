@@ -11,7 +11,7 @@ from federator.summing.answers import read_answer
 from foltr.errors import DataError, MessageError
 from foltr.methods.bodies import BodySpec
 from foltr.protocol.fields import pack_vector
-from foltr.protocol.helper_messages import OpenAnswer
+from foltr.protocol.helper_messages import OpenAnswer, is_kept
 from foltr.protocol.policies import GaussianNoise, Policy
 from foltr.protocol.updates import DenseDelta, PartDelta
 from foltr.secure.coins import Words
@@ -43,7 +43,7 @@ async def add_masked(updates: AsyncIterator[UpdateRow], sets: Iterable[RoundSumR
     n_added = dict.fromkeys(kept, 0)
     async for row in updates:
         number = row.cohort
-        if number not in kept or row.position is None or not _is_kept(kept[number].kept, row.position):
+        if number not in kept or row.position is None or not is_kept(kept[number].kept, row.position):
             continue
         totals[number] = add_up([totals[number], read_words(row.body, dim)], dim)
         n_added[number] += 1
@@ -144,7 +144,3 @@ def _as_update(mean: NDArray[np.float64], spec: BodySpec) -> DenseDelta | PartDe
         shared = values[spec.start : spec.start + spec.n_values]
         return PartDelta(dim=spec.dim, start=spec.start, values=pack_vector(shared))
     return DenseDelta(dim=spec.dim, values=pack_vector(values))
-
-
-def _is_kept(kept: bytes, position: int) -> bool:
-    return bool(kept[position // 8] >> (7 - position % 8) & 1)

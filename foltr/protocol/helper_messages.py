@@ -137,6 +137,11 @@ def kept_bits(positions: Collection[int], n_tickets: int) -> bytes:
     return np.packbits(bits).tobytes()
 
 
+def is_kept(kept: bytes, position: int) -> bool:
+    """Whether the bits of an `OpenRequest` have this position in the set."""
+    return bool(kept[position // 8] >> (7 - position % 8) & 1)
+
+
 class OpenAnswer(HelperMessage):
     """Helper to federator: the sum of the set's masks less its noise, the numbers from ``start`` on.
 
