@@ -80,8 +80,9 @@ def _unfinished_erasures(world: "World") -> list[str]:
 
 def _mend(world: "World") -> None:
     world.clock_offset = max(0.0, world.clock_offset)
-    if world.federator in world.judge.behind:
-        # As the manual says, and what it says of it: devices believe the next federator.
+    if world.federator in world.judge.behind or world.is_behind():
+        # As the manual says, and what it says of it: devices believe the next federator. The one of now may have ended
+        # before it claimed anything, and the clock may have been set back since.
         world.federator.kill()
         world.set_clock()
     process = world.federator

@@ -144,6 +144,22 @@ class Scenario:
         return any(step.operation in _OF_ERASURES for step in self.steps)
 
 
+@dataclass(frozen=True)
+class Reproduction:
+    """One bug that was found.
+
+    Attributes:
+        name: what should be.
+        promise: the one that was broken.
+        unmended: the mutant that brings it back, if there is one.
+    """
+
+    name: str
+    promise: str
+    scenario: Scenario
+    unmended: str = ""
+
+
 def draw(seed: int) -> Scenario:
     """The scenario of a seed."""
     rng = random.Random(f"scenario {seed}")  # noqa: S311

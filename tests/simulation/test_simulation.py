@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from simulation.mutants import MUTANTS, may_show, mutated
 from simulation.promises import BrokenPromiseError
-from simulation.reproductions import REPRODUCTIONS, Reproduction
-from simulation.scenario import Scenario, draw, shrunk
+from simulation.reproductions import REPRODUCTIONS
+from simulation.scenario import Reproduction, Scenario, draw, shrunk
 from simulation.world import World, run
 
 SEED_VARIABLE = "FOLTR_TEST_SIMULATION_SEED"

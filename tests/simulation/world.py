@@ -144,7 +144,7 @@ class World:
             on_ended=self._on_ended,
             on_said=self.judge.on_said,
         )
-        if self._is_behind():
+        if self.is_behind():
             self.judge.behind.add(process)
         self.processes.append(process)
 
@@ -421,8 +421,8 @@ class World:
         """Let the federator's machine be behind no time that a federator has told."""
         self.clock_offset = max(process.clock.offset for process in self.processes)
 
-    def _is_behind(self) -> bool:
-        """Whether the database was restored, and the clock is behind what it was when one of before was claimed."""
+    def is_behind(self) -> bool:
+        """Whether the database was restored, and the clock is behind what it was at a claim of before."""
         newest = max((process.actor.epoch for process in self.processes), default=0)
         federation = self.store.tables.federation
         is_restored = federation is not None and federation.writer_epoch < newest
