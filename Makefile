@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Packages are pinned by version and hash; the project itself is installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test test-quick test-slow fuzz lint format docs bench bench-peers soak load servers pins clean
+.PHONY: help demo test browser-test test-quick test-slow fuzz lint format docs bench bench-peers soak load servers pins clean
 
 # What stands behind ## is what `make help` says of a target; those without it are parts of others.
 help:
@@ -40,6 +40,18 @@ PARALLEL = --numprocesses $(WORKERS) --dist worksteal
 test: $(INSTALLED) servers ## all tests, with real Mosquitto and PostgreSQL where they can be had; WORKERS=0: one after the other
 	@$(if $(FOLDERS),TMPDIR=$(FOLDERS) )$(BIN)/python -m pytest $(PARALLEL) -m "not undisturbed"
 	@$(BIN)/python -m pytest -m undisturbed $$(grep -rl --include='test_*.py' mark.undisturbed tests)
+
+# What npm installs is pinned by version and hash, like the rest (`npm run pins` after a change of package.json).
+BROWSER := clients/browser
+browser-test: ## the client for browsers: types, tests, size; skipped where there is no Node.js 20 or no npm registry
+	@if ! node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)' 2>/dev/null || ! command -v npm >/dev/null; then \
+		echo "SKIPPED: no Node.js 20 with npm here: the client for browsers was not tested"; \
+	elif ! { test $(BROWSER)/node_modules/.package-lock.json -nt $(BROWSER)/package-lock.json || \
+			(cd $(BROWSER) && npm ci --silent --prefer-offline); }; then \
+		echo "SKIPPED: npm could not install the pinned packages: the client for browsers was not tested"; \
+	else \
+		cd $(BROWSER) && npm test --silent; \
+	fi
 
 test-quick: $(INSTALLED) ## the tests that take a moment each
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not undisturbed"

@@ -1,0 +1,33 @@
+// Errors that a caller can act on: one class for each thing that a caller would do differently.
+
+/** Base of all errors of this package. */
+export class FoltrError extends Error {
+  override name = "FoltrError";
+}
+
+/** A peer's message cannot be read or is not believed; `code` is the receipt code that says why. */
+export class MessageError extends FoltrError {
+  override name = "MessageError";
+
+  constructor(
+    readonly code: string,
+    readonly detail: string,
+  ) {
+    super(`${code}: ${detail}`);
+  }
+}
+
+/** What an application handed over cannot be used, or the device's store cannot keep it. */
+export class DataError extends FoltrError {
+  override name = "DataError";
+}
+
+/** What was configured does not go together. */
+export class SettingsError extends FoltrError {
+  override name = "SettingsError";
+}
+
+/** The broker or the federator cannot be reached now. */
+export class UnavailableError extends FoltrError {
+  override name = "UnavailableError";
+}

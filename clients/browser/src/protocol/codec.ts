@@ -1,0 +1,149 @@
+// Messages to bytes and back, as foltr/protocol/codec.py has it: an envelope whose body is signed as it stands.
+
+import { Decoder, Encoder } from "@msgpack/msgpack";
+
+import { MessageError } from "../errors.js";
+import { bytes, isMap, map, MAX_MESSAGE_BYTES, sequenceNumber, shown, type Bytes, type Fields, type Shape } from "./fields.js";
+import type { MessageType } from "./messages.js";
+import { sign, SIGNATURE_BYTES, signedBytes, type KeptKey, type Verify } from "./signing.js";
+
+export const SCHEMA_VERSION = 4;
+const ENVELOPE_KEYS = ["v", "kind", "sequence", "body", "signature"];
+const MAX_FIELDS = 64;
+const MAX_LIST = 1000;
+
+/** A message whose body has not been looked at yet. */
+export interface Envelope {
+  readonly kind: string;
+  readonly sequence: bigint;
+  readonly body: Bytes;
+  readonly signature: Bytes;
+}
+
+/** Return the envelope of a message as bytes, signed for `topic` if there is a key. */
+export async function encode<S extends Shape>(
+  type: MessageType<S>,
+  fields: Fields<S>,
+  topic = "",
+  sequence = 0n,
+  key: KeptKey | null = null,
+): Promise<Bytes> {
+  const checked = read(type, packBody(type, fields));
+  return seal(type.kindName, packBody(type, checked), topic, sequence, key);
+}
+
+/** Return an envelope around a body as it stands. */
+export async function seal(
+  kind: string,
+  body: Bytes,
+  topic: string,
+  sequence: bigint,
+  key: KeptKey | null,
+): Promise<Bytes> {
+  const signature = key === null ? new Uint8Array() : await sign(key, signedBytes(topic, kind, sequence, body));
+  return pack({ v: SCHEMA_VERSION, kind, sequence, body, signature });
+}
+
+/** Return whether the owner of `publicKey` signed this for `topic`. */
+export function isSignedBy(envelope: Envelope, publicKey: Bytes, topic: string, verify: Verify): Promise<boolean> {
+  const { kind, sequence, body, signature } = envelope;
+  return verify(publicKey, signedBytes(topic, kind, sequence, body), signature);
+}
+
+/** Return the envelope in `payload`; MessageError `too_large`, `unsupported_version` or `malformed`. */
+export function openEnvelope(payload: Bytes): Envelope {
+  if (payload.length > MAX_MESSAGE_BYTES) {
+    throw new MessageError("too_large", `${payload.length} bytes; a message has at most ${MAX_MESSAGE_BYTES}`);
+  }
+  const envelope = unpack(payload, "envelope");
+  // The version is looked at before anything else, so that another version's envelope gets a clear answer.
+  const version = envelope["v"];
+  if (typeof version !== "number") throw new MessageError("malformed", "the envelope has no integer schema version 'v'");
+  if (version !== SCHEMA_VERSION) {
+    const older = version < SCHEMA_VERSION ? "the peer" : "this side";
+    throw new MessageError(
+      "unsupported_version",
+      `schema version ${version}; this side speaks ${SCHEMA_VERSION}: upgrade ${older}`,
+    );
+  }
+  if (Object.keys(envelope).length !== ENVELOPE_KEYS.length || !ENVELOPE_KEYS.every((key) => key in envelope)) {
+    throw new MessageError("malformed", `the envelope's keys are not exactly ${ENVELOPE_KEYS.join(", ")}`);
+  }
+  const { kind } = envelope;
+  if (typeof kind !== "string") throw new MessageError("malformed", "the kind is not text");
+  const signature = bytes(0, SIGNATURE_BYTES)(envelope["signature"], "signature");
+  if (![0, SIGNATURE_BYTES].includes(signature.length)) {
+    throw new MessageError("malformed", `the signature is not ${SIGNATURE_BYTES} bytes, nor empty`);
+  }
+  return {
+    kind,
+    sequence: sequenceNumber(envelope["sequence"], "sequence"),
+    body: bytes(0, MAX_MESSAGE_BYTES)(envelope["body"], "body"),
+    signature,
+  };
+}
+
+/** Return the fields of an envelope's message; MessageError `malformed` where it is of another kind, or not right. */
+export function readEnvelope<S extends Shape>(envelope: Envelope, expected: MessageType<S>): Fields<S> {
+  if (envelope.kind !== expected.kindName) {
+    throw new MessageError("malformed", `kind ${shown(envelope.kind)} where '${expected.kindName}' belongs`);
+  }
+  return read(expected, envelope.body);
+}
+
+/** Pack a value as Python does: integers in as few bytes as they take, whatever type JavaScript gives them. */
+export function pack(value: unknown): Bytes {
+  return new Encoder({ useBigInt64: true, ignoreUndefined: true }).encode(packable(value)) as Bytes;
+}
+
+/** Unpack a map; a key that appears twice is refused, since two readers could see two different messages. */
+export function unpack(data: Bytes, what: string): Record<string, unknown> {
+  let keysRead = 0;
+  const decoder = new Decoder({
+    useBigInt64: true,
+    maxStrLength: MAX_MESSAGE_BYTES,
+    maxBinLength: MAX_MESSAGE_BYTES,
+    maxArrayLength: MAX_LIST,
+    maxMapLength: MAX_FIELDS,
+    mapKeyConverter: (key) => {
+      keysRead += 1;
+      if (typeof key !== "string") throw new TypeError("a key is not text");
+      return key;
+    },
+  });
+  let value: unknown;
+  try {
+    value = decoder.decode(data);
+  } catch (error) {
+    throw new MessageError("malformed", `the ${what} is not msgpack: ${(error as Error).name}`);
+  }
+  if (!isMap(value)) throw new MessageError("malformed", `the ${what} is not a map`);
+  if (keysRead !== countKeys(value)) throw new MessageError("malformed", "a map has the same key twice");
+  return value;
+}
+
+function read<S extends Shape>(type: MessageType<S>, body: Bytes): Fields<S> {
+  const fields = map(type.shape)(unpack(body, "body"), "message");
+  const problem = type.problem(fields);
+  if (problem !== null) throw new MessageError("malformed", problem);
+  return fields;
+}
+
+function packBody<S extends Shape>(type: MessageType<S>, fields: Fields<S>): Bytes {
+  return pack(Object.fromEntries(Object.keys(type.shape).map((key) => [key, fields[key]])));
+}
+
+function packable(value: unknown): unknown {
+  if (typeof value === "bigint") return value < 1n << 32n && value >= 0n ? Number(value) : value;
+  if (typeof value === "number") return Number.isInteger(value) && value >= 2 ** 32 ? BigInt(value) : value;
+  if (Array.isArray(value)) return value.map(packable);
+  if (!isMap(value)) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, packable(each)]));
+}
+
+function countKeys(value: unknown): number {
+  if (Array.isArray(value)) return value.reduce<number>((total, each) => total + countKeys(each), 0);
+  if (!isMap(value)) return 0;
+  const inside = Object.values(value);
+  return inside.reduce<number>((total, each) => total + countKeys(each), inside.length);
+}

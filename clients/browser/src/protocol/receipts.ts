@@ -1,0 +1,60 @@
+// What an answer of the federator means to a device: by its code, what becomes of the pending update.
+//
+// Whatever the reaction is, the answer's mark says which of the device's interactions count: those up to it.
+
+/**
+ * `settle`: it is answered, what the mark leaves goes into a later one; `send_again`: not decided yet, the same bytes
+ * again; `stop`: the client is to be forgotten; null: it answers no update.
+ */
+export type DeviceReaction = "settle" | "send_again" | "stop" | null;
+
+const REACTIONS = {
+  accepted: "settle",
+  duplicate: "settle",
+  already_contributed: "settle",
+  overlaps: "settle",
+  late: "settle",
+  stale: "settle",
+  unknown_round: "settle",
+  unknown_client: "send_again",
+  client_mismatch: "settle",
+  wrong_federation: "settle",
+  malformed: "settle",
+  wrong_shape: "settle",
+  out_of_range: "settle",
+  misplaced: "settle",
+  not_finite: "settle",
+  too_large: "settle",
+  unsupported_version: "send_again",
+  bad_signature: "settle",
+  not_enrolled: "send_again",
+  revoked: "settle",
+  quarantined: "settle",
+  replayed: "settle",
+  round_abandoned: "settle",
+  not_selected: "settle",
+  incomplete: "send_again",
+  busy: "send_again",
+  forgetting: "stop",
+  forgotten: "stop",
+  joined: null,
+  left: null,
+} as const satisfies Record<string, DeviceReaction>;
+
+export type ReceiptCode = keyof typeof REACTIONS;
+
+export const RECEIPT_CODES = Object.keys(REACTIONS) as ReceiptCode[];
+
+export function reactionTo(code: ReceiptCode): DeviceReaction {
+  return REACTIONS[code];
+}
+
+/** Return whether a device that gets this code joins again before anything else. */
+export function joinsFirst(code: ReceiptCode): boolean {
+  return code === "unknown_client" || code === "not_enrolled";
+}
+
+/** Return whether the federation says by this code that it has erased the client. */
+export function isErased(code: ReceiptCode): boolean {
+  return REACTIONS[code] === "stop";
+}

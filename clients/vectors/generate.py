@@ -1,0 +1,240 @@
+"""Write the conformance vectors: what a client in another language must do to the byte, as this code does it.
+
+    python clients/vectors/generate.py          # after a change of the protocol or of what a device learns
+    python clients/vectors/generate.py --check  # only says whether they are up to date
+
+Bytes are {"bytes": hexadecimal} and integers above 2^53 {"integer": decimal}: JSON has neither.
+"""
+
+import importlib.util
+import json
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.errors import MessageError
+from foltr.learning.interaction import Interaction
+from foltr.methods.base import DeviceContext
+from foltr.methods.fpdgd import FPDGD
+from foltr.protocol.client_selection import is_selected, round_seed, ticket
+from foltr.protocol.codec import open_envelope
+from foltr.protocol.fields import SCHEMA_VERSION, payload_digest, unpack_vector
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.signing import SessionSequence, epoch_and_number, signed_bytes
+from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
+
+FOLDER = Path(__file__).parent
+CAPTURE = FOLDER.parents[1] / "tests" / "foltr" / "captured" / "capture.py"
+_LARGEST_EXACT = 2**53
+_TOLERANCE = 1e-6
+
+
+def as_json(value: Any) -> Any:
+    """Return a value in the vectors' form of JSON."""
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if isinstance(value, int) and not isinstance(value, bool) and value > _LARGEST_EXACT:
+        return {"integer": str(value)}
+    if isinstance(value, dict):
+        return {key: as_json(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [as_json(each) for each in value]
+    return value
+
+
+def messages() -> dict[str, Any]:
+    """Return every kind of message with all its fields set, as it is signed with a key that signs nothing else."""
+    capture = _capture()
+    vectors = []
+    for number, (message, topic) in enumerate(capture.MESSAGES + capture.VARIANTS):
+        payload = capture.signed(message, topic, capture.FIRST_SEQUENCE + number)
+        envelope = open_envelope(payload)
+        vectors.append(
+            {
+                "name": capture.name_of(message),
+                "kind": message.kind_name,
+                "topic": topic,
+                "sequence": str(envelope.sequence),
+                "fields": as_json(message.model_dump()),
+                "body": envelope.body.hex(),
+                "signed": signed_bytes(topic, envelope.kind, envelope.sequence, envelope.body).hex(),
+                "signature": envelope.signature.hex(),
+                "payload": payload.hex(),
+                "digest": payload_digest(payload).hex(),
+            }
+        )
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "seed": bytes(range(32)).hex(),
+        "public_key": capture.KEY.public.hex(),
+        "messages": vectors,
+    }
+
+
+def refused() -> list[dict[str, str]]:
+    """Return payloads that no side may read, with the receipt code that says why."""
+    capture = _capture()
+    message, topic = capture.MESSAGES[0]
+    envelope = msgpack.unpackb(capture.signed(message, topic), raw=False)
+    twice = b"\x85" + b"".join(msgpack.packb(part) for pair in list(envelope.items())[:4] for part in pair)
+    cases: dict[str, bytes] = {
+        "another version": msgpack.packb({**envelope, "v": envelope["v"] + 1}),
+        "no version": msgpack.packb({key: value for key, value in envelope.items() if key != "v"}),
+        "one key more": msgpack.packb({**envelope, "extra": 1}),
+        "one key less": msgpack.packb({key: value for key, value in envelope.items() if key != "sequence"}),
+        "a key twice": twice + msgpack.packb("v") + msgpack.packb(envelope["v"]),
+        "a body twice": b"\x86" + capture.signed(message, topic)[1:] + msgpack.packb("body") + msgpack.packb(b""),
+        "a short signature": msgpack.packb({**envelope, "signature": b"short"}),
+        "a negative sequence": msgpack.packb({**envelope, "sequence": -1}),
+        "a sequence of 64 bits": msgpack.packb({**envelope, "sequence": 2**63}),
+        "a text for a body": msgpack.packb({**envelope, "body": "text"}),
+        "a list": msgpack.packb([1, 2, 3]),
+        "cut short": capture.signed(message, topic)[:-3],
+        "bytes behind it": capture.signed(message, topic) + b"\x00",
+        "nothing": b"",
+    }
+    return [{"what": what, "payload": payload.hex(), "code": _code_of(payload)} for what, payload in cases.items()]
+
+
+def learning() -> list[dict[str, Any]]:
+    """Return PDGD steps of a linear ranker: lists drawn by other weights than those that learn from them, too."""
+    rng = np.random.default_rng(16)
+    cases = []
+    for n_documents, n_features, shown, spread in ((6, 3, 6, 1), (12, 5, 10, 1), (40, 8, 10, 8), (5, 2, 3, 300)):
+        for _ in range(6):
+            features = rng.random((n_documents, n_features), np.float32)
+            base = (rng.standard_normal(n_features) * spread).astype(np.float32)
+            drawn_by = np.round(rng.standard_normal(n_documents) * spread, 3).astype(np.float32)
+            ranking = rng.permutation(n_documents)[:shown]
+            clicks = rng.random(shown) < 0.4
+            learned = _learned(base, Interaction(1, features, ranking, clicks, scores=drawn_by), rng)
+            cases.append(
+                {
+                    "base": base.tolist(),
+                    "features": features.tolist(),
+                    "ranking": ranking.tolist(),
+                    "clicks": clicks.tolist(),
+                    "drawn_by": drawn_by.tolist(),
+                    "learning_rate": 0.1,
+                    **learned,
+                }
+            )
+    return cases
+
+
+def selections() -> list[dict[str, Any]]:
+    """Return tickets of rounds, and whether a cutoff asks the client."""
+    cases = []
+    for round_number, client_id in ((1, "device-7"), (2, "device-7"), (70_000, "browser_1"), (2**31 - 1, "a.b-c")):
+        seed = round_seed(bytes(range(32)), round_number)
+        mine = ticket(seed, client_id)
+        for cutoff in (mine, bytes(8), b"\xff" * 8, mine[:7] + b"\x00"):
+            asked = is_selected(seed, cutoff, client_id)
+            case = {"first_seed": bytes(range(32)).hex(), "round": round_number, "client_id": client_id}
+            cases.append({**case, "ticket": mine.hex(), "cutoff": cutoff.hex(), "selected": asked})
+    return cases
+
+
+def sequences() -> dict[str, Any]:
+    """Return how sequence numbers are taken apart and put together."""
+    source = SessionSequence(2**44)  # later than any clock here
+    session = source.begin_session()
+    numbers = [source.next(), source.next(), source.last_will()]
+    epochs = [2**40 + 5, (1_700_000_000 << 30) + 12]
+    return {
+        "newest_session": str(2**44),
+        "session": str(session),
+        "numbers": [str(number) for number in numbers],
+        "epochs": [{"sequence": str(each), "parts": [str(part) for part in epoch_and_number(each)]} for each in epochs],
+    }
+
+
+def receipt_codes() -> dict[str, Any]:
+    """Return what a device does with each code of an answer."""
+    return {
+        str(code): {"reaction": None if code.reaction is None else str(code.reaction), "joins_first": code.joins_first}
+        for code in ReceiptCode
+    }
+
+
+VECTORS: dict[str, Callable[[], Any]] = {
+    "messages.json": messages,
+    "refused.json": refused,
+    "learning.json": learning,
+    "selections.json": selections,
+    "sequences.json": sequences,
+    "receipt_codes.json": receipt_codes,
+}
+
+
+def is_current(name: str) -> bool:
+    """Whether a file of vectors is what this code makes now; learned weights to 1e-6, as they differ by processor."""
+    path = FOLDER / name
+    return path.exists() and _is_same(json.loads(path.read_text()), json.loads(_text_of(VECTORS[name]())))
+
+
+def _is_same(stored: Any, made: Any) -> bool:
+    if isinstance(stored, dict) and isinstance(made, dict):
+        return stored.keys() == made.keys() and all(_is_same(stored[key], made[key]) for key in stored)
+    if isinstance(stored, list) and isinstance(made, list):
+        return len(stored) == len(made) and all(_is_same(*pair) for pair in zip(stored, made, strict=True))
+    if isinstance(stored, float) and isinstance(made, float):
+        return math.isclose(stored, made, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+    return type(stored) is type(made) and bool(stored == made)
+
+
+def _text_of(vectors: Any) -> str:
+    """Return JSON with a line for each case."""
+    if isinstance(vectors, list):
+        return "[\n" + ",\n".join(json.dumps(each) for each in vectors) + "\n]"
+    return "{\n" + ",\n".join(f"{json.dumps(key)}: {_text_of_value(each)}" for key, each in vectors.items()) + "\n}"
+
+
+def _text_of_value(value: Any) -> str:
+    return _text_of(value) if isinstance(value, list) else json.dumps(value)
+
+
+def _code_of(payload: bytes) -> str:
+    try:
+        open_envelope(payload)
+    except MessageError as error:
+        return str(error.code)
+    raise AssertionError("it is to be refused")
+
+
+def _learned(base: NDArray[np.float32], interaction: Interaction, rng: np.random.Generator) -> dict[str, Any]:
+    training = PdgdTraining(learning_rate=0.1)
+    device = FPDGD.device(training, LinearRankerSpec(n_features=len(base)), base, 1, DeviceContext(1))
+    device.learn(interaction, rng)
+    body = device.body(rng)
+    return {"weights": device.weights.tolist(), "delta": unpack_vector(body.model_dump()["values"]).tolist()}
+
+
+def _capture() -> Any:
+    spec = importlib.util.spec_from_file_location("capture", CAPTURE)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{CAPTURE} cannot be read")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def main(arguments: list[str]) -> int:
+    """Write the vectors, or with ``--check`` name those that are not what this code makes."""
+    stale = [name for name in VECTORS if not is_current(name)]
+    for name in stale:
+        if "--check" in arguments:
+            sys.stderr.write(f"{name} is not what the code makes; run: python clients/vectors/generate.py\n")
+        else:
+            (FOLDER / name).write_text(_text_of(VECTORS[name]()) + "\n")
+    return len(stale) if "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

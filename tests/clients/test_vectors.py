@@ -1,0 +1,47 @@
+"""The conformance vectors, which clients in other languages are tested by, are what this code makes."""
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+
+from foltr.protocol.messages import MESSAGE_TYPES
+
+CLIENTS = Path(__file__).parents[2] / "clients"
+GENERATE = runpy.run_path(str(CLIENTS / "vectors" / "generate.py"))
+BROWSER = CLIENTS / "browser"
+
+
+@pytest.mark.parametrize("name", GENERATE["VECTORS"])
+def test_vectors_are_what_the_code_makes_now(name):
+    """Whoever changes what is on the wire, or learned, writes them anew, and `make browser-test` says what differs."""
+    assert GENERATE["is_current"](name), "run: python clients/vectors/generate.py, then make browser-test"
+
+
+def test_every_kind_of_message_has_a_vector():
+    """Also those that no device sends or reads: what is signed has one form."""
+    vectors = json.loads((CLIENTS / "vectors" / "messages.json").read_text())["messages"]
+    assert {vector["kind"] for vector in vectors} == set(MESSAGE_TYPES)
+
+
+def test_what_is_not_current_is_noticed():
+    """Weights may differ by less than 1e-6, as processors do; nothing else may."""
+    is_same = GENERATE["_is_same"]
+    assert is_same({"a": [1.0, "x", None, 3]}, {"a": [1.0 + 1e-9, "x", None, 3]})
+    for other in ({"a": [1.1, "x", None, 3]}, {"a": [1.0, "y", None, 3]}, {"a": [1.0, "x", None]}, {"b": 1}, [1]):
+        assert not is_same({"a": [1.0, "x", None, 3]}, other)
+
+
+def test_the_packages_of_the_browser_client_are_pinned_by_hash_and_by_no_address():
+    """The lock is of what package.json asks for, each package has its hash, and no registry is named."""
+    asked = json.loads((BROWSER / "package.json").read_text())
+    text = (BROWSER / "package-lock.json").read_text()
+    packages = json.loads(text)["packages"]
+    root = packages.pop("")
+    assert "://" not in text
+    for group in ("dependencies", "devDependencies"):
+        assert root[group] == asked[group]
+        for name, version in asked[group].items():
+            assert packages[f"node_modules/{name}"]["version"] == version
+    assert all(entry["integrity"].startswith("sha512-") for entry in packages.values())
