@@ -53,11 +53,16 @@ class UpdateOffered:
 
 @dataclass(frozen=True)
 class MembershipAsked:
-    """A client says hello, goodbye, or its broker says that it is gone."""
+    """A client says hello, goodbye, or its broker says that it is gone.
+
+    Attributes:
+        digest: of its bytes, by which an answer names it.
+    """
 
     client_id: str
     kind: Literal["joined", "left", "online", "offline"]
     signed: Signed
+    digest: bytes
     sdk_version: str | None = None
     enrolment: bytes | None = None
     retained: bool = False
@@ -153,15 +158,19 @@ def read_message(topics: Topics, limits: Limits, message: InboundMessage) -> Rea
             case ClientTopic.JOIN:
                 join = signed.envelope.read(Join)
                 _check_sender(join, topics.federation, client_id)
-                return MembershipAsked(client_id, "joined", signed, join.sdk_version, join.enrolment)
+                return MembershipAsked(
+                    client_id, "joined", signed, payload_digest(message.payload), join.sdk_version, join.enrolment
+                )
             case ClientTopic.LEAVE:
                 _check_sender(signed.envelope.read(Leave), topics.federation, client_id)
-                return MembershipAsked(client_id, "left", signed)
+                return MembershipAsked(client_id, "left", signed, payload_digest(message.payload))
             case ClientTopic.STATUS:
                 status = signed.envelope.read(Status)
                 _check_sender(status, topics.federation, client_id)
                 kind: Literal["online", "offline"] = "online" if status.online else "offline"
-                return MembershipAsked(client_id, kind, signed, retained=message.retained)
+                return MembershipAsked(
+                    client_id, kind, signed, payload_digest(message.payload), retained=message.retained
+                )
             case ClientTopic.FORGET:
                 _check_sender(signed.envelope.read(Forget), topics.federation, client_id)
                 return ErasureAsked(client_id, signed)

@@ -15,7 +15,7 @@ from broker.link import MqttLink
 from edge_client.client import EdgeClient
 from foltr.errors import UnavailableError
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
-from foltr.protocol.codec import decode, encode, open_envelope
+from foltr.protocol.codec import decode, encode
 from foltr.protocol.fields import model_hash, pack_vector, payload_digest, unpack_vector
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.topics import ClientTopic, Topics
@@ -45,7 +45,7 @@ class Federator:
             self._answers[ClientTopic.LEAVE] = ReceiptCode.LEFT
         self.key = key
         self._tasks = set()
-        self._update = b""
+        self._update = self._claim = b""
         self.marks = {}
         self.link = MqttLink(
             BrokerAddress.parse(url),
@@ -66,10 +66,11 @@ class Federator:
 
     def _hear(self, message):
         client_id, topic = TOPICS.parse(message.topic)
+        if topic in (ClientTopic.JOIN, ClientTopic.LEAVE):
+            self._claim = message.payload
         self._heard[topic].put_nowait(message.payload)
         if topic in self._answers:
-            sequence = open_envelope(message.payload).sequence
-            task = asyncio.create_task(self.membership(client_id, self._answers[topic], sequence=sequence))
+            task = asyncio.create_task(self.membership(client_id, self._answers[topic], to=message.payload))
             self._tasks.add(task)
 
     async def next(self, topic):
@@ -95,7 +96,9 @@ class Federator:
         """Publish a message, signed with the federator's key or another."""
         await self.link.publish(topic, encode(message, topic, sequence, key or self.key), retain=retain)
 
-    async def membership(self, client_id, code, *, key=None, **more):
+    async def membership(self, client_id, code, *, to=None, key=None, **more):
+        """Answer a join or a leave, the one heard last unless told otherwise."""
+        more = {"payload_digest": payload_digest(self._claim if to is None else to), **more}
         more = {"counted_through": self.marks.get(client_id, 0), **more}
         receipt = MembershipReceipt(federation="mail", client_id=client_id, code=code, **more)
         await self.say(TOPICS.client(client_id, ClientTopic.INBOX), receipt, key=key)

@@ -14,7 +14,8 @@ from edge_client.store.store import DeviceStore
 from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.codec import encode, open_envelope
-from foltr.protocol.fields import model_hash
+from foltr.protocol.fields import model_hash, payload_digest
+from foltr.protocol.membership import Join
 from foltr.protocol.policies import SecureRound
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.signed_tickets import misplaced, read_ticket
@@ -82,8 +83,13 @@ class DeviceUnderPolicy:
 
     def join(self, mark=None):
         self.mark = self.mark if mark is None else mark
+        join = Join(federation="mail", client_id="device-7", sdk_version="1")
         joined = MembershipReceipt(
-            federation="mail", client_id="device-7", code=ReceiptCode.JOINED, counted_through=self.mark
+            federation="mail",
+            client_id="device-7",
+            code=ReceiptCode.JOINED,
+            payload_digest=payload_digest(self.agent.session.sign(join, ClientTopic.JOIN)),
+            counted_through=self.mark,
         )
         self.say(INBOX, joined)
 

@@ -4,6 +4,7 @@ A session begins with every connection. Its messages are numbered above those of
 federator can refuse what was recorded earlier; its last will, signed before it begins, is above everything else in it.
 """
 
+from collections import deque
 from dataclasses import replace
 
 from broker.link import InboundMessage, LastWill
@@ -13,15 +14,19 @@ from foltr.errors import DataError, MessageError
 from foltr.logs import get_logger
 from foltr.operator.credentials import Credentials
 from foltr.protocol.codec import Envelope, Signer, open_envelope
-from foltr.protocol.fields import MAX_CHUNKED_BYTES, Message
+from foltr.protocol.fields import MAX_CHUNKED_BYTES, Message, payload_digest
 from foltr.protocol.membership import Status
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.signed_tickets import sign_ticket_anew
-from foltr.protocol.signing import SESSION_STEPS, SessionSequence, SigningKey, epoch_and_number
+from foltr.protocol.signing import SessionSequence, SigningKey, epoch_and_number
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.updates import MaskedVector, ModelUpdate
 
 log = get_logger(__name__)
+
+_CLAIMS = (ClientTopic.JOIN, ClientTopic.LEAVE)
+# A claim is sent again with growing pauses: whoever is heard late has an answer to one of the newest.
+_N_CLAIMS = 16
 
 
 class Session:
@@ -44,6 +49,8 @@ class Session:
         self._federator_key = _key_to_believe(self._credentials)
         self._sequence = SessionSequence(store.newest_session())
         self._sequence.begin_session()
+        # The joins and leaves of this session, by the digest of their bytes.
+        self._claims: deque[bytes] = deque(maxlen=_N_CLAIMS)
         self._signer = Signer(self.key, self._sequence)
         self._newest: dict[str, int] = {}
 
@@ -54,7 +61,10 @@ class Session:
 
     def sign(self, message: Message, topic: ClientTopic) -> bytes:
         """Return ``message`` as bytes for this device's ``topic``, signed if there is a key."""
-        return self._signer.sign(message, self.topic(topic))
+        payload = self._signer.sign(message, self.topic(topic))
+        if topic in _CLAIMS:
+            self._claims.append(payload_digest(payload))
+        return payload
 
     def status(self, *, online: bool) -> Status:
         return Status(federation=self.federation, client_id=self.client_id, online=online)
@@ -65,7 +75,7 @@ class Session:
         The will of a client that was forgotten clears its status: nothing of it is to stay with the broker.
         """
         self._newest.clear()
-        self._store_session(self._sequence.begin_session())
+        self._begin_session()
         topic = self.topic(ClientTopic.STATUS)
         if self._store.forgotten:
             return LastWill(topic, b"")
@@ -77,7 +87,7 @@ class Session:
         The broker keeps the last will of this connection, which is too old to be believed, until the next one.
         """
         self._sequence.begin_above(newest_sequence)
-        self._store_session(self._sequence.begin_session())
+        self._begin_session()
 
     def signed_pending_update(self) -> PendingUpdate | None:
         """Return the update that waits in the store, signed with the key of today: the device may be enrolled anew."""
@@ -97,7 +107,9 @@ class Session:
         self._store.replace_payload(pending.update_id, payload)
         return replace(pending, payload=payload)
 
-    def _store_session(self, session: int) -> None:
+    def _begin_session(self) -> None:
+        session = self._sequence.begin_session()
+        self._claims.clear()
         if self._store.forgotten:
             return  # it says when the device was there
         try:
@@ -185,8 +197,12 @@ class Session:
         return (receipt.federation, receipt.client_id) == (self.federation, self.client_id)
 
     def is_of_this_session(self, receipt: MembershipReceipt) -> bool:
-        """Whether a receipt answers a message of this session; if not, perhaps it answers one of somebody else."""
-        return receipt.sequence is None or receipt.sequence // SESSION_STEPS == self._sequence.session
+        """Whether a receipt answers a join or a leave of this session, by its bytes.
+
+        A sequence number would not do: another process of this name, with another key, may have begun in the same
+        millisecond. Whoever takes the answer to the other's join has not joined, and all its updates are refused.
+        """
+        return receipt.payload_digest in self._claims
 
 
 def _key_to_believe(credentials: Credentials | None) -> bytes | None:

@@ -55,7 +55,7 @@ def _answer(
             federation=state.federation,
             client_id=claim.client_id,
             code=code,
-            sequence=claim.signed.sequence,
+            payload_digest=claim.digest,
             newest_sequence=newest_sequence,
             counted_through=state.members.counted_through(claim.client_id),
             detail=detail,

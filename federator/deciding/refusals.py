@@ -51,7 +51,12 @@ def _receipt(state: FederationState, refused: Refused) -> Receipt | None:
             return ErasureNotice(federation=federation, client_id=client_id, code=code, detail=detail)
         case _:
             return MembershipReceipt(
-                federation=federation, client_id=client_id, code=code, detail=detail, counted_through=counted_through
+                federation=federation,
+                client_id=client_id,
+                code=code,
+                payload_digest=refused.payload_digest,
+                counted_through=counted_through,
+                detail=detail,
             )
 
 

@@ -47,6 +47,8 @@ PublicKey = Annotated[bytes, Field(min_length=32, max_length=32)]
 Sha256 = Annotated[bytes, Field(min_length=32, max_length=32)]
 # Names a model by its weights: the first 16 bytes of their SHA-256.
 ModelHash = Annotated[bytes, Field(min_length=16, max_length=16)]
+# Names a message by its bytes: the first 16 of their SHA-256.
+PayloadDigest = Annotated[bytes, Field(min_length=16, max_length=16)]
 ChunkIndex = Annotated[int, Field(ge=0, lt=1000)]
 # Of an enrolment; 0 is below the first one.
 Serial = Annotated[int, Field(ge=0, le=2**31 - 1)]
@@ -65,7 +67,7 @@ Rate = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 
 
 def payload_digest(payload: bytes) -> bytes:
-    """16 bytes that stand for a message that could not be read: the beginning of its SHA-256."""
+    """16 bytes that stand for a message, whether it could be read or not: the beginning of its SHA-256."""
     return hashlib.sha256(payload).digest()[:16]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field
 
 from foltr.protocol.events import EventKind
-from foltr.protocol.fields import ChunkIndex, Detail, Mark, Message, Name, SequenceNumber, UpdateId
+from foltr.protocol.fields import ChunkIndex, Detail, Mark, Message, Name, PayloadDigest, SequenceNumber, UpdateId
 
 
 class DeviceReaction(StrEnum):
@@ -279,7 +279,7 @@ class UpdateReceipt(Message):
     federation: Name
     client_id: Name
     update_id: UpdateId | None
-    payload_digest: Annotated[bytes, Field(min_length=16, max_length=16)] | None = None
+    payload_digest: PayloadDigest | None = None
     code: Annotated[ReceiptCode, Field(strict=False)]
     detail: Detail = ""
     counted_through: Mark | None = None
@@ -291,15 +291,16 @@ class UpdateReceipt(Message):
 class MembershipReceipt(Message):
     """Federator to one device: the answer to a join or a leave (``joined``, ``left``, or why not).
 
-    ``sequence`` is that of the message answered; with ``replayed`` ``newest_sequence`` says what to rise above.
-    ``counted_through`` is as in `UpdateReceipt`.
+    ``payload_digest`` says which message is answered, by its bytes: another process of the same name, perhaps with
+    another key, may have sent one with the same sequence number. With ``replayed`` ``newest_sequence`` says what to
+    rise above. ``counted_through`` is as in `UpdateReceipt`.
     """
 
     kind_name: ClassVar[str] = "membership_receipt"
     federation: Name
     client_id: Name
     code: Annotated[ReceiptCode, Field(strict=False)]
-    sequence: SequenceNumber | None = None
+    payload_digest: PayloadDigest | None = None
     newest_sequence: SequenceNumber | None = None
     counted_through: Mark | None = None
     detail: Detail = ""

@@ -12,7 +12,7 @@ from edge_client.store.bounds import PendingUpdate
 from edge_client.store.store import DeviceStore
 from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess, device_identity, write_secret
-from foltr.protocol.codec import open_envelope
+from foltr.protocol.codec import decode, encode, open_envelope
 from foltr.protocol.membership import Join, Status
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signing import SESSION_STEPS, SigningKey
@@ -165,28 +165,29 @@ async def test_a_replayed_receipt_lifts_the_session(mqtt_broker, monkeypatch):
     monkeypatch.setattr("edge_client.participation.FIRST_RESEND_S", 0.2)
     newest = (2**42) * SESSION_STEPS + 5
     async with Federator(mqtt_broker, takes_joins=False) as federator, device(mqtt_broker):
-        sequence = open_envelope(await federator.next("join")).sequence
-        await federator.membership("device-7", ReceiptCode.REPLAYED, sequence=sequence, newest_sequence=newest)
+        await federator.next("join")
+        await federator.membership("device-7", ReceiptCode.REPLAYED, newest_sequence=newest)
         async with asyncio.timeout(WITHIN_S):
             while (sequence := open_envelope(await federator.next("join")).sequence) <= newest:
                 pass
         assert sequence // SESSION_STEPS == 2**42 + 1
 
 
-async def test_membership_receipts_of_another_session_are_ignored(mqtt_broker):
-    """They answer what was sent before, perhaps by a device of the same name."""
+async def test_membership_receipts_of_another_device_are_ignored(mqtt_broker):
+    """They answer what a device of the same name sent, perhaps with the same sequence number."""
     federator = Federator(mqtt_broker, takes_joins=False, takes_leaves=False)
     async with federator, device(mqtt_broker) as client:
-        sequence = open_envelope(await federator.next("join")).sequence
-        other = sequence - SESSION_STEPS
+        join = await federator.next("join")
+        sequence = open_envelope(join).sequence
+        other = encode(decode(join, Join), TOPICS.client("device-7", ClientTopic.JOIN), sequence, STRANGER)
         for code in (ReceiptCode.JOINED, ReceiptCode.LEFT):
-            await federator.membership("device-7", code, sequence=other)
-        await federator.membership("device-7", ReceiptCode.REPLAYED, sequence=other, newest_sequence=2**50)
+            await federator.membership("device-7", code, to=other)
+        await federator.membership("device-7", ReceiptCode.REPLAYED, to=other, newest_sequence=2**50)
         await federator.announce(1)
         await client.next_round()  # the inbox was heard before: one connection, in order
         see(client, 1, 2)
         await federator.nothing_on("updates")  # it has not joined
-        await federator.membership("device-7", ReceiptCode.JOINED, sequence=sequence)
+        await federator.membership("device-7", ReceiptCode.JOINED, to=join)
         update = open_envelope(await federator.next("updates"))
         assert update.sequence // SESSION_STEPS == sequence // SESSION_STEPS
         assert not await client.leave(timeout_s=0.05)  # nobody has confirmed that

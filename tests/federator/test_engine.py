@@ -304,16 +304,23 @@ def test_what_cannot_be_read_is_answered_by_its_digest(state):
     assert events(decisions) == [("update_rejected", "malformed", "a", 1)]
 
 
-def test_a_refused_join_or_leave_is_answered_with_its_sequence_number(state, operator):
+def test_a_join_or_leave_is_answered_by_its_bytes(state, operator):
     """So that a device can tell whether it is about a message of its own; replayed says what to rise above."""
     (a,) = members(state, operator, "a")
-    decide(state, a.leaves(10))
-    decisions, _ = decide(state, a.joins(9), a.but(key=None).joins(11), a.but(enrolment=None).joins(12), a.leaves(9))
-    assert [(receipt.code.value, receipt.sequence, receipt.newest_sequence) for receipt in decisions.receipts] == [
-        ("replayed", 9, 10),
-        ("bad_signature", 11, None),
-        ("not_enrolled", 12, None),
-        ("replayed", 9, 10),
+    taken = a.joins(9), a.leaves(10)
+    decisions, _ = decide(state, *taken)
+    assert [(receipt.code.value, receipt.payload_digest) for receipt in decisions.receipts] == [
+        ("joined", taken[0].digest),
+        ("left", taken[1].digest),
+    ]
+    refused = a.joins(9), a.but(key=None).joins(11), a.but(enrolment=None).joins(12), a.leaves(9)
+    decisions, _ = decide(state, *refused)
+    answers = [(receipt.code.value, receipt.payload_digest, receipt.newest_sequence) for receipt in decisions.receipts]
+    assert answers == [
+        ("replayed", refused[0].digest, 10),
+        ("bad_signature", refused[1].digest, None),
+        ("not_enrolled", refused[2].digest, None),
+        ("replayed", refused[3].digest, 10),
     ]
     assert Counter(kind for kind, *_ in events(decisions)) == {"message_refused": 3}
     assert decisions.membership == []

@@ -86,8 +86,10 @@ def test_an_update_is_offered_as_sent():
 def test_membership(topic, message, expected):
     """A join, a leave and a status say what they say."""
     kind, sdk_version = expected
-    asked = read(ClientTopic(topic), encode(message))
+    payload = encode(message)
+    asked = read(ClientTopic(topic), payload)
     assert (asked.client_id, asked.kind, asked.sdk_version) == ("device-7", kind, sdk_version)
+    assert asked.digest == payload_digest(payload)
     assert isinstance(asked, MembershipAsked)
 
 

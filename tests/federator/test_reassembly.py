@@ -44,8 +44,9 @@ def members():
         enrolment = issue_enrolment(OPERATOR, "mail", client_id, key.public, 1, 0.0)
         topic = TOPICS.client(client_id, ClientTopic.JOIN)
         join = Join(federation="mail", client_id=client_id, sdk_version="1", enrolment=enrolment)
-        signed = Signed(topic, open_envelope(encode(join, topic, 1, key)))
-        known.apply(MembershipAsked(client_id, "joined", signed, "1", enrolment))
+        payload = encode(join, topic, 1, key)
+        signed = Signed(topic, open_envelope(payload))
+        known.apply(MembershipAsked(client_id, "joined", signed, payload_digest(payload), "1", enrolment))
     return known
 
 

@@ -258,7 +258,7 @@ def _from_federator() -> Iterator[tuple[Message, str]]:
             federation=FEDERATION,
             client_id=MEMBER,
             code=ReceiptCode.REPLAYED,
-            sequence=1,
+            payload_digest=bytes(16),
             newest_sequence=2,
             detail="old",
         ),

@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 from integration.peers import FEDERATION, ONE_EACH, TOPICS, HandMade, Operator, eventually, served
+from integration.recorder import Recorder
 
 from edge_client.client import EdgeClient
 from federator.round import RoundPolicy
@@ -236,7 +237,11 @@ async def test_a_device_believes_its_federator_only(broker, database):
     sequences, inbox = itertools.count(2**62), TOPICS.client("alice", ClientTopic.INBOX)
     device = EdgeClient(credentials=operator.enrol("alice", broker), store=":memory:", seed=1)
     listener = operator.peer("listener", broker)
+    join_topic = TOPICS.client("alice", ClientTopic.JOIN)
     async with AsyncExitStack() as stack:
+        recorder = Recorder(broker, join_topic)
+        await stack.enter_async_context(recorder.link)
+        await recorder.link.wait_connected(10)
         async with served(broker, database, operator.plan(PAIR, n_rounds=1), operator.federator_key):
             await stack.enter_async_context(device)
             await device.next_round(timeout_s=10)
@@ -253,14 +258,15 @@ async def test_a_device_believes_its_federator_only(broker, database):
         genuine = operator.federator_key
         await say(TOPICS.round, round_(2), genuine)
         second = await device.next_round(after=1, timeout_s=10)
+        join = payload_digest(recorder.heard[join_topic][-1])
         device.record_clicks(device.rank([[1.0] * 4, [0.0] * 4]), [0])
         for key in (None, mallory, operator.key):
             await say(TOPICS.model, model(7), key)
             await say(TOPICS.round, round_(99), key)
             for code in (ReceiptCode.ACCEPTED, ReceiptCode.LATE, ReceiptCode.UNKNOWN_CLIENT, ReceiptCode.BUSY):
                 await say(inbox, receipt(code), key)
-            left = MembershipReceipt(federation=FEDERATION, client_id="alice", code=ReceiptCode.LEFT)
-            await say(inbox, left, key)
+            left = {"code": ReceiptCode.LEFT, "payload_digest": join}
+            await say(inbox, MembershipReceipt(federation=FEDERATION, client_id="alice", **left), key)
         # The federator's own signature, for another topic; and an announcement of its own that is out of date.
         await say(TOPICS.model, model(7), genuine, signed_for=TOPICS.round)
         await say(inbox, receipt(ReceiptCode.ACCEPTED), genuine, signed_for=inbox.replace("alice", "bob"))

@@ -52,7 +52,8 @@ class Scene:
         names = [client_name(i) for i in range(deployment.n_clients)]
         self.topics_of_updates = [TOPICS.client(name, ClientTopic.UPDATES) for name in names]
         self.inboxes = [TOPICS.client(name, ClientTopic.INBOX) for name in names]
-        heard = (*self.topics_of_updates, *self.inboxes, TOPICS.operator)
+        self.topics_of_joins = [TOPICS.client(name, ClientTopic.JOIN) for name in names]
+        heard = (*self.topics_of_updates, *self.topics_of_joins, *self.inboxes, TOPICS.operator)
         self.recorder = Recorder(deployment.broker_url, *heard)
         self.n_clicks = [0] * deployment.n_clients
         self.devices: list[EdgeClient] = []
@@ -274,11 +275,11 @@ async def test_an_upgrade_with_a_lost_receipt_gives_nothing_back_that_counted(sc
     inbox = scene.inboxes[0]
     newest = open_envelope(scene.recorder.heard[inbox][-1]).sequence
     who = {"federation": FEDERATION, "client_id": client_name(0), "detail": "schema version 4; this side speaks 3"}
-    unsupported = ReceiptCode.UNSUPPORTED_VERSION
+    unsupported, join = ReceiptCode.UNSUPPORTED_VERSION, scene.recorder.heard[scene.topics_of_joins[0]][-1]
     answers = (
         UpdateReceipt(**who, update_id=None, payload_digest=payload_digest(update), code=unsupported),
         UpdateReceipt(**who, update_id=id_of(update), payload_digest=payload_digest(update), code=unsupported),
-        MembershipReceipt(**who, code=unsupported),
+        MembershipReceipt(**who, payload_digest=payload_digest(join), code=unsupported),
     )
     for step, answer in enumerate(answers, start=1):
         payload = encode(answer, inbox, newest + step, federator)

@@ -221,6 +221,11 @@ def _devices_send_an_update_once() -> Any:
     return mock.patch.object(Participation, "due", once)
 
 
+def _devices_take_the_answers_to_others() -> Any:
+    """Whatever is told of the name's membership is taken for an answer to what this process asked."""
+    return mock.patch.object(Session, "is_of_this_session", return_value=True)
+
+
 def _orders_are_obeyed_again() -> Any:
     """What comes under a number that is used up has its effect once more."""
     obey = vars(federator.deciding.orders)["_obey"]
@@ -285,18 +290,22 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "the epoch is not raised": _the_epoch_is_not_raised,
     "devices forget what is pending": _devices_forget_what_is_pending,
     "devices send an update once": _devices_send_an_update_once,
+    "devices take the answers to others": _devices_take_the_answers_to_others,
     "a round ends by a later clock": _a_round_ends_by_a_later_clock,
 } | ERASURE_MUTANTS
 
-# What must happen for one to show.
-_SHOWN_BY = {"revocations are forgotten at a restart": Operation.REVOKE}
+# What must happen for one to show: one of these.
+_SHOWN_BY = {
+    "revocations are forgotten at a restart": {Operation.REVOKE},
+    "devices take the answers to others": {Operation.ENROL_ANEW, Operation.COME_BACK},
+}
 
 
 def may_show(name: str, scenario: Scenario) -> bool:
     """Whether a scenario could tell the mutant from the program: no other one needs to be played."""
     if name in ERASURE_MUTANTS:
         return scenario.forgets
-    return name not in _SHOWN_BY or any(step.operation is _SHOWN_BY[name] for step in scenario.steps)
+    return name not in _SHOWN_BY or any(step.operation in _SHOWN_BY[name] for step in scenario.steps)
 
 
 @contextmanager

@@ -272,5 +272,24 @@ REPRODUCTIONS = (
             trust=Trust.STAND_IN,
         ),
     ),
+    # Two processes of one name, each with its own key, began in the same millisecond, so what they sent had the same
+    # sequence numbers. The newer one took the answer to the older one's join, and each of its updates was refused.
+    Reproduction(
+        "a device joins by the answer to its own join",
+        "whoever takes part is heard",
+        Scenario(
+            37331,
+            6,
+            RoundPolicy(1, 5, 0.0, 15.0),
+            (
+                Step(Operation.COME_BACK, 0, 0.231),
+                Step(Operation.COME_BACK, 0, 0.407),
+            ),
+            trust=Trust.STAND_IN,
+            limits=IntakeLimits(max_messages=12, rate_per_s=5.0, burst=8),
+            busy_s=2.0,
+        ),
+        unmended="devices take the answers to others",
+    ),
     *ERASURE_REPRODUCTIONS,
 )

@@ -15,8 +15,8 @@ from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.announcements import ModelAnnouncement
 from foltr.protocol.codec import encode, open_envelope
 from foltr.protocol.enrolment import issue_federator_key
-from foltr.protocol.fields import pack_vector
-from foltr.protocol.membership import Join, Status
+from foltr.protocol.fields import pack_vector, payload_digest
+from foltr.protocol.membership import Join, Leave, Status
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode
 from foltr.protocol.roster import FederatorKey
 from foltr.protocol.signing import SESSION_STEPS, EpochSequence, SigningKey, key_to_text
@@ -149,22 +149,47 @@ def test_a_client_that_was_forgotten_leaves_no_trace_of_its_sessions(store):
     assert store.newest_session() == 0
 
 
-def test_receipts_of_other_sessions_are_told_apart(store):
-    """By the sequence number that they answer; one without answers nothing in particular."""
+def answer_to(payload):
+    digest = None if payload is None else payload_digest(payload)
+    return MembershipReceipt(federation="mail", client_id="device-7", code=ReceiptCode.LEFT, payload_digest=digest)
+
+
+@pytest.mark.parametrize(
+    ("message", "topic"),
+    [(HELLO, ClientTopic.JOIN), (Leave(federation="mail", client_id="device-7"), ClientTopic.LEAVE)],
+    ids=["join", "leave"],
+)
+def test_receipts_of_other_sessions_are_told_apart(store, message, topic):
+    """Each join and leave of this session may be answered; one of the session before, or of nobody, is not."""
     device = session(store)
+    device.begin()
+    before = device.sign(message, topic)
+    device.begin()
+    said = [device.sign(message, topic) for _ in range(3)]
+    unasked = device.sign(device.status(online=True), ClientTopic.STATUS)
+    answered = [*said, before, unasked, None]
+    assert [device.is_of_this_session(answer_to(payload)) for payload in answered] == [True] * 3 + [False] * 3
+    device.begin_above(0)
+    assert not any(device.is_of_this_session(answer_to(payload)) for payload in said)
 
-    def receipt(sequence):
-        return MembershipReceipt(federation="mail", client_id="device-7", code=ReceiptCode.LEFT, sequence=sequence)
 
-    (before, *_), _ = sequences_of_a_session(device)
-    (sequence, *_), will = sequences_of_a_session(device)
-    assert [device.is_of_this_session(receipt(n)) for n in (sequence, will, None, before, will + 1)] == [
-        True,
-        True,
-        True,
-        False,
-        False,
-    ]
+def test_a_device_of_the_same_name_is_told_apart(path, tmp_path, monkeypatch):
+    """Enrolled anew, with another store, in the same millisecond: its joins have the same sequence numbers."""
+    monkeypatch.setattr("foltr.protocol.signing.time.time_ns", lambda: 10**18)
+    with opened(path) as store, opened(tmp_path / "other") as other:
+        devices = session(store, identity(1)), session(other, identity(2))
+        joins = [device.sign(HELLO, ClientTopic.JOIN) for device in devices]
+        assert open_envelope(joins[0]).sequence == open_envelope(joins[1]).sequence
+        taken = [[device.is_of_this_session(answer_to(join)) for join in joins] for device in devices]
+        assert taken == [[True, False], [False, True]]
+
+
+def test_the_newest_joins_of_a_long_session_are_answered(store):
+    """A device whose federator is away for days keeps no list of all that it has said."""
+    device = session(store)
+    joins = [device.sign(HELLO, ClientTopic.JOIN) for _ in range(100)]
+    taken = [device.is_of_this_session(answer_to(join)) for join in joins]
+    assert taken == [False] * 84 + [True] * 16
 
 
 # --- signatures -----------------------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ MESSAGES: list[tuple[Message, str]] = [
         MembershipReceipt(
             **CLIENT,
             code=ReceiptCode.REPLAYED,
-            sequence=FIRST_SEQUENCE,
+            payload_digest=bytes(range(16)),
             newest_sequence=FIRST_SEQUENCE + 9,
             counted_through=7,
             detail="older",

@@ -335,7 +335,7 @@ messages = st.one_of(
         federation=names,
         client_id=names,
         code=codes,
-        sequence=st.none() | sequences,
+        payload_digest=st.none() | st.binary(min_size=16, max_size=16),
         newest_sequence=st.none() | sequences,
         detail=texts,
     ),

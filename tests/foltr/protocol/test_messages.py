@@ -315,7 +315,7 @@ NEW = [
     (
         MembershipReceipt,
         {**CLIENT, "code": ReceiptCode.JOINED},
-        {"sequence": [-1, 2**63, True, 1.0], "newest_sequence": [-1, 2**63]},
+        {"payload_digest": [bytes(15), bytes(17), "x" * 16], "newest_sequence": [-1, 2**63, True, 1.0]},
     ),
     (
         UpdateReceipt,
