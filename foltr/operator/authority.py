@@ -27,6 +27,7 @@ from foltr.operator.credentials import (
     FEDERATOR_USER,
     BrokerAccess,
     Credentials,
+    key_of_device,
     read_credentials,
     write_credentials,
     write_secret,
@@ -89,11 +90,14 @@ class Authority:
         """Enrol one client; see `enrol_all`."""
         return self.enrol_all({client_id: broker}, replace=replace)[0]
 
-    def enrol_all(self, access: Mapping[str, BrokerAccess], *, replace: bool = False) -> list[Credentials]:
+    def enrol_all(
+        self, access: Mapping[str, BrokerAccess], *, replace: bool = False, kept: Mapping[str, bytes] | None = None
+    ) -> list[Credentials]:
         """Enrol clients, each with a fresh key, all or none of them.
 
         Args:
             access: how each client reaches the broker.
+            kept: the public keys of those that made theirs themselves, and keep it.
             replace: enrol also those that have been enrolled before. Their earlier serials are in the roster from
                 then on; even without the roster the first join with the new key voids the old one.
 
@@ -105,12 +109,12 @@ class Authority:
         enrolled, revoked = dict(self._register.enrolled), dict(self._register.revoked)
         credentials = []
         for serial, (client_id, broker) in enumerate(access.items(), start=self._register.next_serial):
-            key = SigningKey.generate()
+            public_key, private_key = key_of_device((kept or {}).get(client_id))
             if client_id in enrolled:
                 revoked[client_id] = enrolled[client_id].serial + 1
-            enrolled[client_id] = EnrolledDevice(serial=serial, public_key=key_to_text(key.public), issued_at=now)
-            enrolment = issue_enrolment(self._key, self.federation, client_id, key.public, serial, now)
-            mine = {"role": "device", "name": client_id, "broker": broker, "signing_key": key.to_text()}
+            enrolled[client_id] = EnrolledDevice(serial=serial, public_key=key_to_text(public_key), issued_at=now)
+            enrolment = issue_enrolment(self._key, self.federation, client_id, public_key, serial, now)
+            mine = {"role": "device", "name": client_id, "broker": broker, "signing_key": private_key}
             mine["enrolment"] = base64.b64encode(enrolment).decode()
             credentials.append(self._operator.model_copy(update=mine))
         next_serial = self._register.next_serial + len(access)

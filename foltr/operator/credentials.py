@@ -19,7 +19,7 @@ from foltr.protocol.enrolment import issue_enrolment, read_federator_key
 from foltr.protocol.fields import Name
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_policies import SignedPolicy, read_policy
-from foltr.protocol.signing import SigningKey, key_from_text, key_to_text
+from foltr.protocol.signing import KEY_BYTES, SigningKey, key_from_text, key_to_text
 
 FEDERATOR_USER = "@federator"
 OPERATOR_USER = "@operator"
@@ -46,6 +46,7 @@ class Credentials(BaseModel):
 
     Attributes:
         name: the client's or the helper's name, or ``@federator`` or ``@operator``.
+        signing_key: None where the device made its key itself, and keeps it (`foltr enrol --public-key`).
         federator_key_sequence: so often the operator had given the federator another key when this was written.
         enrolment: the operator's signed statement about this device, base64; devices only.
         policy: the operator's newest policy when this was written, as signed, base64; None where none was issued.
@@ -57,7 +58,7 @@ class Credentials(BaseModel):
     federation: Name
     name: str
     broker: BrokerAccess
-    signing_key: _Secret
+    signing_key: _OptionalSecret
     enrolment_key: str
     federator_key: str
     federator_key_sequence: int = 0
@@ -66,6 +67,8 @@ class Credentials(BaseModel):
 
     @property
     def key(self) -> SigningKey:
+        if self.signing_key is None:
+            raise SettingsError("signing_key: there is none; the device that made its key itself keeps it")
         return SigningKey.from_text(self.signing_key)
 
     @property
@@ -111,6 +114,29 @@ class Credentials(BaseModel):
         return None if signed is None else read_policy(signed, self.enrolment_public_key, self.federation)
 
 
+def public_key_from(text: str) -> bytes:
+    """Return the public key that a device has made itself: the name of a file that holds it, or the key.
+
+    Raises:
+        SettingsError: it is neither 64 hexadecimal digits nor the base64 text of 32 bytes, nor a file of one of these.
+    """
+    try:
+        content = Path(text).read_text(encoding="ascii").strip() if Path(text).is_file() else text
+        return bytes.fromhex(content) if len(content) == 2 * KEY_BYTES else key_from_text("public_key", content)
+    except (ValueError, OSError, SettingsError):
+        raise SettingsError(
+            f"public_key: {text[:100]!r} is no key ({2 * KEY_BYTES} hexadecimal digits, or base64), nor a file of one"
+        ) from None
+
+
+def key_of_device(kept: bytes | None) -> tuple[bytes, str | None]:
+    """Return a device's public key, and as text its private one: a new pair, or the public one of a pair it keeps."""
+    if kept is not None:
+        return kept, None
+    key = SigningKey.generate()
+    return key.public, key.to_text()
+
+
 def device_identity(
     enrolment_key: SigningKey,
     federator_key: bytes,
@@ -150,11 +176,18 @@ def read_credentials(path: Path, role: Role) -> Credentials:
         raise SettingsError(f"credentials: {path} can be read by others; run: chmod 600 {path}")
     try:
         credentials = Credentials.model_validate_json(text)
-        _ = credentials.key, credentials.enrolment_public_key, credentials.federator_public_key
+        _ = credentials.enrolment_public_key, credentials.federator_public_key
         _ = credentials.enrolment_bytes, credentials.signed_policy
+        if credentials.signing_key is not None:
+            _ = credentials.key
     except (ValueError, SettingsError, MessageError) as error:
         # The values stay out of the message: some are secret.
         raise SettingsError(f"credentials: {path} is not what `foltr enrol` writes ({_where(error)})") from None
+    if credentials.signing_key is None:
+        raise SettingsError(
+            f"credentials: {path} has no private key, which the device {credentials.name} made itself and keeps: only "
+            "that device can use them"
+        )
     if role == "federator" == credentials.role and credentials.key.public != credentials.federator_public_key:
         raise SettingsError(f"credentials: {path} mixes two federators: its key is not the one that devices believe")
     if credentials.role != role:

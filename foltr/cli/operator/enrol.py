@@ -24,7 +24,7 @@ from foltr.cli.operator.sending import publish_retained, say, send_order, send_u
 from foltr.cli.output import errors, print_json, print_rows
 from foltr.cli.settings import load_settings
 from foltr.errors import FoltrError, SettingsError, UnavailableError
-from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, write_secret
+from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, public_key_from, write_secret
 from foltr.protocol.topics import check_name
 
 if TYPE_CHECKING:
@@ -73,11 +73,19 @@ def enrol(
         str | None,
         typer.Option("--helper", metavar="NAME", help="In place of devices: a helper of secure sums, run by others"),
     ] = None,
+    public_key: Annotated[
+        str | None,
+        typer.Option(
+            "--public-key",
+            metavar="FILE|HEX",
+            help="Of one device that made its key itself, such as a browser: its credentials hold no private key",
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Make devices known to a federation: one credentials file each, to be copied to the device."""
     if helper is not None:
-        if clients or count > 1:
+        if clients or count > 1 or public_key is not None:
             raise SettingsError("helper: it is enrolled by itself; enrol devices with another command")
         path = _files([helper], out, out_dir, replace=replace)[helper]
         _enrol_helper(helper, path, operator, federation, broker, replace=replace, json=json)
@@ -86,11 +94,12 @@ def enrol(
         raise SettingsError("client: name the devices to enrol, or a helper with --helper NAME")
     names = _names(clients, count)
     files = _files(names, out, out_dir, replace=replace)
+    kept = _kept_keys(names, public_key)
     is_new = not (operator / "register.json").exists()
     with _open_or_create(operator, federation, broker) as authority:
         authority.check_enrollable(names, replace=replace)
         replaced = [name for name in names if name in authority.register.enrolled]
-        credentials = authority.enrol_all(_admit(authority, names, broker), replace=replace)
+        credentials = authority.enrol_all(_admit(authority, names, broker), replace=replace, kept=kept)
         for device in track(credentials, "writing", console=errors, transient=True, disable=not errors.is_terminal):
             write_secret(files[device.name], device.model_dump_json(indent=1) + "\n", replace=replace)
         told = _tell_broker(operator)
@@ -292,6 +301,15 @@ def _names(clients: list[str], count: int) -> list[str]:
         if name in clients[:i]:
             raise SettingsError(f"client: {name} is named twice")
     return clients
+
+
+def _kept_keys(names: list[str], public_key: str | None) -> dict[str, bytes]:
+    """Return the public key that was named, by the one device it is of."""
+    if public_key is None:
+        return {}
+    if len(names) > 1:
+        raise SettingsError(f"public_key: it is one device's, and {len(names)} are named")
+    return {names[0]: public_key_from(public_key)}
 
 
 def _files(names: list[str], out: Path | None, out_dir: Path | None, *, replace: bool) -> dict[str, Path]:

@@ -1,6 +1,7 @@
 """``foltr enrol``, ``foltr revoke``, ``foltr roster``, ``foltr orders`` and those that give orders."""
 
 import asyncio
+import base64
 import json
 import os
 import shutil
@@ -21,6 +22,7 @@ from foltr.cli.operator.access import access_to, redirect
 from foltr.errors import SettingsError, UnavailableError
 from foltr.operator.credentials import BrokerAccess, read_credentials
 from foltr.protocol.enrolment import read_enrolment, read_roster
+from foltr.protocol.signing import SigningKey, key_from_text, key_to_text
 from foltr.protocol.topics import ClientTopic, Topics
 
 TIMEOUT_S = 20.0
@@ -191,6 +193,39 @@ def test_no_command_shows_a_private_key(tmp_path):
     secrets += [operator.signing_key, (tmp_path / "foltr-operator" / "enrolment.key").read_text().strip()]
     assert all(done.returncode == 0 for done in texts)
     assert not any(secret in done.stdout + done.stderr for done in texts for secret in secrets)
+
+
+def test_a_device_that_keeps_its_key_is_enrolled_by_the_public_one(tmp_path):
+    """Its file holds no private key; with --replace another takes its place, and the old one is void."""
+    own, newer = SigningKey.generate(), SigningKey.generate()
+    enrolled(tmp_path, "--public-key", own.public.hex())
+    first = json.loads((tmp_path / "device-7.json").read_text())
+    (tmp_path / "newer.pub").write_text(key_to_text(newer.public))
+    done = foltr("enrol", "device-7", "--public-key", "newer.pub", "--replace", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    second = json.loads((tmp_path / "device-7.json").read_text())
+    for written, key, serial in ((first, own, 1), (second, newer, 2)):
+        assert written["signing_key"] is None
+        enrolment_key = key_from_text("enrolment_key", written["enrolment_key"])
+        enrolment = read_enrolment(base64.b64decode(written["enrolment"]), enrolment_key, "mail", "device-7")
+        assert (enrolment.public_key, enrolment.serial) == (key.public, serial)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("device-7", "--public-key", "nonsense"), "public_key: 'nonsense' is no key"),
+        (("device-7", "device-8", "--public-key", "ab" * 32), "public_key: it is one device's, and 2 are named"),
+        (("device", "--count", "3", "--public-key", "ab" * 32), "public_key: it is one device's, and 3 are named"),
+        (("--helper", "north", "--public-key", "ab" * 32), "helper: it is enrolled by itself"),
+    ],
+)
+def test_a_public_key_is_of_one_device(tmp_path, arguments, named):
+    """Anything else enrols nobody."""
+    done = foltr("enrol", "--federation", "mail", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert named in " ".join(done.stderr.split())
+    assert not (tmp_path / "foltr-operator").exists()
 
 
 def test_operators_at_the_same_time_take_turns(tmp_path):

@@ -18,7 +18,7 @@ from foltr.protocol.enrolment import read_enrolment, read_roster
 from foltr.protocol.orders import LiftQuarantine, QuarantineClient, RevokeClient
 from foltr.protocol.roster import Revocation
 from foltr.protocol.signed_orders import read_order
-from foltr.protocol.signing import key_from_text
+from foltr.protocol.signing import SigningKey, key_from_text, key_to_text
 
 BROKER = BrokerAccess(broker_url="mqtt://127.0.0.1:1883")
 ELSEWHERE = BrokerAccess(broker_url="mqtts://broker.example:8883", username="u", password="p")  # noqa: S106 (not one)
@@ -143,6 +143,17 @@ def test_an_enrolled_device_can_prove_it(folder):
     enrolment = read_enrolment(credentials.enrolment_bytes, credentials.enrolment_public_key, "mail", "device-7")
     assert enrolment.public_key == credentials.key.public
     assert enrolment.serial == 1
+
+
+def test_a_device_that_keeps_its_key_is_enrolled_by_the_public_one(folder):
+    """The enrolment names its key, its credentials hold none, and another device beside it gets one of its own."""
+    own = SigningKey.generate()
+    with created(folder) as operator:
+        visitor, other = operator.enrol_all(dict.fromkeys(("visitor", "other"), BROKER), kept={"visitor": own.public})
+        assert operator.register.enrolled["visitor"].public_key == key_to_text(own.public)
+    enrolment = read_enrolment(visitor.enrolment_bytes, visitor.enrolment_public_key, "mail", "visitor")
+    assert (enrolment.public_key, visitor.signing_key) == (own.public, None)
+    assert other.key.public not in (own.public, None)
 
 
 def test_serials_rise_over_all_uses(folder):

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from foltr.errors import SettingsError
-from foltr.operator.credentials import BrokerAccess, Credentials, read_credentials, write_secret
+from foltr.operator.credentials import BrokerAccess, Credentials, public_key_from, read_credentials, write_secret
 from foltr.protocol.policies import GaussianNoise, HelperKeys, Policy
 from foltr.protocol.signed_policies import issue_policy
 from foltr.protocol.signing import SigningKey, key_to_text
@@ -180,6 +180,37 @@ def test_a_damaged_file_names_the_field_and_no_value(path, fields, named):
     assert named in str(caught.value)
     text = "".join(traceback.format_exception(caught.value))
     assert not any(secret in text for secret in (*SECRETS, "XSECRETX", DEVICE.to_text()[:-8]))
+
+
+# --- devices that keep their key ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "written",
+    [DEVICE.public.hex(), DEVICE.public.hex().upper(), key_to_text(DEVICE.public), f"  {key_to_text(DEVICE.public)}\n"],
+)
+def test_a_public_key_is_read_from_the_text_or_a_file_of_it(tmp_path, written):
+    """As hexadecimal digits or base64, whichever a device shows."""
+    file = tmp_path / "device.pub"
+    file.write_text(written)
+    assert public_key_from(str(file)) == DEVICE.public
+    assert public_key_from(written.strip()) == DEVICE.public
+
+
+@pytest.mark.parametrize("text", ["", "device-7", "ab" * 31, "zz" * 32, "é" * 64, "x" * 5000, "a\0b", "."])
+def test_what_is_no_public_key_is_refused(text):
+    """Nor a file of one; the error says what is."""
+    with pytest.raises(SettingsError, match=r"public_key: .*64 hexadecimal digits"):
+        public_key_from(text)
+
+
+def test_credentials_without_a_private_key_are_of_use_to_their_device_alone(path):
+    """No process here can sign with them, and is told why before it begins."""
+    rewritten(path, signing_key=None)
+    with pytest.raises(SettingsError, match=r"no private key, which the device device-7 made itself and keeps"):
+        read_credentials(path, "device")
+    with pytest.raises(SettingsError, match="signing_key: there is none"):
+        _ = CREDENTIALS.model_copy(update={"signing_key": None}).key
 
 
 # --- secrets --------------------------------------------------------------------------------------------------
