@@ -201,7 +201,7 @@ export const UpdateReceipt = message("update_receipt", {
 export const MembershipReceipt = message("membership_receipt", {
   ...whoIs,
   code: receiptCode,
-  sequence: optional(sequenceNumber, null),
+  payload_digest: optional(bytes(16, 16), null),
   newest_sequence: optional(sequenceNumber, null),
   counted_through: optional(mark, null),
   detail: optional(detail, "" as string),
