@@ -304,6 +304,15 @@ def test_what_cannot_be_read_is_answered_by_its_digest(state):
     assert events(decisions) == [("update_rejected", "malformed", "a", 1)]
 
 
+@pytest.mark.parametrize("topic", [ClientTopic.JOIN, ClientTopic.LEAVE])
+def test_a_join_or_leave_that_cannot_be_read_is_answered_by_its_digest(state, topic):
+    """So a device of this name does not take it for an answer to its own, and whoever speaks another version hears."""
+    junk = InboundMessage(Topics("mail").client("a", topic), b"?", retained=False)
+    decisions, _ = decide(state, read_message(Topics("mail"), Limits(BodySpec("dense", 1, n_values=1), 100), junk))
+    (receipt,) = decisions.receipts
+    assert (receipt.code, receipt.payload_digest) == (ReceiptCode.MALFORMED, payload_digest(b"?"))
+
+
 def test_a_join_or_leave_is_answered_by_its_bytes(state, operator):
     """So that a device can tell whether it is about a message of its own; replayed says what to rise above."""
     (a,) = members(state, operator, "a")
