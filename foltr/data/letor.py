@@ -66,7 +66,7 @@ def assemble_split(train: RankingDataset, test: RankingDataset, vali: RankingDat
     """Return the sets as one split, all as wide as the widest."""
     n_features = max(dataset.n_features for dataset in (train, test, vali) if dataset is not None)
     return RankingSplit(
-        _widen(train, n_features), _widen(test, n_features), None if vali is None else _widen(vali, n_features)
+        widen(train, n_features), widen(test, n_features), None if vali is None else widen(vali, n_features)
     )
 
 
@@ -107,6 +107,23 @@ def load_letor(path: Path, normalise: bool = True, cache_dir: Path | None = None
         with contextlib.suppress(OSError):
             _write_cached(entry, arrays)
     return RankingDataset(name, **arrays)
+
+
+def load_raw(path: Path, n_features: int) -> RankingDataset:
+    """Read one LETOR file of features as an application computes them, as wide as its schema.
+
+    Args:
+        n_features: of the schema: feature 1 of a line is its first one. Those that no line mentions are 0.
+
+    Raises:
+        DataError: as `load_letor`, or there are more features than that.
+    """
+    found = load_letor(path, normalise=False)
+    if found.n_features > n_features:
+        raise DataError(
+            f"{path}: a line has feature {found.n_features}; the schema has {n_features}, numbered from 1 in this file"
+        )
+    return widen(found, n_features)
 
 
 def _parse(path: Path, normalise: bool) -> LetorArrays:
@@ -222,7 +239,7 @@ def _whole_lines(path: Path) -> Iterator[tuple[NDArray[np.uint8], int]]:
                 buffer = buffer + bytes(len(buffer))
 
 
-def _widen(dataset: RankingDataset, n_features: int) -> RankingDataset:
+def widen(dataset: RankingDataset, n_features: int) -> RankingDataset:
     """Append zero columns to a set: features that none of its documents mention."""
     missing = n_features - dataset.n_features
     if missing == 0:

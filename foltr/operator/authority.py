@@ -4,7 +4,8 @@
     enrolment.pub        its public half
     register.json        what was signed: enrolments, revocations, the next serial, the roster's version
     orders/              the log of orders, and the federator's answers (`foltr.operator.order_log`)
-    policies/            the policies of secure sums, by version (`foltr.operator.policy_log`)
+    policies/            the policies of secure sums, by version (`foltr.operator.document_log`)
+    schemas/             the feature schemas, likewise
     roster.bin           the signed roster, as it is published
     federator-key.bin    the signed statement that the federator has another key, once it was rotated
     federator.json       the federator's credentials; may be moved to the machine it runs on
@@ -33,8 +34,10 @@ from foltr.operator.credentials import (
     write_secret,
 )
 from foltr.operator.order_log import OrderLog
-from foltr.operator.policy_log import PolicyLog, carry_policy
+from foltr.operator.policy_log import policy_log, write_policy
 from foltr.operator.register import EnrolledDevice, Register, read_enrolment_key, write_register
+from foltr.operator.schema_log import schema_log, write_schema
+from foltr.operator.service_files import carry_policy, refresh_access
 from foltr.protocol.chunks import chunk_of, manifest_of, needs_chunks
 from foltr.protocol.codec import encode
 from foltr.protocol.enrolment import issue_enrolment, issue_federator_key, issue_roster, read_federator_key
@@ -52,8 +55,10 @@ from foltr.protocol.orders import (
 )
 from foltr.protocol.policies import Policy
 from foltr.protocol.roster import FederatorKey
+from foltr.protocol.schemas import FeatureSchema
 from foltr.protocol.signed_orders import SignedOrder, issue_question
 from foltr.protocol.signed_policies import SignedPolicy
+from foltr.protocol.signed_schemas import SignedSchema
 from foltr.protocol.signing import SigningKey, key_to_text
 from foltr.protocol.topics import Topics, check_name
 
@@ -69,7 +74,8 @@ class Authority:
         if self._operator.enrolment_public_key != self._key.public:
             raise SettingsError(f"{folder}: enrolment.key and operator.json are not of one operator; restore a backup")
         self.orders = OrderLog(folder / "orders", register.federation, self._key)
-        self.policies = PolicyLog(folder / "policies", register.federation, self._key)
+        self.policies = policy_log(folder / "policies", register.federation, self._key)
+        self.schemas = schema_log(folder / "schemas", register.federation, self._key)
         self._catch_up()
         self._operator = carry_policy(folder, self._operator, self.policies.newest())
 
@@ -342,21 +348,31 @@ class Authority:
             )
         self.orders.take_out(client_id, base64.b64decode(register.salt), bytes.fromhex(tombstone))
 
-    # --- policies -------------------------------------------------------------------------------------------
+    # --- policies and schemas -------------------------------------------------------------------------------
 
     def issue_policy(self, policy: Policy) -> SignedPolicy:
         """Sign a policy: credentials carry it from now on, and the broker is given it once it is published.
 
         Raises:
-            SettingsError: see `PolicyLog.write`.
+            SettingsError: see `foltr.operator.policy_log.write_policy`.
         """
-        signed = self.policies.write(policy)
+        signed = write_policy(self.policies, self._key, policy)
         self._operator = carry_policy(self.folder, self._operator, signed)
         return signed
 
     def publish_policy(self) -> None:
         """Have the newest policy retained at the broker from now on, with what else is `unpublished`."""
         self._store(policy_to_publish=self.policies.newest_version, published_policy=0)
+
+    def issue_schema(self, schema: FeatureSchema) -> SignedSchema:
+        """Sign a schema, and have it retained at the broker from now on, with what else is `unpublished`.
+
+        Raises:
+            SettingsError: see `foltr.operator.schema_log.write_schema`.
+        """
+        signed = write_schema(self.schemas, self._key, schema, self.federation)
+        self._store(schema_to_publish=signed.version, published_schema=0)
+        return signed
 
     # --- what is published ----------------------------------------------------------------------------------
 
@@ -369,7 +385,7 @@ class Authority:
         return payload
 
     def unpublished(self) -> list[tuple[str, bytes]]:
-        """What is to be retained at the broker and is not yet, as (topic, payload): the roster, the federator's key."""
+        """What is to be retained at the broker and is not yet, as (topic, payload)."""
         register, messages = self._register, []
         if register.published_roster != register.roster_version:
             messages += self.roster_messages()
@@ -378,6 +394,8 @@ class Authority:
             messages.append((Topics(self.federation).federator_key, statement.read_bytes()))
         if register.published_policy != register.policy_to_publish:
             messages.append((Topics(self.federation).policy, self.policies.get(register.policy_to_publish).signed))
+        if register.published_schema != register.schema_to_publish:
+            messages.append((Topics(self.federation).schema, self.schemas.get(register.schema_to_publish).signed))
         return messages
 
     def note_published(self) -> None:
@@ -387,13 +405,14 @@ class Authority:
             "published_roster": register.roster_version,
             "published_key": self._operator.federator_key_sequence,
             "published_policy": register.policy_to_publish,
+            "published_schema": register.schema_to_publish,
         }
         if published != {name: getattr(register, name) for name in published}:
             self._store(**published)
 
     def publish_again(self) -> None:
         """Publish all of it with the next occasion: the broker may have lost it."""
-        self._store(published_roster=0, published_key=0, published_policy=0)
+        self._store(published_roster=0, published_key=0, published_policy=0, published_schema=0)
 
     def roster_messages(self) -> list[tuple[str, bytes]]:
         """What is retained of the roster, as (topic, payload) in the order of publishing; empty payloads clear.
@@ -417,21 +436,8 @@ class Authority:
         return messages
 
     def refresh_access(self, *, federator: BrokerAccess, operator: BrokerAccess) -> list[Path]:
-        """Replace how the services reach the broker; returns the files that changed.
-
-        ``federator.json`` is passed over where it was moved to the federator's machine.
-        """
-        changed = []
-        path = self.folder / "federator.json"
-        if path.exists():
-            credentials = read_credentials(path, "federator")
-            if credentials.broker != federator:
-                write_credentials(path, credentials.model_copy(update={"broker": federator}))
-                changed.append(path)
-        if self._operator.broker != operator:
-            self._operator = self._operator.model_copy(update={"broker": operator})
-            write_credentials(self.folder / "operator.json", self._operator)
-            changed.append(self.folder / "operator.json")
+        """Replace how the services reach the broker; returns the files that changed."""
+        self._operator, changed = refresh_access(self.folder, self._operator, federator=federator, operator=operator)
         return changed
 
     def _change(self, *, above: int = 0, **fields: object) -> None:

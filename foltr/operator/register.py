@@ -38,6 +38,7 @@ class Register(BaseModel):
             federator's key.
         policy_to_publish: the version of the policy that the operator wants retained, 0 before there is one, and
             ``published_policy`` the one that the broker was given.
+        schema_to_publish, published_schema: likewise of the feature schema.
         n_roster_chunks: the most chunks that a published roster had.
         through: the newest order whose consequences are in here.
         enrolled: by client, without those that were revoked.
@@ -56,6 +57,8 @@ class Register(BaseModel):
     published_key: int = 0
     policy_to_publish: int = 0
     published_policy: int = 0
+    schema_to_publish: int = 0
+    published_schema: int = 0
     n_roster_chunks: int = 0
     through: int = 0
     enrolled: dict[Name, EnrolledDevice] = {}

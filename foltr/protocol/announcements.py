@@ -19,6 +19,9 @@ from foltr.protocol.policies import SecureRound
 from foltr.protocol.states import JobState, Strategy
 from foltr.protocol.trainings import RankerSpec, Training
 
+# Of the federation's features (`foltr.protocol.schemas`); None where each application sees to them itself.
+SchemaHash = Sha256 | None
+
 
 class ModelAnnouncement(Message):
     """Federator to all, retained: the newest global model.
@@ -33,6 +36,7 @@ class ModelAnnouncement(Message):
     ranker: RankerSpec
     n_auxiliary: Annotated[int, Field(ge=0, le=MAX_DIM)] = 0
     weights: bytes
+    schema_hash: SchemaHash = None
 
     @model_validator(mode="after")
     def _weights_fit_the_ranker(self) -> "ModelAnnouncement":
@@ -81,6 +85,7 @@ class RoundAnnouncement(Message):
     selection: Selection | None = None
     # None: the federator sees every update.
     secure: SecureRound | None = None
+    schema_hash: SchemaHash = None
 
     @model_validator(mode="after")
     def _last_is_closed(self) -> "RoundAnnouncement":
@@ -108,6 +113,7 @@ class UnlearningRound(Message):
     local_interactions: Annotated[int, Field(ge=1, le=100_000)]
     closes_at: Timestamp
     training: Training
+    schema_hash: SchemaHash = None
 
     @model_validator(mode="after")
     def _weights_fit_the_ranker(self) -> "UnlearningRound":

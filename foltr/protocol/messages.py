@@ -13,6 +13,7 @@ from foltr.protocol.orders import ORDER_TYPES, AskNewest, OrderAnswer
 from foltr.protocol.policies import Policy
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
 from foltr.protocol.roster import FederatorKey, Roster
+from foltr.protocol.schemas import FeatureSchema
 from foltr.protocol.tickets import Ticket
 from foltr.protocol.updates import Chunk, Manifest, ModelUpdate, UnlearningUpdate
 
@@ -41,6 +42,7 @@ MESSAGE_TYPES: dict[str, type[Message]] = {
         UnlearningUpdate,
         UnlearningProgress,
         Policy,
+        FeatureSchema,
         Ticket,
         CheckRequest,
         CheckAnswer,

@@ -4,9 +4,9 @@ import hashlib
 from dataclasses import dataclass
 
 from foltr.errors import MessageError
-from foltr.protocol.codec import encode, open_envelope
 from foltr.protocol.policies import Policy
 from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.signed_documents import issue_document, read_document
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
 
@@ -19,6 +19,10 @@ class SignedPolicy:
     signed: bytes
 
     @property
+    def version(self) -> int:
+        return self.policy.version
+
+    @property
     def hash(self) -> bytes:
         """32 bytes: SHA-256 of the signed bytes."""
         return hashlib.sha256(self.signed).digest()
@@ -26,7 +30,7 @@ class SignedPolicy:
 
 def issue_policy(key: SigningKey, policy: Policy) -> SignedPolicy:
     """Sign a policy with the enrolment key, for its topic."""
-    return SignedPolicy(policy, encode(policy, Topics(policy.federation).policy, policy.version, key))
+    return SignedPolicy(policy, issue_document(key, policy, Topics(policy.federation).policy, policy.version))
 
 
 def read_policy(payload: bytes, enrolment_key: bytes, federation: str) -> SignedPolicy:
@@ -36,10 +40,7 @@ def read_policy(payload: bytes, enrolment_key: bytes, federation: str) -> Signed
         MessageError: ``bad_signature``: it is not signed by this federation's operator; ``malformed``: it cannot be
             read, or its noise is too little for its epsilon; ``wrong_federation``.
     """
-    envelope = open_envelope(payload)
-    if not envelope.is_signed_by(enrolment_key, Topics(federation).policy):
-        raise MessageError(ReceiptCode.BAD_SIGNATURE, "the policy is not signed by this federation's operator")
-    policy = envelope.read(Policy)
+    policy = read_document(payload, enrolment_key, Topics(federation).policy, Policy, "policy")
     if policy.federation != federation:
         raise MessageError(ReceiptCode.WRONG_FEDERATION, f"a policy of {policy.federation}")
     return SignedPolicy(policy, payload)

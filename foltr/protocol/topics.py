@@ -82,6 +82,11 @@ class Topics:
         """The operator's policy of a federation with secure sums."""
         return f"{self.root}/policy"
 
+    @cached_property
+    def schema(self) -> str:
+        """The operator's newest feature schema."""
+        return f"{self.root}/schema"
+
     def helper_requests(self, helper: str) -> str:
         """Return where a helper is asked; of ``+``, the filter of all requests."""
         return f"{self.root}/helpers/{helper}/requests"

@@ -207,6 +207,7 @@ async def test_a_device_speaks_nowhere_else(server):
         f"{ROOT}/clients/device-10/join",
         f"{ROOT}/roster",
         f"{ROOT}/policy",
+        f"{ROOT}/schema",
         f"{ROOT}/operator",
         "foltr/v1/other/clients/device-1/join",
         "foltr/v1/other/model",
@@ -281,18 +282,19 @@ async def test_a_device_hears_what_is_for_it(server):
     async with session(server, "federator") as federator, session(server, "operator") as operator:
         for topic in PUBLIC:
             await federator.publish(topic, b"x", retain=True)
-        for topic in (f"{ROOT}/roster", f"{ROOT}/policy"):
+        said = [f"{ROOT}/roster", f"{ROOT}/policy", f"{ROOT}/schema"]
+        for topic in said:
             await operator.publish(topic, b"x", retain=True)
         inbox = f"{ROOT}/clients/device-1/inbox"
         topics = Topics("fed")
-        filters = (topics.model, topics.model_chunks, topics.round, topics.roster, topics.policy)
+        filters = (topics.model, topics.model_chunks, topics.round, topics.roster, topics.policy, topics.schema)
         filters = (*filters, f"{ROOT}/unlearning/+", inbox)
         async with session(server, "device-1", *filters) as device:
             await federator.publish(inbox, b"x")
-            assert sorted(await device.topics_until(inbox)) == sorted([*PUBLIC, f"{ROOT}/roster", f"{ROOT}/policy"])
+            assert sorted(await device.topics_until(inbox)) == sorted([*PUBLIC, *said])
         for topic in PUBLIC:
             await federator.publish(topic, b"", retain=True)
-        for topic in (f"{ROOT}/roster", f"{ROOT}/policy"):
+        for topic in said:
             await operator.publish(topic, b"", retain=True)
 
 
@@ -355,7 +357,7 @@ async def test_the_services_keep_to_their_own(server):
         session(server, "operator", "foltr/#") as operator,
         session(server, "federator", f"{ROOT}/clients/+/updates") as federator,
     ):
-        for topic in (f"{ROOT}/roster", f"{ROOT}/policy", f"{ROOT}/operator"):
+        for topic in (f"{ROOT}/roster", f"{ROOT}/policy", f"{ROOT}/schema", f"{ROOT}/operator"):
             await federator.publish(topic, b"forged")
         for topic in (*PUBLIC, f"{ROOT}/clients/device-1/inbox", f"{ROOT}/clients/device-1/updates"):
             await operator.publish(topic, b"forged")

@@ -49,6 +49,7 @@ from foltr.protocol.orders import (
 from foltr.protocol.policies import HelperKeys, SecureRound
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.roster import FederatorKey, Revocation, Roster
+from foltr.protocol.schemas import Feature, FeatureSchema
 from foltr.protocol.signed_tickets import issue_ticket
 from foltr.protocol.signing import SigningKey, key_to_text, signed_bytes
 from foltr.protocol.tickets import Ticket
@@ -90,6 +91,7 @@ _HELPERS = [
     for i, (name, key) in enumerate({HELPER: HELPER_KEY.public, "south": bytes([6]) * 32}.items())
 ]
 POLICY = policy(N_FEATURES, key=OPERATOR, helpers=_HELPERS)
+SCHEMA = FeatureSchema(name="shop", version=3, features=[Feature(name="bm25", scaling="log", high=99.0)])
 CREDENTIALS = Credentials(
     role="device",
     federation=FEDERATION,
@@ -332,6 +334,7 @@ def _from_operator() -> Iterator[tuple[Message, str]]:
     keys = {"federation": FEDERATION, "sequence": 1, "old_key": bytes(32), "new_key": FEDERATOR.public}
     yield FederatorKey(**keys), TOPICS.federator_key
     yield POLICY.policy, TOPICS.policy
+    yield SCHEMA, TOPICS.schema
     yield RotateKey(**keys), TOPICS.operator
     yield RevokeClient(federation=FEDERATION, client_id=MEMBER, void_below=2), TOPICS.operator
     yield DismissProposals(federation=FEDERATION, client_id=MEMBER), TOPICS.operator

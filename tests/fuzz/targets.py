@@ -61,6 +61,7 @@ from foltr.protocol.orders import OrderAnswer
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_orders import read_order
 from foltr.protocol.signed_policies import read_policy
+from foltr.protocol.signed_schemas import read_schema
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import Membership
 from foltr.protocol.topics import ClientTopic
@@ -360,6 +361,7 @@ def _targets() -> dict[str, Target]:
             lambda payload: read_federator_key(payload, OPERATOR.public, FEDERATION),
         ),
         "policy": (TOPICS.policy, lambda payload: read_policy(payload, OPERATOR.public, FEDERATION)),
+        "schema": (TOPICS.schema, lambda payload: read_schema(payload, OPERATOR.public, FEDERATION)),
         "enrolment": (enrolment, lambda payload: read_enrolment(payload, OPERATOR.public, FEDERATION, MEMBER)),
     }
     for what, (topic, read) in readers.items():

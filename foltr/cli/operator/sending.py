@@ -79,6 +79,12 @@ def publish_policy(authority: "Authority", broker: str | None) -> str:
     return _see_published(authority, broker, topic, dict(authority.unpublished())[topic])
 
 
+def publish_schema(authority: "Authority", broker: str | None) -> str:
+    """Retain the newest schema at the broker; returns the broker's address."""
+    topic = Topics(authority.federation).schema
+    return _see_published(authority, broker, topic, dict(authority.unpublished())[topic])
+
+
 def _see_published(authority: "Authority", broker: str | None, topic: str, wanted: bytes) -> str:
     access = redirect(authority.operator.broker, broker)
     with errors.status("waiting for the broker"):

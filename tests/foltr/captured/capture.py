@@ -15,6 +15,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from foltr.learning.scaling import Scaling
 from foltr.protocol.announcements import (
     ModelAnnouncement,
     RoundAnnouncement,
@@ -52,6 +53,7 @@ from foltr.protocol.orders import (
 from foltr.protocol.policies import GammaNoise, GaussianNoise, HelperKeys, Policy, SecureRound
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.roster import FederatorKey, Revocation, Roster
+from foltr.protocol.schemas import Feature, FeatureSchema
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.tickets import Ticket
 from foltr.protocol.topics import ClientTopic, Topics
@@ -106,6 +108,7 @@ def _round(training: Training) -> tuple[Message, str]:
         training=training,
         selection=selection,
         secure=SecureRound(policy_hash=bytes(range(32)), clip_norm=0.25),
+        schema_hash=bytes(range(32)),
     )
     return announced, _TOPICS.round
 
@@ -165,7 +168,11 @@ MESSAGES: list[tuple[Message, str]] = [
     (Status(**CLIENT, online=True), _own(ClientTopic.STATUS)),
     (
         ModelAnnouncement(
-            federation="mail", version=3, ranker=LinearRankerSpec(n_features=2), weights=pack_vector([1.0, -2.5])
+            federation="mail",
+            version=3,
+            ranker=LinearRankerSpec(n_features=2),
+            weights=pack_vector([1.0, -2.5]),
+            schema_hash=bytes(range(32)),
         ),
         _TOPICS.model,
     ),
@@ -268,6 +275,7 @@ MESSAGES: list[tuple[Message, str]] = [
             local_interactions=3,
             closes_at=1600.5,
             training=PdgdTraining(**_BOUNDS, learning_rate=0.1),
+            schema_hash=bytes(range(32)),
         ),
         _TOPICS.unlearning_round,
     ),
@@ -293,6 +301,17 @@ MESSAGES: list[tuple[Message, str]] = [
         _TOPICS.unlearning_job(2),
     ),
     _policy(GaussianNoise(variance=622_754)),
+    (
+        FeatureSchema(
+            name="shop",
+            version=3,
+            features=[
+                Feature(name="price", scaling=Scaling.MIN_MAX, low=-2.0, high=6.0),
+                Feature(name="bm25", scaling=Scaling.LOG, high=99.0),
+            ],
+        ),
+        _TOPICS.schema,
+    ),
     (
         Ticket(
             **CLIENT,

@@ -26,6 +26,7 @@ def test_the_topics_are_spelled_as_documented():
     assert TOPICS.operator == "foltr/v1/mail/operator"
     assert TOPICS.operator_answers == "foltr/v1/mail/operator/answers"
     assert TOPICS.policy == "foltr/v1/mail/policy"
+    assert TOPICS.schema == "foltr/v1/mail/schema"
     assert TOPICS.helper_requests("north") == "foltr/v1/mail/helpers/north/requests"
     assert TOPICS.helper_answers("north") == "foltr/v1/mail/helpers/north/answers"
     assert TOPICS.enrolment("device-7") == "foltr/v1/mail/enrolment/device-7"
@@ -52,7 +53,7 @@ def test_parse_undoes_client(federation, client_id, topic):
 def test_what_all_may_read_is_no_clients_topic(federation, client_id):
     """Model, round, roster, orders and enrolments are signed for topics that no client may write to."""
     topics = Topics(federation)
-    shared = [topics.model, topics.model_chunk(0), topics.round, topics.roster, topics.operator]
+    shared = [topics.model, topics.model_chunk(0), topics.round, topics.roster, topics.schema, topics.operator]
     own = [topics.client(client_id, topic) for topic in ClientTopic]
     every = [*shared, topics.enrolment(client_id), *own]
     assert len(set(every)) == len(every)

@@ -1,0 +1,33 @@
+"""The feature schemas of an operator's folder."""
+
+from pathlib import Path
+
+from foltr.errors import SettingsError
+from foltr.operator.document_log import DocumentLog
+from foltr.protocol.schemas import FeatureSchema
+from foltr.protocol.signed_schemas import SignedSchema, issue_schema, read_schema
+from foltr.protocol.signing import SigningKey
+
+
+def schema_log(folder: Path, federation: str, key: SigningKey) -> DocumentLog[SignedSchema]:
+    """Return the schemas of one operator's folder, whose lock is held; ``key`` is the enrolment key."""
+    return DocumentLog(folder, "schema", lambda payload: read_schema(payload, key.public, federation))
+
+
+def write_schema(
+    log: DocumentLog[SignedSchema], key: SigningKey, schema: FeatureSchema, federation: str
+) -> SignedSchema:
+    """Sign a schema and write it down; the newest one again stays as it was signed.
+
+    Raises:
+        SettingsError: its version is not above all others here, and it is not the newest one.
+    """
+    newest = log.newest()
+    if newest is not None and newest.schema == schema:
+        return newest
+    if newest is not None and newest.version == schema.version:
+        raise SettingsError(
+            f"version: {schema.version} is signed already, with other features or another name; whoever changes a "
+            "schema raises its version, and the federation of the older one stays as it is: docs/features.md"
+        )
+    return log.write(issue_schema(key, schema, federation))

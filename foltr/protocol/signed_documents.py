@@ -1,0 +1,45 @@
+"""A document of the operator is numbered, signed with the enrolment key for its own topic, and retained there.
+
+The number is its version, and the message's sequence: a higher one replaces a lower one. Policies
+(`foltr.protocol.signed_policies`) and feature schemas (`foltr.protocol.signed_schemas`) are such documents.
+"""
+
+from typing import Protocol, TypeVar
+
+from foltr.errors import MessageError
+from foltr.protocol.codec import encode, open_envelope
+from foltr.protocol.fields import Message
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.signing import SigningKey
+
+M = TypeVar("M", bound=Message)
+
+
+class SignedDocument(Protocol):
+    """A document whose signature was checked, as it is kept and passed on."""
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def signed(self) -> bytes: ...
+
+
+def issue_document(key: SigningKey, message: Message, topic: str, version: int) -> bytes:
+    """Sign a document for its topic."""
+    return encode(message, topic, version, key)
+
+
+def read_document(payload: bytes, enrolment_key: bytes, topic: str, expected: type[M], what: str) -> M:
+    """Read a document.
+
+    Args:
+        what: what the words of a refusal call it.
+
+    Raises:
+        MessageError: ``bad_signature``: the operator has not signed it for this topic; ``malformed``.
+    """
+    envelope = open_envelope(payload)
+    if not envelope.is_signed_by(enrolment_key, topic):
+        raise MessageError(ReceiptCode.BAD_SIGNATURE, f"the {what} is not signed by this federation's operator")
+    return envelope.read(expected)

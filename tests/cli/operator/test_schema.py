@@ -1,0 +1,101 @@
+"""``foltr schema``: a file is shown and checked, and signed and retained at a real broker."""
+
+import asyncio
+import json
+
+import pytest
+from cli.commands import foltr
+from cli.operator.test_enrol import heard
+from servers import MissingError, ProvisionedMosquitto
+
+from foltr.operator.credentials import read_credentials
+from foltr.protocol.schemas import Feature, FeatureSchema
+from foltr.protocol.signed_schemas import read_schema
+from foltr.protocol.topics import Topics
+
+TOPIC = Topics("mail").schema
+SHOP = FeatureSchema(
+    name="shop",
+    version=1,
+    features=[
+        Feature(name="bm25", scaling="log", high=40),
+        Feature(name="price", scaling="min_max", low=-2.5, high=6),
+        Feature(name="age", scaling="per_query"),
+    ],
+)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "schema.json"
+    path.write_text(SHOP.to_json())
+    return path
+
+
+def test_a_schema_is_shown_with_its_columns_and_its_hash(file):
+    """As a table and as JSON."""
+    done = foltr("schema", "show", file)
+    assert done.returncode == 0, done.stderr
+    assert [line.split() for line in done.stdout.splitlines()[2:5]] == [
+        ["0", "bm25", "log", "-", "40.000"],
+        ["1", "price", "min_max", "-2.500", "6.000"],
+        ["2", "age", "per_query", "-", "-"],
+    ]
+    assert done.stdout.splitlines()[-1] == f"hash {SHOP.hash.hex()}"
+    shown = json.loads(foltr("schema", "show", file, "--json").stdout)
+    assert (shown["name"], shown["version"], shown["hash"]) == ("shop", 1, SHOP.hash.hex())
+    assert shown["features"][0] == {"column": 0, "name": "bm25", "scaling": "log", "low": None, "high": 40.0}
+
+
+def test_a_file_that_is_no_schema_is_refused_in_one_line(file):
+    """Exit code 2, with the place."""
+    file.write_text('{"name": "shop", "version": 1, "features": [{"name": "bm25", "scaling": "log"}]}')
+    done = foltr("schema", "check", file)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "features.0: Value error, scaling log needs 'high'" in done.stderr
+
+
+def test_a_check_with_data_says_what_the_bounds_cut_off(file, tmp_path):
+    """Per feature the extremes and the share of values outside, of features as they are logged."""
+    data = tmp_path / "logged.txt"
+    data.write_text("1 qid:1 1:20 2:-3\n0 qid:1 1:50 2:1 3:7\n0 qid:2 1:-1 2:6\n2 qid:2 2:6.5 3:9\n")
+    done = foltr("schema", "check", file, "--data", data, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["features"] == [
+        {"name": "bm25", "scaling": "log", "least": -1.0, "greatest": 50.0, "clipped": 0.5},
+        {"name": "price", "scaling": "min_max", "least": -3.0, "greatest": 6.5, "clipped": 0.5},
+        {"name": "age", "scaling": "per_query", "least": 0.0, "greatest": 9.0, "clipped": 0.0},
+    ]
+    assert f"schema of 3 features; hash {SHOP.hash.hex()}" in foltr("schema", "check", file).stdout
+    data.write_text("1 qid:1 4:20\n")
+    done = foltr("schema", "check", file, "--data", data)
+    assert done.returncode == 1
+    assert "feature 4; the schema has 3" in done.stderr
+
+
+@pytest.mark.parametrize("access", ["passwords", "mtls"])
+async def test_a_device_of_a_guarded_broker_hears_the_schema(access, tmp_path, file):
+    """The access list lets the operator write it and a device read it; again it stays, and other features do not."""
+    try:
+        server = ProvisionedMosquitto(tmp_path, access, federation="mail")
+    except MissingError as error:
+        pytest.skip(str(error))
+    server.start()
+    try:
+        operator = ("--operator", server.operator_dir)
+        assert foltr("enrol", "device-1", *operator, cwd=tmp_path).returncode == 0
+        device = read_credentials(tmp_path / "device-1.json", "device")
+        for _ in range(2):
+            done = await asyncio.to_thread(foltr, "schema", "publish", file, *operator, cwd=tmp_path)
+            assert done.returncode == 0, done.stderr
+            assert SHOP.hash.hex() in done.stdout
+            message = await heard(device.broker, [TOPIC], "device-1")
+            assert message.retained
+            assert read_schema(message.payload, device.enrolment_public_key, "mail").schema == SHOP
+        file.write_text(SHOP.model_copy(update={"features": SHOP.features[:2]}).to_json())
+        done = await asyncio.to_thread(foltr, "schema", "publish", file, *operator, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "raises its version" in done.stderr
+    finally:
+        server.stop()
