@@ -82,6 +82,7 @@ lint: $(INSTALLED) ## formatting, lint, types, import direction
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
+	@$(BIN)/mypy examples/desktop_search
 	@$(BIN)/lint-imports --no-logo
 
 format: $(INSTALLED) ## put the formatting right
