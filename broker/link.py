@@ -57,10 +57,12 @@ class LastWill:
 class MqttLink:
     """A persistent MQTT session. SettingsError if the address holds certificates that cannot be used.
 
+    It may be entered again once it was left.
+
     Args:
         on_message: called for every message as it arrives, in the event loop; it must not block. Taking
             messages off at once is what bounds memory: the buffer behind it is the caller's.
-        last_will: asked before every connection what the broker is to publish if that one is lost.
+        last_will: asked before every connection what the broker is to publish if that one is lost; None: nothing.
         on_connected: awaited after every (re)connection, once the subscriptions stand.
         persistent: the broker keeps the subscriptions and queues messages while this session is away.
         give_up_after_s: how long one outage may last before the link fails; None: it never does.
@@ -75,7 +77,7 @@ class MqttLink:
         subscriptions: Sequence[str],
         on_message: Callable[[InboundMessage], None],
         on_connected: Callable[[], Awaitable[None]] | None = None,
-        last_will: Callable[[], LastWill] | None = None,
+        last_will: Callable[[], LastWill | None] | None = None,
         persistent: bool = True,
         keepalive_s: int = 30,
         timeout_s: float = 10.0,
@@ -107,6 +109,7 @@ class MqttLink:
 
     async def __aenter__(self) -> Self:
         """Start connecting in the background; `wait_connected` waits for it."""
+        self._leaving, self._cause = False, None
         self._task = asyncio.create_task(self._keep_up(), name=f"mqtt-link-{self.client_id}")
         self._task.add_done_callback(self._ended)
         return self

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from broker.link import InboundMessage, LastWill, MqttLink
 from edge_client.contribution import Alteration, Contributor
+from edge_client.federator_watch import FederatorWatch
 from edge_client.forgetting import ENROL_AGAIN, Forgetting
 from edge_client.guard.guard import Guard
 from edge_client.inbox import Inbox
@@ -108,6 +109,7 @@ class Agent:
         self.outbox = Outbox(self._link, session, participation, in_parts, enrolment)
         self.forgetting = Forgetting(self.outbox, session, participation, store)
         self.membership = Membership(self.outbox, session, participation)
+        self.watch = FederatorWatch(self.federation, self.client_id)
         self.inbox = Inbox(
             session,
             self.outbox,
@@ -119,6 +121,7 @@ class Agent:
             trainer,
             self.contributor,
             self.relearning,
+            self.watch,
             on_erased=self._be_forgotten,
         )
 
@@ -155,6 +158,7 @@ class Agent:
 
     def begin_session(self) -> LastWill:
         """Begin the session of the next connection, and return what the broker publishes if that one is lost."""
+        self.watch.begin_connection()  # before it: what is retained may come before `begin_connection` is called
         return self.session.begin()
 
     async def begin_connection(self) -> None:
@@ -194,6 +198,7 @@ class Agent:
     async def turn(self) -> None:
         """Send what is due; an unreachable broker only makes it later."""
         if self._link.connected:
+            self.watch.look(time.monotonic())
             await self.outbox.send_due()
             await self.outbox.send_relearned(self.relearning)
         await self.forgetting.finish(connected=self._link.connected)

@@ -154,6 +154,7 @@ class EdgeClient:
             subscriptions=(
                 # The first two first: whose key the others are signed with, and what may be sent, depends on them.
                 *(topics.federator_key, topics.policy, topics.model, topics.round, topics.unlearning_round),
+                topics.federator_status,
                 topics.client(self.client_id, ClientTopic.INBOX),
             ),
             on_message=self._receive,
@@ -227,6 +228,14 @@ class EdgeClient:
     def quarantined(self) -> bool:
         """The federator's operator has excluded this client's updates; what its user clicks waits on the device."""
         return self._agent.contributor.quarantined
+
+    @property
+    def federator_online(self) -> bool | None:
+        """Whether the federation's federator is there, by its heartbeat; None while nothing says so.
+
+        It is heard at once that it stopped or died, and after three beats that did not come that it hangs.
+        """
+        return self._agent.watch.online(time.monotonic()) if self._link.connected else None
 
     @property
     def n_held_back(self) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from broker.link import InboundMessage
 from edge_client.contribution import Contributor
+from edge_client.federator_watch import FederatorWatch
 from edge_client.forgetting import ERASED, Forgetting
 from edge_client.membership import Membership
 from edge_client.messaging.outbox import Outbox
@@ -18,6 +19,7 @@ from edge_client.training.trainer import Trainer
 from foltr.logs import get_logger
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningRound
 from foltr.protocol.codec import Envelope
+from foltr.protocol.heartbeat import FederatorStatus
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.signing import epoch_and_number
 from foltr.protocol.topics import ClientTopic
@@ -48,6 +50,7 @@ class Inbox:
         trainer: Trainer,
         contributor: Contributor,
         relearning: Relearning,
+        watch: FederatorWatch,
         on_erased: Callable[[], None],
     ) -> None:
         self._session = session
@@ -60,6 +63,7 @@ class Inbox:
         self._trainer = trainer
         self._contributor = contributor
         self._relearning = relearning
+        self._watch = watch
         self._on_erased = on_erased
         self._objection: Objection | None = None
         self.receipts: dict[str, int] = {}
@@ -94,6 +98,8 @@ class Inbox:
             self._take_model(envelope, message.payload)
         elif message.topic == topics.round:
             self._take_round(envelope.read(RoundAnnouncement), epoch_and_number(envelope.sequence)[0])
+        elif message.topic == topics.federator_status:
+            self._watch.take(envelope.read(FederatorStatus), time.monotonic())
         elif message.topic == topics.unlearning_round:
             self._take_unlearning_round(envelope.read(UnlearningRound))
         else:

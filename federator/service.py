@@ -8,11 +8,13 @@ import structlog
 
 from broker.address import BrokerAddress
 from broker.buffer import IntakeLimits
-from broker.link import InboundMessage, MqttLink
+from broker.link import InboundMessage, LastWill, MqttLink
 from federator.actor import FederationActor, key_replaced
 from federator.clock import SteadyClock
+from federator.persistence import patient
 from federator.plan import FederationPlan
 from federator.publishing.announcements import Announcer, ReceiptSender
+from federator.publishing.heartbeat import INTERVAL_S, Heartbeat
 from federator.publishing.requests import RequestSender
 from federator.publishing.retained import RetainedTopics
 from foltr.errors import UnavailableError, first_cause
@@ -34,6 +36,7 @@ class FederatorService:
     Args:
         key: what everything the federator sends is signed with; None signs nothing.
         give_up_after_s: how long the broker may be away before `run` raises UnavailableError; None: for ever.
+        beat_every_s: how often it tells devices that it is there.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class FederatorService:
         key: SigningKey | None = None,
         give_up_after_s: float | None = None,
         intake_limits: IntakeLimits | None = None,
+        beat_every_s: float = INTERVAL_S,
     ) -> None:
         topics = Topics(plan.federation)
         self._federation = plan.federation
@@ -58,18 +62,19 @@ class FederatorService:
             on_connected=self._on_connected,
             # The broker holds updates while the federator is down.
             persistent=True,
+            last_will=self._last_will,
             give_up_after_s=give_up_after_s,
         )
         self._stopped = asyncio.Event()
         self._receipts = ReceiptSender(self._link, topics, signer)
         self._retained = RetainedTopics(self._link, signer)
         self._requests = RequestSender(self._link, topics, signer)
-        store = SqlFederationStore(db, plan.federation)
+        store, clock = SqlFederationStore(db, plan.federation), SteadyClock()
         self._actor = FederationActor(
             plan,
             store,
             self._receipts,
-            SteadyClock(),
+            clock,
             intake_limits,
             retained=self._retained,
             key=key,
@@ -77,18 +82,25 @@ class FederatorService:
             requests=self._requests,
         )
         self._announcer = Announcer(self._link, topics, signer, self._actor.model_published)
+        require_writer = patient(store, plan.database_patience_s).require_writer
+        self._heartbeat = Heartbeat(self._link, topics, key, clock, require_writer, beat_every_s)
 
     async def run(self, on_started: Callable[[], None] | None = None) -> None:
         """Serve. Raises UnavailableError, WriterFencedError or SettingsError when it cannot go on."""
         try:
-            async with self._link, asyncio.TaskGroup() as group:
+            async with self._link:
                 # Claiming the federation stops another federator, so not before there is a broker to serve on.
                 if not await self._wait_for_broker():
                     return
                 await self._actor.start()
-                self._sequence.begin(self._actor.epoch)
+            self._sequence.begin(self._actor.epoch)
+            self._heartbeat.begin(self._actor.epoch)
+            # Anew: the broker takes a last will with a connection, and this one is signed under the claim.
+            async with self._link, self._heartbeat, asyncio.TaskGroup() as group:
+                await self._wait_for_broker()
                 self._actor.attach(self._announcer)
                 tasks = [
+                    group.create_task(self._heartbeat.run()),
                     group.create_task(self._announcer.run()),
                     group.create_task(self._receipts.run()),
                     group.create_task(self._retained.run()),
@@ -145,10 +157,14 @@ class FederatorService:
     def _receive(self, message: InboundMessage) -> None:
         self._actor.receive(message)
 
+    def _last_will(self) -> LastWill | None:
+        return self._heartbeat.last_will()
+
     async def _on_connected(self) -> None:
         log.info("broker_connected", broker=str(self._link.address))
         self._announcer.announce_again()
         self._retained.put_again()
+        self._heartbeat.beat_now()
 
 
 def _subscriptions(plan: FederationPlan, topics: Topics) -> tuple[str, ...]:

@@ -42,7 +42,8 @@ class Session:
     def __init__(self, federation: str, client_id: str, credentials: Credentials | None, store: DeviceStore) -> None:
         self.federation = federation
         self.client_id = client_id
-        self.topics = Topics(federation)
+        self.topics = topics = Topics(federation)
+        self._to_all = (topics.model, topics.round, topics.unlearning_round, topics.federator_status)
         self.key = None if credentials is None else credentials.key
         self._store = store
         self._credentials = self._with_stored_key(credentials)
@@ -127,7 +128,7 @@ class Session:
         Raises:
             MessageError: ``bad_signature``, ``replayed``, or it cannot be read.
         """
-        announced = message.topic in (self.topics.model, self.topics.round, self.topics.unlearning_round)
+        announced = message.topic in self._to_all
         envelope = open_envelope(message.payload)
         self._check_signature(envelope, message.topic, repeated=announced)
         newest = self._newest_on(message.topic)

@@ -7,6 +7,7 @@ it is signed as it stands. Bytes are checked where they enter (`foltr.protocol.c
 
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningProgress, UnlearningRound
 from foltr.protocol.fields import Message
+from foltr.protocol.heartbeat import FederatorStatus
 from foltr.protocol.helper_messages import CheckAnswer, CheckRequest, HelperRefusal, OpenAnswer, OpenRequest
 from foltr.protocol.membership import Enrolment, Forget, Join, Leave, Status
 from foltr.protocol.orders import ORDER_TYPES, AskNewest, OrderAnswer
@@ -49,5 +50,6 @@ MESSAGE_TYPES: dict[str, type[Message]] = {
         OpenRequest,
         OpenAnswer,
         HelperRefusal,
+        FederatorStatus,
     )
 }

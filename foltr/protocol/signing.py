@@ -23,7 +23,8 @@ from foltr.errors import SettingsError
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 _DOMAIN = b"foltr message 2\n"
-# Steps within one session; the last one is for the last will, which is signed when the session begins.
+# Steps within one session, or one connection of a federator; the last one is for the last will, which is signed when
+# it begins.
 SESSION_STEPS = 1 << 16
 # Sessions are milliseconds: the year 2248.
 _LATEST_SESSION = 1 << 43
@@ -135,31 +136,15 @@ def epoch_and_number(sequence: int) -> tuple[int, int]:
     return sequence >> _EPOCH_BITS, sequence & ((1 << _EPOCH_BITS) - 1)
 
 
-class SessionSequence:
-    """A device's sequence rises within a session, and every session begins above the one before.
+class _SteppedSequence:
+    """A sequence rises within a session, whose last number is its last will's."""
 
-    Args:
-        newest: the session to begin above, from the device's store; a store that was lost is made up for by
-            the clock.
-    """
-
-    def __init__(self, newest: int = 0) -> None:
+    def __init__(self, newest: int) -> None:
         self.session = newest
         self._step = 0
 
-    def begin_session(self) -> int:
-        """Begin a session; returns it, to be stored before anything is sent."""
-        self.session = max(self.session + 1, time.time_ns() // 1_000_000)
-        self._step = 0
-        return self.session
-
-    def begin_above(self, seen: int) -> None:
-        """The next session begins above ``seen``, which the federator has seen from this client.
-
-        One that no session of ours can have had is passed over: above it there may be no room, for ever.
-        """
-        if seen // SESSION_STEPS < _LATEST_SESSION:
-            self.session = max(self.session, seen // SESSION_STEPS)
+    def _begin(self, session: int) -> None:
+        self.session, self._step = session, 0
 
     def next(self) -> int:
         # A session that lasts for years stays below its own last will.
@@ -169,6 +154,50 @@ class SessionSequence:
     def last_will(self) -> int:
         """Above everything else this session sends, below the next session."""
         return self.session * SESSION_STEPS + SESSION_STEPS - 1
+
+
+class BeatSequence(_SteppedSequence):
+    """The sequence of a federator's heartbeat rises within a connection, with every connection, and with every claim.
+
+    It has the form of an `EpochSequence`. Of connections 2^14 fit into a claim; more of them take longer than the
+    second that the next claim is later.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def begin(self, epoch: int) -> None:
+        """Number connections under the claim ``epoch`` from now on."""
+        self._begin(epoch * (1 << _EPOCH_BITS) // SESSION_STEPS)
+
+    def begin_connection(self) -> None:
+        """Begin a connection."""
+        self._begin(self.session + 1)
+
+
+class SessionSequence(_SteppedSequence):
+    """A device's sequence rises within a session, and every session begins above the one before.
+
+    Args:
+        newest: the session to begin above, from the device's store; a store that was lost is made up for by
+            the clock.
+    """
+
+    def __init__(self, newest: int = 0) -> None:
+        super().__init__(newest)
+
+    def begin_session(self) -> int:
+        """Begin a session; returns it, to be stored before anything is sent."""
+        self._begin(max(self.session + 1, time.time_ns() // 1_000_000))
+        return self.session
+
+    def begin_above(self, seen: int) -> None:
+        """The next session begins above ``seen``, which the federator has seen from this client.
+
+        One that no session of ours can have had is passed over: above it there may be no room, for ever.
+        """
+        if seen // SESSION_STEPS < _LATEST_SESSION:
+            self.session = max(self.session, seen // SESSION_STEPS)
 
 
 @lru_cache(maxsize=65_536)

@@ -78,6 +78,11 @@ class Topics:
         return f"{self.root}/federator-key"
 
     @cached_property
+    def federator_status(self) -> str:
+        """Whether the federator is there."""
+        return f"{self.root}/federator-status"
+
+    @cached_property
     def policy(self) -> str:
         """The operator's policy of a federation with secure sums."""
         return f"{self.root}/policy"

@@ -18,7 +18,13 @@ from foltr.protocol.topics import ClientTopic, Topics
 
 ROOT = "foltr/v1/fed"
 # What the federator and the operator tell everybody.
-PUBLIC = [f"{ROOT}/model", f"{ROOT}/model/chunks/3", f"{ROOT}/round", f"{ROOT}/unlearning/1"]
+PUBLIC = [
+    f"{ROOT}/model",
+    f"{ROOT}/model/chunks/3",
+    f"{ROOT}/round",
+    f"{ROOT}/federator-status",
+    f"{ROOT}/unlearning/1",
+]
 
 
 @pytest.fixture(scope="module", params=["passwords", "mtls"])
@@ -287,7 +293,15 @@ async def test_a_device_hears_what_is_for_it(server):
             await operator.publish(topic, b"x", retain=True)
         inbox = f"{ROOT}/clients/device-1/inbox"
         topics = Topics("fed")
-        filters = (topics.model, topics.model_chunks, topics.round, topics.roster, topics.policy, topics.schema)
+        filters = (
+            topics.model,
+            topics.model_chunks,
+            topics.round,
+            topics.roster,
+            topics.policy,
+            topics.schema,
+            topics.federator_status,
+        )
         filters = (*filters, f"{ROOT}/unlearning/+", inbox)
         async with session(server, "device-1", *filters) as device:
             await federator.publish(inbox, b"x")

@@ -20,6 +20,7 @@ from foltr.protocol.chunks import chunk_of, manifest_of
 from foltr.protocol.codec import encode
 from foltr.protocol.enrolment import issue_enrolment
 from foltr.protocol.fields import CHUNK_BYTES, SCHEMA_VERSION, Message, pack_vector
+from foltr.protocol.heartbeat import FederatorStatus
 from foltr.protocol.helper_messages import (
     CheckAnswer,
     CheckRequest,
@@ -286,6 +287,8 @@ def _from_federator() -> Iterator[tuple[Message, str]]:
         federation=FEDERATION, job=1, state="running", strategy="rollback", step=2, n_steps=9, n_clients=1, coverage=0.5
     )
     yield progress, TOPICS.unlearning_job(1)
+    status = FederatorStatus(federation=FEDERATION, online=True, at=1e9, interval_s=30.0, software_version="0.1.0")
+    yield status, TOPICS.federator_status
     answer = OrderAnswer(federation=FEDERATION, number=1, digest=bytes(32), reply=OrderReply.OBEYED, newest=1)
     yield answer, TOPICS.operator_answers
     tickets = [issue_ticket(DEVICES[name], _ticket(name)) for name in DEVICES]

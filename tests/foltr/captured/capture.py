@@ -25,6 +25,7 @@ from foltr.protocol.announcements import (
 )
 from foltr.protocol.codec import encode
 from foltr.protocol.fields import CHUNK_BYTES, SCHEMA_VERSION, Message, pack_vector
+from foltr.protocol.heartbeat import FederatorStatus
 from foltr.protocol.helper_messages import (
     CheckAnswer,
     CheckRequest,
@@ -354,6 +355,10 @@ MESSAGES: list[tuple[Message, str]] = [
             detail="99 clients; 100 are asked for",
         ),
         _TOPICS.helper_answers("north"),
+    ),
+    (
+        FederatorStatus(federation="mail", online=True, at=1000.5, interval_s=30.0, software_version="0.1.0"),
+        _TOPICS.federator_status,
     ),
 ]
 # The other methods', and the other ranker.

@@ -10,9 +10,11 @@ from foltr.errors import SettingsError
 from foltr.protocol import signing
 from foltr.protocol.signing import (
     SESSION_STEPS,
+    BeatSequence,
     EpochSequence,
     SessionSequence,
     SigningKey,
+    epoch_and_number,
     key_from_text,
     key_to_text,
     signed_bytes,
@@ -164,6 +166,22 @@ def test_the_last_will_is_above_its_session_and_below_the_next(set_clock):
     assert max(many) < will
     sequence.begin_session()
     assert sequence.next() > will
+
+
+def test_beats_rise_with_connections_and_claims():
+    """A will is above its connection's beats and below the next; a claim is below the next one."""
+    sequence = BeatSequence()
+    numbers = []
+    for epoch in (5, 6):
+        sequence.begin(epoch)
+        for _ in range(2):
+            sequence.begin_connection()
+            numbers += [sequence.next(), sequence.next(), sequence.last_will()]
+    assert numbers == sorted(set(numbers))
+    assert [epoch_and_number(number)[0] for number in numbers] == [5] * 6 + [6] * 6
+    sequence.begin(2**33 - 1)  # unix seconds, until the year 2242
+    sequence.begin_connection()
+    assert sequence.last_will() < 2**63
 
 
 def test_a_session_can_begin_above_what_the_federator_has_seen(set_clock):

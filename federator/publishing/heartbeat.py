@@ -1,0 +1,109 @@
+"""The federator's heartbeat: that it is there, again and again; and, by the broker, that it is there no more."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from broker.link import LastWill, MqttLink
+from federator.clock import Clock
+from foltr import __version__
+from foltr.errors import UnavailableError, first_cause
+from foltr.protocol.codec import Signer
+from foltr.protocol.heartbeat import FederatorStatus
+from foltr.protocol.signing import BeatSequence, SigningKey
+from foltr.protocol.topics import Topics
+from storage.errors import WriterFencedError
+
+log = structlog.get_logger(__name__)
+
+# A federator that dies is told by the broker: at once where its machine goes on, else within 1.5 keepalives. Beats are
+# for one that hangs, or has lost its database; each goes to every device.
+INTERVAL_S = 30.0
+_GOODBYE_S = 2.0
+
+
+class Heartbeat:
+    """Tells devices that a federator of theirs is there. Used around the serving, it says goodbye at its end.
+
+    Args:
+        require_writer: raises WriterFencedError where another federator has claimed the federation since, and
+            UnavailableError while nobody can tell: neither may look alive.
+    """
+
+    def __init__(
+        self,
+        link: MqttLink,
+        topics: Topics,
+        key: SigningKey | None,
+        clock: Clock,
+        require_writer: Callable[[], Awaitable[None]],
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self._link = link
+        self._topics = topics
+        self._clock = clock
+        self._require_writer = require_writer
+        self._interval_s = interval_s
+        self._sequence = BeatSequence()
+        self._signer = Signer(key, self._sequence)
+        self._has_claim = False
+        self._due = asyncio.Event()
+
+    def begin(self, epoch: int) -> None:
+        """Speak under the claim ``epoch`` from the next connection on."""
+        self._sequence.begin(epoch)
+        self._has_claim = True
+
+    def last_will(self) -> LastWill | None:
+        """Begin a connection; return what the broker says when it is lost, which is nothing before there is a claim."""
+        if not self._has_claim:
+            return None
+        self._sequence.begin_connection()
+        return LastWill(self._topics.federator_status, self._signed(online=False, sequence=self._sequence.last_will()))
+
+    def beat_now(self) -> None:
+        """Beat at once: the connection, perhaps the broker, is a new one."""
+        self._due.set()
+
+    async def run(self) -> None:
+        """Beat, without end. Raises WriterFencedError once another federator has taken over."""
+        while True:
+            self._due.clear()
+            try:
+                await self._require_writer()
+                await self._say(online=True)
+            except UnavailableError as error:
+                log.debug("heartbeat_missed", cause=str(error))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._interval_s):
+                    await self._due.wait()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, _type: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        cause = first_cause(error) if isinstance(error, BaseExceptionGroup) else error
+        if isinstance(cause, WriterFencedError):
+            return  # whoever has taken over is there
+        with contextlib.suppress(UnavailableError, TimeoutError):
+            async with asyncio.timeout(_GOODBYE_S):
+                await self._say(online=False)
+
+    async def _say(self, *, online: bool) -> None:
+        await self._link.publish(self._topics.federator_status, self._signed(online=online), retain=True)
+
+    def _signed(self, *, online: bool, sequence: int | None = None) -> bytes:
+        status = FederatorStatus(
+            federation=self._topics.federation,
+            online=online,
+            at=self._clock.now(),
+            interval_s=self._interval_s,
+            software_version=__version__,
+        )
+        return self._signer.sign(status, self._topics.federator_status, sequence)

@@ -1,0 +1,161 @@
+"""The heartbeat: what is said when, under which number, and what is not said."""
+
+import asyncio
+
+import pytest
+from links import NotedLink
+
+from federator.publishing.heartbeat import Heartbeat
+from foltr.errors import UnavailableError
+from foltr.protocol.codec import open_envelope
+from foltr.protocol.heartbeat import FederatorStatus
+from foltr.protocol.signing import SigningKey, epoch_and_number
+from foltr.protocol.topics import Topics
+from storage.errors import WriterFencedError
+
+TOPICS = Topics("mail")
+KEY = SigningKey.generate()
+EPOCH = 7
+
+
+class Clock:
+    def now(self):
+        return 1000.0
+
+
+class Writer:
+    """Says whether this federator still writes."""
+
+    error = None
+
+    async def require(self):
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def writer():
+    return Writer()
+
+
+@pytest.fixture
+def link():
+    return NotedLink()
+
+
+def heartbeat_of(link, writer, interval_s=60.0):
+    heartbeat = Heartbeat(link, TOPICS, KEY, Clock(), writer.require, interval_s)
+    heartbeat.begin(EPOCH)
+    return heartbeat
+
+
+def said(link):
+    """(online, sequence) of each status that was published."""
+    found = []
+    for topic, payload, retain in link.taken():
+        assert (topic, retain) == (TOPICS.federator_status, True)
+        found.append(heard(payload))
+    return found
+
+
+def heard(payload):
+    envelope = open_envelope(payload)
+    assert envelope.is_signed_by(KEY.public, TOPICS.federator_status)
+    assert epoch_and_number(envelope.sequence)[0] == EPOCH
+    return envelope.read(FederatorStatus).online, envelope.sequence
+
+
+async def beats(heartbeat, seconds=0.05):
+    """Beat for a while."""
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await heartbeat.run()
+
+
+def test_there_is_no_last_will_before_there_is_a_claim(link, writer):
+    """It could not be told from that of another federator."""
+    heartbeat = Heartbeat(link, TOPICS, KEY, Clock(), writer.require)
+    assert heartbeat.last_will() is None
+
+
+async def test_a_last_will_is_above_all_of_its_connection_and_below_the_next(link, writer):
+    """So one that comes late, after the federator is back, is not believed."""
+    heartbeat = heartbeat_of(link, writer, interval_s=0.001)
+    first = heartbeat.last_will()
+    assert first.topic == TOPICS.federator_status
+    await beats(heartbeat)
+    before = said(link)
+    second = heartbeat.last_will()
+    await beats(heartbeat)
+    after = said(link)
+    assert len(before) > 2
+    assert {online for online, _ in before + after} == {True}
+    numbers = [*(n for _, n in before), heard(first.payload)[1], *(n for _, n in after), heard(second.payload)[1]]
+    assert numbers == sorted(set(numbers))
+    assert (heard(first.payload)[0], heard(second.payload)[0]) == (False, False)
+
+
+async def test_it_beats_at_once_over_a_new_connection(link, writer):
+    """Whoever waits for it does not wait for the next beat."""
+    heartbeat = heartbeat_of(link, writer)
+    heartbeat.last_will()
+    running = asyncio.create_task(heartbeat.run())
+    await asyncio.sleep(0.02)
+    assert len(said(link)) == 1
+    heartbeat.beat_now()
+    await asyncio.sleep(0.02)
+    assert len(said(link)) == 1
+    running.cancel()
+
+
+async def test_it_is_silent_while_it_cannot_store_anything(link, writer):
+    """Devices hear that nobody serves them; and it goes on once the database is back."""
+    heartbeat = heartbeat_of(link, writer, interval_s=0.001)
+    heartbeat.last_will()
+    writer.error = UnavailableError("the database is away")
+    await beats(heartbeat)
+    assert said(link) == []
+    writer.error = None
+    link.connected = False
+    await beats(heartbeat)
+    link.connected = True
+    await beats(heartbeat)
+    assert said(link)
+
+
+async def test_whoever_was_replaced_says_nothing_more(link, writer):
+    """No beat, and no goodbye, which would stay with the broker in place of the living one's beat."""
+    heartbeat = heartbeat_of(link, writer)
+    heartbeat.last_will()
+    writer.error = WriterFencedError("another federator has taken over")
+    with pytest.raises(ExceptionGroup):
+        async with heartbeat, asyncio.TaskGroup() as group:
+            group.create_task(heartbeat.run())
+    assert said(link) == []
+
+
+@pytest.mark.parametrize("error", [None, UnavailableError("the database is away")])
+async def test_it_says_goodbye(link, writer, error):
+    """In order or not, below its last will; where the broker is away, nothing is waited for."""
+    heartbeat = heartbeat_of(link, writer)
+    will = heartbeat.last_will()
+
+    async def serve():
+        async with heartbeat, asyncio.TaskGroup() as group:
+            beating = group.create_task(heartbeat.run())
+            await asyncio.sleep(0.01)
+            if error is not None:
+                raise error
+            beating.cancel()
+
+    if error is None:
+        await serve()
+    else:
+        with pytest.raises(ExceptionGroup):
+            await serve()
+    (first, beat), (last, goodbye) = said(link)
+    assert (first, last) == (True, False)
+    assert beat < goodbye < heard(will.payload)[1]
+    link.connected = False
+    async with heartbeat:
+        pass
