@@ -1,5 +1,6 @@
 """People who know what they want and not what it is called: they ask by words of a first line that is not indexed."""
 
+import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,8 +40,12 @@ class Split:
     test: tuple[Query, ...]
 
 
-def make_queries(documents: Sequence[Document], seed: int) -> Split:
-    """Make a query for every public document of which more is said than the line that its query is made of."""
+def make_queries(documents: Sequence[Document], seed: int, share: float = 1.0) -> Split:
+    """Make queries for public documents of which more is said than the line that their query is made of.
+
+    Args:
+        share: of these documents, in (0, 1]; each has one query.
+    """
     rng = np.random.default_rng([seed, *b"queries"])
     wordings = [_content_words(document) for document in documents]
     vocabulary = sorted({word for words in wordings for word in words})
@@ -51,6 +56,7 @@ def make_queries(documents: Sequence[Document], seed: int) -> Split:
             if len(wordings[i]) >= 2 and document.body and not document.is_private
         ]
     )
+    meant = meant[: math.ceil(share * len(meant))]
     queries = tuple(Query(_wording(wordings[i], vocabulary, rng), i) for i in meant.tolist())
     n_train, n_validation = round(_TRAIN_SHARE * len(queries)), round(_VALIDATION_SHARE * len(queries))
     return Split(queries[:n_train], queries[n_train : n_train + n_validation], queries[n_train + n_validation :])

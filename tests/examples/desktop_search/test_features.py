@@ -1,16 +1,13 @@
 """What a ranker is told of a candidate fits the schema, and says what its name says."""
 
-import json
-from pathlib import Path
-
+import numpy as np
 import pytest
 
+from collection import SCHEMA
 from documents import Document
 from features import Features
-from index import Hit
+from index import Hit, Index
 
-SCHEMA = Path(__file__).parents[3] / "examples/desktop_search/features.json"
-NAMES = [feature["name"] for feature in json.loads(SCHEMA.read_text())["features"]]
 DOCUMENTS = [
     Document("books", "module", "books.py:1", "Books.", "Shelves of them."),
     Document("books.copyTree", "function", "books.py:3", "Copy.", "src dst A whole tree is copied with all below."),
@@ -25,7 +22,7 @@ def told():
 
     def tell(query: str) -> list[dict[str, float]]:
         hits = [Hit(number, 3.0 - number, 2.0, 1.0) for number in range(len(DOCUMENTS))]
-        return [dict(zip(NAMES, row, strict=True)) for row in features.of(query, hits).tolist()]
+        return [dict(zip(SCHEMA.names, row, strict=True)) for row in features.of(query, hits).tolist()]
 
     return tell
 
@@ -79,3 +76,16 @@ def test_what_no_query_changes(told):
     assert [each["depth"] for each in (module, tree, shelf)] == [0.0, 1.0, 1.0]
     assert tree["words in the name"] == 2.0
     assert tree["length of the text"] == 10.0
+
+
+def test_the_schema_takes_whatever_is_found():
+    """Also where nothing is."""
+    features = Features(DOCUMENTS)
+    with Index() as index:
+        index.fill(DOCUMENTS)
+        for query in ("tree", "whole shelf of books", "qwertz"):
+            hits = index.search(query)
+            scaled = SCHEMA.normalise(features.of(query, hits))
+            assert scaled.shape == (len(hits), SCHEMA.n_features)
+            assert scaled.dtype == np.float32
+            assert ((scaled >= 0.0) & (scaled <= 1.0)).all()

@@ -1,0 +1,93 @@
+"""Simulated queries with the candidates that an index finds, ready to be ranked: what people ask in `simulate.py`."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from documents import Document, read_documents
+from features import Features
+from foltr.data.dataset import RankingDataset
+from foltr.protocol.schemas import FeatureSchema
+from index import Index
+from queries import Query, devices_of, make_queries
+
+SCHEMA: Final = FeatureSchema.read(Path(__file__).with_name("features.json"))
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Queries whose document is among the candidates.
+
+    Attributes:
+        dataset: one document of each query is relevant; candidates are in the order of BM25, best first.
+        base: (docs,) float64, BM25.
+        devices: (queries,) int64, who asks.
+        n_asked: how many queries there were, found or not.
+    """
+
+    dataset: RankingDataset
+    base: NDArray[np.float64]
+    devices: NDArray[np.int64]
+    n_asked: int
+
+    def query(self, i: int) -> tuple[NDArray[np.float32], NDArray[np.float64], int]:
+        """Return the features of a query's candidates, their BM25, and the row of the one that is meant."""
+        rows = slice(*self.dataset.offsets[i : i + 2])
+        return self.dataset.features[rows], self.base[rows], int(self.dataset.relevance[rows].argmax())
+
+
+@dataclass(frozen=True, eq=False)
+class Collection:
+    """What people ask while the federation learns, and what it is judged by."""
+
+    train: Asked
+    validation: Asked
+    test: Asked
+    n_documents: int
+
+
+def make_collection(folder: Path, seed: int, share: float = 1.0) -> Collection:
+    """Read a folder, index it without the first lines, and let people ask by them.
+
+    Args:
+        share: of the queries, in (0, 1].
+    """
+    documents = read_documents(folder)
+    features = Features(documents, with_summaries=False)
+    split = make_queries(documents, seed, share)
+    with Index() as index:
+        index.fill(documents, with_summaries=False)
+        train, validation, test = (
+            _ask(name, queries, documents, index, features, seed)
+            for name, queries in (("train", split.train), ("validation", split.validation), ("test", split.test))
+        )
+    return Collection(train, validation, test, len(documents))
+
+
+def _ask(
+    name: str, queries: Sequence[Query], documents: Sequence[Document], index: Index, features: Features, seed: int
+) -> Asked:
+    found = list(_found(queries, devices_of(queries, documents, seed), index, features))
+    matrices, scores, targets, devices = zip(*found, strict=True)
+    offsets = np.concatenate([[0], np.cumsum([len(matrix) for matrix in matrices])])
+    relevance = np.zeros(offsets[-1], np.int16)
+    relevance[offsets[:-1] + targets] = 1
+    dataset = RankingDataset(
+        name, np.concatenate(matrices), relevance, offsets.astype(np.int64), np.arange(len(found), dtype=np.int64)
+    )
+    return Asked(dataset, np.concatenate(scores), np.array(devices, np.int64), len(queries))
+
+
+def _found(
+    queries: Sequence[Query], devices: Sequence[int], index: Index, features: Features
+) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float64], int, int]]:
+    for query, device in zip(queries, devices, strict=True):
+        hits = index.search(query.text)
+        numbers = [hit.number for hit in hits]
+        if query.target in numbers:
+            bm25 = np.array([hit.bm25 for hit in hits])
+            yield SCHEMA.normalise(features.of(query.text, hits)), bm25, numbers.index(query.target), device
