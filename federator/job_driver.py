@@ -324,6 +324,7 @@ class Unlearner:
             local_interactions=job.local_interactions,
             closes_at=step.closes_at,
             training=plan.training,
+            schema_hash=plan.schema_hash,
         )
         self._retained.put(self._topics.unlearning_round, announcement)
 

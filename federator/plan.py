@@ -13,6 +13,7 @@ from foltr.methods.preconditions import lacking, ways_out
 from foltr.methods.registry import Ranker, check_method, check_rule, n_auxiliary, spec_of
 from foltr.protocol.fields import MAX_DIM
 from foltr.protocol.policies import Policy
+from foltr.protocol.schemas import FeatureSchema
 from foltr.protocol.states import Pacing, Privacy
 from foltr.protocol.topics import check_name
 from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining, Training
@@ -25,6 +26,8 @@ class FederationPlan:
     Args:
         training: the method and its settings.
         chosen_ranker: None stands for a linear one.
+        schema: of its features; None where applications see to them.
+        first_weights: of the ranker that a new federation begins with, as float32; None: zeros, or drawn.
         seed: of a neural ranker's first weights; None draws them freshly. A linear one begins with zeros.
         stop_after_round: stop once this round has ended; None goes on for ever.
         resume_grace_s: at least this long an open round stays open after a restart.
@@ -42,6 +45,8 @@ class FederationPlan:
     policy: RoundPolicy = field(default_factory=RoundPolicy)
     training: Training = field(default_factory=PdgdTraining)
     chosen_ranker: Ranker | None = None
+    schema: FeatureSchema | None = None
+    first_weights: bytes | None = None
     seed: int | None = None
     stop_after_round: int | None = None
     resume_grace_s: float = 5.0
@@ -58,6 +63,12 @@ class FederationPlan:
             raise SettingsError(f"n_features: {self.n_features} is not between 1 and {MAX_DIM}")
         if self.ranker.n_features != self.n_features:
             raise SettingsError(f"n_features: {self.n_features}, but the ranker's are {self.ranker.n_features}")
+        if self.schema is not None and self.schema.n_features != self.n_features:
+            raise SettingsError(f"n_features: {self.n_features}, but the schema has {self.schema.n_features}")
+        if self.first_weights is not None and len(self.first_weights) != 4 * self.ranker.n_weights:
+            raise SettingsError(
+                f"initial_model: {len(self.first_weights) / 4:g} weights; the ranker has {self.ranker.n_weights}"
+            )
         check_method(self.training, self.ranker)
         method = spec_of(self.training)
         if method.needs_deadline is not None and policy.pacing is Pacing.BUFFERED:
@@ -104,6 +115,10 @@ class FederationPlan:
     def ranker(self) -> Ranker:
         """The chosen one or the linear one that stands for none."""
         return self.chosen_ranker or LinearRankerSpec(n_features=self.n_features)
+
+    @property
+    def schema_hash(self) -> bytes | None:
+        return None if self.schema is None else self.schema.hash
 
     @property
     def privacy(self) -> Privacy:

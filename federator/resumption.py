@@ -15,7 +15,7 @@ from federator.summing.adoption import adopt_policies
 from federator.summing.store import SumStore
 from foltr.methods.registry import initial_weights, spec_of
 from foltr.numerics.streams import first_model_rng
-from foltr.protocol.fields import pack_vector
+from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.trainings import NeuralRankerSpec
 from storage.records import ModelRow, NewEvent, RoundRow
@@ -59,6 +59,8 @@ async def claim(store: FederationStore, plan: FederationPlan, now: float, sums: 
 
 async def _create(store: FederationStore, plan: FederationPlan, now: float) -> None:
     weights = initial_weights(plan.training, plan.ranker, first_model_rng(plan.seed))
+    if plan.first_weights is not None:
+        weights[: plan.ranker.n_weights] = unpack_vector(plan.first_weights)
     await store.create_federation(
         plan.n_features,
         plan.ranker.kind,
@@ -70,6 +72,8 @@ async def _create(store: FederationStore, plan: FederationPlan, now: float) -> N
         method=spec_of(plan.training).name,
         hidden=plan.ranker.hidden if isinstance(plan.ranker, NeuralRankerSpec) else None,
         privacy=plan.privacy,
+        schema_hash=plan.schema_hash,
+        first_model_is_chosen=plan.first_weights is not None,
     )
 
 

@@ -65,6 +65,8 @@ class FederationStore(Protocol):
         method: str,
         hidden: int | None,
         privacy: Privacy,
+        schema_hash: bytes | None = None,
+        first_model_is_chosen: bool = False,
     ) -> None: ...
 
     async def claim_federation(self, at: float) -> int: ...

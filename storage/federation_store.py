@@ -69,6 +69,8 @@ class SqlFederationStore:
         method: str,
         hidden: int | None,
         privacy: Privacy,
+        schema_hash: bytes | None = None,
+        first_model_is_chosen: bool = False,
     ) -> None:
         await federations.create_federation(
             self._db,
@@ -83,6 +85,8 @@ class SqlFederationStore:
             method=method,
             hidden=hidden,
             privacy=privacy,
+            schema_hash=schema_hash,
+            first_model_is_chosen=first_model_is_chosen,
         )
 
     async def claim_federation(self, at: float) -> int:

@@ -37,6 +37,8 @@ async def create_federation(
     method: str = "fpdgd",
     hidden: int | None = None,
     privacy: Privacy = Privacy.TRUSTED,
+    schema_hash: bytes | None = None,
+    first_model_is_chosen: bool = False,
 ) -> None:
     """Create the federation with its initial model as version 0; if it is there already, check that it fits.
 
@@ -45,12 +47,16 @@ async def create_federation(
     Args:
         pseudonym_key: of the pseudonyms of clients that are erased (`foltr.erasure.pseudonyms`), secret.
         hidden: units of a neural ranker; None for a linear one.
+        schema_hash: of the features' schema; None where there is none.
+        first_model_is_chosen: the initial model is no matter of course, so another one that is stored is refused.
 
     Raises:
-        SettingsError: the stored federation has another method, ranker or privacy, or models of another size.
+        SettingsError: the stored federation has another method, ranker, privacy or schema, models of another size, or
+            another first model than the chosen one.
     """
     n_initial = len(initial_weights) // 4
     settings = {"method": method, "privacy": privacy, "ranker": ranker, "n_features": n_features, "hidden": hidden}
+    settings |= {"schema_hash": schema_hash}
     async with db.transaction() as connection:
         await connection.execute(
             insert_into(connection, federations).on_conflict_do_nothing(index_elements=["name"]),
@@ -83,11 +89,17 @@ async def create_federation(
                 "weights_hash": model_hash(initial_weights),
             },
         )
-        n_values = await connection.scalar(
-            select(models.c.n_values).where(models.c.federation == name, models.c.version == 0)
+        first = select(models.c.n_values, models.c.weights_hash).where(
+            models.c.federation == name, models.c.version == 0
         )
+        n_values, stored_hash = (await connection.execute(first)).one()
         # A method's own settings can add values to a model.
         _require_same(name, {"values in a model": n_values}, {"values in a model": n_initial})
+        if first_model_is_chosen and stored_hash != model_hash(initial_weights):
+            raise SettingsError(
+                f"initial_model: federation {name!r} began with another model, and what it has learned since stands on "
+                "that one. Leave initial_model out, or give the new federation another name"
+            )
 
 
 async def claim_federation(db: Database, name: str, at: float) -> int:
@@ -194,4 +206,6 @@ def _require_same(name: str, stored: dict[str, object], settings: dict[str, obje
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.hex()
     return str(value) if isinstance(value, StrEnum) else value

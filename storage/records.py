@@ -285,6 +285,7 @@ class FederationRow:
     n_deletions: int
     n_purged: int
     privacy: Privacy = Privacy.TRUSTED
+    schema_hash: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,7 @@ federations = Table(
         server_default=Privacy.TRUSTED,
         comment=f"{in_words(Privacy)}; fixed as long as it exists",
     ),
+    Column("schema_hash", LargeBinary, comment="SHA-256 of the feature schema; null without one. Fixed likewise"),
     CheckConstraint(f"length(name) BETWEEN 1 AND {FEDERATION_MAX}", name="name_length"),
     CheckConstraint(one_of("privacy", Privacy), name="privacy"),
     CheckConstraint("writer_epoch >= 0", name="writer_epoch"),
@@ -120,6 +121,7 @@ federations = Table(
     CheckConstraint("(ranker = 'neural') = (hidden IS NOT NULL)", name="hidden_iff_neural"),
     CheckConstraint("n_purged BETWEEN 0 AND n_deletions", name="n_purged"),
     CheckConstraint("last_order >= 0", name="last_order"),
+    CheckConstraint("length(schema_hash) = 32", name="schema_hash_length"),
     comment="One federation: a ranker learned together. The row is also the lock of its single writer",
 )
 

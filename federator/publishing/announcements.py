@@ -47,6 +47,7 @@ def model_announcement(plan: FederationPlan, model: ModelRow) -> ModelAnnounceme
         ranker=plan.ranker,
         n_auxiliary=n_auxiliary(plan.training, plan.ranker),
         weights=model.weights,
+        schema_hash=plan.schema_hash,
     )
 
 
@@ -77,6 +78,7 @@ def round_announcement(state: FederationState, shown: Round, *, is_open: bool) -
             n_eligible=selection.n_eligible,
         ),
         secure=None if shown.terms is None else shown.terms.announced,
+        schema_hash=state.plan.schema_hash,
     )
 
 

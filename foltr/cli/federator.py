@@ -10,6 +10,7 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.experiments.method import choose_method, choose_rule, read_logging_policy
+from foltr.cli.federation_files import read_initial_model, read_schema_setting
 from foltr.cli.fields import takes_fields
 from foltr.cli.operator.access import (
     DEFAULT_OPERATOR_FOLDER,
@@ -34,6 +35,7 @@ app = typer.Typer(help="Run the federator, and give it another key.", no_args_is
 
 RUN_FIELDS = (
     *("credentials", "allow_unsigned", "broker_url", "db_url", "keys", "federation", "n_features"),
+    *("feature_schema", "initial_model"),
     *(
         "min_clients",
         "max_clients",
@@ -93,6 +95,7 @@ async def _serve(settings: Settings) -> None:
     from storage.migrate import require_head
 
     identity = federator_identity(settings)
+    settings, schema = read_schema_setting(settings)
     policy, secure = read_logging_policy(settings), choose_privacy(settings, identity)
     training, chosen_ranker = choose_method(settings, settings.n_features, settings.max_clients, **policy)
     plan = FederationPlan(
@@ -111,6 +114,8 @@ async def _serve(settings: Settings) -> None:
         ),
         training,
         chosen_ranker=chosen_ranker,
+        schema=schema,
+        first_weights=read_initial_model(settings, chosen_ranker, schema),
         stop_after_round=settings.rounds,
         database_patience_s=settings.database_patience_s,
         enrolment_key=identity.enrolment_key,

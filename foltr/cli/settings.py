@@ -59,6 +59,10 @@ class Settings(BaseSettings):
 
     n_features: Annotated[int, Option("--features")] = Field(default=136, ge=1, le=4_000_000)
     """Features of a document; fixed once the federation exists."""
+    feature_schema: Annotated[str | None, Option("--schema", "FILE")] = None
+    """The feature schema as JSON (`docs/features.md`); it gives n_features. Fixed once the federation exists."""
+    initial_model: Annotated[str | None, Option(metavar="FILE")] = None
+    """The weights a new federation of a linear ranker begins with (`docs/features.md`); unset begins with zeros."""
     min_clients: int = Field(default=2, ge=1)
     """A round with fewer contributing clients makes no model."""
     max_clients: int = Field(default=100, ge=1)

@@ -18,7 +18,8 @@ from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import Strategy
 from foltr.protocol.topics import ClientTopic
-from foltr.protocol.updates import DenseDelta, UnlearningUpdate
+from foltr.protocol.trainings import EvolutionTraining, PdgdTraining
+from foltr.protocol.updates import DenseDelta, EvolutionPair, UnlearningUpdate
 from storage.erasure.erasures import find_erasure, list_erasures
 from storage.models import get_model, latest_model, list_models
 from storage.orders import list_orders
@@ -474,6 +475,29 @@ async def test_the_last_client_leaves_the_first_model(joined):
     await served.turn()
     assert {one.code for one in notices(served)} == {"forgetting", "forgotten"}
     assert not unpack_vector((await latest_model(served.db, "mail")).weights).any()
+
+
+@pytest.mark.parametrize("training", [PdgdTraining(), EvolutionTraining()], ids=["by steps", "first model"])
+async def test_a_federation_that_began_with_chosen_weights_goes_back_to_those(joined, training):
+    """Not to zeros: nobody has taught it them. A method that cannot learn again from kept lists resets to them."""
+    served, devices = await joined(first_weights=pack_vector([8.0, 0, 0, -0.5]), training=training)
+    assert step_weights(await latest_model(served.db, "mail")) == [8.0, 0, 0, -0.5]
+    for number, device in enumerate(devices, start=1):
+        pair = EvolutionPair(seed=number, plus=1.0, minus=0.0)
+        served.update(device, 1, 0, body=pair if training.kind == "foltr-es" else delta(ROWS[number - 1]))
+    await served.turn()
+    assert step_weights(await latest_model(served.db, "mail")) != [8.0, 0, 0, -0.5]
+    for device in devices:
+        ask(served, device)
+    await served.turn()
+    await served.turn()
+    newest = await latest_model(served.db, "mail")
+    assert newest.version == 2
+    assert step_weights(newest) == [8.0, 0, 0, -0.5]
+
+
+def step_weights(model):
+    return unpack_vector(model.weights).tolist()
 
 
 async def test_rollback_begins_before_the_client_came(joined):

@@ -162,6 +162,18 @@ async def test_a_neural_ranker_is_drawn_once(serve):
     assert np.count_nonzero(unpack_vector(first[0][0])) == NEURAL.n_weights
 
 
+async def test_chosen_weights_are_those_of_the_ranker(serve):
+    """What else training uses begins as ever; a start without them, or with the same, goes on."""
+    training, chosen = FedIpsTraining(propensities="estimated"), pack_vector(np.arange(1.0, N_FEATURES + 1.0))
+    federation = {"n_features": N_FEATURES, "training": training}
+    first = await models_of(await serve(TWO, **federation, first_weights=chosen))
+    assert first[0][0] == chosen + bytes(4 * (N_FEATURES + 1))
+    for again in (chosen, None):
+        assert await models_of(await serve(TWO, **federation, first_weights=again)) == first
+    with pytest.raises(SettingsError, match="initial_model: federation 'mail' began with another model"):
+        await serve(TWO, **federation, first_weights=pack_vector(np.ones(N_FEATURES)))
+
+
 class Announced:
     """What would be published."""
 

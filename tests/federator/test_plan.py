@@ -9,6 +9,7 @@ from federator.round import RoundPolicy
 from foltr.aggregation.rule_spec import MEAN, read_rule
 from foltr.errors import SettingsError
 from foltr.protocol.fields import MAX_DIM
+from foltr.protocol.schemas import Feature, FeatureSchema
 from foltr.protocol.states import Pacing
 from foltr.protocol.trainings import (
     EvolutionTraining,
@@ -20,6 +21,7 @@ from foltr.protocol.trainings import (
     PdgdTraining,
 )
 
+SCHEMA = FeatureSchema(name="shop", version=1, features=[Feature(name="bm25", scaling="ratio")])
 NAN, INF = float("nan"), float("inf")
 
 
@@ -53,6 +55,8 @@ def test_a_model_has_the_values_that_ranker_and_method_need(training, ranker, n_
         (3, "n_features: 3, but the ranker's are 4", {"chosen_ranker": LinearRankerSpec(n_features=4)}),
         (MAX_DIM, f"n_features: {2 * MAX_DIM + 1} values", {"training": FedIpsTraining(propensities="estimated")}),
         (3, "seed: -1 is below 0", {"seed": -1}),
+        (3, "n_features: 3, but the schema has 1", {"schema": SCHEMA}),
+        (3, "initial_model: 2 weights; the ranker has 3", {"first_weights": bytes(8)}),
     ],
 )
 def test_a_method_that_cannot_work_is_refused_in_words(n_features, told, plan):

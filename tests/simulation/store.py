@@ -275,6 +275,8 @@ class RoundStore:
         method: str,
         hidden: int | None,
         privacy: Privacy,
+        schema_hash: bytes | None = None,
+        first_model_is_chosen: bool = False,  # noqa: ARG002 (nothing here starts with one)
     ) -> None:
         def change(tables: Tables) -> None:
             if tables.federation is None:
@@ -296,6 +298,7 @@ class RoundStore:
                     n_deletions=0,
                     n_purged=0,
                     privacy=privacy,
+                    schema_hash=schema_hash,
                 )
                 tables.models[0] = ModelRow(
                     federation=NAME,

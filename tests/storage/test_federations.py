@@ -39,6 +39,7 @@ async def test_creating_again_changes_nothing(stored) -> None:
         ({"n_features": 4}, r"n_features = 3, but .* n_features = 4\. Change"),
         ({"ranker": "neural", "hidden": 8}, r"'linear', .*hidden = None, but .*'neural', n_features = 3, hidden = 8\."),
         ({"method": "foltr-es"}, r"method = 'fpdgd', .*, but the settings say method = 'foltr-es', "),
+        ({"schema_hash": b"s" * 32}, rf"schema_hash = None, but .*schema_hash = '{'73' * 32}'\. Change"),
         ({"initial_weights": bytes(28)}, r"values in a model = 3, but the settings say values in a model = 7\. "),
     ],
 )
@@ -49,6 +50,35 @@ async def test_another_method_or_shape_is_refused_in_words(stored, asked: dict[s
     with pytest.raises(SettingsError, match=told):
         await create_federation(stored.db, "web", **settings | asked)
     assert await stored.dump() == before
+
+
+async def test_a_schema_is_fixed(stored) -> None:
+    """A federation that was created with one goes on with that one alone."""
+    first = {"n_features": 3, "ranker": "linear", "initial_weights": bytes(12), "now": stored.opening(1).opened_at}
+    for _ in range(2):
+        await create_federation(stored.db, "mail", **first, schema_hash=b"s" * 32)
+    found = await get_federation(stored.db, "mail")
+    assert found is not None
+    assert found.schema_hash == b"s" * 32
+    for other in (None, b"t" * 32):
+        with pytest.raises(SettingsError, match="schema_hash = '7373"):
+            await create_federation(stored.db, "mail", **first, schema_hash=other)
+
+
+async def test_a_first_model_is_chosen_once(stored) -> None:
+    """The same again, or none, changes nothing; another one is refused: all that was learned stands on the first."""
+    at, chosen, zeros = stored.opening(1).opened_at, b"\0\0\x80?" * 3, bytes(12)
+    await create_federation(stored.db, "mail", 3, "linear", chosen, at, first_model_is_chosen=True)
+    before = await stored.dump()
+    await create_federation(stored.db, "mail", 3, "linear", chosen, at, first_model_is_chosen=True)
+    await create_federation(stored.db, "mail", 3, "linear", zeros, at)
+    for federation, weights in (("mail", b"\0\0\0@" * 3), ("web", chosen)):
+        with pytest.raises(SettingsError, match=f"initial_model: federation '{federation}' began with another model"):
+            await create_federation(stored.db, federation, 3, "linear", weights, at, first_model_is_chosen=True)
+    assert await stored.dump() == before
+    model = await latest_model(stored.db, "mail")
+    assert model is not None
+    assert model.weights == chosen
 
 
 async def test_a_federation_keeps_its_method_ranker_and_first_model(stored) -> None:

@@ -1,5 +1,6 @@
 """What devices are told of a model and of a round."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from federator.deciding.state import FederationState
@@ -8,6 +9,7 @@ from federator.publishing.announcements import model_announcement, round_announc
 from federator.round import Round, RoundPolicy, SelectedClients
 from foltr.protocol.announcements import Selection
 from foltr.protocol.fields import pack_vector
+from foltr.protocol.schemas import Feature, FeatureSchema
 from foltr.protocol.trainings import LinearRankerSpec
 from storage.records import ModelRow
 
@@ -34,6 +36,18 @@ def test_a_round_is_announced_with_whom_it_asks():
     assert (told.base_hash, told.withdraws_below) == (b"h" * 16, 2)
     assert (told.opened_at, told.closes_at, told.training) == (100.0, 160.0, PLAN.training)
     assert told.selection == Selection(first_seed=b"f" * 32, cutoff=b"c" * 8, n_selected=3, n_eligible=7)
+
+
+def test_models_and_rounds_are_announced_with_the_hash_of_the_schema():
+    """So that a device whose features are others sees it; without a schema there is none."""
+    schema = FeatureSchema(name="shop", version=1, features=[Feature(name=name, scaling="ratio") for name in "ab"])
+    model = ModelRow("mail", 3, 2, 7, 2, pack_vector([0.5, -1.0]), bytes(16), AT, None)
+    opened = Round.open(4, 3, RoundPolicy(1, 9, 0.0, 60.0), 100.0)
+    for plan, told in ((PLAN, None), (replace(PLAN, schema=schema), schema.hash)):
+        state = FederationState(plan)
+        state.model_hashes = STATE.model_hashes
+        assert model_announcement(plan, model).schema_hash == told
+        assert round_announcement(state, opened, is_open=True).schema_hash == told
 
 
 def test_a_round_that_asks_everybody_shows_no_selection():

@@ -1,0 +1,43 @@
+"""The files that a federator is started with: the feature schema, and the model it begins with."""
+
+from typing import TYPE_CHECKING
+
+from foltr.cli.settings import Settings
+from foltr.errors import SettingsError
+
+if TYPE_CHECKING:
+    from foltr.methods.registry import Ranker
+    from foltr.protocol.schemas import FeatureSchema
+
+
+def read_schema_setting(settings: Settings) -> "tuple[Settings, FeatureSchema | None]":
+    """The schema if one is set, and the settings with its number of features.
+
+    Raises:
+        SettingsError: it cannot be read, or another number of features was given beside it.
+    """
+    from foltr.protocol.schemas import FeatureSchema
+
+    if settings.feature_schema is None:
+        return settings, None
+    schema = FeatureSchema.read(settings.feature_schema)
+    if "n_features" in settings.model_fields_set and settings.n_features != schema.n_features:
+        raise SettingsError(
+            f"n_features: {settings.n_features}, but {settings.feature_schema} has {schema.n_features}; "
+            "leave n_features out where there is a schema"
+        )
+    return settings.model_copy(update={"n_features": schema.n_features}), schema
+
+
+def read_initial_model(settings: Settings, ranker: "Ranker", schema: "FeatureSchema | None") -> bytes | None:
+    """The weights that the federation begins with, as they are stored; None where none are set.
+
+    Raises:
+        SettingsError: the file is not what it should be, or for another ranker or schema.
+    """
+    from foltr.methods.initial_models import InitialModel
+    from foltr.protocol.fields import pack_vector
+
+    if settings.initial_model is None:
+        return None
+    return pack_vector(InitialModel.read(settings.initial_model).weights_of(ranker, schema))
