@@ -6,6 +6,7 @@ It is all of a device but the connection and the store's file, which it is given
 
 import asyncio
 import random
+import threading
 import time
 from collections.abc import Sequence
 
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from broker.link import InboundMessage, LastWill, MqttLink
 from edge_client.contribution import Alteration, Contributor
+from edge_client.events import Forgotten, Observer, quiet
 from edge_client.federator_watch import FederatorWatch
 from edge_client.forgetting import ENROL_AGAIN, Forgetting
 from edge_client.guard.guard import Guard
@@ -24,14 +26,14 @@ from edge_client.messaging.session import Session
 from edge_client.messaging.transfer import ModelInParts
 from edge_client.models import Models
 from edge_client.participation import Participation
-from edge_client.recording import Recorder
-from edge_client.serps import Serp, clicks_on, make_serp
+from edge_client.recording import Later, Recorder
+from edge_client.serps import Serp, as_features, check_width, clicks_on, make_serp
 from edge_client.store.store import DeviceStore
 from edge_client.sums.pinned_policy import PinnedPolicy
 from edge_client.sums.secure_sums import SecureSums
 from edge_client.training.relearning import Relearning
 from edge_client.training.trainer import Trainer
-from edge_client.training.working_model import Learner
+from edge_client.training.working_model import Learner, WorkingModel
 from foltr.errors import MessageError
 from foltr.logs import get_logger
 from foltr.operator.credentials import Credentials
@@ -47,6 +49,8 @@ class Agent:
         link: what it publishes by. Whoever makes the link has it call `begin_session` before each connection,
             `begin_connection` once it is up, and `receive` for every message.
         explore, seed, learner, propensities, guard, alter_update: as `EdgeClient` says; they are checked already.
+        later: see `Recorder`; with it, any thread may rank and record.
+        on_event: told what happens.
 
     Attributes:
         wake: set when there may be something to do in a `turn`.
@@ -66,11 +70,17 @@ class Agent:
         propensities: npt.NDArray[np.float64] | None = None,
         guard: float | None = None,
         alter_update: Alteration | None = None,
+        later: Later | None = None,
+        on_event: Observer | None = None,
     ) -> None:
         self.federation, self.client_id = federation, client_id
         self.wake = asyncio.Event()
-        self._link, self._store = link, store
+        self._link, self.store = link, store
         self._explore = explore
+        self._later = later
+        self._tell = quiet(on_event)
+        # An erasure and a click do not meet: nothing is stored of a client once it is forgotten.
+        self._recording = threading.RLock()
         self._rng = np.random.default_rng(seed)
         # First: with a newer policy than before nothing is pending any more.
         self.policy = PinnedPolicy(credentials, store, client_id)
@@ -100,12 +110,12 @@ class Agent:
 
     def _connect_parts(self, alteration: Alteration | None, guard: Guard | None, enrolment: bytes | None) -> None:
         """Make the parts that contribute, record, send and receive, each with those it needs."""
-        session, store, participation, trainer = self.session, self._store, self.participation, self.trainer
+        session, store, participation, trainer = self.session, self.store, self.participation, self.trainer
         in_parts = ModelInParts()
         sums = SecureSums(self.client_id, session.key, store, self.policy)
         self.contributor = Contributor(session, store, participation, trainer, sums, alteration, self.wake.set)
-        self.models = Models(session, store, participation, in_parts, trainer, self.contributor, guard)
-        self.recorder = Recorder(store, self.models, trainer, self.contributor, self.wake.set)
+        self.models = Models(session, store, participation, in_parts, trainer, self.contributor, guard, self._tell)
+        self.recorder = Recorder(store, self.models, trainer, self.contributor, self.wake.set, self._later)
         self.outbox = Outbox(self._link, session, participation, in_parts, enrolment)
         self.forgetting = Forgetting(self.outbox, session, participation, store)
         self.membership = Membership(self.outbox, session, participation)
@@ -123,6 +133,7 @@ class Agent:
             self.relearning,
             self.watch,
             on_erased=self._be_forgotten,
+            on_event=self._tell,
         )
 
     @property
@@ -143,7 +154,7 @@ class Agent:
         return make_serp(
             features,
             k,
-            self.trainer.working_model,
+            self._snapshot(),
             # Nothing is learned from a client that was forgotten: nothing is explored, and the order given is kept.
             self._rng if self._explore and not self.forgotten else None,
         )
@@ -151,8 +162,27 @@ class Agent:
     def record_clicks(self, serp: Serp, clicked: Sequence[int]) -> None:
         """Record clicks as `EdgeClient.record_clicks` says."""
         clicks = clicks_on(serp, clicked)
-        if not self.forgotten:
-            self.recorder.record(serp, clicks)
+        with self._recording:
+            if not self.forgotten:
+                self.recorder.record(serp, clicks)
+
+    @property
+    def weights(self) -> npt.NDArray[np.float64] | None:
+        """Return as `EdgeClient.weights` says."""
+        working_model = self._snapshot()
+        return None if working_model is None else working_model.weights.copy()
+
+    def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """Return as `EdgeClient.scores` says."""
+        matrix, working_model = as_features(features), self._snapshot()
+        if working_model is None:
+            return np.zeros(len(matrix), np.float32)
+        check_width(matrix, working_model.n_features)
+        return working_model.scores(matrix)
+
+    def _snapshot(self) -> WorkingModel | None:
+        working_model = self.trainer.working_model
+        return None if working_model is None else working_model.snapshot()
 
     # --- what the network brings ----------------------------------------------------------------------------
 
@@ -180,10 +210,14 @@ class Agent:
 
     def _be_forgotten(self) -> None:
         """Erase on the device what the federation has erased of this client."""
-        if not self.forgotten:
+        is_news = not self.forgotten
+        if is_news:
             log.warning("forgotten", client_id=self.client_id, federation=self.federation, hint=ENROL_AGAIN)
-        self.forgetting.forget()
-        self._drop_everything()
+        with self._recording:
+            self.forgetting.forget()
+            self._drop_everything()
+        if is_news:
+            self._tell(Forgotten())
 
     def _drop_everything(self) -> None:
         self.policy.forget()

@@ -22,21 +22,20 @@ When another client is to be unlearned, a device under no policy sends the same 
 kept (`edge_client.training.relearning`). `EdgeClient.forget_me` asks for this one's own erasure.
 """
 
-import asyncio
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import NoReturn, Self
 
+import numpy as np
 import numpy.typing as npt
 
-from broker.address import BrokerAddress
-from broker.link import InboundMessage, LastWill, MqttLink
 from edge_client.agent import Agent
 from edge_client.contribution import Alteration
-from edge_client.forgetting import ENROL_AGAIN, ForgetResult
+from edge_client.events import Observer
+from edge_client.forgetting import ForgetResult
 from edge_client.guard.held_back import RefusedModel
 from edge_client.options import (
+    DeviceOptions,
     agreed_name,
     broker_address,
     checked_guard,
@@ -44,22 +43,15 @@ from edge_client.options import (
     checked_propensities,
     checked_seed,
 )
+from edge_client.runtime import SERP_LENGTH, Runtime
 from edge_client.serps import Serp
 from edge_client.store.store import KEPT_INTERACTIONS, DeviceStore
 from edge_client.training.working_model import Learner
-from foltr.errors import UnavailableError
-from foltr.logs import get_logger
+from foltr.errors import UsageError
 from foltr.operator.credentials import Credentials, read_credentials
 from foltr.protocol.announcements import RoundAnnouncement
-from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.trainings import PdgdTraining
 
 __all__ = ["EdgeClient", "ForgetResult", "Serp"]
-
-log = get_logger(__name__)
-
-_GOODBYE_S = 2.0
-_LONGEST_PAUSE_S = 60.0
 
 
 class EdgeClient:
@@ -71,8 +63,9 @@ class EdgeClient:
         credentials: what ``foltr enrol`` wrote for this device: everything it sends is signed, and only what
             the federator signed is believed. Without them nothing is signed, and only a federator that takes
             anyone (``--allow-unsigned``) will listen.
-        store: the device's own SQLite file; by default ``{federation}-{client_id}.sqlite`` in the working
-            directory. ``":memory:"`` for a device that need not survive a restart.
+        store: the device's own SQLite file, opened when the client is entered; by default
+            ``{federation}-{client_id}.sqlite`` in the working directory. ``":memory:"`` for a device that need not
+            survive a restart.
         explore: show what the announced method learns from, e.g. samples of the ranker's Plackett-Luce
             distribution, or the lists of a perturbed ranker; False shows the best list the device knows, of which
             FOLtR-ES learns nothing.
@@ -92,6 +85,8 @@ class EdgeClient:
         alter_update: for experiments on attacks, see `Alteration`; None sends what was learned.
         give_up_after_s: how long the broker may be away before `wait_connected` and `next_round` fail for
             good; None: for ever. Ranking and recording go on all the same.
+        on_event: told what happens (`edge_client.events`), in the event loop; it must not block, and what it raises is
+            in the log.
     """
 
     def __init__(
@@ -111,83 +106,71 @@ class EdgeClient:
         guard: float | None = None,
         alter_update: Alteration | None = None,
         give_up_after_s: float | None = None,
+        on_event: Observer | None = None,
     ) -> None:
         if isinstance(credentials, str | Path):
             credentials = read_credentials(Path(credentials), "device")
         named = (None, None) if credentials is None else (credentials.federation, credentials.name)
         self.federation = agreed_name("federation", federation, named[0])
         self.client_id = agreed_name("client_id", client_id, named[1])
-        seed = checked_seed(seed)
-        propensities = checked_propensities(propensities)
-        keep_interactions = checked_keep_interactions(keep_interactions)
-        guard = checked_guard(guard, explore=explore)
-        self._news = asyncio.Condition()
-        self._turns: asyncio.Task[None] | None = None
-        # Before the store is opened: an address or a certificate that cannot be used leaves nothing locked behind.
-        self._link = self._make_link(broker_address(broker, credentials), give_up_after_s)
-        self._store = DeviceStore(
-            store if store is not None else f"{self.federation}-{self.client_id}.sqlite",
-            client_id=self.client_id,
-            federation=self.federation,
-            max_interactions=max_interactions,
-            max_kept=keep_interactions,
-        )
-        self._agent = Agent(
-            self._link,
-            self._store,
+        self._store_path = store if store is not None else f"{self.federation}-{self.client_id}.sqlite"
+        self._max_interactions = max_interactions
+        self._keep_interactions = checked_keep_interactions(keep_interactions)
+        options = DeviceOptions(
             self.federation,
             self.client_id,
+            broker_address(broker, credentials),
             credentials,
             explore=explore,
-            seed=seed,
+            seed=checked_seed(seed),
             learner=learner,
-            propensities=propensities,
-            guard=guard,
+            propensities=checked_propensities(propensities),
+            guard=checked_guard(guard, explore=explore),
             alter_update=alter_update,
-        )
-
-    def _make_link(self, address: BrokerAddress, give_up_after_s: float | None) -> MqttLink:
-        topics = Topics(self.federation)
-        return MqttLink(
-            address,
-            client_id=f"foltr:{self.federation}:{self.client_id}",  # no name holds a colon, so no two share an id
-            subscriptions=(
-                # The first two first: whose key the others are signed with, and what may be sent, depends on them.
-                *(topics.federator_key, topics.policy, topics.model, topics.round, topics.unlearning_round),
-                topics.federator_status,
-                topics.client(self.client_id, ClientTopic.INBOX),
-            ),
-            on_message=self._receive,
-            on_connected=self._begin_connection,
-            last_will=self._begin_session,
-            # The retained topics hold all a returning device needs, and what it missed it asks for by
-            # resending; a broker should not queue every round for every device that is switched off.
-            persistent=False,
             give_up_after_s=give_up_after_s,
-            on_failed=self._wake,
         )
+        self._runtime = Runtime(options, on_event)
+        self._store: DeviceStore | None = None
 
     # --- what an application calls --------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        await self._link.__aenter__()
-        self._turns = asyncio.create_task(self._give_turns(), name=f"agent-{self.client_id}")
+        if self._store is not None:
+            raise UsageError(f"client {self.client_id} was entered before; construct another EdgeClient")
+        # Not before: a client that is never entered keeps no store from others.
+        self._store = DeviceStore(
+            self._store_path,
+            client_id=self.client_id,
+            federation=self.federation,
+            max_interactions=self._max_interactions,
+            max_kept=self._keep_interactions,
+        )
+        try:
+            self._runtime.open(self._store)
+            await self._runtime.start()
+        except BaseException:
+            self._store.close()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._turns is not None:
-            self._turns.cancel()
-            await asyncio.gather(self._turns, return_exceptions=True)
         try:
-            await self._agent.contributor.close()
-            if self._link.connected:
-                async with asyncio.timeout(_GOODBYE_S):
-                    await self._agent.say_goodbye()
-        except (UnavailableError, TimeoutError):
-            log.debug("goodbye_not_sent", client_id=self.client_id)
+            await self._runtime.stop()
         finally:
-            await self._link.__aexit__()
-            self._store.close()
+            if self._store is not None:
+                self._store.close()
+
+    def __enter__(self) -> NoReturn:
+        raise UsageError(
+            "EdgeClient: use `async with EdgeClient(...)` in an event loop; without one, `with SearchRanker(...)`"
+        )
+
+    def __exit__(self, *_: object) -> None:
+        """Exit nothing, since nothing is entered so."""
+
+    @property
+    def _agent(self) -> Agent:
+        return self._runtime.agent
 
     @property
     def model_version(self) -> int | None:
@@ -199,12 +182,12 @@ class EdgeClient:
     def serp_length(self) -> int:
         """The number of documents the federation asks to show; 10 before it does."""
         round_ = self._agent.participation.round
-        return PdgdTraining().serp_length if round_ is None else round_.training.serp_length
+        return SERP_LENGTH if round_ is None else round_.training.serp_length
 
     @property
     def n_waiting(self) -> int:
         """Interactions on the device that are in no update yet."""
-        return self._store.n_waiting()
+        return self._agent.store.n_waiting()
 
     @property
     def counted_through(self) -> int | None:
@@ -212,7 +195,7 @@ class EdgeClient:
 
         Under a policy it is the last of its participations.
         """
-        return self._store.mark()
+        return self._agent.store.mark()
 
     @property
     def n_updates_counted(self) -> int:
@@ -235,7 +218,7 @@ class EdgeClient:
 
         It is heard at once that it stopped or died, and after three beats that did not come that it hangs.
         """
-        return self._agent.watch.online(time.monotonic()) if self._link.connected else None
+        return self._runtime.federator_online
 
     @property
     def n_held_back(self) -> int:
@@ -258,6 +241,19 @@ class EdgeClient:
         """
         return self._agent.forgotten
 
+    @property
+    def weights(self) -> npt.NDArray[np.float64] | None:
+        """A copy of the (n_weights,) by which this device ranks, with what it has learned; None before a model."""
+        return self._agent.weights
+
+    def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """Return (documents,) scores by those weights, which `rank` orders by; zeros before a model.
+
+        Raises:
+            DataError: as `rank` does.
+        """
+        return self._agent.scores(features)
+
     def rank(self, features: npt.ArrayLike, k: int | None = None) -> Serp:
         """Rank candidate documents.
 
@@ -279,11 +275,12 @@ class EdgeClient:
         Raises:
             DataError: a position outside the list.
         """
+        self._runtime.check_thread()
         self._agent.record_clicks(serp, clicked)
 
     async def wait_connected(self, timeout_s: float = 30.0) -> None:
         """Wait for the broker; UnavailableError after ``timeout_s``. Never needed: ranking works without."""
-        await self._link.wait_connected(timeout_s)
+        await self._runtime.wait_connected(timeout_s)
 
     async def next_round(self, after: int = 0, timeout_s: float = 60.0) -> RoundAnnouncement:
         """Wait for the newest open round above ``after``, with its model at hand, or the news that there is no more.
@@ -295,44 +292,11 @@ class EdgeClient:
             UnavailableError: no such round within ``timeout_s``, or the broker was given up, or this client was
                 forgotten.
         """
-
-        def ready() -> bool:
-            if self.forgotten:
-                raise UnavailableError(f"client {self.client_id} of {self.federation!r} was forgotten: {ENROL_AGAIN}")
-            if self._link.failure is not None:
-                raise self._link.failure
-            round_ = self._agent.participation.round
-            if round_ is None or (round_.open and round_.round <= after):
-                return False  # as after most turns
-            at_hand = self._agent.models.at_hand()
-            if not at_hand:
-                return False
-            if not round_.open:
-                # A last round that was there before us says nothing about what is to come.
-                return round_.last and 0 < after <= round_.round
-            return round_.base_version in at_hand
-
-        try:
-            async with asyncio.timeout(timeout_s), self._news:
-                await self._news.wait_for(ready)
-        except TimeoutError as error:
-            raise UnavailableError(
-                f"client {self.client_id}: no round after {after} within {timeout_s:g} s. "
-                f"Is a federator of {self.federation!r} running (`foltr federator run`)?"
-            ) from error
-        round_ = self._agent.participation.round
-        if round_ is None:
-            raise RuntimeError("a round was announced and is gone")
-        return round_
+        return await self._runtime.next_round(after, timeout_s)
 
     async def wait_settled(self, timeout_s: float = 60.0) -> bool:
         """Wait up to ``timeout_s``; return whether the pending update (if any) got its receipt."""
-        try:
-            async with asyncio.timeout(timeout_s), self._news:
-                await self._news.wait_for(lambda: self._agent.is_settled)
-        except TimeoutError:
-            return False
-        return True
+        return await self._runtime.wait_settled(timeout_s)
 
     async def leave(self, timeout_s: float = 10.0) -> bool:
         """Leave the federation: send nothing more from this client, and clear the retained status.
@@ -346,7 +310,7 @@ class EdgeClient:
         Raises:
             UnavailableError: the broker did not take it; nothing was changed.
         """
-        return await self._agent.membership.leave(timeout_s)
+        return await self._runtime.leave(timeout_s)
 
     async def forget_me(self, timeout_s: float = 60.0) -> ForgetResult:
         """Ask the federation to erase this client, and to unlearn what it contributed; then the device forgets too.
@@ -364,37 +328,4 @@ class EdgeClient:
             UnavailableError: the broker did not take it; nothing was changed.
             FoltrError: the federator refused it, say because this client has never joined; nothing was changed.
         """
-        try:
-            return await self._agent.forgetting.ask(timeout_s)
-        finally:
-            self._wake()
-
-    # --- what runs behind it: the link is made before the agent, and connects when there is one ---------------
-
-    async def _begin_connection(self) -> None:
-        await self._agent.begin_connection()
-
-    def _begin_session(self) -> LastWill:
-        return self._agent.begin_session()
-
-    def _receive(self, message: InboundMessage) -> None:
-        self._agent.receive(message)
-
-    def _wake(self) -> None:
-        self._agent.wake.set()
-
-    async def _give_turns(self) -> None:
-        """Give the agent its turns, until cancelled."""
-        agent, loop = self._agent, asyncio.get_running_loop()
-        while True:
-            agent.wake.clear()
-            await agent.turn()
-            async with self._news:
-                self._news.notify_all()
-            pause = min(agent.next_due_at() - time.monotonic(), _LONGEST_PAUSE_S)
-            # No `asyncio.timeout`: it costs more than all else a turn does without anything to send.
-            timer = loop.call_later(pause, agent.wake.set)
-            try:
-                await agent.wake.wait()
-            finally:
-                timer.cancel()
+        return await self._runtime.forget_me(timeout_s)

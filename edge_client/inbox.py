@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from broker.link import InboundMessage
 from edge_client.contribution import Contributor
+from edge_client.events import Observer, UpdateAnswered
 from edge_client.federator_watch import FederatorWatch
 from edge_client.forgetting import ERASED, Forgetting
 from edge_client.membership import Membership
@@ -52,6 +53,7 @@ class Inbox:
         relearning: Relearning,
         watch: FederatorWatch,
         on_erased: Callable[[], None],
+        on_event: Observer,
     ) -> None:
         self._session = session
         self._outbox = outbox
@@ -65,6 +67,7 @@ class Inbox:
         self._relearning = relearning
         self._watch = watch
         self._on_erased = on_erased
+        self._tell = on_event
         self._objection: Objection | None = None
         self.receipts: dict[str, int] = {}
 
@@ -156,11 +159,13 @@ class Inbox:
         if not self._session.is_for_us(receipt):
             return
         receipt = self._outbox.as_about_update(receipt)
-        self.receipts[receipt.code] = self.receipts.get(receipt.code, 0) + 1
+        code = receipt.code.value
+        self.receipts[code] = self.receipts.get(code, 0) + 1
         if receipt.code in ERASED:
             self._on_erased()
         else:
             self._contributor.take_receipt(receipt)
+        self._tell(UpdateAnswered(code))
 
     def _take_membership_receipt(self, receipt: MembershipReceipt) -> None:
         if not self._session.is_for_us(receipt) or not self._session.is_of_this_session(receipt):

@@ -3,6 +3,7 @@
 import time
 
 from edge_client.contribution import Contributor
+from edge_client.events import ModelInUse, Observer
 from edge_client.guard.guard import Guard
 from edge_client.messaging.session import Session
 from edge_client.messaging.transfer import ModelInParts
@@ -35,6 +36,7 @@ class Models:
         trainer: Trainer,
         contributor: Contributor,
         guard: Guard | None,
+        on_event: Observer,
     ) -> None:
         self._session = session
         self._store = store
@@ -43,6 +45,7 @@ class Models:
         self._trainer = trainer
         self._contributor = contributor
         self.guard = guard
+        self._tell = on_event
 
     def at_hand(self) -> set[int]:
         """Return the versions whose rounds this device can search in; none before the first model."""
@@ -126,6 +129,7 @@ class Models:
             self._store.remove_model()
         except DataError as error:
             log.warning("model_not_removed", cause=str(error))  # the next announcement withdraws it again
+        self._tell(ModelInUse(None))
 
     def _use(self, model: ModelAnnouncement, payload: bytes) -> None:
         if self._participation.take_model(model):
@@ -135,3 +139,4 @@ class Models:
                 log.warning("model_not_stored", cause=str(error))  # it serves until the next start
             self._trainer.catch_up()
             self._contributor.contribute()
+            self._tell(ModelInUse(model.version))

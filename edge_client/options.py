@@ -1,13 +1,34 @@
 """An application's options for an `EdgeClient` are checked before anything is opened."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from broker.address import BrokerAddress
+from edge_client.contribution import Alteration
 from edge_client.guard.guard import checked_share
+from edge_client.training.working_model import Learner
 from foltr.errors import DataError, SettingsError
 from foltr.operator.credentials import Credentials
 from foltr.protocol.topics import check_name
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceOptions:
+    """Options of a device, checked; each is what `EdgeClient` says of it."""
+
+    federation: str
+    client_id: str
+    address: BrokerAddress
+    credentials: Credentials | None = None
+    explore: bool = True
+    seed: int | None = None
+    learner: Learner | None = None
+    propensities: npt.NDArray[np.float64] | None = None
+    guard: float | None = None
+    alter_update: Alteration | None = None
+    give_up_after_s: float | None = None
 
 
 def agreed_name(option: str, value: str | None, of_credentials: str | None) -> str:

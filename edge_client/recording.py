@@ -1,7 +1,9 @@
 """A shown list and its clicks are recorded once: held back for the guard, or stored and learned."""
 
+import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +13,10 @@ from edge_client.models import Models
 from edge_client.serps import Serp
 from edge_client.store.store import DeviceStore
 from edge_client.training.trainer import Trainer
+from foltr.learning.interaction import Interaction
+
+Later = Callable[[Callable[[], None]], None]
+"""It hands work to the thread that a device runs in, which does it in its turn."""
 
 
 class Recorder:
@@ -18,6 +24,8 @@ class Recorder:
 
     Args:
         on_model: called when a list that was held back lets a refused model be judged again.
+        later: given where threads record that are not the device's: what is recorded is learned by that one. None
+            learns at once.
     """
 
     def __init__(
@@ -27,37 +35,62 @@ class Recorder:
         trainer: Trainer,
         contributor: Contributor,
         on_model: Callable[[], None],
+        later: Later | None = None,
     ) -> None:
         self._store = store
         self._models = models
         self._trainer = trainer
         self._contributor = contributor
         self._on_model = on_model
+        self._later = later
+        self._lock = threading.Lock()
         # The store forgets a list once its update counts; the application may name it again.
         self._recorded: weakref.WeakSet[Serp] = weakref.WeakSet()
 
     def record(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> None:
         """Record a list with its clicks (shown,); on disk when it returns. Again, it changes nothing."""
-        if serp in self._recorded:
-            return
-        guard = self._models.guard
-        if guard is not None and guard.hold_back(serp, clicks):
+        with self._lock:
+            if serp in self._recorded:
+                return
+            learn = self._store_or_hold_back(serp, clicks)
             self._recorded.add(serp)
-            if self._models.judge_again():
-                self._on_model()
+        if self._later is None:
+            learn()
         else:
-            self._learn(serp, clicks)
+            self._later(learn)
 
     def forget(self) -> None:
         """Remember no list any more."""
         self._recorded.clear()
 
-    def _learn(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> None:
+    def catch_up(self) -> None:
+        """Learn what was recorded."""
+        self._trainer.catch_up()
+        self._contributor.contribute()
+
+    def _store_or_hold_back(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> Callable[[], None]:
+        """Put a list on disk; return what is to be done in the device's own thread."""
+        guard = self._models.guard
+        if guard is not None and guard.hold_back(serp, clicks):
+            return self._judge_again
         n_dropped = self._store.n_dropped
         interaction = self._store.add_interaction(
             serp.serp_id, serp.features, serp.ranking, clicks, serp.variant, serp.model_version, serp.scores
         )
-        self._recorded.add(serp)
-        if interaction is not None:
-            self._trainer.take_new(interaction, in_order=self._store.n_dropped == n_dropped)
-            self._contributor.contribute()
+        if self._later is not None:
+            return self.catch_up  # by then there may be others, in another order
+        if interaction is None:
+            return _nothing
+        return partial(self._learn, interaction, in_order=self._store.n_dropped == n_dropped)
+
+    def _learn(self, interaction: Interaction, *, in_order: bool) -> None:
+        self._trainer.take_new(interaction, in_order=in_order)
+        self._contributor.contribute()
+
+    def _judge_again(self) -> None:
+        if self._models.judge_again():
+            self._on_model()
+
+
+def _nothing() -> None:
+    """Do nothing: the list was stored before."""

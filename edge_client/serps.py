@@ -47,7 +47,7 @@ def make_serp(
     Raises:
         DataError: ``k`` is below 1, or ``features`` cannot be ranked.
     """
-    matrix = _as_features(features)
+    matrix = as_features(features)
     if k < 1:
         raise DataError(f"k: {k} documents to show; at least 1 is needed")
     shown = min(k, len(matrix))
@@ -55,10 +55,7 @@ def make_serp(
         alike = np.zeros(len(matrix), np.float32)
         ranking = rank_by_score(alike, shown) if rng is None else sample_plackett_luce(alike, shown, rng)
         return Serp(uuid.uuid4().hex, ranking, None, matrix, scores=alike)
-    if matrix.shape[1] != working_model.n_features:
-        raise DataError(
-            f"features: {matrix.shape[1]} columns, but the federation's ranker has {working_model.n_features}"
-        )
+    check_width(matrix, working_model.n_features)
     ranking, variant = working_model.ranker.rank(matrix, shown, rng)
     return Serp(
         uuid.uuid4().hex, ranking, working_model.base_version, matrix, variant, working_model.scores_drawn_by(matrix)
@@ -75,7 +72,7 @@ def clicks_on(serp: Serp, clicked: Sequence[int]) -> npt.NDArray[np.bool_]:
     return clicks
 
 
-def _as_features(features: npt.ArrayLike) -> npt.NDArray[np.float32]:
+def as_features(features: npt.ArrayLike) -> npt.NDArray[np.float32]:
     """Return a float32 copy (the application may reuse its buffer before the clicks come), or DataError."""
     try:
         exact = np.asarray(features)
@@ -88,3 +85,9 @@ def _as_features(features: npt.ArrayLike) -> npt.NDArray[np.float32]:
     if not np.abs(exact).max() <= np.finfo(np.float32).max:  # written so that NaN fails it too
         raise DataError("features: expected finite numbers that fit float32")
     return np.array(exact, dtype=np.float32, order="C")
+
+
+def check_width(features: npt.NDArray[np.float32], n_features: int) -> None:
+    """Raise DataError where the ranker has another number of features."""
+    if features.shape[1] != n_features:
+        raise DataError(f"features: {features.shape[1]} columns, but the federation's ranker has {n_features}")

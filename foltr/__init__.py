@@ -1,6 +1,24 @@
 """The shared kernel of foltr: messages, rankers, learners, click models, data, metrics, aggregation.
 
 Nothing here does I/O but the readers of data files; nothing here knows asyncio.
+
+An application finds its door here, `from foltr import SearchRanker`: what stands behind it is in `edge_client`, and is
+imported when it is asked for. That is the one exception to the rule that the kernel imports nothing above it.
 """
 
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edge_client.client import EdgeClient
+
+__all__ = ["EdgeClient", "__version__"]
 __version__ = "0.1.0"
+
+_DOOR = {"EdgeClient": "edge_client.client"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _DOOR:
+        raise AttributeError(f"module 'foltr' has no attribute {name!r}")
+    return getattr(importlib.import_module(_DOOR[name]), name)

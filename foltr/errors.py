@@ -26,6 +26,10 @@ class SettingsError(FoltrError):
     """A setting is wrong or contradicts another. The message names the key and the allowed values."""
 
 
+class UsageError(FoltrError):
+    """A program calls something where or when it cannot: from another thread, before or after. The message says how."""
+
+
 class UnavailableError(FoltrError):
     """A broker, database or package index cannot be reached. The message says which, where and what to do."""
 

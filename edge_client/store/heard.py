@@ -3,7 +3,7 @@
 Beside it: what the device drew for itself when the store was made, and its newest session.
 """
 
-from edge_client.store.store_file import StoreFile
+from edge_client.store.store_file import StoreFile, alone
 from foltr.failpoints import Failpoint, failpoint
 
 
@@ -35,9 +35,10 @@ class HeardStore(StoreFile):
         """Return the highest sequence number that was believed on a topic; 0 before the first."""
         if topic in self._noted:
             return self._noted[topic]
-        row = self._db.execute("SELECT sequence FROM believed WHERE topic = ?", (topic,)).fetchone()
-        return 0 if row is None else int(row[0])
+        rows = self.rows("SELECT sequence FROM believed WHERE topic = ?", (topic,))
+        return int(rows[0][0]) if rows else 0
 
+    @alone
     def note_believed(self, topic: str, sequence: int) -> None:
         """Remember what was believed: nothing older is, whoever repeats it, also after a restart.
 

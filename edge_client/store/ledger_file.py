@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_client.store.ledger import LedgerEntry, read_entries
-from edge_client.store.store_file import SCHEMA_VERSION, take_lock
+from edge_client.store.one_process import take_lock
+from edge_client.store.store_file import SCHEMA_VERSION
 from foltr.errors import DataError, MessageError, SettingsError
 from foltr.protocol.codec import open_envelope
 from foltr.protocol.policies import Policy
@@ -54,10 +55,10 @@ def _read(database: sqlite3.Connection, path: Path) -> LedgerFile:
         raise SettingsError(
             f"store: {path} is no device's store of version {SCHEMA_VERSION}, which this software reads"
         )
-    known = dict(database.execute("SELECT key, value FROM meta WHERE key IN ('owner', 'policy')").fetchall())
-    policy = known.get("policy")
+    (owner,) = database.execute("SELECT federation || '/' || client_id FROM owner").fetchone()
+    (policy,) = database.execute("SELECT value FROM meta WHERE key = 'policy'").fetchone() or (None,)
     return LedgerFile(
-        owner=known["owner"].decode() if "owner" in known else None,
+        owner=owner,
         policy=None if policy is None else open_envelope(policy).read(Policy),
         entries=read_entries(database),
     )

@@ -33,6 +33,7 @@ from edge_client.store.bounds import Bounds, PendingUpdate, Settlement
 from edge_client.store.heard import HeardStore
 from edge_client.store.interaction_rows import insert_interaction, read_interactions
 from edge_client.store.ledger import LedgerEntry
+from edge_client.store.store_file import alone
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.learning.interaction import Interaction
@@ -46,10 +47,11 @@ _REMEMBERED_UPDATES = 4
 
 
 class DeviceStore(HeardStore):
-    """The device's own database; one process at a time.
+    """The device's own database; one process at a time, and all of its threads.
 
     Args:
         path: a file, created if missing, or ``":memory:"`` for a device that need not survive a restart.
+        client_id, federation: whose it is; None opens it for whoever's it is, or will be.
         max_interactions: when this many wait, the oldest not yet in an update makes room for a new one.
         max_kept: of the interactions that count, how many are kept; the oldest go.
 
@@ -61,12 +63,12 @@ class DeviceStore(HeardStore):
         self,
         path: str | Path,
         *,
-        client_id: str,
-        federation: str,
+        client_id: str | None,
+        federation: str | None,
         max_interactions: int,
         max_kept: int = KEPT_INTERACTIONS,
     ) -> None:
-        super().__init__(path, client_id=client_id, federation=federation)
+        super().__init__(path, None if client_id is None or federation is None else (federation, client_id))
         self.n_dropped = 0
         self._max_interactions = max_interactions
         self._max_kept = max_kept
@@ -82,6 +84,7 @@ class DeviceStore(HeardStore):
 
     # --- interactions ---------------------------------------------------------------------------------------
 
+    @alone
     def add_interaction(
         self,
         serp_id: str,
@@ -92,7 +95,12 @@ class DeviceStore(HeardStore):
         base_version: int | None = None,
         scores: npt.NDArray[np.float32] | None = None,
     ) -> Interaction | None:
-        """Store an interaction; None if this result list is stored already. The arguments are `Interaction`'s."""
+        """Store an interaction; None if this list is stored already, or nothing is any more of a forgotten client.
+
+        The arguments are `Interaction`'s.
+        """
+        if self.forgotten:
+            return None
         with self.transaction() as cursor:
             row_id = insert_interaction(cursor, serp_id, features, ranking, clicks, variant, base_version, scores)
             if row_id is None:
@@ -103,6 +111,7 @@ class DeviceStore(HeardStore):
         failpoint(Failpoint.INTERACTION_STORED)
         return Interaction(row_id, features, ranking, clicks, variant, base_version, scores)
 
+    @alone
     def waiting_ids(self, limit: int) -> list[int]:
         """Return the ids of the oldest interactions that wait to be learned."""
         if self._bounds.newest <= self._bounds.learned:
@@ -112,17 +121,20 @@ class DeviceStore(HeardStore):
         )
         return [row[0] for row in rows]
 
+    @alone
     def waiting_interactions(self, limit: int, above: int = 0) -> list[Interaction]:
         """Return the oldest interactions that wait to be learned, of those with an id above ``above``."""
         return read_interactions(
             self._db, "WHERE id > ? ORDER BY id LIMIT ?", (max(above, self._bounds.learned), limit)
         )
 
+    @alone
     def discard_interactions(self, ids: Sequence[int]) -> None:
         """Delete interactions that can never be used, e.g. with other features than the ranker's."""
         with self.transaction() as cursor:
             cursor.executemany("DELETE FROM interactions WHERE id = ?", [(i,) for i in ids])
 
+    @alone
     def n_waiting(self) -> int:
         """Count the interactions that wait to be learned."""
         return self._n_above(self._bounds.learned)
@@ -133,6 +145,7 @@ class DeviceStore(HeardStore):
         """Return the last interaction that counts; 0 before the first, None before the federation has told it."""
         return self._bounds.mark
 
+    @alone
     def settle(self, mark: int, answered: str | None = None) -> Settlement:
         """Take the mark of an answer: what is up to it counts, and what is above it is to be learned.
 
@@ -214,6 +227,7 @@ class DeviceStore(HeardStore):
 
     # --- the unsent update ----------------------------------------------------------------------------------
 
+    @alone
     def put_update(
         self,
         update: PendingUpdate,
@@ -270,12 +284,14 @@ class DeviceStore(HeardStore):
     def pending_update(self) -> PendingUpdate | None:
         return self._bounds.pending
 
+    @alone
     def replace_payload(self, update_id: str, payload: bytes) -> None:
         """Keep an update in other bytes, e.g. signed with another key."""
         with self.transaction() as cursor:
             cursor.execute("UPDATE pending_update SET payload = ? WHERE update_id = ?", (payload, update_id))
         self._bounds = self._read_bounds()
 
+    @alone
     def local_state(self) -> bytes | None:
         """Return the state that the newest update left: the pending one, or else the newest that counts.
 
@@ -295,6 +311,7 @@ class DeviceStore(HeardStore):
 
     # --- participations under a policy ------------------------------------------------------------------------
 
+    @alone
     def put_policy(self, signed: bytes) -> None:
         """Keep the operator's newest policy. What is pending is given up: it was made under another one, or none.
 
@@ -312,6 +329,7 @@ class DeviceStore(HeardStore):
             cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('policy', ?)", (signed,))
         self._bounds = self._read_bounds()
 
+    @alone
     def entries(self) -> list[LedgerEntry]:
         """Return the ledger."""
         return ledger.read_entries(self._db)
@@ -327,17 +345,20 @@ class DeviceStore(HeardStore):
 
     # --- what is kept of what counts ----------------------------------------------------------------------------
 
+    @alone
     def kept_ids(self) -> list[int]:
         """Return the ids of the interactions that count and are kept, the oldest first."""
         rows = self._db.execute("SELECT id FROM interactions WHERE id <= ? ORDER BY id", (self._bounds.counted,))
         return [row[0] for row in rows]
 
+    @alone
     def kept_interaction(self, kept_id: int) -> Interaction:
         """Return an interaction that `kept_ids` names."""
         return read_interactions(self._db, "WHERE id = ?", (kept_id,))[0]
 
     # --- being forgotten ------------------------------------------------------------------------------------
 
+    @alone
     def forget(self) -> None:
         try:
             super().forget()

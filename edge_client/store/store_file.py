@@ -5,22 +5,38 @@ meanwhile, no program can reach.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator
+import threading
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from edge_client.store import ledger
-from foltr.errors import DataError, SettingsError
+from edge_client.store.one_process import create_private, leave_open, remember_open, take_lock
+from foltr.errors import DataError, SettingsError, UsageError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+StoreT = TypeVar("StoreT", bound="StoreFile")
 
 # The store's whole schema. Another one is another version, and a store of another version is not read.
 SCHEMA_VERSION = 1
 _SCHEMA = """
+CREATE TABLE owner (
+    only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
+    state TEXT NOT NULL CHECK (state IN ('nobody', 'client', 'forgotten')),
+    federation TEXT,  -- whose clicks these are; nobody's yet before they are enrolled
+    client_id TEXT,
+    mark BLOB,        -- of a client that was forgotten: a salted hash of its name
+    CHECK ((state = 'client') = (federation IS NOT NULL) AND (state = 'client') = (client_id IS NOT NULL)),
+    CHECK ((state = 'forgotten') = (mark IS NOT NULL))
+) STRICT;
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
 -- Nearly every transaction writes a row of it.
 CREATE TABLE believed (
@@ -81,56 +97,94 @@ CREATE TABLE refused_models (
 _SALT_BYTES = 16
 
 
+def alone(method: Callable[Concatenate[StoreT, P], R]) -> Callable[Concatenate[StoreT, P], R]:
+    """Let one thread at a time do this to an open store: what it reads first is still so when it writes."""
+
+    @wraps(method)
+    def by_itself(store: StoreT, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with store.lock:
+            store.check_open()
+            return method(store, *args, **kwargs)
+
+    return by_itself
+
+
 class StoreFile:
-    """An SQLite file of one client, or ``":memory:"``; one process at a time.
+    """An SQLite file of one client, or ``":memory:"``; of one process at a time, and of all its threads.
+
+    Args:
+        owner: federation and client; None opens it for whoever's it is, or will be (`take_over`).
 
     Attributes:
         forgotten: the client was forgotten: nothing is in the file but a mark that says so.
+        owner: federation and client; None where it is nobody's yet, or was not named and the client was forgotten.
+        lock: held by the thread that uses the file.
     """
 
-    def __init__(self, path: str | Path, *, client_id: str, federation: str) -> None:
+    def __init__(self, path: str | Path, owner: tuple[str, str] | None) -> None:
         self._path = str(path)
-        self._owner = f"{federation}/{client_id}"
+        self.owner = owner
         # By topic, what was believed there and is not stored yet (`HeardStore.note_believed`).
         self._noted: dict[str, int] = {}
+        self.lock = threading.RLock()
+        self._gone = ""
         try:
-            self._lock = take_lock(self._path)
-            _create_private(self._path)
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=1.0)
+            self._release_lock = _release_at_last(self, take_lock(self._path))
+            create_private(self._path)
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=1.0, check_same_thread=False)
+            remember_open(self)
             try:
-                self._prepare()
-                self.forgotten = self._meta("forgotten") is not None
+                self._prepare(owner)
                 if self.forgotten:
                     self.overwrite()  # perhaps it was interrupted
             except BaseException:
                 self.close()  # or its lock would outlive the refusal
                 raise
         except sqlite3.Error as error:
+            self._release_lock()
             raise DataError(
                 f"device store {path}: {error}. Name a writable file with store= or --store; "
                 "a store belongs to one running client"
             ) from error
 
     def close(self) -> None:
-        if self._noted:
-            with contextlib.suppress(DataError), self.transaction():
-                pass  # a transaction by itself stores what was noted
-        self._db.close()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        """Store what is noted and close the file; nothing can be done with it afterwards."""
+        with self.lock:
+            if self._gone:
+                return
+            if self._noted:
+                with contextlib.suppress(DataError), self.transaction():
+                    pass  # a transaction by itself stores what was noted
+            self._gone = "it is closed"
+            self._db.close()
+            self._release_lock()
+
+    def check_open(self) -> None:
+        """Raise UsageError where the file is closed, or was opened by a process that this one was forked from."""
+        if self._gone:
+            raise UsageError(f"device store {self._path}: {self._gone}")
+
+    def abandon(self) -> None:
+        """Have no part in the file: this process was forked from the one that opened it, which goes on."""
+        self.lock = threading.RLock()  # another thread, which is not here, may have had it
+        self._gone = (
+            "the process that this one was forked from opened it. Construct the ranker or client after the fork"
+        )
+        leave_open(self._db)
+        self._release_lock()  # of the two descriptors of one lock; the other process keeps its own
 
     # --- rows ----------------------------------------------------------------------------------------------
 
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """Return the rows of a query without parameters."""
-        return self._db.execute(query).fetchall()
+    @alone
+    def rows(self, query: str, parameters: tuple[int | str, ...] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows of a query."""
+        return self._db.execute(query, parameters).fetchall()
 
     def _meta(self, key: str) -> bytes | None:
-        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return None if row is None else bytes(row[0])
+        rows = self.rows("SELECT value FROM meta WHERE key = ?", (key,))
+        return bytes(rows[0][0]) if rows else None
 
-    def _prepare(self) -> None:
+    def _prepare(self, owner: tuple[str, str] | None) -> None:
         # Two processes on one store would each train on the same clicks. The lock ends with the process.
         self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
         self._db.execute("PRAGMA journal_mode = WAL")
@@ -145,10 +199,8 @@ class StoreFile:
         with self.transaction() as cursor:
             if version == 0:
                 self._create(cursor)
-            self._check_owner()
-            if not self._meta("forgotten"):
-                seed = secrets.randbits(63).to_bytes(8, "big")
-                cursor.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('device_seed', ?)", (seed,))
+            self.forgotten = self.rows("SELECT state FROM owner") == [("forgotten",)]
+            self._set_owner(cursor, owner)
 
     def _create(self, cursor: sqlite3.Cursor) -> None:
         if cursor.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None:
@@ -156,25 +208,51 @@ class StoreFile:
         for statement in (_SCHEMA + ledger.SCHEMA).split(";\n"):
             cursor.execute(statement)
         cursor.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        cursor.execute("INSERT INTO meta (key, value) VALUES ('owner', ?)", (self._owner.encode(),))
-        cursor.execute("INSERT INTO bounds (only_one, mark, floor) VALUES (1, NULL, 0)")
+        self._begin_anew(cursor)
 
-    def _check_owner(self) -> None:
-        mark = self._meta("forgotten")
-        if mark is not None:
-            if mark != self._mark(mark[:_SALT_BYTES]):
-                raise SettingsError(
-                    f"store: {self._path} belongs to another client, which was forgotten, not to {self._owner}; "
-                    "one store per client"
-                )
-            return
-        stored = (self._meta("owner") or b"").decode()
-        if stored != self._owner:
-            raise SettingsError(f"store: {self._path} belongs to {stored}, not to {self._owner}; one store per client")
+    @staticmethod
+    def _begin_anew(cursor: sqlite3.Cursor) -> None:
+        seed = secrets.randbits(63).to_bytes(8, "big")
+        cursor.execute("INSERT INTO owner (only_one, state) VALUES (1, 'nobody')")
+        cursor.execute("INSERT INTO bounds (only_one, mark, floor) VALUES (1, NULL, 0)")
+        cursor.execute("INSERT INTO meta (key, value) VALUES ('device_seed', ?)", (seed,))
+
+    # --- whose it is ----------------------------------------------------------------------------------------
+
+    def take_over(self, owner: tuple[str, str]) -> None:
+        """Make this client the owner of a store that is nobody's yet; one that is this client's already stays so.
+
+        Raises:
+            SettingsError: it is another client's, or of one that was forgotten.
+        """
+        with self.transaction() as cursor:
+            self._set_owner(cursor, owner)
+
+    def _set_owner(self, cursor: sqlite3.Cursor, owner: tuple[str, str] | None) -> None:
+        ((state, *named, mark),) = cursor.execute("SELECT state, federation, client_id, mark FROM owner").fetchall()
+        if state == "forgotten" and owner is not None and mark != _mark(mark[:_SALT_BYTES], owner):
+            raise SettingsError(
+                f"store: {self._path} belongs to another client, which was forgotten, not to {'/'.join(owner)}; "
+                "one store per client"
+            )
+        if state == "client" and owner is not None and tuple(named) != owner:
+            raise SettingsError(
+                f"store: {self._path} belongs to {'/'.join(named)}, not to {'/'.join(owner)}; one store per client"
+            )
+        if state == "nobody" and owner is not None:
+            cursor.execute("UPDATE owner SET state = 'client', federation = ?, client_id = ?", owner)
+        self.owner = (named[0], named[1]) if state == "client" and owner is None else owner
+
+    # --- transactions ---------------------------------------------------------------------------------------
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Cursor]:
         """Begin and commit a transaction, or nothing happened and DataError says why (say, a full disk)."""
+        with self.lock:
+            self.check_open()
+            yield from self._begin_and_commit()
+
+    def _begin_and_commit(self) -> Iterator[sqlite3.Cursor]:
         try:
             with closing(self._db.cursor()) as cursor:
                 cursor.execute("BEGIN IMMEDIATE")
@@ -203,16 +281,20 @@ class StoreFile:
 
     # --- being forgotten ------------------------------------------------------------------------------------
 
+    @alone
     def forget(self) -> None:
         """Delete everything for good, and leave a mark: that this file's client was forgotten, not who it was.
 
-        What it has spent stays, in numbers.
+        What it has spent stays, in numbers. A store that is nobody's yet begins anew: there is nobody to be marked.
 
         Raises:
             DataError: nothing is deleted yet (``forgotten`` is False), or it is and could not be overwritten
                 everywhere, which the next start makes up for.
         """
         salt = secrets.token_bytes(_SALT_BYTES)
+        if self.forgotten:
+            self.overwrite()
+            return
         with self.transaction() as cursor:
             # Also SQLite's own count of how many interactions there ever were.
             tables = cursor.execute(
@@ -222,8 +304,12 @@ class StoreFile:
             for (table,) in tables:
                 cursor.execute(f"DELETE FROM {table}")  # noqa: S608 (our own tables)
             ledger.keep_totals(cursor)
-            cursor.execute("INSERT INTO meta (key, value) VALUES ('forgotten', ?)", (self._mark(salt),))
-        self.forgotten = True
+            if self.owner is None:
+                self._begin_anew(cursor)
+            else:
+                mark = _mark(salt, self.owner)
+                cursor.execute("INSERT INTO owner (only_one, state, mark) VALUES (1, 'forgotten', ?)", (mark,))
+        self.forgotten = self.owner is not None
         try:
             self.overwrite()
         except sqlite3.Error as error:
@@ -237,44 +323,17 @@ class StoreFile:
         self._db.execute("VACUUM")
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
-    def _mark(self, salt: bytes) -> bytes:
-        """Return a salted mark: that of a store that is found names nobody unless one guesses whom."""
-        return salt + hashlib.sha256(salt + self._owner.encode()).digest()
+
+def _mark(salt: bytes, owner: tuple[str, str]) -> bytes:
+    """Return a salted mark: that of a store that is found names nobody unless one guesses whom."""
+    return salt + hashlib.sha256(salt + "/".join(owner).encode()).digest()
 
 
-def take_lock(path: str) -> int | None:
-    """Lock the store for this process, in a file beside it that says who has it; it ends with the process.
-
-    Raises:
-        DataError: another has it.
-    """
-    if path == ":memory:" or not Path(path).parent.is_dir():
-        return None  # SQLite says what is wrong with the folder
-    lock = Path(f"{path}.lock")
-    try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise DataError(f"device store {path}: {lock}: {error.strerror}. Name a writable file with --store") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
-    except BlockingIOError as error:
-        holder = os.read(descriptor, 32).decode(errors="replace").strip()
-        os.close(descriptor)
-        who = f"the process {holder}" if holder.isdecimal() else "another process"
-        raise DataError(
-            f"device store {path}: {who} has it open. A store belongs to one running client: end that process, "
-            "or name another file with store= or --store"
-        ) from error
-    except OSError as error:
-        os.close(descriptor)
-        raise DataError(f"device store {path}: {lock}: {error.strerror}. Free space on its disk") from error
-    return descriptor
+def _release_at_last(store: StoreFile, lock: int | None) -> Callable[[], object]:
+    """Return what releases a lock, once, at the latest when nobody has the store any more."""
+    return weakref.finalize(store, _release, lock)
 
 
-def _create_private(path: str) -> None:
-    """Make the file, if it is to be one, so that only its owner can read the clicks in it; SQLite's others follow."""
-    if path != ":memory:":
-        with contextlib.suppress(FileExistsError, OSError):  # what is wrong with the path, SQLite will say
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+def _release(lock: int | None) -> None:
+    if lock is not None:
+        os.close(lock)

@@ -4,6 +4,7 @@ The announced method's device part (`foltr.methods`) does both. It needs a round
 long as there is none, or it cannot be used, lists are ranked by the global model as it is.
 """
 
+import copy
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -84,6 +85,19 @@ class WorkingModel:
         if self.training is not None and spec_of(self.training).lists is not Lists.DRAWN:
             return None
         return checked_scores(self.announcement.ranker, self.weights, features)
+
+    def scores(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the scores (documents,) by the weights; DataError where one is not finite."""
+        return checked_scores(self.announcement.ranker, self.weights, features)
+
+    def snapshot(self) -> "WorkingModel":
+        """Return the working model as it is now: it ranks as this one does, whatever another thread learns meanwhile.
+
+        A device part never changes an array in place that it ranks by (`Device.learn`), so a shallow copy is enough.
+        """
+        snapshot = copy.copy(self)
+        snapshot.device = copy.copy(self.device)
+        return snapshot
 
     def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:
         """Learn one interaction; DataError if it cannot be learned, and then nothing is changed."""

@@ -56,7 +56,10 @@ class Device(Protocol):
         """
 
     def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:
-        """Learn one interaction; DataError if it cannot be learned, and then nothing is changed."""
+        """Learn one interaction; DataError if it cannot be learned, and then nothing is changed.
+
+        What `rank` uses is replaced and never changed in place: another thread may be ranking by a shallow copy.
+        """
 
     def body(self, rng: np.random.Generator) -> UpdateBody:
         """Return what was learned since the global model, as it is sent."""

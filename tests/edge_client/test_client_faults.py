@@ -105,7 +105,7 @@ async def test_a_store_of_another_device_is_refused(nowhere, path):
     async with device(nowhere, path):
         pass
     with pytest.raises(SettingsError, match="one store per client"):
-        device(nowhere, path, client_id="device-8")
+        await device(nowhere, path, client_id="device-8").__aenter__()
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "+", "a b"])

@@ -304,7 +304,7 @@ async def test_the_device_deletes_what_it_kept(mqtt_broker, path, hears):
             assert await client.forget_me() == ForgetResult("forgotten", "a signed receipt")  # it heard that
         with contextlib.closing(sqlite3.connect(path)) as db:
             (mark,) = (line for line in db.iterdump() if line.startswith("INSERT"))
-        assert mark.startswith("""INSERT INTO "meta" VALUES('forgotten',""")
+        assert mark.startswith("""INSERT INTO "owner" VALUES(1,'forgotten',NULL,NULL,""")
     assert [line["log_level"] for line in logs if line["event"] == "forgotten"] == ["warning"]
     assert await retained(mqtt_broker, FORGET, STATUS) == {}
 
@@ -337,11 +337,11 @@ async def test_a_client_constructed_later_knows_it(mqtt_broker, path):
             await contributed(federator, client)
             await forgotten(federator)
             await until(lambda: client.forgotten)
-        with capture_logs() as logs:
-            client = device(mqtt_broker, path)
-        assert [line["event"] for line in logs] == ["forgotten"]
         await federator.next("join")
-        async with client:
+        async with contextlib.AsyncExitStack() as stack:
+            with capture_logs() as logs:
+                client = await stack.enter_async_context(device(mqtt_broker, path))
+            assert [line["event"] for line in logs] == ["forgotten"]
             assert client.forgotten
             see(client, 1, 2)
             await federator.announce(3, base=2)

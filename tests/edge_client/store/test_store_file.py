@@ -1,11 +1,14 @@
 """The file of a device's store: whose it is, how older ones are upgraded, and that nothing is left of it on demand."""
 
 import contextlib
+import gc
 import os
 import re
 import sqlite3
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ from edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedMode
 from edge_client.guard.model_judgement import Judgement, Preferences
 from edge_client.store.bounds import PendingUpdate
 from edge_client.store.store import DeviceStore
-from foltr.errors import DataError, SettingsError
+from foltr.errors import DataError, SettingsError, UsageError
 
 RANKING = np.array([2, 0], np.int64)
 CLICKS = np.array([True, False])
@@ -108,7 +111,7 @@ def test_a_second_process_is_told_which_one_has_the_store(path):
     program = (
         "import sys, time\n"
         "from edge_client.store.store import DeviceStore\n"
-        f"DeviceStore({str(path)!r}, client_id='device-7', federation='mail', max_interactions=9)\n"
+        f"store = DeviceStore({str(path)!r}, client_id='device-7', federation='mail', max_interactions=9)\n"
         "print('open', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as other:
@@ -133,7 +136,7 @@ SECRETS = {
     "update": b"the pending update's bytes",
     "local state": b"what the method keeps",
     "model": b"the model's announcement",
-    "name": b"mail/device-7",
+    "name": b"maildevice-7",
     "serp": b"serp of a user",
     "topic": b"clients/device-7/inbox",
 }
@@ -191,7 +194,7 @@ def test_nothing_is_left_of_a_client_that_is_forgotten(path):
     assert found(path) == set()
     with contextlib.closing(sqlite3.connect(path)) as db:
         (mark,) = (line for line in db.iterdump() if line.startswith("INSERT"))
-        assert re.fullmatch(r"""INSERT INTO "meta" VALUES\('forgotten',X'[0-9A-F]{96}'\);""", mark)
+        assert re.fullmatch(r"""INSERT INTO "owner" VALUES\(1,'forgotten',NULL,NULL,X'[0-9A-F]{96}'\);""", mark)
 
 
 def test_a_store_knows_that_its_client_was_forgotten(path):
@@ -231,7 +234,7 @@ def test_a_deletion_that_fails_changes_nothing(path):
     """It is told, also when it fails at the last row, and may be tried again."""
     with filled(path) as store:
         store.rows(
-            "CREATE TEMP TRIGGER no_mark BEFORE INSERT ON main.meta WHEN NEW.key = 'forgotten' "
+            "CREATE TEMP TRIGGER no_mark BEFORE INSERT ON main.owner WHEN NEW.state = 'forgotten' "
             "BEGIN SELECT RAISE(ABORT, 'no room for the mark'); END"
         )
         with pytest.raises(DataError, match=r"no room for the mark.*Nothing was changed"):
@@ -241,3 +244,157 @@ def test_a_deletion_that_fails_changes_nothing(path):
         assert (store.n_waiting(), store.model()) == (1, SECRETS["model"])
         store.forget()
         assert found(path) == set()
+
+
+# --- nobody's yet ---------------------------------------------------------------------------------------------
+
+
+def opened_by_nobody(path):
+    return contextlib.closing(DeviceStore(path, client_id=None, federation=None, max_interactions=100))
+
+
+def test_a_store_is_nobodys_until_a_client_takes_it_over(path):
+    """Its clicks are then that client's, also after a restart, and nobody else's ever."""
+    with opened_by_nobody(path) as store:
+        add(store, "a")
+        assert (store.owner, store.rows("SELECT state, federation, client_id FROM owner")) == (
+            None,
+            [("nobody", None, None)],
+        )
+    with opened_by_nobody(path) as store:
+        store.take_over(("mail", "device-7"))
+        store.take_over(("mail", "device-7"))
+        assert (store.owner, store.n_waiting()) == (("mail", "device-7"), 1)
+        with pytest.raises(SettingsError, match="belongs to mail/device-7, not to mail/device-8"):
+            store.take_over(("mail", "device-8"))
+    with opened_by_nobody(path) as store:
+        assert store.owner == ("mail", "device-7")
+    with pytest.raises(SettingsError, match="belongs to mail/device-7"), opened(path, client_id="device-8"):
+        pass
+
+
+def test_a_store_that_is_nobodys_is_taken_over_when_it_is_opened_for_a_client(path):
+    """Credentials may come between two starts."""
+    with opened_by_nobody(path) as store:
+        add(store, "a")
+    with opened(path) as store:
+        assert (store.owner, store.n_waiting()) == (("mail", "device-7"), 1)
+
+
+def test_the_schema_knows_no_half_owner(path):
+    """A store is nobody's, a client's, or of one that was forgotten; there is nothing in between."""
+    with opened_by_nobody(path) as store:
+        for wrong in (
+            "UPDATE owner SET state = 'client'",
+            "UPDATE owner SET state = 'client', federation = 'mail'",
+            "UPDATE owner SET federation = 'mail'",
+            "UPDATE owner SET state = 'forgotten'",
+            "UPDATE owner SET state = ''",
+        ):
+            with pytest.raises(DataError, match="CHECK"), store.transaction() as cursor:
+                cursor.execute(wrong)
+
+
+def test_nobodys_store_forgets_and_begins_anew(path):
+    """There is no name to be marked: the next clicks are as the first."""
+    with opened_by_nobody(path) as store:
+        store.add_interaction("a", np.full((1, 4), 7.0, np.float32), np.zeros(1, np.int64), np.ones(1, np.bool_))
+        seed = store.device_seed()
+        store.forget()
+        assert (store.forgotten, store.n_waiting(), store.mark()) == (False, 0, None)
+        assert store.device_seed() not in (seed, 0)
+        assert np.full(4, 7.0, np.float32).tobytes() not in bytes_on_disk(path)
+        add(store, "b")
+    with opened(path) as store:
+        assert (store.owner, store.n_waiting()) == (("mail", "device-7"), 1)
+
+
+def test_who_has_forgotten_a_client_opened_without_a_name_knows_it(path):
+    """And stores nothing more of it."""
+    with filled(path) as store:
+        store.forget()
+    with opened_by_nobody(path) as store:
+        assert (store.forgotten, store.owner) == (True, None)
+        assert add(store, "a") is None
+        store.forget()
+    with opened(path) as store:
+        assert store.forgotten
+
+
+# --- one process ----------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_nobody_has_any_more_is_free(path):
+    """Say, of an application that let go of it without closing it."""
+    store = DeviceStore(path, client_id="device-7", federation="mail", max_interactions=9)
+    add(store, "a")
+    del store
+    gc.collect()
+    with opened(path) as store:
+        assert store.n_waiting() == 1
+
+
+def test_a_closed_store_says_so(path):
+    """Whatever is asked of it; closing it again is no error."""
+    with opened(path) as store:
+        pass
+    store.close()
+    for use in (store.n_waiting, store.entries, lambda: add(store, "a")):
+        with pytest.raises(UsageError, match="it is closed"):
+            use()
+
+
+FORKING = """
+import os, sys
+from edge_client.store.store import DeviceStore
+from foltr.errors import UsageError
+import numpy as np
+
+def add(serp_id):
+    store.add_interaction(serp_id, np.ones((1, 2), np.float32), np.zeros(1, np.int64), np.ones(1, np.bool_))
+
+store = DeviceStore(sys.argv[1], client_id="device-7", federation="mail", max_interactions=9)
+add("a")
+child = os.fork()
+if child == 0:
+    try:
+        add("of the child")
+    except UsageError as error:
+        print(error, flush=True)
+        sys.exit(7)  # not os._exit: all that the process has is closed
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+add("b")
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_fork_harms_no_store(path):
+    """It says what to do, and its end takes nothing from the process that it was forked from, which is then killed."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING, str(path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == -9, done.stderr
+    assert "forked from opened it. Construct the ranker or client after the fork" in done.stdout
+    with opened(path) as store:
+        assert store.rows("SELECT serp_id FROM interactions ORDER BY id") == [("a",), ("b",)]
+        assert store.rows("PRAGMA integrity_check") == [("ok",)]
+
+
+def test_threads_share_a_store(path):
+    """What several store at the same time is all there, once, and numbered without a gap; readers see whole rows."""
+    n_threads, each = 4, 18
+    with opened(path) as store:
+        together = threading.Barrier(n_threads)
+
+        def record(name):
+            together.wait()
+            for i in range(each):
+                add(store, f"{name} {i}")
+                add(store, f"all {i}")
+                assert store.n_waiting() >= i
+
+        with ThreadPoolExecutor(n_threads) as pool:
+            list(pool.map(record, range(n_threads)))
+        assert len(waiting_ids(store)) == store.n_waiting() == each * (n_threads + 1)
+        numbers = [interaction.id for interaction in store.waiting_interactions(1_000)]
+        assert numbers == sorted(set(numbers))

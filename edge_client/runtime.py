@@ -1,0 +1,248 @@
+"""A device runs in one event loop: its connection, its agent, and the task that gives the agent its turns."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+from broker.link import InboundMessage, LastWill, MqttLink
+from edge_client.agent import Agent
+from edge_client.events import Connected, Observer, quiet
+from edge_client.forgetting import ENROL_AGAIN, ForgetResult
+from edge_client.options import DeviceOptions
+from edge_client.recording import Later
+from edge_client.store.store import DeviceStore
+from foltr.errors import UnavailableError, UsageError
+from foltr.logs import get_logger
+from foltr.protocol.announcements import RoundAnnouncement
+from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.trainings import PdgdTraining
+
+log = get_logger(__name__)
+
+SERP_LENGTH = PdgdTraining().serp_length
+"""How many documents are shown as long as no federation has said it."""
+_GOODBYE_S = 2.0
+_LONGEST_PAUSE_S = 60.0
+
+
+class Runtime:
+    """Runs one device.
+
+    Args:
+        on_event: told what happens, in the thread of the event loop.
+
+    Raises:
+        SettingsError: the address holds certificates that cannot be used; nothing was opened yet.
+    """
+
+    def __init__(self, options: DeviceOptions, on_event: Observer | None = None) -> None:
+        self.options = options
+        self._tell = quiet(on_event)
+        self._link = self._make_link(options)
+        self._agent: Agent | None = None
+        self._turns: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self._news = asyncio.Condition()
+
+    def _make_link(self, options: DeviceOptions) -> MqttLink:
+        topics = Topics(options.federation)
+        return MqttLink(
+            options.address,
+            # No name holds a colon, so no two share an id.
+            client_id=f"foltr:{options.federation}:{options.client_id}",
+            subscriptions=(
+                # The first two first: whose key the others are signed with, and what may be sent, depends on them.
+                *(topics.federator_key, topics.policy, topics.model, topics.round, topics.unlearning_round),
+                topics.federator_status,
+                topics.client(options.client_id, ClientTopic.INBOX),
+            ),
+            on_message=self._receive,
+            on_connected=self._begin_connection,
+            last_will=self._begin_session,
+            # The retained topics hold all a returning device needs, and what it missed it asks for by
+            # resending; a broker should not queue every round for every device that is switched off.
+            persistent=False,
+            give_up_after_s=options.give_up_after_s,
+            on_failed=self._wake,
+        )
+
+    # --- its life -------------------------------------------------------------------------------------------
+
+    def open(self, store: DeviceStore, later: Later | None = None) -> None:
+        """Make the agent on an open store. It ranks and records from here on; it is not connected yet.
+
+        Args:
+            later: see `Recorder`.
+        """
+        options = self.options
+        self._agent = Agent(
+            self._link,
+            store,
+            options.federation,
+            options.client_id,
+            options.credentials,
+            explore=options.explore,
+            seed=options.seed,
+            learner=options.learner,
+            propensities=options.propensities,
+            guard=options.guard,
+            alter_update=options.alter_update,
+            later=later,
+            on_event=self._tell,
+        )
+
+    async def start(self) -> None:
+        """Connect, and give the agent its turns, in the loop that this is called in."""
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        await self._link.__aenter__()
+        self._turns = asyncio.create_task(self._give_turns(), name=f"agent-{self.options.client_id}")
+
+    async def stop(self) -> None:
+        """Say goodbye and disconnect."""
+        if self._turns is None:
+            return
+        self._turns.cancel()
+        await asyncio.gather(self._turns, return_exceptions=True)
+        try:
+            await self.agent.contributor.close()
+            if self._link.connected:
+                async with asyncio.timeout(_GOODBYE_S):
+                    await self.agent.say_goodbye()
+        except (UnavailableError, TimeoutError):
+            log.debug("goodbye_not_sent", client_id=self.options.client_id)
+        finally:
+            await self._link.__aexit__()
+
+    @property
+    def agent(self) -> Agent:
+        if self._agent is None:
+            raise UsageError(
+                f"client {self.options.client_id} was not entered yet: `async with EdgeClient(...) as client:`"
+            )
+        return self._agent
+
+    @property
+    def connected(self) -> bool:
+        return self._link.connected
+
+    @property
+    def federator_online(self) -> bool | None:
+        """Return as `EdgeClient.federator_online` says."""
+        return self.agent.watch.online(time.monotonic()) if self.connected else None
+
+    @property
+    def was_started(self) -> bool:
+        return self._loop is not None
+
+    def check_thread(self) -> None:
+        """Raise UsageError in any thread but the event loop's."""
+        if self.was_started and threading.get_ident() != self._thread:
+            raise UsageError(
+                f"client {self.options.client_id} is of another thread: an EdgeClient belongs to the event loop that "
+                "entered it. Call it there, or use a SearchRanker, which all threads may"
+            )
+
+    # --- what is waited for ---------------------------------------------------------------------------------
+
+    async def wait_connected(self, timeout_s: float) -> None:
+        """Wait as `EdgeClient.wait_connected` says."""
+        self._check_loop()
+        await self._link.wait_connected(timeout_s)
+
+    async def next_round(self, after: int, timeout_s: float) -> RoundAnnouncement:
+        """Wait as `EdgeClient.next_round` says."""
+        self._check_loop()
+        agent, federation, client_id = self.agent, self.options.federation, self.options.client_id
+
+        def ready() -> bool:
+            if agent.forgotten:
+                raise UnavailableError(f"client {client_id} of {federation!r} was forgotten: {ENROL_AGAIN}")
+            if self._link.failure is not None:
+                raise self._link.failure
+            round_ = agent.participation.round
+            if round_ is None or (round_.open and round_.round <= after):
+                return False  # as after most turns
+            at_hand = agent.models.at_hand()
+            if not at_hand:
+                return False
+            if not round_.open:
+                # A last round that was there before us says nothing about what is to come.
+                return round_.last and 0 < after <= round_.round
+            return round_.base_version in at_hand
+
+        if not await self._true_within(ready, timeout_s):
+            raise UnavailableError(
+                f"client {client_id}: no round after {after} within {timeout_s:g} s. "
+                f"Is a federator of {federation!r} running (`foltr federator run`)?"
+            )
+        round_ = agent.participation.round
+        if round_ is None:
+            raise RuntimeError("a round was announced and is gone")
+        return round_
+
+    async def wait_settled(self, timeout_s: float) -> bool:
+        """Wait as `EdgeClient.wait_settled` says."""
+        self._check_loop()
+        return await self._true_within(lambda: self.agent.is_settled, timeout_s)
+
+    async def leave(self, timeout_s: float) -> bool:
+        """Leave as `EdgeClient.leave` says."""
+        self._check_loop()
+        return await self.agent.membership.leave(timeout_s)
+
+    async def forget_me(self, timeout_s: float) -> ForgetResult:
+        """Ask as `EdgeClient.forget_me` says."""
+        self._check_loop()
+        try:
+            return await self.agent.forgetting.ask(timeout_s)
+        finally:
+            self._wake()
+
+    def _check_loop(self) -> None:
+        _ = self.agent
+        if self.was_started and asyncio.get_running_loop() is not self._loop:
+            raise UsageError(
+                f"client {self.options.client_id} is of another event loop: an EdgeClient belongs to the one that "
+                "entered it. Call it there, or use a SearchRanker, which needs none"
+            )
+
+    async def _true_within(self, ready: Callable[[], bool], timeout_s: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s), self._news:
+                await self._news.wait_for(ready)
+        except TimeoutError:
+            return False
+        return True
+
+    # --- what runs behind it: the link is made before the agent, and connects when there is one ---------------
+
+    async def _begin_connection(self) -> None:
+        await self.agent.begin_connection()
+        self._tell(Connected())
+
+    def _begin_session(self) -> LastWill:
+        return self.agent.begin_session()
+
+    def _receive(self, message: InboundMessage) -> None:
+        self.agent.receive(message)
+
+    def _wake(self) -> None:
+        self.agent.wake.set()
+
+    async def _give_turns(self) -> None:
+        """Give the agent its turns, until cancelled."""
+        agent, loop = self.agent, asyncio.get_running_loop()
+        while True:
+            agent.wake.clear()
+            await agent.turn()
+            async with self._news:
+                self._news.notify_all()
+            pause = min(agent.next_due_at() - time.monotonic(), _LONGEST_PAUSE_S)
+            # No `asyncio.timeout`: it costs more than all else a turn does without anything to send.
+            timer = loop.call_later(pause, agent.wake.set)
+            try:
+                await agent.wake.wait()
+            finally:
+                timer.cancel()
