@@ -57,8 +57,6 @@ class LastWill:
 class MqttLink:
     """A persistent MQTT session. SettingsError if the address holds certificates that cannot be used.
 
-    It may be entered again once it was left.
-
     Args:
         on_message: called for every message as it arrives, in the event loop; it must not block. Taking
             messages off at once is what bounds memory: the buffer behind it is the caller's.
@@ -109,7 +107,6 @@ class MqttLink:
 
     async def __aenter__(self) -> Self:
         """Start connecting in the background; `wait_connected` waits for it."""
-        self._leaving, self._cause = False, None
         self._task = asyncio.create_task(self._keep_up(), name=f"mqtt-link-{self.client_id}")
         self._task.add_done_callback(self._ended)
         return self

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 
@@ -54,16 +55,19 @@ class FederatorService:
         self._federation = plan.federation
         self._sequence = EpochSequence()
         signer = Signer(key, self._sequence)
-        self._link = MqttLink(
+        link = partial(
+            MqttLink,
             address,
             client_id=f"foltr-federator:{plan.federation}",
-            subscriptions=_subscriptions(plan, topics),
             on_message=self._receive,
-            on_connected=self._on_connected,
             # The broker holds updates while the federator is down.
             persistent=True,
-            last_will=self._last_will,
             give_up_after_s=give_up_after_s,
+        )
+        # The first one subscribes to nothing: what is retained would come twice.
+        self._first_link = link(subscriptions=())
+        self._link = link(
+            subscriptions=_subscriptions(plan, topics), on_connected=self._on_connected, last_will=self._last_will
         )
         self._stopped = asyncio.Event()
         self._receipts = ReceiptSender(self._link, topics, signer)
@@ -88,16 +92,16 @@ class FederatorService:
     async def run(self, on_started: Callable[[], None] | None = None) -> None:
         """Serve. Raises UnavailableError, WriterFencedError or SettingsError when it cannot go on."""
         try:
-            async with self._link:
+            async with self._first_link:
                 # Claiming the federation stops another federator, so not before there is a broker to serve on.
-                if not await self._wait_for_broker():
+                if not await self._wait_for_broker(self._first_link):
                     return
                 await self._actor.start()
             self._sequence.begin(self._actor.epoch)
             self._heartbeat.begin(self._actor.epoch)
             # Anew: the broker takes a last will with a connection, and this one is signed under the claim.
             async with self._link, self._heartbeat, asyncio.TaskGroup() as group:
-                await self._wait_for_broker()
+                await self._wait_for_broker(self._link)
                 self._actor.attach(self._announcer)
                 tasks = [
                     group.create_task(self._heartbeat.run()),
@@ -120,10 +124,10 @@ class FederatorService:
             # One task's failure ends the others; its own error is what the operator needs to read.
             raise first_cause(group_error) from group_error
 
-    async def _wait_for_broker(self) -> bool:
+    async def _wait_for_broker(self, link: MqttLink) -> bool:
         """Whether there is a broker to serve on; False if `stop` came first."""
         stopped = asyncio.create_task(self._stopped.wait())
-        connected = asyncio.create_task(self._link.wait_connected(math.inf))
+        connected = asyncio.create_task(link.wait_connected(math.inf))
         try:
             await asyncio.wait({stopped, connected}, return_when=asyncio.FIRST_COMPLETED)
             if connected.done():
