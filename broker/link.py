@@ -175,14 +175,17 @@ class MqttLink:
                 client._client.publish(*message, qos=0)  # noqa: SLF001
             await client.publish(topic, payload, qos=0, timeout=math.inf)
 
-    async def subscribe(self, topics: Sequence[str]) -> None:
+    async def subscribe(self, topics: Sequence[str], qos: int = QOS) -> None:
         """Subscribe for this connection only; what is retained there is delivered.
+
+        Args:
+            qos: at 0 what is retained does not wait for what the broker has queued for this session.
 
         Raises:
             UnavailableError: not connected, no answer in time, or refused.
         """
         async with self._acknowledged("no answer to a subscription") as client:
-            self._check_granted(await client.subscribe([(topic, QOS) for topic in topics], timeout=math.inf))
+            self._check_granted(await client.subscribe([(topic, qos) for topic in topics], timeout=math.inf))
 
     async def unsubscribe(self, topics: Sequence[str]) -> None:
         """End what `subscribe` began. Raises UnavailableError: not connected, or no answer in time."""

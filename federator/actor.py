@@ -117,10 +117,10 @@ class FederationActor:
 
     # --- life ---------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Claim the federation and take up where the last federator left off."""
+    async def start(self, newest_epoch: int = 0) -> None:
+        """Claim the federation, above the newest epoch that was heard of, and take up where it was left off."""
         now = self._clock.now()
-        claimed = await claim(self._store, self._plan, now, self._sums)
+        claimed = await claim(self._store, self._plan, now, newest_epoch, self._sums)
         self.state = claimed.state
         if self.is_replaced:
             raise key_replaced(self._plan.federation)

@@ -35,10 +35,16 @@ class Claim:
     policies: Mapping[bytes, SignedPolicy]
 
 
-async def claim(store: FederationStore, plan: FederationPlan, now: float, sums: SumStore | None = None) -> Claim:
-    """Claim the federation, which is created if there is none; its state knows its members, and no round yet."""
+async def claim(
+    store: FederationStore, plan: FederationPlan, now: float, newest_epoch: int = 0, sums: SumStore | None = None
+) -> Claim:
+    """Claim the federation, which is created if there is none; its state knows its members, and no round yet.
+
+    Args:
+        newest_epoch: the claim is above it, whatever the clock shows.
+    """
     await _create(store, plan, now)
-    await store.claim_federation(now)
+    await store.claim_federation(max(now, newest_epoch + 1.0))
     federation = await store.get_federation()
     if (
         federation is None

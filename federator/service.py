@@ -14,6 +14,7 @@ from federator.actor import FederationActor, key_replaced
 from federator.clock import SteadyClock
 from federator.persistence import patient
 from federator.plan import FederationPlan
+from federator.predecessor import Predecessor
 from federator.publishing.announcements import Announcer, ReceiptSender
 from federator.publishing.heartbeat import INTERVAL_S, Heartbeat
 from federator.publishing.requests import RequestSender
@@ -54,6 +55,7 @@ class FederatorService:
         topics = Topics(plan.federation)
         self._federation = plan.federation
         self._sequence = EpochSequence()
+        self._predecessor = Predecessor(topics, key)
         signer = Signer(key, self._sequence)
         link = partial(
             MqttLink,
@@ -96,7 +98,8 @@ class FederatorService:
                 # Claiming the federation stops another federator, so not before there is a broker to serve on.
                 if not await self._wait_for_broker(self._first_link):
                     return
-                await self._actor.start()
+                await self._predecessor.listen(self._link)
+                await self._actor.start(self._predecessor.epoch)
             self._sequence.begin(self._actor.epoch)
             self._heartbeat.begin(self._actor.epoch)
             # Anew: the broker takes a last will with a connection, and this one is signed under the claim.
@@ -159,7 +162,10 @@ class FederatorService:
         self._actor.stop()
 
     def _receive(self, message: InboundMessage) -> None:
-        self._actor.receive(message)
+        if message.topic in self._predecessor.topics:
+            self._predecessor.receive(message)
+        else:
+            self._actor.receive(message)
 
     def _last_will(self) -> LastWill | None:
         return self._heartbeat.last_will()

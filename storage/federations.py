@@ -105,11 +105,11 @@ async def create_federation(
 async def claim_federation(db: Database, name: str, at: float) -> int:
     """Become the federation's only writer: every earlier claim is fenced from now on. Returns the epoch.
 
-    It is above every earlier one that is stored, and at least the seconds of now: a database that was restored has
-    lost its newest epochs, and devices believe nothing from below what they have seen.
+    It is above every earlier one that is stored, and at least ``at``: a database that was restored has lost its newest
+    epochs, and devices believe nothing from below what they have seen.
 
     Args:
-        at: epoch seconds.
+        at: epoch seconds: now, or what is above every epoch that devices may have heard of.
 
     Raises:
         SettingsError: there is no such federation.

@@ -28,7 +28,6 @@ _DOMAIN = b"foltr message 2\n"
 SESSION_STEPS = 1 << 16
 # Sessions are milliseconds: the year 2248.
 _LATEST_SESSION = 1 << 43
-# Room for 2^40 messages of one federator, and 2^23 federators.
 # Room for epochs of unix seconds until the year 2242, and for a billion messages a second.
 _EPOCH_BITS = 30
 _N_REMEMBERED = 16

@@ -72,6 +72,24 @@ async def test_a_persistent_session_gets_what_it_missed(mqtt_broker):
         assert await inbox.payloads(20) == [str(i).encode() for i in range(20)]
 
 
+async def test_what_is_retained_comes_before_the_end_of_its_subscription(mqtt_broker):
+    """At QoS 0 also where more waits for the session than the broker sends at once, and nothing is acknowledged yet."""
+    inbox = Inbox()
+    async with connected(mqtt_broker, "federator", inbox, ["t"], persistent=True):
+        pass
+    async with connected(mqtt_broker, "device") as sender:
+        await sender.publish("round", b"newest", retain=True)
+        await asyncio.gather(*(sender.publish("t", b"waits") for _ in range(1_000)))
+    again = Inbox()
+    async with connected(mqtt_broker, "federator", again, ["t"], persistent=True) as link:
+        await link.subscribe(["round"], qos=0)
+        await link.unsubscribe(["round"])
+        topics = []
+        while not again.empty:
+            topics.append((await again.next()).topic)
+        assert "round" in topics
+
+
 async def test_a_session_that_is_not_persistent_misses_them(mqtt_broker):
     """A broker keeps nothing for a device that is switched off."""
     inbox = Inbox()

@@ -9,16 +9,17 @@ from backups import back_up, restore
 from integration.deployment import DIM, FEDERATION, Deployment, until
 from integration.oracle import contribute, power_learner
 from integration.recorder import Recorder
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from edge_client.client import EdgeClient
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.codec import open_envelope
 from foltr.protocol.signing import epoch_and_number
 from foltr.protocol.topics import ClientTopic, Topics
+from storage.federations import get_federation
 from storage.models import latest_model
 from storage.queries import list_contributions, list_rounds
-from storage.tables import updates
+from storage.tables import federations, updates
 
 pytestmark = pytest.mark.slow
 
@@ -135,3 +136,31 @@ async def test_each_claim_has_a_later_epoch_whatever_the_database_says(deploymen
             await restore(deployment.database, empty)
             await asyncio.sleep(1.0)
     assert epochs[0] < epochs[1]
+
+
+async def test_a_restored_database_is_believed_although_a_clock_had_run_ahead(deployment, tmp_path):
+    """A claim of the future is lost with the database. The broker still has what was announced under it.
+
+    The device has it, too, and believes nothing from below; its store outlives both federators.
+    """
+    device, store = deployment.devices[0], str(tmp_path / "device.sqlite")
+    async with asyncio.timeout(120):
+        deployment.start_federator(1000)
+        assert await contribute(device, store=store, n_wanted=1) == 1
+        backup = await back_up(deployment.database)
+        deployment.federator.kill()
+        await deployment.exit_code(10)
+        # As if the clock of the second one had shown the year 2096.
+        async with deployment.database.transaction() as connection:
+            await connection.execute(update(federations).values(writer_epoch=4_000_000_000))
+        deployment.start_federator(1000)
+        assert await contribute(device, store=store, n_wanted=1) == 1
+        deployment.federator.kill()
+        await deployment.exit_code(10)
+        await restore(deployment.database, backup)
+
+        deployment.start_federator(1000)
+        assert await contribute(device, store=store, n_wanted=1) == 1
+    stored = await get_federation(deployment.database, FEDERATION)
+    assert stored is not None
+    assert stored.writer_epoch == 4_000_000_002

@@ -1,7 +1,7 @@
 """The database, in dicts: what is stored, and one transaction at a time that happens as a whole or not at all."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from foltr.erasure.audit import AuditEntry
@@ -169,6 +169,14 @@ class SimulatedStore:
             federation = federation_of(self.tables)
             self.unpurged = federation.n_purged < federation.n_deletions
         return self.tables
+
+    def enter_epoch(self, epoch: int) -> None:
+        """As an operator does by hand."""
+
+        def change(tables: Tables) -> None:
+            tables.federation = replace(federation_of(tables), writer_epoch=epoch)
+
+        self.transact(change, None)
 
 
 async def write(db: Session, change: Callable[[Tables], Any], epoch: int | None = None) -> Any:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from simulation.device import FEDERATION, SimulatedDevice
 from simulation.promises import BrokenPromiseError
+from simulation.restoring import enter_epoch, forget_again, is_behind
 
 from foltr.protocol.topics import ClientTopic, Topics
 
@@ -80,11 +81,11 @@ def _unfinished_erasures(world: "World") -> list[str]:
 
 def _mend(world: "World") -> None:
     world.clock_offset = max(0.0, world.clock_offset)
-    if world.federator in world.judge.behind or world.is_behind():
+    if world.federator in world.judge.behind or is_behind(world):
         # As the manual says, and what it says of it: devices believe the next federator. The one of now may have ended
         # before it claimed anything, and the clock may have been set back since.
         world.federator.kill()
-        world.set_clock()
+        enter_epoch(world)
     process = world.federator
     process.n_database_failures, process.crash_at = 0, None
     if process.is_up:
@@ -93,7 +94,7 @@ def _mend(world: "World") -> None:
         world.start_federator()
     if world.operator.n_rosters:
         world.operator.publish_roster(world.revoked)
-    world.forget_again()
+    forget_again(world)
     world.operator.send_unanswered()
     for device in world.devices:
         device.store.n_failures_due = 0

@@ -248,6 +248,16 @@ def _the_epoch_is_not_raised() -> Any:
     return mock.patch.object(SimulatedFederationStore, "claim_federation", counted)
 
 
+def _nobody_hears_what_was_announced_before() -> Any:
+    """A claim looks at the clock and the database, and not at what the broker has."""
+
+    class Deaf(FederationActor):
+        async def start(self, _newest_epoch: int = 0) -> None:
+            await super().start()
+
+    return mock.patch.object(simulation.process, "FederationActor", Deaf)
+
+
 def _a_round_ends_by_a_later_clock() -> Any:
     """A turn as it was before the reproductions of updates in time."""
 
@@ -288,6 +298,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "rounds are never full": _rounds_are_never_full,
     "announcements begin anew at a restart": _announcements_begin_anew_at_a_restart,
     "the epoch is not raised": _the_epoch_is_not_raised,
+    "nobody hears what was announced before": _nobody_hears_what_was_announced_before,
     "devices forget what is pending": _devices_forget_what_is_pending,
     "devices send an update once": _devices_send_an_update_once,
     "devices take the answers to others": _devices_take_the_answers_to_others,
@@ -298,6 +309,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
 _SHOWN_BY = {
     "revocations are forgotten at a restart": {Operation.REVOKE},
     "devices take the answers to others": {Operation.ENROL_ANEW, Operation.COME_BACK},
+    "nobody hears what was announced before": {Operation.RESTORE_DATABASE},
 }
 
 

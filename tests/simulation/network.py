@@ -4,11 +4,12 @@ import random
 from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from simulation.clock import Schedule
 
 from broker.link import InboundMessage
+from federator.predecessor import Predecessor
 from foltr.protocol.topics import ClientTopic, Topics
 
 
@@ -92,6 +93,14 @@ class SimulatedBroker:
             self._to_device(self.devices[parsed[0]], message)
         else:
             self._to_federator(message)
+
+    def predecessor(self, key: Any) -> Predecessor:
+        """What a federator hears of the one before, when it begins."""
+        before = Predecessor(self._topics, key)
+        for topic in before.topics:
+            if topic in self.retained:
+                before.receive(InboundMessage(topic, self.retained[topic], retained=True))
+        return before
 
     def connect_device(self, device: Subscriber) -> None:
         """A new session of a device: it is sent what is retained."""

@@ -115,6 +115,7 @@ class FederatorProcess:
         self._on_receipt, self._on_announced, self._on_taken = on_receipt, on_announced, on_taken
         self._on_ended, self._on_said = on_ended, on_said
         self._busy_s = busy_s
+        self._key = key
         self._sequence = EpochSequence()
         self._signer = Signer(key, self._sequence)
         with time.of(clock):
@@ -137,7 +138,7 @@ class FederatorProcess:
     # --- life -------------------------------------------------------------------------------------------------
 
     async def _live(self) -> None:
-        await self.actor.start()
+        await self.actor.start(self._broker.predecessor(self._key).epoch)
         self._sequence.begin(self.actor.epoch)
         self._started = True
         self._flush()

@@ -19,6 +19,7 @@ from simulation.judge_erasure import ErasureJudge
 from simulation.network import Fault, SimulatedBroker
 from simulation.operator import SimulatedOperator
 from simulation.process import FederatorProcess, Receipt
+from simulation.restoring import is_behind, restore_database
 from simulation.scenario import Operation, Scenario, Step, Trust, draw_unlearning
 from simulation.seams import StandInKey, simulated
 
@@ -42,7 +43,6 @@ from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.trainings import PdgdTraining
 
 _GRACE_S = 5.0
-_RESTORE_S = 30.0
 _IN_ROUND = (
     Failpoint.FEDERATION_CLAIMED,
     Failpoint.COLLECTING_STOPPED,
@@ -144,13 +144,17 @@ class World:
             on_ended=self._on_ended,
             on_said=self.judge.on_said,
         )
-        if self.is_behind():
+        if is_behind(self):
             self.judge.behind.add(process)
         self.processes.append(process)
 
     @property
     def federator(self) -> FederatorProcess:
         return self.processes[-1]
+
+    def newest_announced(self) -> int:
+        """The epoch of what the broker retains."""
+        return self.broker.predecessor(self._federator_key).epoch
 
     # --- what is seen -----------------------------------------------------------------------------------------
 
@@ -254,6 +258,10 @@ class World:
         device.store.lose()
 
     def _broker_crash(self, _device: SimulatedDevice, amount: float) -> None:
+        self.crash_broker(amount)
+
+    def crash_broker(self, amount: float) -> None:
+        """It loses all that it retained and queued, and every connection."""
         self.broker.forget_everything()
         for device in self.devices:
             device.disconnect()
@@ -397,36 +405,8 @@ class World:
             self.plan = replace(self.plan, training=training)
         self.start_federator()
 
-    def _restore_database(self, device: SimulatedDevice, amount: float) -> None:
-        """An older copy takes the place of the database, and sometimes the clock is not looked after, or the broker."""
-        for process in self.processes:
-            process.kill()
-        self.judge.restore(self.store.restore(amount))
-        self.operator.forget_answers()
-        chance = self.rng.random()
-        if chance < 0.5:
-            self._broker_crash(device, amount)
-        self.pass_time(_RESTORE_S)
-        if not 0.3 < chance < 0.7:
-            self.set_clock()
-        self.start_federator()
-        self.forget_again()
-
-    def forget_again(self) -> None:
-        """The operator forgets again who was forgotten since the database was copied, under the newest enrolment."""
-        for name in self.judge.erasures.to_forget_again():
-            self.operator.give(ForgetClient(federation=FEDERATION, client_id=name, serial=self.serials[name]))
-
-    def set_clock(self) -> None:
-        """Let the federator's machine be behind no time that a federator has told."""
-        self.clock_offset = max(process.clock.offset for process in self.processes)
-
-    def is_behind(self) -> bool:
-        """Whether the database was restored, and the clock is behind what it was at a claim of before."""
-        newest = max((process.actor.epoch for process in self.processes), default=0)
-        federation = self.store.tables.federation
-        is_restored = federation is not None and federation.writer_epoch < newest
-        return is_restored and Clock(self.clock_offset).wall(self.schedule.now) < newest + 1
+    def _restore_database(self, _device: SimulatedDevice, amount: float) -> None:
+        restore_database(self, amount)
 
 
 def run(scenario: Scenario) -> World:

@@ -1,0 +1,64 @@
+"""Hears what the broker still has of the federator before, whose epoch the next claim is to be above.
+
+A restored database has lost its newest epochs, and devices believe nothing from below what they have heard. What was
+announced last is retained, and says how high that was. Nobody can raise an epoch by it who has not the federator's key:
+what another signed, or nobody, is passed over.
+"""
+
+from collections.abc import Collection
+
+import structlog
+
+from broker.link import InboundMessage, MqttLink
+from foltr.errors import MessageError, UnavailableError
+from foltr.protocol.codec import open_envelope
+from foltr.protocol.signing import SigningKey, epoch_and_number
+from foltr.protocol.topics import Topics
+
+log = structlog.get_logger(__name__)
+
+# The year 2106. Whoever has stolen the key could say a later one, and leave no room above it, also for the next key.
+_EPOCHS_END = 1 << 32
+
+
+class Predecessor:
+    """The federator before this one, as far as the broker remembers it.
+
+    Args:
+        key: what both sign with; None where nothing is signed, and devices remember for one connection only.
+
+    Attributes:
+        topics: what it has announced on.
+        epoch: the newest of its claims that was heard of; 0 where none was.
+    """
+
+    def __init__(self, topics: Topics, key: SigningKey | None) -> None:
+        self.topics: Collection[str] = (topics.model, topics.round, topics.federator_status)
+        self.epoch = 0
+        self._key = key
+
+    def receive(self, message: InboundMessage) -> None:
+        """Take what is retained on one of its topics."""
+        if self._key is None:
+            return
+        try:
+            envelope = open_envelope(message.payload)
+        except MessageError:
+            return
+        epoch, _ = epoch_and_number(envelope.sequence)
+        if self.epoch < epoch < _EPOCHS_END and envelope.is_signed_by(self._key.public, message.topic):
+            self.epoch = epoch
+
+    async def listen(self, link: MqttLink) -> None:
+        """Hear what is retained; a broker that does not let us keeps nobody from serving.
+
+        What is retained comes before the end is acknowledged: the broker answers in order, and what it sends at QoS 0
+        is not queued behind what has waited for this session.
+        """
+        if self._key is None:
+            return
+        try:
+            await link.subscribe(list(self.topics), qos=0)
+            await link.unsubscribe(list(self.topics))
+        except UnavailableError as error:
+            log.warning("announcements_not_heard", cause=str(error))

@@ -1,0 +1,58 @@
+"""What a federator hears of the one before: what both have signed, and nothing else."""
+
+import pytest
+
+from broker.link import InboundMessage
+from federator.predecessor import Predecessor
+from foltr.protocol.chunks import manifest_of
+from foltr.protocol.codec import Signer
+from foltr.protocol.signing import EpochSequence, SigningKey
+from foltr.protocol.topics import Topics
+
+TOPICS = Topics("mail")
+KEY, OTHER = SigningKey(b"f" * 32), SigningKey(b"o" * 32)
+MESSAGE = manifest_of(b"any that a federator signs", "mail")
+
+
+def retained(epoch: int, topic: str = TOPICS.round, key: SigningKey | None = KEY, at: str | None = None):
+    sequence = EpochSequence()
+    sequence.begin(epoch)
+    return InboundMessage(at or topic, Signer(key, sequence).sign(MESSAGE, topic), retained=True)
+
+
+def heard(*messages: InboundMessage, key: SigningKey | None = KEY) -> int:
+    predecessor = Predecessor(TOPICS, key)
+    for message in messages:
+        predecessor.receive(message)
+    return predecessor.epoch
+
+
+def test_the_newest_of_what_was_announced_counts():
+    """A federator may have died between its model and its round."""
+    assert heard() == 0
+    assert heard(retained(7)) == 7
+    assert heard(retained(8, TOPICS.model), retained(7)) == 8
+    assert heard(retained(7, TOPICS.model), retained(4_000_000_000)) == 4_000_000_000
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        retained(9, key=OTHER),
+        retained(9, key=None),
+        retained(1 << 32),
+        retained((1 << 33) - 1),
+        retained(9, TOPICS.model, at=TOPICS.round),
+        InboundMessage(TOPICS.round, b"", retained=True),
+        InboundMessage(TOPICS.round, b"no envelope", retained=True),
+    ],
+    ids=["another's", "nobody's", "too far", "the last", "moved", "cleared", "broken"],
+)
+def test_nobody_else_raises_an_epoch(foreign):
+    """Nor does a thief of the key to where there is nothing above, which would outlast the key."""
+    assert heard(retained(7), foreign) == 7
+
+
+def test_where_nothing_is_signed_nothing_is_believed():
+    """Anybody may have announced that; and devices forget it with their connection."""
+    assert heard(retained(9, key=None), key=None) == 0
