@@ -62,6 +62,10 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         "Run an experiment of a paper again: figures, tables, every number, and a verdict on each of its claims.",
         "experiments.reproduce:reproduce",
     ),
+    "fit": CommandPlace(
+        "Fit the first model of a federation to logged data, and say how it ranks queries it has not seen.",
+        "experiments.fit:fit",
+    ),
     "enrol": CommandPlace(
         "Make devices known to a federation: one credentials file each, to be copied to the device.",
         "operator.enrol:enrol",
@@ -90,7 +94,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
     "helper": CommandPlace("Run a helper of secure sums, and make its keys for the next policy.", "helper:app"),
     "rounds": CommandPlace("Look at rounds.", "history.rounds:app"),
     "clients": CommandPlace("Look at clients.", "history.clients:app"),
-    "models": CommandPlace("Look at model versions, and export one.", "history.models:app"),
+    "models": CommandPlace("Look at model versions, export one, and make the first.", "history.models:app"),
     "erasures": CommandPlace("Look at who was forgotten, and get receipts.", "erasure.erasures:app"),
     "receipt": CommandPlace("Check the receipt of an erasure.", "erasure.receipts:app"),
     "audit": CommandPlace("Look at the log of erasures, and check it.", "erasure.audit:app"),

@@ -9,13 +9,14 @@ import typer
 from foltr.cli import options
 from foltr.cli.history.query import run_query
 from foltr.cli.output import console, print_rows
+from foltr.cli.writing import check_folder
 from foltr.errors import SettingsError
 from foltr.protocol.fields import unpack_vector
 
 if TYPE_CHECKING:
     from storage.database import Database
 
-app = typer.Typer(help="Look at model versions, and export one.", no_args_is_help=True)
+app = typer.Typer(help="Look at model versions, export one, and make the first.", no_args_is_help=True)
 
 _MODEL_COLUMNS = ("version", "base_version", "round", "created_at", "published_at", "withdrawn_at")
 
@@ -59,6 +60,27 @@ def models_export(
         np.save(out, unpack_vector(model.weights))
         console.print(f"wrote version {model.version} ({model.n_values} weights) to {out}", soft_wrap=True)
 
-    if not out.resolve().parent.is_dir():
-        raise SettingsError(f"out: there is no folder {out.resolve().parent}")
+    check_folder(out)
     run_query(db, federation, query)
+
+
+@app.command("from-feature")
+def models_from_feature(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The feature, as the schema calls it")],
+    schema: Annotated[Path, typer.Option("--schema", metavar="FILE", help="The feature schema as JSON")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write, for --initial-model")],
+    weight: Annotated[
+        float, typer.Option(help="Of the feature in [0, 1]: the larger, the longer clicks take to change its order")
+    ] = 8.0,
+) -> None:
+    """Write a first model that ranks as one feature does, e.g. the score of the search there is."""
+    from foltr.methods.initial_models import InitialModel
+    from foltr.protocol.schemas import FeatureSchema
+
+    check_folder(out)
+    features = FeatureSchema.read(schema)
+    if name not in features.names:
+        raise SettingsError(f"name: {name!r} is no feature of {schema}; it has {', '.join(features.names)}")
+    weights = np.array([weight * (one == name) for one in features.names])
+    out.write_text(InitialModel.of(features, weights).to_json())
+    console.print(f"wrote a model that ranks by {name!r} to {out}", soft_wrap=True, markup=False, highlight=False)

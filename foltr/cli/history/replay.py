@@ -16,6 +16,7 @@ from foltr.cli.experiments.method import choose_method
 from foltr.cli.history.query import no_such_client, reason_as_json, run_query
 from foltr.cli.output import console, errors, print_json
 from foltr.cli.settings import Settings, load_settings
+from foltr.cli.writing import check_folder
 from foltr.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ def replay(
         return
     if number is not None or first is None:
         raise SettingsError("from: --without CLIENT takes the first round as --from ROUND")
-    if out is not None and not out.resolve().parent.is_dir():
-        raise SettingsError(f"out: there is no folder {out.resolve().parent}")
+    if out is not None:
+        check_folder(out)
     _leave_out(settings, without, first, db, federation, out=out, json=json)
 
 
