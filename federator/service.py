@@ -98,7 +98,7 @@ class FederatorService:
                 # Claiming the federation stops another federator, so not before there is a broker to serve on.
                 if not await self._wait_for_broker(self._first_link):
                     return
-                await self._predecessor.listen(self._link)
+                await self._predecessor.listen(self._first_link)
                 await self._actor.start(self._predecessor.epoch)
             self._sequence.begin(self._actor.epoch)
             self._heartbeat.begin(self._actor.epoch)

@@ -57,10 +57,10 @@ class DeviceDisk(DeviceStore):
         )
         self._make()
 
-    def _prepare(self) -> None:
+    def _prepare(self, owner: tuple[str, str] | None) -> None:
         self._was_read.clear()
         _empty_store(self._client_id).copy_to(self._db)
-        super()._prepare()
+        super()._prepare(owner)
 
     def transaction(self) -> AbstractContextManager[sqlite3.Cursor]:
         if self.n_failures_due:
