@@ -22,7 +22,8 @@ from edge_client.guard.held_back import MOST_LISTS
 from edge_client.guard.model_judgement import FEWEST_LISTS, Judgement, agreement, judge, preferences
 from foltr.data.dataset import RankingDataset
 from foltr.evaluation.click_models import ClickModel, click_model, simulate_clicks
-from foltr.learning.linear import sample_plackett_luce, score
+from foltr.learning.display import sampled_list
+from foltr.learning.linear import score
 from foltr.learning.pdgd import pdgd_step
 from foltr.simulation.clients.loading import load_experiment
 from foltr.simulation.config import SimulationConfig
@@ -47,15 +48,16 @@ class Federation:
             while n_learned < INTERACTIONS:
                 query = self._data.query(int(self._rng.integers(self._data.n_queries)))
                 scores = score(weights, query.features)
-                ranking = sample_plackett_luce(scores, min(10, len(scores)), self._rng)
+                shown = sampled_list(scores, 10, self._rng)
+                ranking, reversals = shown.ranking, shown.reversals
                 clicked = simulate_clicks(self._clicks, query.relevance[ranking], self._rng)
-                if client == 0 and hold_back and (said := preferences(scores, ranking, clicked)).total:
+                if client == 0 and hold_back and (said := preferences(reversals, clicked)).total:
                     self._due += SHARE
                     if self._due >= 1.0:
                         self._due -= 1.0
                         self.held.append((query.features[ranking], said))
                         continue
-                weights = pdgd_step(weights, query.features, ranking, clicked, 0.1)
+                weights = pdgd_step(weights, query.features, ranking, clicked, 0.1, reversals=reversals)
                 n_learned += 1
             deltas.append((weights - base) * (-2.0 if client < n_hostile else 1.0))
         return base + np.mean(deltas, axis=0)

@@ -75,7 +75,15 @@ class Recorder:
             return self._judge_again
         n_dropped = self._store.n_dropped
         interaction = self._store.add_interaction(
-            serp.serp_id, serp.features, serp.ranking, clicks, serp.variant, serp.model_version, serp.scores
+            serp.serp_id,
+            serp.features,
+            serp.ranking,
+            clicks,
+            serp.variant,
+            serp.model_version,
+            serp.reversals,
+            serp.log_probability,
+            serp.base_ranks,
         )
         if self._later is not None:
             return self.catch_up  # by then there may be others, in another order

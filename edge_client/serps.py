@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from edge_client.training.working_model import WorkingModel
 from foltr.errors import DataError
-from foltr.learning.linear import rank_by_score, sample_plackett_luce
+from foltr.learning.display import Shown, best_list, sampled_list
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,15 +20,18 @@ class Serp:
         ranking: (shown,) int64, indices into the candidates given to `EdgeClient.rank`, best first.
         model_version: the global model behind it; None before the first one arrived.
         variant: which of the method's rankers made it (see `Interaction`).
-        scores: (documents,) by which it was drawn, or ordered where nothing is explored; None where by something else.
+        reversals, log_probability: of the list as it was drawn, see `foltr.learning.display.Shown`.
+        base_ranks: (shown,) int32, where each document shown is in the application's own order, from 0.
     """
 
     serp_id: str
     ranking: npt.NDArray[np.int64]
     model_version: int | None
     features: npt.NDArray[np.float32]
+    reversals: npt.NDArray[np.float64]
+    log_probability: float
+    base_ranks: npt.NDArray[np.int32]
     variant: int = 0
-    scores: npt.NDArray[np.float32] | None = None
 
 
 def make_serp(
@@ -50,15 +53,26 @@ def make_serp(
     matrix = as_features(features)
     if k < 1:
         raise DataError(f"k: {k} documents to show; at least 1 is needed")
-    shown = min(k, len(matrix))
     if working_model is None:
         alike = np.zeros(len(matrix), np.float32)
-        ranking = rank_by_score(alike, shown) if rng is None else sample_plackett_luce(alike, shown, rng)
-        return Serp(uuid.uuid4().hex, ranking, None, matrix, scores=alike)
+        shown = best_list(alike, k) if rng is None else sampled_list(alike, k, rng)
+        return _serp(matrix, shown, None, 0)
     check_width(matrix, working_model.n_features)
-    ranking, variant = working_model.ranker.rank(matrix, shown, rng)
+    scores, variant = working_model.ranker.scores(matrix, exploring=rng is not None)
+    shown = best_list(scores, k) if rng is None else working_model.draw(scores, k, rng)
+    return _serp(matrix, shown, working_model.base_version, variant)
+
+
+def _serp(matrix: npt.NDArray[np.float32], shown: Shown, version: int | None, variant: int) -> Serp:
     return Serp(
-        uuid.uuid4().hex, ranking, working_model.base_version, matrix, variant, working_model.scores_drawn_by(matrix)
+        uuid.uuid4().hex,
+        shown.ranking,
+        version,
+        matrix,
+        shown.reversals,
+        shown.log_probability,
+        shown.ranking.astype(np.int32),
+        variant,
     )
 
 

@@ -1,8 +1,8 @@
 """What the tests of methods share: small rankers, one training of each method, a user who clicks."""
 
 import numpy as np
+from drawn import interaction_of, shown_by
 
-from foltr.learning.interaction import Interaction
 from foltr.methods.registry import METHODS, training_for
 from foltr.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
 
@@ -21,8 +21,8 @@ def see(device, training, rng, base_version=0, n=None, k=4):
     """Show ``n`` lists and click the document with the largest first feature among those shown, and the next one."""
     for i in range(training.min_interactions if n is None else n):
         features = rng.random((12, 6)).astype(np.float32)
-        ranking, variant = device.rank(features, k, rng)
-        order = np.argsort(-features[ranking, 0])
-        clicks = np.zeros(len(ranking), np.bool_)
+        shown, variant = shown_by(device, training, features, k, rng)
+        order = np.argsort(-features[shown.ranking, 0])
+        clicks = np.zeros(len(shown.ranking), np.bool_)
         clicks[order[:2]] = True
-        device.learn(Interaction(i, features, ranking, clicks, variant, base_version), rng)
+        device.learn(interaction_of(i, features, shown, clicks, variant, base_version), rng)

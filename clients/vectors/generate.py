@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.errors import MessageError
+from foltr.learning.display import plackett_luce_log_odds, reversal_weights
 from foltr.learning.interaction import Interaction
 from foltr.methods.base import DeviceContext
 from foltr.methods.fpdgd import FPDGD
@@ -113,7 +114,8 @@ def learning() -> list[dict[str, Any]]:
             drawn_by = np.round(rng.standard_normal(n_documents) * spread, 3).astype(np.float32)
             ranking = rng.permutation(n_documents)[:shown]
             clicks = rng.random(shown) < 0.4
-            learned = _learned(base, Interaction(1, features, ranking, clicks, scores=drawn_by), rng)
+            reversals = reversal_weights(plackett_luce_log_odds(drawn_by, ranking)[1])
+            learned = _learned(base, Interaction(1, features, ranking, clicks, reversals=reversals), rng)
             cases.append(
                 {
                     "base": base.tolist(),

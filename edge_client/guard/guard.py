@@ -80,9 +80,9 @@ class Guard:
         Raises:
             DataError: the store cannot keep it; nothing was changed.
         """
-        if serp.scores is None or self._idle is not False:
+        if self._idle is not False:
             return False
-        said = preferences(serp.scores, serp.ranking, clicks)
+        said = preferences(serp.reversals, clicks)
         if said.total == 0.0:
             return False
         if self._due + self._share < 1.0:

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.errors import DataError
-from foltr.learning.pdgd import plackett_luce_denominators, reversal_weight
-from foltr.numerics.compiled import compiled
+from foltr.learning.display import MOST_COMPARED
 
 FEWEST_LISTS = 30
 """Before so many lists with a preference no model is refused."""
@@ -73,19 +72,26 @@ class Judgement:
     standard_error: float
 
 
-def preferences(scores: NDArray[np.floating], ranking: NDArray[np.int64], clicks: NDArray[np.bool_]) -> Preferences:
-    """Return the preferences in the clicks on a list drawn from the Plackett-Luce model of the scores.
+def preferences(reversals: NDArray[np.float64], clicks: NDArray[np.bool_]) -> Preferences:
+    """Return the preferences in the clicks on a list: the pairs of `foltr.learning.pdgd.score_gradient`.
 
     Args:
-        scores: (docs,) finite, of all candidates by the ranker that showed the list.
-        ranking: (k,) distinct indices of the documents shown, best first.
+        reversals: of the list as it was drawn, see `foltr.learning.display.Shown`.
         clicks: (k,) bool.
 
     Raises:
-        DataError: the ranking and the clicks differ in length, a document index is repeated or outside the
-            candidates, or a score is not finite.
+        DataError: there is not one reversal for each pair of the list.
     """
-    return Preferences(*_weighted_pairs(scores, ranking, clicks))
+    n = min(len(clicks), MOST_COMPARED)
+    if len(reversals) != n * (n - 1) // 2:
+        raise DataError(f"{len(reversals)} reversals of a list of {len(clicks)}; each pair has one")
+    clicked = np.flatnonzero(clicks[:n])
+    seen = min(int(clicked[-1]) + 2, n) if len(clicked) else 0
+    skipped = np.flatnonzero(~clicks[:seen])
+    preferred, other = np.repeat(clicked, len(skipped)), np.tile(skipped, len(clicked))
+    of_pairs = np.zeros((n, n))
+    of_pairs[np.triu_indices(n, 1)] = reversals
+    return Preferences(preferred, other, of_pairs[np.minimum(preferred, other), np.maximum(preferred, other)])
 
 
 def agreement(scores: NDArray[np.floating], preferred_by_user: Preferences) -> float:
@@ -136,28 +142,3 @@ def judge(
         standard_error = float(np.sqrt(n_lists / (n_lists - 1) * (residuals @ residuals))) / total
     refused = n_lists >= fewest_lists and loss >= margin and loss > STANDARD_ERRORS * standard_error
     return Judgement(refused, n_lists, of_kept, of_new, loss, standard_error)
-
-
-@compiled
-def _weighted_pairs(
-    scores: NDArray[np.floating], ranking: NDArray[np.int64], clicks: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """The pairs of `foltr.learning.pdgd.score_gradient`, with their weights rho, in the order of the clicks."""
-    shown_scores, log_denominators = plackett_luce_denominators(scores, ranking)
-    length = ranking.shape[0]
-    if clicks.shape[0] != length:
-        raise DataError("clicks must have one entry for each document shown")
-    clicked = np.flatnonzero(clicks)
-    n_clicked = clicked.shape[0]
-    seen = min(clicked[n_clicked - 1] + 2, length) if n_clicked else 0
-    skipped = np.flatnonzero(~clicks[:seen])
-    n_pairs = n_clicked * skipped.shape[0]
-    preferred, other = np.empty(n_pairs, np.int64), np.empty(n_pairs, np.int64)
-    weight = np.empty(n_pairs, np.float64)
-    pair = 0
-    for high in clicked:
-        for low in skipped:
-            preferred[pair], other[pair] = high, low
-            weight[pair] = reversal_weight(shown_scores, log_denominators, int(min(high, low)), int(max(high, low)))
-            pair += 1
-    return preferred, other, weight

@@ -16,7 +16,9 @@ def insert_interaction(
     clicks: npt.NDArray[np.bool_],
     variant: int,
     base_version: int | None,
-    scores: npt.NDArray[np.float32] | None,
+    reversals: npt.NDArray[np.float64] | None,
+    log_probability: float | None,
+    base_ranks: npt.NDArray[np.int32] | None,
 ) -> int | None:
     """Insert an interaction and return its number; None if this result list is there already."""
     values = (
@@ -27,12 +29,14 @@ def insert_interaction(
         clicks.astype("u1").tobytes(),
         variant,
         base_version,
-        None if scores is None else scores.astype("<f4", copy=False).tobytes(),
+        None if reversals is None else reversals.astype("<f8", copy=False).tobytes(),
+        log_probability,
+        None if base_ranks is None else base_ranks.astype("<i4", copy=False).tobytes(),
     )
     cursor.execute(
         "INSERT OR IGNORE INTO interactions "
-        "(serp_id, n_documents, features, ranking, clicks, variant, base_version, scores) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "(serp_id, n_documents, features, ranking, clicks, variant, base_version, reversals, log_probability, "
+        "base_ranks) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         values,
     )
     return cursor.lastrowid if cursor.rowcount == 1 else None
@@ -41,8 +45,8 @@ def insert_interaction(
 def read_interactions(database: sqlite3.Connection, which: str, parameters: tuple[int, ...]) -> list[Interaction]:
     """Return the interactions that a clause of SQL names."""
     rows = database.execute(
-        "SELECT id, n_documents, features, ranking, clicks, variant, base_version, scores "  # noqa: S608 (our own)
-        f"FROM interactions {which}",
+        "SELECT id, n_documents, features, ranking, clicks, variant, base_version, reversals, "  # noqa: S608 (our own)
+        f"log_probability, base_ranks FROM interactions {which}",
         parameters,
     )
     return [_interaction(*row) for row in rows]
@@ -56,7 +60,9 @@ def _interaction(
     clicks: bytes,
     variant: int,
     base_version: int | None,
-    scores: bytes | None,
+    reversals: bytes | None,
+    log_probability: float | None,
+    base_ranks: bytes | None,
 ) -> Interaction:
     # Copies: arrays on bytes cannot be written to, and kernels would be compiled a second time for such ones.
     return Interaction(
@@ -66,5 +72,7 @@ def _interaction(
         np.frombuffer(clicks, "u1").astype(np.bool_),
         variant,
         base_version,
-        None if scores is None else np.frombuffer(scores, "<f4").copy(),
+        None if reversals is None else np.frombuffer(reversals, "<f8").copy(),
+        log_probability,
+        None if base_ranks is None else np.frombuffer(base_ranks, "<i4").copy(),
     )

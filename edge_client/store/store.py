@@ -93,7 +93,9 @@ class DeviceStore(HeardStore):
         clicks: npt.NDArray[np.bool_],
         variant: int = 0,
         base_version: int | None = None,
-        scores: npt.NDArray[np.float32] | None = None,
+        reversals: npt.NDArray[np.float64] | None = None,
+        log_probability: float | None = None,
+        base_ranks: npt.NDArray[np.int32] | None = None,
     ) -> Interaction | None:
         """Store an interaction; None if this list is stored already, or nothing is any more of a forgotten client.
 
@@ -101,15 +103,16 @@ class DeviceStore(HeardStore):
         """
         if self.forgotten:
             return None
+        shown = (features, ranking, clicks, variant, base_version, reversals, log_probability, base_ranks)
         with self.transaction() as cursor:
-            row_id = insert_interaction(cursor, serp_id, features, ranking, clicks, variant, base_version, scores)
+            row_id = insert_interaction(cursor, serp_id, *shown)
             if row_id is None:
                 return None
             self._make_room(cursor, row_id)
             failpoint(Failpoint.IN_INTERACTION_TRANSACTION)
         self._bounds = replace(self._bounds, newest=row_id)
         failpoint(Failpoint.INTERACTION_STORED)
-        return Interaction(row_id, features, ranking, clicks, variant, base_version, scores)
+        return Interaction(row_id, *shown)
 
     @alone
     def waiting_ids(self, limit: int) -> list[int]:

@@ -26,7 +26,7 @@ R = TypeVar("R")
 StoreT = TypeVar("StoreT", bound="StoreFile")
 
 # The store's whole schema. Another one is another version, and a store of another version is not read.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _SCHEMA = """
 CREATE TABLE owner (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
@@ -52,7 +52,9 @@ CREATE TABLE interactions (
     clicks BLOB NOT NULL,     -- one byte a shown document: 1 clicked, 0 not
     variant INTEGER NOT NULL, -- which of a method's rankers showed the list
     base_version INTEGER,     -- and of which global model; NULL before the first
-    scores BLOB               -- little-endian float32, (n_documents,), it was drawn by; NULL where by something else
+    reversals BLOB,           -- little-endian float64, one for each pair shown: foltr.learning.display
+    log_probability REAL,     -- of the list as it was drawn
+    base_ranks BLOB           -- little-endian int32: the place of each document shown in the application's order
 ) STRICT;
 CREATE TABLE bounds (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1),

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.errors import DataError, SettingsError
+from foltr.learning.display import Shown, sampled_list
 from foltr.learning.interaction import Interaction
-from foltr.learning.linear import rank_by_score, sample_plackett_luce
 from foltr.methods.base import Device, DeviceContext, checked_scores, checked_weights
 from foltr.methods.fpdgd import dense_delta
-from foltr.methods.registry import Ranker, make_device, n_auxiliary, spec_of
-from foltr.methods.spec import Lists
+from foltr.methods.lists import make_list
+from foltr.methods.registry import Ranker, make_device, n_auxiliary
 from foltr.protocol.announcements import ModelAnnouncement
 from foltr.protocol.fields import unpack_vector
 from foltr.protocol.trainings import Training
@@ -30,9 +30,7 @@ class Ranks(Protocol):
     @property
     def weights(self) -> NDArray[np.float64]: ...
 
-    def rank(
-        self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
-    ) -> tuple[NDArray[np.int64], int]: ...
+    def scores(self, features: NDArray[np.float32], *, exploring: bool) -> tuple[NDArray[np.float32], int]: ...
 
 
 class Learner(Protocol):
@@ -80,11 +78,9 @@ class WorkingModel:
     def n_features(self) -> int:
         return self.announcement.ranker.n_features
 
-    def scores_drawn_by(self, features: NDArray[np.float32]) -> NDArray[np.float32] | None:
-        """Return the scores (documents,) that lists are drawn by; None where the method draws none by scores."""
-        if self.training is not None and spec_of(self.training).lists is not Lists.DRAWN:
-            return None
-        return checked_scores(self.announcement.ranker, self.weights, features)
+    def draw(self, scores: NDArray[np.floating], k: int, rng: np.random.Generator) -> Shown:
+        """Return a list drawn as the method asks, or while none is known from the scores' Plackett-Luce model."""
+        return sampled_list(scores, k, rng) if self.training is None else make_list(self.training, scores, k, rng)
 
     def scores(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the scores (documents,) by the weights; DataError where one is not finite."""
@@ -120,11 +116,14 @@ class BareModel:
     def weights(self) -> NDArray[np.float64]:
         return self._weights.astype(np.float64)
 
-    def rank(
-        self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
-    ) -> tuple[NDArray[np.int64], int]:
-        """Rank as `Device.rank` says: a Plackett-Luce sample of the scores, or without ``rng`` the best-scored."""
-        return _plackett_luce(self._ranker, self._weights, features, k, rng), 0
+    def scores(
+        self,
+        features: NDArray[np.float32],
+        *,
+        exploring: bool,  # noqa: ARG002 (lists are drawn around the one ranker there is)
+    ) -> tuple[NDArray[np.float32], int]:
+        """Return the scores as `Device.scores` says."""
+        return checked_scores(self._ranker, self._weights, features), 0
 
 
 class LearnerDevice:
@@ -141,10 +140,13 @@ class LearnerDevice:
     def weights(self) -> NDArray[np.float64]:
         return self._learned[: self._ranker.n_weights]
 
-    def rank(
-        self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
-    ) -> tuple[NDArray[np.int64], int]:
-        return _plackett_luce(self._ranker, self.weights, features, k, rng), 0
+    def scores(
+        self,
+        features: NDArray[np.float32],
+        *,
+        exploring: bool,  # noqa: ARG002
+    ) -> tuple[NDArray[np.float32], int]:
+        return checked_scores(self._ranker, self.weights, features), 0
 
     def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:  # noqa: ARG002 (nothing is drawn)
         with np.errstate(over="ignore", invalid="ignore"):  # an error says it instead
@@ -181,14 +183,3 @@ def unmark_state(kept: bytes | None, training: Training) -> bytes | None:
 
 def _mark(training: Training) -> bytes:
     return training.kind.encode() + b"\n"
-
-
-def _plackett_luce(
-    ranker: Ranker,
-    weights: NDArray[np.floating],
-    features: NDArray[np.float32],
-    k: int,
-    rng: np.random.Generator | None,
-) -> NDArray[np.int64]:
-    scores = checked_scores(ranker, weights, features)
-    return rank_by_score(scores, k) if rng is None else sample_plackett_luce(scores, k, rng)

@@ -17,8 +17,11 @@ class Interaction:
         clicks: (shown,) bool.
         variant: which of a method's rankers showed it, e.g. +1 or -1 for a perturbation and its negative.
         base_version: the global model it was shown under; None before the first one.
-        scores: (documents,) float32 by which it was drawn; None where by something else, or where the weights that
-            are to learn it drew it.
+        reversals: of the list as it was drawn, see `foltr.learning.display.Shown`; None where nobody knows, and then
+            PDGD cannot learn from it.
+        log_probability: of the list as it was drawn; None where nobody knows.
+        base_ranks: (shown,) int32, where each document shown is in the application's own order, from 0; None where
+            nobody knows.
     """
 
     id: int
@@ -27,4 +30,6 @@ class Interaction:
     clicks: NDArray[np.bool_]
     variant: int = 0
     base_version: int | None = None
-    scores: NDArray[np.float32] | None = None
+    reversals: NDArray[np.float64] | None = None
+    log_probability: float | None = None
+    base_ranks: NDArray[np.int32] | None = None

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from foltr.errors import DataError
 from foltr.learning.neural import neural_forward
-from foltr.learning.pdgd import score_gradient
+from foltr.learning.pdgd import clicked_reversals, score_gradient
 from foltr.numerics.compiled import compiled
 
 
@@ -26,7 +26,7 @@ def neural_pdgd_step(
     forward: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None,
     proximal: float = 0.0,
     base: NDArray[np.floating] | None = None,
-    drawn_by: NDArray[np.floating] | None = None,
+    reversals: NDArray[np.float64] | None = None,
 ) -> NDArray[np.floating]:
     """Return the neural ranker's weights after one interaction; as `foltr.learning.pdgd.pdgd_step`.
 
@@ -41,7 +41,7 @@ def neural_pdgd_step(
             ranking.
         proximal: FedProx' mu, >= 0; 0 is plain FedAvg.
         base: (hidden * (d + 2),) the global weights; needed where proximal is not 0.
-        drawn_by: (docs,) the scores the list was drawn by; None where these weights drew it.
+        reversals: of the list as it was drawn; None where these weights drew it.
 
     Returns:
         a new array of the weights' shape and type.
@@ -52,8 +52,9 @@ def neural_pdgd_step(
     tanhs, scores = neural_forward(weights, features, hidden) if forward is None else forward
     stepped = weights.copy()
     anchor = stepped if base is None else base.astype(weights.dtype, copy=False)
-    drawn_by = scores if drawn_by is None else drawn_by
-    neural_step(stepped, features, tanhs, scores, drawn_by, ranking, clicks, learning_rate, proximal, anchor)
+    if reversals is None:
+        reversals = clicked_reversals(scores, ranking, clicks)
+    neural_step(stepped, features, tanhs, scores, ranking, clicks, reversals, learning_rate, proximal, anchor)
     return stepped
 
 
@@ -63,9 +64,9 @@ def neural_step(
     features: NDArray[np.float32],
     tanhs: NDArray[np.float32],
     scores: NDArray[np.float32],
-    drawn_by: NDArray[np.floating],
     ranking: NDArray[np.int64],
     clicks: NDArray[np.bool_],
+    reversals: NDArray[np.float64],
     learning_rate: float,
     proximal: float,
     base: NDArray[np.floating],
@@ -77,9 +78,9 @@ def neural_step(
         features: (docs, d) float32.
         tanhs: (docs, hidden) float32 of `neural_forward`.
         scores: (docs,) float32.
-        drawn_by: (docs,) the scores the list was drawn by.
         ranking: (k,) int64.
         clicks: (k,) bool.
+        reversals: of the list as it was drawn.
         learning_rate: the step.
         proximal: FedProx' mu.
         base: (hidden * (d + 2),).
@@ -89,7 +90,7 @@ def neural_step(
         raise DataError("features must be documents by features, and weights hidden by features + 2")
     if base.shape[0] != weights.shape[0]:
         raise DataError("the base weights must be as many as the weights")
-    gradient = score_gradient(scores, ranking, clicks, drawn_by)
+    gradient = score_gradient(scores, ranking, clicks, reversals)
     n_first = n_features * hidden
     # A copy from before the pull: the gradient is that of the weights that were shown.
     output = weights[n_first + hidden :].astype(np.float32)

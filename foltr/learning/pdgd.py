@@ -5,13 +5,10 @@ Oosterhuis and de Rijke, "Differentiable Unbiased Online Learning to Rank" (CIKM
 shown documents, where it has k numbers; a ranker only has to carry those back to its weights. For the linear
 ranker that is one weighted sum of feature rows.
 
-The pair weight needs the probability of the shown ranking and of the same ranking with the pair swapped.
-Their ratio depends only on the Plackett-Luce denominators between the two positions, so no ranking's
-probability is ever computed. Denominators are kept as logarithms and built by adding from the bottom of the
-list upwards: nothing is subtracted, so scores of any size neither overflow nor cancel.
-
-It is the probability by the ranker that drew the list. Where other weights learn from it later, they need the
-scores it was drawn by: with their own, they would take out a bias that the list does not have.
+A pair of documents is weighted by its reversal: the probability that the list was shown with the two exchanged and not
+as it was, by the distribution that it was really drawn from (`foltr.learning.display`). How it was drawn matters no
+further. By the learner's own scores, where it did not draw the list, a bias would be taken out that the list does not
+have.
 """
 
 import math
@@ -20,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.errors import DataError
+from foltr.learning.display import MOST_COMPARED, pair_index
 from foltr.learning.linear import score
+from foltr.learning.plackett_luce import plackett_luce_denominators, reversal_log_odds, reversal_weight
 from foltr.numerics.compiled import compiled
-
-# exp of a larger number overflows float64; a weight of exp(-700) is zero for every purpose here.
-_LARGEST_EXPONENT = 700.0
 
 
 def pdgd_step(
@@ -36,7 +32,7 @@ def pdgd_step(
     scores: NDArray[np.floating] | None = None,
     proximal: float = 0.0,
     base: NDArray[np.floating] | None = None,
-    drawn_by: NDArray[np.floating] | None = None,
+    reversals: NDArray[np.float64] | None = None,
 ) -> NDArray[np.floating]:
     """Return the linear ranker's weights after one interaction: w + learning_rate * gradient.
 
@@ -53,7 +49,8 @@ def pdgd_step(
             ranking.
         proximal: FedProx' mu, >= 0; 0 is plain FedAvg.
         base: (d,) the global weights that local training started from; needed where proximal is not 0.
-        drawn_by: (docs,) the scores the list was drawn by; None where these weights drew it.
+        reversals: of the list as it was drawn, see `foltr.learning.display.Shown`; None where these weights drew it
+            from their Plackett-Luce model.
 
     Returns:
         (d,) a new array of the weights' type.
@@ -64,8 +61,9 @@ def pdgd_step(
     if scores is None:
         scores = score(weights, features)
     anchor = weights if base is None else base.astype(weights.dtype, copy=False)
-    drawn_by = scores if drawn_by is None else drawn_by
-    return linear_step(weights, features, ranking, clicks, scores, drawn_by, learning_rate, proximal, anchor)
+    if reversals is None:
+        reversals = clicked_reversals(scores, ranking, clicks)
+    return linear_step(weights, features, ranking, clicks, scores, reversals, learning_rate, proximal, anchor)
 
 
 def pdgd_gradient(
@@ -91,7 +89,8 @@ def pdgd_gradient(
             candidates, or a score is not finite.
     """
     scores = score(weights, features)
-    return _weighted_rows(features, ranking, score_gradient(scores, ranking, clicks, scores))
+    reversals = clicked_reversals(scores, ranking, clicks)
+    return _weighted_rows(features, ranking, score_gradient(scores, ranking, clicks, reversals))
 
 
 @compiled
@@ -99,7 +98,7 @@ def score_gradient(
     scores: NDArray[np.floating],
     ranking: NDArray[np.int64],
     clicks: NDArray[np.bool_],
-    drawn_by: NDArray[np.floating],
+    reversals: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Return the PDGD gradient with respect to the scores of the shown documents.
 
@@ -112,35 +111,23 @@ def score_gradient(
         scores: (docs,) finite scores of all candidates.
         ranking: (k,) int64 distinct indices of the documents shown, best first.
         clicks: (k,) bool.
-        drawn_by: (docs,) finite scores that the list was drawn by; rho is theirs. ``scores`` itself where they drew it.
+        reversals: rho of each pair, see `foltr.learning.display.Shown`.
 
     Returns:
         (k,) float64, in the order shown; it sums to zero.
     """
-    if drawn_by.shape[0] != scores.shape[0]:
-        raise DataError("the scores that a list was drawn by must be as many as the candidates")
-    drawn_scores, log_denominators = plackett_luce_denominators(drawn_by, ranking)
     length = ranking.shape[0]
-    if clicks.shape[0] != length:
-        raise DataError("clicks must have one entry for each document shown")
-    shown_scores = np.empty(length, np.float64)
-    for i in range(length):
-        shown_scores[i] = scores[ranking[i]]
-        if not math.isfinite(shown_scores[i]):
-            raise DataError("scores must be finite numbers to learn from")
+    shown_scores = _shown_scores(scores, ranking)
+    _check_lengths(length, clicks.shape[0], reversals.shape[0])
     gradient = np.zeros(length, np.float64)
-    last_click = -1
-    for i in range(length):
-        if clicks[i]:
-            last_click = i
-    seen = min(last_click + 2, length)
+    last_click, seen = _last_click_and_seen(clicks)
     for preferred in range(last_click + 1):
         if not clicks[preferred]:
             continue
         for other in range(seen):
             if clicks[other]:
                 continue
-            rho = reversal_weight(drawn_scores, log_denominators, min(preferred, other), max(preferred, other))
+            rho = reversals[pair_index(min(preferred, other), max(preferred, other), min(length, MOST_COMPARED))]
             decay = math.exp(-abs(shown_scores[preferred] - shown_scores[other]))
             weight = rho * decay / (1.0 + decay) ** 2
             gradient[preferred] += weight
@@ -149,76 +136,76 @@ def score_gradient(
 
 
 @compiled
-def plackett_luce_denominators(
-    scores: NDArray[np.floating], ranking: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the shown documents' scores and the logarithms of the Plackett-Luce denominators (FPDGD, Eq. 2).
+def clicked_reversals(
+    scores: NDArray[np.floating], ranking: NDArray[np.int64], clicks: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Return the reversals, of the pairs that clicks compare, of a list that the scores' Plackett-Luce model drew.
+
+    The others are 0. Each is what `foltr.learning.display.sampled_list` makes it, to the bit; a simulator learns from
+    each list once, and need not know the rest.
 
     Args:
-        scores: (docs,).
+        scores: (docs,) finite.
         ranking: (k,) int64 distinct document indices.
-
-    Returns:
-        (k,) float64 scores in the order shown, and (k + 1,) float64 log denominators: entry i covers the
-        documents at position i and below with all that were not shown; the last covers only the latter, minus
-        infinity if none.
+        clicks: (k,) bool.
     """
+    shown_scores, log_denominators = plackett_luce_denominators(scores, ranking)
+    n = min(ranking.shape[0], MOST_COMPARED)
+    _check_lengths(ranking.shape[0], clicks.shape[0], n * (n - 1) // 2)
+    reversals = np.zeros(n * (n - 1) // 2, np.float64)
+    last_click, seen = _last_click_and_seen(clicks)
+    for preferred in range(last_click + 1):
+        if not clicks[preferred]:
+            continue
+        for other in range(seen):
+            if not clicks[other]:
+                upper, lower = min(preferred, other), max(preferred, other)
+                log_odds = reversal_log_odds(shown_scores, log_denominators, upper, lower)
+                reversals[pair_index(upper, lower, n)] = reversal_weight(log_odds)
+    return reversals
+
+
+@compiled
+def _last_click_and_seen(clicks: NDArray[np.bool_]) -> tuple[int, int]:
+    """Return the position of the last click, -1 without one, and how many positions the user surely saw.
+
+    Both are of those positions that are compared.
+    """
+    n = min(clicks.shape[0], MOST_COMPARED)
+    last_click = -1
+    for i in range(n):
+        if clicks[i]:
+            last_click = i
+    return last_click, min(last_click + 2, n)
+
+
+@compiled
+def _shown_scores(scores: NDArray[np.floating], ranking: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return (k,) scores in the order shown; DataError where the ranking is none of these documents."""
     length = ranking.shape[0]
-    not_shown = scores.astype(np.float64)
     shown_scores = np.empty(length, np.float64)
+    is_shown = np.zeros(scores.shape[0], np.bool_)
     for i in range(length):
         document = ranking[i]
         # Compiled code checks no bounds: a wrong index must stop here.
         if document < 0 or document >= scores.shape[0]:
             raise DataError("a shown document is not among the candidates")
-        if not_shown[document] == -np.inf:
-            raise DataError("a document is shown twice, or its score is minus infinity")
-        shown_scores[i] = not_shown[document]
-        not_shown[document] = -np.inf
-    log_denominators = np.full(length + 1, -np.inf)
-    if length < scores.shape[0]:
-        largest = np.max(not_shown)
-        log_denominators[length] = largest + math.log(np.sum(np.exp(not_shown - largest)))
-    for i in range(length - 1, -1, -1):
-        log_denominators[i] = log_add_exp(log_denominators[i + 1], shown_scores[i])
-    if not math.isfinite(log_denominators[0]):
-        raise DataError("scores must be finite numbers to learn from")
-    return shown_scores, log_denominators
+        if is_shown[document]:
+            raise DataError("a document is shown twice")
+        is_shown[document] = True
+        shown_scores[i] = scores[document]
+        if not math.isfinite(shown_scores[i]):
+            raise DataError("scores must be finite numbers to learn from")
+    return shown_scores
 
 
 @compiled
-def reversal_weight(
-    shown_scores: NDArray[np.float64], log_denominators: NDArray[np.float64], upper: int, lower: int
-) -> float:
-    """Return rho = P(R*) / (P(R) + P(R*)) for the shown ranking R and R* with two positions swapped.
-
-    FPDGD, Eq. 6. The numerators of P(R) and P(R*) are the same product, and so are the denominators outside
-    upper < i <= lower. Inside, the sums of R* follow from the one below `lower`, with the upper document
-    standing in for the lower one.
-
-    Args:
-        shown_scores: (k,) float64.
-        log_denominators: (k + 1,) float64 of R.
-        upper: 0-based position, < lower.
-        lower: 0-based position.
-
-    Returns:
-        a number in [0, 1].
-    """
-    swapped = log_add_exp(log_denominators[lower + 1], shown_scores[upper])
-    log_odds = swapped - log_denominators[lower]
-    for i in range(lower - 1, upper, -1):
-        swapped = log_add_exp(swapped, shown_scores[i])
-        log_odds += swapped - log_denominators[i]
-    return 1.0 / (1.0 + math.exp(min(log_odds, _LARGEST_EXPONENT)))
-
-
-@compiled
-def log_add_exp(left: float, right: float) -> float:
-    """Return log(exp(left) + exp(right)) for a finite right and a left that may be minus infinity."""
-    if left > right:
-        return left + math.log1p(math.exp(right - left))
-    return right + math.log1p(math.exp(left - right))
+def _check_lengths(n_shown: int, n_clicks: int, n_reversals: int) -> None:
+    if n_clicks != n_shown:
+        raise DataError("clicks must have one entry for each document shown")
+    n = min(n_shown, MOST_COMPARED)
+    if n_reversals != n * (n - 1) // 2:
+        raise DataError("reversals must have one entry for each pair of the documents shown")
 
 
 @compiled
@@ -241,7 +228,7 @@ def linear_step(
     ranking: NDArray[np.int64],
     clicks: NDArray[np.bool_],
     scores: NDArray[np.floating],
-    drawn_by: NDArray[np.floating],
+    reversals: NDArray[np.float64],
     learning_rate: float,
     proximal: float,
     base: NDArray[np.floating],
@@ -251,5 +238,5 @@ def linear_step(
         raise DataError("features must be documents by weights")
     if base.shape[0] != weights.shape[0]:
         raise DataError("the base weights must be as many as the weights")
-    gradient = _weighted_rows(features, ranking, score_gradient(scores, ranking, clicks, drawn_by))
+    gradient = _weighted_rows(features, ranking, score_gradient(scores, ranking, clicks, reversals))
     return (weights + learning_rate * (gradient - proximal * (weights - base))).astype(weights.dtype)

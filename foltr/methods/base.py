@@ -41,15 +41,12 @@ class Device(Protocol):
     def weights(self) -> NDArray[np.float64]:
         """Return (n_weights,) of the ranker this device would show its user, with what it has learned."""
 
-    def rank(
-        self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
-    ) -> tuple[NDArray[np.int64], int]:
-        """Return a list to show, and its `Interaction.variant`.
+    def scores(self, features: NDArray[np.float32], *, exploring: bool) -> tuple[NDArray[np.float32], int]:
+        """Return (documents,) scores of the ranker to show a list by, and the list's `Interaction.variant`.
 
         Args:
             features: (documents, d) of all candidates.
-            k: how many to show, at most ``documents``.
-            rng: of what the method explores by; None shows the best list it knows.
+            exploring: whether the list may be that of another ranker than the best one this device knows.
 
         Raises:
             DataError: the scores are not finite.

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from foltr.errors import SettingsError
 from foltr.learning.interaction import Interaction
 from foltr.learning.ips import ips_step, position_propensities
-from foltr.learning.linear import rank_by_score
 from foltr.learning.regression_em import LOWEST_PROPENSITY, em_step, prior_counts, propensities_of
 from foltr.methods.aggregations import DeltaAggregation
 from foltr.methods.base import Aggregation, Device, DeviceContext, checked_scores, checked_weights
@@ -62,13 +61,13 @@ class FedIpsDevice:
     def weights(self) -> NDArray[np.float64]:
         return self._ranker_weights
 
-    def rank(
+    def scores(
         self,
         features: NDArray[np.float32],
-        k: int,
-        rng: np.random.Generator | None,  # noqa: ARG002 (a logging policy explores nothing)
-    ) -> tuple[NDArray[np.int64], int]:
-        return rank_by_score(checked_scores(self._ranker, self._logging, features), k), 0
+        *,
+        exploring: bool,  # noqa: ARG002 (a logging policy explores nothing)
+    ) -> tuple[NDArray[np.float32], int]:
+        return checked_scores(self._ranker, self._logging, features), 0
 
     def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:  # noqa: ARG002
         training, features = self._training, interaction.features

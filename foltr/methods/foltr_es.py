@@ -27,7 +27,6 @@ from foltr.learning.evolution_strategies import (
     round_noise_seed,
 )
 from foltr.learning.interaction import Interaction
-from foltr.learning.linear import rank_by_score
 from foltr.methods.base import NO_MEMORY, Aggregation, Device, DeviceContext, Memory, NextModel, checked_scores
 from foltr.methods.bodies import BodySpec
 from foltr.methods.spec import Exposure, Lists, MethodSpec, RoundSetup
@@ -64,14 +63,12 @@ class EvolutionDevice:
     def weights(self) -> NDArray[np.float64]:
         return self._base
 
-    def rank(
-        self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
-    ) -> tuple[NDArray[np.int64], int]:
-        if rng is None:
-            return rank_by_score(checked_scores(self._ranker, self._base, features), k), 0
+    def scores(self, features: NDArray[np.float32], *, exploring: bool) -> tuple[NDArray[np.float32], int]:
+        if not exploring:
+            return checked_scores(self._ranker, self._base, features), 0
         variant = self._next_variant()
         self._shown[variant] += 1
-        return rank_by_score(checked_scores(self._ranker, self._perturbed[variant], features), k), variant
+        return checked_scores(self._ranker, self._perturbed[variant], features), variant
 
     def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:
         if interaction.base_version != self._version or interaction.variant not in self._metrics:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from foltr.errors import DataError
 from foltr.learning.interaction import Interaction
-from foltr.learning.linear import rank_by_score, sample_plackett_luce
 from foltr.learning.neural_pdgd import neural_pdgd_step
 from foltr.learning.pdgd import pdgd_step
 from foltr.methods.base import Device, DeviceContext, checked_scores, checked_weights
@@ -38,12 +38,13 @@ class FpdgdDevice:
     def weights(self) -> NDArray[np.float64]:
         return self._weights
 
-    def rank(
-        self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
-    ) -> tuple[NDArray[np.int64], int]:
-        scores = checked_scores(self._ranker, self._weights, features)
-        ranking = rank_by_score(scores, k) if rng is None else sample_plackett_luce(scores, k, rng)
-        return ranking, 0
+    def scores(
+        self,
+        features: NDArray[np.float32],
+        *,
+        exploring: bool,  # noqa: ARG002 (lists are drawn around the one ranker there is)
+    ) -> tuple[NDArray[np.float32], int]:
+        return checked_scores(self._ranker, self._weights, features), 0
 
     def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:  # noqa: ARG002 (nothing is drawn)
         with np.errstate(over="ignore", invalid="ignore"):  # told as an error instead
@@ -51,12 +52,14 @@ class FpdgdDevice:
         self._weights = checked_weights(stepped.astype(np.float64, copy=False), self._base)
 
     def _step(self, interaction: Interaction) -> NDArray[np.floating]:
+        if interaction.reversals is None:
+            raise DataError("nobody knows how the list was drawn, and PDGD cannot weigh the clicks on it")
         seen = (interaction.features, interaction.ranking, interaction.clicks, self._steps.learning_rate)
-        proximal, base, drawn_by = self._steps.proximal, self._base, interaction.scores
+        proximal, base, reversals = self._steps.proximal, self._base, interaction.reversals
         if isinstance(self._ranker, LinearRankerSpec):
-            return pdgd_step(self._weights, *seen, proximal=proximal, base=base, drawn_by=drawn_by)
+            return pdgd_step(self._weights, *seen, proximal=proximal, base=base, reversals=reversals)
         hidden = self._ranker.hidden
-        return neural_pdgd_step(self._weights, *seen, hidden, proximal=proximal, base=base, drawn_by=drawn_by)
+        return neural_pdgd_step(self._weights, *seen, hidden, proximal=proximal, base=base, reversals=reversals)
 
     def body(self, rng: np.random.Generator) -> UpdateBody:
         if self._steps.sent is None:

@@ -14,6 +14,7 @@ from foltr.evaluation.click_models import clicks_from_draws, examination_by_rank
 from foltr.evaluation.metrics import ndcg_at_k, reciprocal_rank
 from foltr.learning.interaction import Interaction
 from foltr.methods.base import Aggregation, Device, DeviceContext
+from foltr.methods.lists import make_list
 from foltr.methods.registry import Ranker, make_device
 from foltr.protocol.trainings import Training
 from foltr.simulation.clients.crowd import Crowd
@@ -181,11 +182,13 @@ class ReferenceRunner:
         query = self._population.datasets[self._population.clients[client].dataset].query(pick)
         k = min(self._training.serp_length, len(query.relevance))
         rng = self._crowd.streams(client).device
-        ranking, variant = device.rank(query.features, k, rng)
-        shown = query.relevance[ranking]
-        clicks = clicks_from_draws(self._crowd.click_models[model], shown, draws[2:])
-        device.learn(Interaction(number, query.features, ranking, clicks, variant, version), rng)
-        return ndcg_at_k(shown, k, query.relevance), reciprocal_rank(clicks), int(clicks.sum())
+        scores, variant = device.scores(query.features, exploring=True)
+        shown = make_list(self._training, scores, k, rng)
+        relevance = query.relevance[shown.ranking]
+        clicks = clicks_from_draws(self._crowd.click_models[model], relevance, draws[2:])
+        seen = (query.features, shown.ranking, clicks, variant, version, shown.reversals, shown.log_probability)
+        device.learn(Interaction(number, *seen), rng)
+        return ndcg_at_k(relevance, k, query.relevance), reciprocal_rank(clicks), int(clicks.sum())
 
 
 def pack_local_states(states: dict[int, bytes]) -> State:

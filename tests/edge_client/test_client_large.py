@@ -4,6 +4,7 @@ import asyncio
 
 import numpy as np
 import pytest
+from drawn import reversals_of
 from played import TOPICS, WITHIN_S, Federator, adding_learner, device, until
 
 from broker.link import MqttLink
@@ -100,7 +101,8 @@ def chunk_topics(monkeypatch):
 def ranks_by(client, value):
     """Whether the device scores documents by weights that are all ``value``."""
     documents = np.random.default_rng(1).random((3, N_FEATURES), np.float32)
-    return np.array_equal(client.rank(documents).scores, score(np.full(N_FEATURES, value), documents))
+    shown = client.rank(documents)
+    return np.array_equal(shown.reversals, reversals_of(score(np.full(N_FEATURES, value), documents), shown.ranking))
 
 
 # --- the model ------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from drawn import interaction_of, reversals_of, shown_by
 from methods_of import LINEAR, NEURAL, trainings
 from played import N_FEATURES, WITHIN_S, Federator, device, taken_in, until
 
@@ -14,10 +15,10 @@ from foltr.cli.fleet.simulated_user import SimulatedUser
 from foltr.data.synthetic import synthetic_dataset
 from foltr.errors import DataError, SettingsError
 from foltr.evaluation.click_models import click_model, clicks_from_draws
-from foltr.learning.interaction import Interaction
+from foltr.learning.display import best_list
 from foltr.learning.linear import score
 from foltr.learning.pdgd import pdgd_step
-from foltr.methods.base import DeviceContext, scores_of
+from foltr.methods.base import DeviceContext
 from foltr.methods.registry import initial_weights, make_device, n_auxiliary
 from foltr.numerics.streams import client_streams
 from foltr.protocol.announcements import ModelAnnouncement
@@ -72,9 +73,9 @@ class ByHand:
         for i in range(N_INTERACTIONS):
             draws = self.streams.user.random(2 + 2 * K)
             query = self.dataset.query(int(draws[0] * self.dataset.n_queries))
-            ranking, variant = part.rank(query.features, K, self.streams.device)
-            clicks = clicks_from_draws(self.clicks, query.relevance[ranking], draws[2:])
-            part.learn(Interaction(i, query.features, ranking, clicks, variant, version), self.streams.device)
+            shown, variant = shown_by(part, training_of(self.method), query.features, K, self.streams.device)
+            clicks = clicks_from_draws(self.clicks, query.relevance[shown.ranking], draws[2:])
+            part.learn(interaction_of(i, query.features, shown, clicks, variant, version), self.streams.device)
         self.local_state = part.local_state()
         return part.body(self.streams.device)
 
@@ -124,17 +125,18 @@ async def test_what_is_personal_survives_a_restart(mqtt_broker, path, dataset, r
             by_hand = make_device(training, ranker, weights, number, DeviceContext(1, local_state))
             for i in range(N_INTERACTIONS):
                 features = dataset.query(i).features
-                async with device(mqtt_broker, path, learner=None, explore=False) as client:
+                async with device(mqtt_broker, path, learner=None) as client:
                     await client.next_round()
                     await taken_in(client)
                     serp = client.rank(features)
-                    best, _ = by_hand.rank(features, K, None)
-                    assert serp.ranking.tolist() == best.tolist()
-                    if serp.scores is not None:
-                        np.testing.assert_array_equal(serp.scores, scores_of(ranker, by_hand.weights, features))
+                    scores, _ = by_hand.scores(features, exploring=True)
+                    if serp.reversals.any():
+                        np.testing.assert_array_equal(serp.reversals, reversals_of(scores, serp.ranking))
+                    else:
+                        np.testing.assert_array_equal(serp.ranking, best_list(scores, K).ranking)
                     client.record_clicks(serp, [1, 3])
                     clicks = np.isin(np.arange(K), [1, 3])
-                    by_hand.learn(Interaction(i, features, best, clicks, 0, number, serp.scores), None)
+                    by_hand.learn(interaction_of(i, features, serp, clicks, 0, number), None)
             local_state = by_hand.local_state()
             kept = mark_state(local_state, training)
             with stored(path) as store:
@@ -183,7 +185,7 @@ async def test_a_device_without_a_seed_keeps_its_perturbation(mqtt_broker, path,
 
 
 async def test_a_list_is_learned_later_by_what_drew_it(mqtt_broker, path, dataset, rng):
-    """Shown under one model and learned under the next: the update is PDGD's with the scores of the first."""
+    """Shown under one model and learned under the next: the update is PDGD's with the reversals by the first."""
     first, second = rng.standard_normal((2, LINEAR.n_weights)).astype(np.float32)
     with stored(path) as store:
         store.put_model(encode(model_for("fpdgd", 0, first)))
@@ -195,10 +197,11 @@ async def test_a_list_is_learned_later_by_what_drew_it(mqtt_broker, path, datase
             await federator.announce(1, training=training, newest=model_for("fpdgd", 1, second))
             update = await federator.update()
     features = dataset.query(0).features
-    np.testing.assert_array_equal(serp.scores, score(first.astype(np.float64), features))
+    scores = score(first.astype(np.float64), features)
+    np.testing.assert_array_equal(serp.reversals, reversals_of(scores, serp.ranking))
     clicks = np.arange(len(serp.ranking)) == 2
     seen = (second.astype(np.float64), features, serp.ranking, clicks, training.learning_rate)
-    by_first, by_second = (pdgd_step(*seen, drawn_by=drawn_by) - second for drawn_by in (serp.scores, None))
+    by_first, by_second = (pdgd_step(*seen, reversals=known) - second for known in (serp.reversals, None))
     np.testing.assert_array_equal(unpack_vector(update.body.values), by_first.astype(np.float32))
     assert (by_first != by_second).any()
 

@@ -277,6 +277,7 @@ def ndcg_of(model: "ModelRow", ranker: "Ranker", data: "LoadedData") -> float:
 def _warm_up(data: "LoadedData", training: "Training", ranker: "Ranker") -> None:
     """Compile what the devices and the evaluation will call, while the screen says so."""
     from foltr.evaluation.metrics import mean_ndcg_of_scores
+    from foltr.learning.display import sampled_list
     from foltr.learning.interaction import Interaction
     from foltr.methods.base import DeviceContext, scores_of
     from foltr.methods.registry import initial_weights, make_device
@@ -285,6 +286,8 @@ def _warm_up(data: "LoadedData", training: "Training", ranker: "Ranker") -> None
     model = initial_weights(training, ranker, rng)
     device = make_device(training, ranker, model, 0, DeviceContext(0))
     query = data.train.query(0)
-    shown, variant = device.rank(query.features, min(training.serp_length, len(query.features)), rng)
-    device.learn(Interaction(0, query.features, shown, shown == shown[0], variant, 0), rng)
+    scores, variant = device.scores(query.features, exploring=True)
+    shown = sampled_list(scores, training.serp_length, rng)
+    clicks = shown.ranking == shown.ranking[0]
+    device.learn(Interaction(0, query.features, shown.ranking, clicks, variant, 0, shown.reversals), rng)
     mean_ndcg_of_scores(scores_of(ranker, model[: ranker.n_weights], data.test.features), data.test)

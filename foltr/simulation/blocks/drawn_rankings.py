@@ -21,7 +21,7 @@ from foltr.learning.evolution_strategies import reciprocal_rank_index
 from foltr.learning.linear import exponential_race, score
 from foltr.learning.neural import hidden_tanhs, n_neural_weights, output_scores
 from foltr.learning.neural_pdgd import neural_step
-from foltr.learning.pdgd import linear_step
+from foltr.learning.pdgd import clicked_reversals, linear_step
 from foltr.numerics.compiled import compiled
 
 # Random numbers are drawn for as many clients at a time as this many fill: 256 KB stay in the processor's cache,
@@ -295,7 +295,8 @@ def _interact_neural(
     scores = output_scores(weights, tanhs)
     ranking = exponential_race(scores, log_times, min(serp_length, scores.shape[0]))
     clicks, ndcg, reciprocal_ranks = see_serp(relevance, ranking, ideal_dcg, model, draws, click, stop, examination)
-    neural_step(weights, features, tanhs, scores, scores, ranking, clicks, learning_rate, proximal, base)
+    reversals = clicked_reversals(scores, ranking, clicks)
+    neural_step(weights, features, tanhs, scores, ranking, clicks, reversals, learning_rate, proximal, base)
     return ndcg, reciprocal_ranks
 
 
@@ -367,5 +368,6 @@ def _pdgd_clients(
                 stop,
                 examination,
             )
-            mine = linear_step(mine, x, ranking, clicks, scores, scores, learning_rate, proximal, base)
+            reversals = clicked_reversals(scores, ranking, clicks)
+            mine = linear_step(mine, x, ranking, clicks, scores, reversals, learning_rate, proximal, base)
         weights[client] = mine

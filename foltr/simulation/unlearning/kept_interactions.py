@@ -1,13 +1,12 @@
 """Interactions that clients of a simulation keep, and learning from them again, as devices of the service do."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foltr.learning.interaction import Interaction
-from foltr.methods.base import Aggregation, Device, DeviceContext, scores_of
+from foltr.methods.base import Aggregation, Device, DeviceContext
 from foltr.methods.registry import Ranker, make_device
 from foltr.protocol.trainings import Training
 from foltr.protocol.updates import UpdateBody
@@ -32,7 +31,7 @@ class Recorder(ReferenceRunner):
         return kept
 
     def _device(self, client: int, base: NDArray[np.float32], version: int) -> Device:
-        return _Listened(super()._device(client, base, version), self._ranker, self._kept.setdefault(client, []))
+        return _Listened(super()._device(client, base, version), self._kept.setdefault(client, []))
 
 
 class Replay:
@@ -85,26 +84,22 @@ class Replay:
 
 
 class _Listened:
-    """A device that notes what it learns from, with the scores that each list was drawn by."""
+    """A device that notes what it learns from."""
 
-    def __init__(self, device: Device, ranker: Ranker, kept: list[Interaction]) -> None:
+    def __init__(self, device: Device, kept: list[Interaction]) -> None:
         self._device = device
-        self._ranker = ranker
         self._kept = kept
 
     @property
     def weights(self) -> NDArray[np.float64]:
         return self._device.weights
 
-    def rank(
-        self, features: NDArray[np.float32], k: int, rng: np.random.Generator | None
-    ) -> tuple[NDArray[np.int64], int]:
-        return self._device.rank(features, k, rng)
+    def scores(self, features: NDArray[np.float32], *, exploring: bool) -> tuple[NDArray[np.float32], int]:
+        return self._device.scores(features, exploring=exploring)
 
     def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:
-        drawn_by = scores_of(self._ranker, self._device.weights, interaction.features)
         self._device.learn(interaction, rng)
-        self._kept.append(replace(interaction, scores=drawn_by))
+        self._kept.append(interaction)
 
     def body(self, rng: np.random.Generator) -> UpdateBody:
         return self._device.body(rng)

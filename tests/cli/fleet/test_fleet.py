@@ -4,6 +4,7 @@ import asyncio
 
 import numpy as np
 import pytest
+from drawn import shown_by
 from played import WITHIN_S, Federator
 
 from edge_client.client import EdgeClient
@@ -33,8 +34,8 @@ def kernels():
     features, clicks = np.ones((8, N_FEATURES), np.float32), np.array([True, False, True, False, False])
     for propensities in (None, checked_propensities([1.0, 0.5, 0.3, 0.2, 0.1])):
         device = device_for(model(), TRAINING, DeviceContext(0, None, propensities))
-        ranking, _ = device.rank(features, len(clicks), None)
-        device.learn(Interaction(1, features, ranking, clicks), np.random.default_rng(0))
+        shown, _ = shown_by(device, TRAINING, features, len(clicks), np.random.default_rng(0))
+        device.learn(Interaction(1, features, shown.ranking, clicks), np.random.default_rng(0))
 
 
 @pytest.fixture

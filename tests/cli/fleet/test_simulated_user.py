@@ -60,7 +60,7 @@ class FakeClient:
 
     def rank(self, features):
         ranking = np.arange(len(features))[::-1][:3].astype(np.int64)
-        return Serp(f"serp-{len(self.recorded)}", ranking, None, features)
+        return Serp(f"serp-{len(self.recorded)}", ranking, None, features, np.zeros(3), 0.0, ranking.astype(np.int32))
 
     def record_clicks(self, serp, clicked):
         self.recorded.append((serp, clicked))

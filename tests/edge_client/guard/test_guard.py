@@ -1,7 +1,10 @@
 """The guard of one device: what it holds back, what it refuses, and what it remembers of both."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from drawn import even_reversals
 from structlog.testing import capture_logs
 
 from edge_client.client import EdgeClient
@@ -51,14 +54,14 @@ def lists(n, weights=GOOD, n_features=D):
         features = rng.random((K, n_features), np.float32)
         ranking = rng.permutation(K)
         clicks = ranking == int(np.argmax(features @ weights))
-        yield Serp(f"serp-{i}", ranking, 0, features, scores=np.zeros(K, np.float32)), clicks
+        yield Serp(f"serp-{i}", ranking, 0, features, even_reversals(K), 0.0, ranking.astype(np.int32)), clicks
 
 
 def fill(guard, n, **options):
     """Let it see lists until it has held back ``n`` more."""
     wanted = guard.n_held_back + n
     for serp, clicks in lists(10_000, **options):
-        guard.hold_back(Serp(f"{wanted}-{serp.serp_id}", serp.ranking, 0, serp.features, scores=serp.scores), clicks)
+        guard.hold_back(replace(serp, serp_id=f"{wanted}-{serp.serp_id}"), clicks)
         if guard.n_held_back == wanted:
             return
     pytest.fail("it holds nothing back")
@@ -85,12 +88,11 @@ def test_the_share_is_held_back_evenly(store, share):
 
 
 def test_lists_that_say_nothing_are_learned_from(store):
-    """Those without a click, and those that were not drawn by scores."""
+    """Those without a click, and those that were certain to be shown as they were."""
     guard = guard_of(store)
     for serp, clicks in lists(20):
         assert not guard.hold_back(serp, np.zeros(K, np.bool_))
-        unknown = Serp(serp.serp_id, serp.ranking, 0, serp.features)
-        assert not guard.hold_back(unknown, clicks)
+        assert not guard.hold_back(replace(serp, reversals=np.zeros_like(serp.reversals)), clicks)
     assert HeldBackStore(store).lists() == []
 
 
@@ -134,14 +136,14 @@ def test_the_best_list_says_nothing_of_another(nowhere):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_which_methods_are_guarded(method):
-    """Those whose devices draw lists by their scores; the others' lists have no scores to judge by."""
+    """Those whose devices draw lists by their scores; the others' lists are certain, and say nothing to judge by."""
     values = {"n_clients": 1} if method == "fpdgd-paper" else {}
     training = METHODS[method].training(**values)
     draws_lists = METHODS[method].lists is Lists.DRAWN
     assert draws_lists is (method not in {"foltr-es", "fedips", "fedavg"})
-    if not draws_lists:
-        working_model = WorkingModel(announced(0, GOOD), training, None)
-        assert working_model.scores_drawn_by(np.ones((2, D), np.float32)) is None
+    working_model = WorkingModel(announced(0, GOOD), training, None)
+    shown = working_model.draw(np.arange(2, dtype=np.float32), 2, np.random.default_rng(1))
+    assert bool(shown.reversals.any()) is draws_lists
 
 
 def test_nothing_is_held_back_before_a_method_is_known(store):

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from drawn import even_reversals, reversals_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,7 +29,7 @@ def clicks_at(*positions, length=K):
 
 def test_a_click_is_preferred_over_what_was_seen_and_not_clicked():
     """That is everything above the last click, and the first one after it."""
-    said = preferences(np.zeros(K), np.arange(K), clicks_at(1, 3))
+    said = preferences(even_reversals(K), clicks_at(1, 3))
     pairs = set(zip(said.preferred.tolist(), said.other.tolist(), strict=True))
     assert pairs == {(1, 0), (1, 2), (1, 4), (3, 0), (3, 2), (3, 4)}
 
@@ -37,7 +38,7 @@ def test_of_two_documents_the_weight_is_the_probability_of_the_other_order():
     """Shown [a, b] with scores 1 and 0: b first has e^0 / (e^1 + e^0), and that is rho whichever was clicked."""
     rho = 1 / (math.e + 1)
     for clicked in (0, 1):
-        said = preferences(np.array([1.0, 0.0]), np.array([0, 1]), clicks_at(clicked, length=2))
+        said = preferences(reversals_of([1.0, 0.0], [0, 1]), clicks_at(clicked, length=2))
         np.testing.assert_allclose(said.weight, [rho])
 
 
@@ -48,31 +49,29 @@ def test_the_pairs_and_weights_are_those_pdgd_learns_from(seed):
     rng = np.random.default_rng(seed)
     scores = rng.normal(size=15)
     ranking, clicks = sample_plackett_luce(scores, K, rng), rng.random(K) < 0.3
-    said, shown = preferences(scores, ranking, clicks), scores[ranking]
+    reversals, shown = reversals_of(scores, ranking), scores[ranking]
+    said = preferences(reversals, clicks)
     gradient = np.zeros(K)
     for high, low, weight in zip(said.preferred, said.other, said.weight, strict=True):
         decay = math.exp(-abs(shown[high] - shown[low]))
         slope = decay / (1 + decay) ** 2
         gradient[high] += weight * slope
         gradient[low] -= weight * slope
-    np.testing.assert_allclose(gradient, score_gradient(scores, ranking, clicks, scores), atol=1e-12)
+    np.testing.assert_allclose(gradient, score_gradient(scores, ranking, clicks, reversals), atol=1e-12)
 
 
 @pytest.mark.parametrize("clicks", [clicks_at(), np.ones(K, np.bool_)])
 def test_no_click_and_nothing_but_clicks_say_nothing(clicks):
     """No pair, no weight, no agreement."""
-    said = preferences(np.zeros(K), np.arange(K), clicks)
+    said = preferences(even_reversals(K), clicks)
     assert (len(said.weight), said.total, agreement(np.zeros(K), said)) == (0, 0.0, 0.0)
 
 
 def test_what_is_no_list_is_an_error():
-    """Repeated documents, other lengths, scores that are not finite."""
-    with pytest.raises(DataError, match="twice"):
-        preferences(np.zeros(3), np.array([0, 0]), clicks_at(0, length=2))
-    with pytest.raises(DataError, match="one entry for each"):
-        preferences(np.zeros(3), np.array([0, 1]), clicks_at(0, length=3))
-    with pytest.raises(DataError, match="finite"):
-        preferences(np.array([0.0, np.nan]), np.array([0, 1]), clicks_at(0, length=2))
+    """Each pair has a reversal, and nothing else has one."""
+    for length in (2, 4):
+        with pytest.raises(DataError, match="each pair has one"):
+            preferences(even_reversals(3), clicks_at(0, length=length))
 
 
 # --- agreement ------------------------------------------------------------------------------------------------
@@ -94,7 +93,7 @@ def test_a_click_anywhere_favours_no_model():
     said = []
     for _ in range(4000):
         ranking = sample_plackett_luce(scores, K, rng)
-        said.append((scores[ranking], preferences(scores, ranking, clicks_at(rng.integers(K)))))
+        said.append((scores[ranking], preferences(reversals_of(scores, ranking), clicks_at(rng.integers(K)))))
     of_shown = np.average([agreement(shown, one) for shown, one in said], weights=[one.total for _, one in said])
     assert of_shown == pytest.approx(0.5, abs=0.01)
     alike = [agreement(shown, Preferences(one.preferred, one.other, np.ones(len(one.weight)))) for shown, one in said]
@@ -152,7 +151,7 @@ class Federation:
                     ranking = sample_plackett_luce(scores, min(K, len(scores)), rng)
                     clicked = simulate_clicks(model, relevance[ranking], rng)
                     if device == 0 and i == 0:  # every fifth, so that few rounds are enough for a test
-                        self.held.append((features[ranking], preferences(scores, ranking, clicked)))
+                        self.held.append((features[ranking], preferences(reversals_of(scores, ranking), clicked)))
                     else:
                         weights = pdgd_step(weights, features, ranking, clicked, 0.1)
                 learned.append(weights - self.models[-1])

@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+from drawn import even_reversals
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
@@ -35,6 +36,7 @@ from foltr.protocol.trainings import (
 
 N = 64
 N_FEATURES = 3
+DRAWN = even_reversals(2) / 4
 BOUNDS = {"min_interactions": 1, "max_interactions": 5}
 LINEAR, NEURAL = LinearRankerSpec(n_features=N_FEATURES), NeuralRankerSpec(n_features=N_FEATURES, hidden=2)
 
@@ -71,8 +73,7 @@ class Machine:
         if isinstance(features, int):
             features = np.tile(np.eye(1, N, features, dtype=np.float32), (3, 1))
         clicks = np.array([False, True])
-        drawn_by = np.arange(len(features), dtype=np.float32)
-        return self.store.add_interaction(serp_id, features, np.array([0, 1], np.int64), clicks, scores=drawn_by)
+        return self.store.add_interaction(serp_id, features, np.array([0, 1], np.int64), clicks, reversals=DRAWN)
 
     def keep(self, serp_id, features):
         interaction = self.record(serp_id, features)
@@ -162,8 +163,7 @@ def test_the_announced_method_learns_from_the_announced_weights(rng, training, r
     answer = machine.answer(training=training, ranker=ranker, weights=weights)
     device = make_device(training, ranker, weights, 0, DeviceContext(5))
     kept = machine.store.kept_interaction(machine.store.kept_ids()[0])
-    drawn_by = np.arange(4, dtype=np.float32)
-    device.learn(Interaction(1, features[0], kept.ranking, kept.clicks, scores=drawn_by), rng)
+    device.learn(Interaction(1, features[0], kept.ranking, kept.clicks, reversals=DRAWN), rng)
     assert answer.body == device.body(rng)
     assert answer.n_interactions == 1
     assert any(answer.body.values)

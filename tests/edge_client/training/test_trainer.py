@@ -5,6 +5,7 @@ import random
 
 import numpy as np
 import pytest
+from drawn import even_reversals
 from structlog.testing import capture_logs
 
 import edge_client.training.trainer
@@ -128,7 +129,7 @@ class Device:
             self.n_seen += 1
             shown = np.arange(3, dtype=np.int64)
             interaction = self.store.add_interaction(
-                f"serp-{self.n_seen}", features, shown, shown == clicked, variant, base_version
+                f"serp-{self.n_seen}", features, shown, shown == clicked, variant, base_version, even_reversals(3)
             )
             self.trainer.take_new(interaction, in_order=True)
             self.contribute()
@@ -338,7 +339,8 @@ def test_a_method_that_cannot_be_used_is_told_once(path):
         device.announce(2, 1)
         device.announce(3, 2)
     assert [line["event"] for line in logs if line["log_level"] == "error"] == ["method_not_usable"]
-    assert device.trainer.working_model.ranker.rank(np.eye(3, N, dtype=np.float32), 3, None)[0].tolist() == [0, 1, 2]
+    scores, _ = device.trainer.working_model.ranker.scores(np.eye(3, N, dtype=np.float32), exploring=True)
+    assert scores.tolist() == [0.0, 0.0, 0.0]
     assert (device.n_updates, device.store.n_waiting()) == (0, 3)
     device.training = PERSONAL
     device.announce(4, 3)
@@ -394,14 +396,14 @@ def test_a_restart_in_a_round_goes_on_with_the_same_perturbation(path):
     """What was seen under it before still counts, since its seed is the store's and the model's."""
     device = Device(path, EVOLUTION)
     features = np.random.default_rng(1).random((30, N), np.float32)
-    before, variant = device.trainer.working_model.ranker.rank(features, 10, np.random.default_rng(2))
+    before, variant = device.trainer.working_model.ranker.scores(features, exploring=True)
     device.see(variant=variant, base_version=0)
     device.restart()
     assert len(device.trainer.working_model.interaction_ids) == 1
     device.see(variant=-variant, base_version=0)
     assert device.n_updates == 1
     device.restart()
-    again, _ = device.trainer.working_model.ranker.rank(features, 10, np.random.default_rng(3))
+    again, _ = device.trainer.working_model.ranker.scores(features, exploring=True)
     np.testing.assert_array_equal(again, before)
     device.store.close()
 

@@ -1,7 +1,10 @@
 """The working model: what ranks, what learns, and what is kept of it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from drawn import even_reversals
 
 from edge_client.training.working_model import (
     BareModel,
@@ -38,7 +41,7 @@ def interactions(rng):
         features = rng.standard_normal((12, 4)).astype(np.float32)
         clicks = np.zeros(5, np.bool_)
         clicks[rng.integers(5)] = True
-        return Interaction(i, features, rng.permutation(12)[:5].astype(np.int64), clicks)
+        return Interaction(i, features, rng.permutation(12)[:5].astype(np.int64), clicks, reversals=even_reversals(5))
 
     return [one(i) for i in range(10, 18)]
 
@@ -74,7 +77,8 @@ def test_it_learns_by_the_announced_method_step_by_step(interactions, rng):
     weights = base.astype(np.float64)
     working_model = working_model_of(model_of(base))
     for item in interactions:
-        weights = pdgd_step(weights, item.features, item.ranking, item.clicks, SETTINGS.learning_rate)
+        seen = (item.features, item.ranking, item.clicks, SETTINGS.learning_rate)
+        weights = pdgd_step(weights, *seen, reversals=item.reversals)
         working_model.learn(item, rng)
     np.testing.assert_array_equal(working_model.weights, weights)
     np.testing.assert_array_equal(
@@ -91,7 +95,7 @@ def test_what_cannot_be_learned_changes_nothing(interactions, rng):
     before, item = working_model.weights, interactions[1]
     for features in (item.features[:, :3], np.full_like(item.features, np.inf)):
         with pytest.raises(DataError):
-            working_model.learn(Interaction(99, features, item.ranking, item.clicks), rng)
+            working_model.learn(replace(item, id=99, features=features), rng)
     assert working_model.interaction_ids == [10]
     np.testing.assert_array_equal(working_model.weights, before)
 
@@ -107,8 +111,8 @@ def test_the_announced_model_is_not_changed(interactions, rng):
 def test_without_a_method_the_model_ranks_as_it_is():
     """Lists can be shown before a round is known, or by a method that cannot be used; nothing is learned then."""
     working_model = WorkingModel(model_of([0.0, 1.0, 0.0, 0.0]), None, None)
-    ranking, variant = working_model.ranker.rank(np.eye(4, dtype=np.float32), 2, None)
-    assert (ranking.tolist(), variant) == ([1, 0], 0)
+    scores, variant = working_model.ranker.scores(np.eye(4, dtype=np.float32), exploring=True)
+    assert (scores.tolist(), variant) == ([0.0, 1.0, 0.0, 0.0], 0)
 
 
 # --- the bare model ---------------------------------------------------------------------------------------------
@@ -119,18 +123,18 @@ def test_a_neural_model_ranks_by_its_own_scores(rng):
     ranker = NeuralRankerSpec(n_features=4, hidden=3)
     weights = rng.standard_normal(ranker.n_weights + 2).astype(np.float32)
     features = rng.random((9, 4)).astype(np.float32)
-    ranking, _ = BareModel(ranker, weights).rank(features, 9, None)
-    scores = neural_score(weights[: ranker.n_weights], features, 3)
-    assert ranking.tolist() == np.argsort(-scores, kind="stable").tolist()
+    scores, _ = BareModel(ranker, weights).scores(features, exploring=True)
+    np.testing.assert_array_equal(scores, neural_score(weights[: ranker.n_weights], features, 3))
 
 
 def test_a_bare_model_explores_and_says_when_it_cannot_score(rng):
     """It shows samples as FPDGD does, and features that are too large are an error of the data."""
-    bare = BareModel(LINEAR, np.ones(4, np.float32))
-    shown = {tuple(bare.rank(np.eye(4, dtype=np.float32), 3, rng)[0].tolist()) for _ in range(50)}
+    bare = WorkingModel(model_of(np.ones(4, np.float32)), None, None)
+    scores, _ = bare.ranker.scores(np.eye(4, dtype=np.float32), exploring=True)
+    shown = {tuple(bare.draw(scores, 3, rng).ranking.tolist()) for _ in range(50)}
     assert len(shown) > 10
     with pytest.raises(DataError, match="features"):
-        bare.rank(np.full((2, 4), 3e38, np.float32), 2, rng)
+        bare.ranker.scores(np.full((2, 4), 3e38, np.float32), exploring=True)
 
 
 # --- a learner in place of the method ---------------------------------------------------------------------------

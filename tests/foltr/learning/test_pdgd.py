@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import transcriptions
+from drawn import even_reversals, reversals_of
 
 from foltr.aggregation.mean import RunningMean
 from foltr.data.letor import load_split
@@ -11,7 +12,8 @@ from foltr.errors import DataError
 from foltr.evaluation.click_models import ClickModel, click_model, simulate_clicks
 from foltr.evaluation.metrics import mean_ndcg_at_k
 from foltr.learning.linear import sample_plackett_luce, score
-from foltr.learning.pdgd import pdgd_gradient, pdgd_step, plackett_luce_denominators, reversal_weight, score_gradient
+from foltr.learning.pdgd import clicked_reversals, pdgd_gradient, pdgd_step, score_gradient
+from foltr.learning.plackett_luce import plackett_luce_denominators, reversal_log_odds, reversal_weight
 
 
 @pytest.mark.parametrize(("docs", "k"), [(2, 2), (5, 5), (6, 4), (9, 3)])
@@ -22,7 +24,8 @@ def test_reversal_weight_is_the_ratio_of_ranking_probabilities(rng: np.random.Ge
     shown_scores, log_denominators = plackett_luce_denominators(scores, ranking)
     for a, b in itertools.combinations(range(k), 2):
         expected = transcriptions.rho(scores, ranking.tolist(), a, b)
-        assert reversal_weight(shown_scores, log_denominators, a, b) == pytest.approx(expected, rel=1e-12)
+        log_odds = reversal_log_odds(shown_scores, log_denominators, a, b)
+        assert reversal_weight(log_odds) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("docs", [10, 30])
@@ -43,7 +46,7 @@ def test_gradient_is_the_published_algorithm(rng: np.random.Generator, docs: int
 def test_one_click_prefers_over_those_above_and_the_next_below() -> None:
     """A click at rank 2 of 5 involves ranks 1, 2 and 3 only."""
     clicks = np.array([False, True, False, False, False])
-    gradient = score_gradient(np.zeros(8), np.arange(5), clicks, np.zeros(8))
+    gradient = score_gradient(np.zeros(8), np.arange(5), clicks, even_reversals(5))
     assert gradient[1] > 0 > gradient[0]
     assert gradient[2] < 0
     assert gradient[3:].tolist() == [0.0, 0.0]
@@ -62,11 +65,12 @@ def test_scores_far_apart_neither_overflow_nor_cancel(rng: np.random.Generator) 
     """Scores in the thousands give finite weights that do not change when all scores are shifted."""
     scores = rng.normal(scale=3.0, size=20)
     ranking, clicks = np.arange(10), rng.random(10) < 0.5
-    reference = score_gradient(scores, ranking, clicks, scores)
-    np.testing.assert_allclose(
-        score_gradient(scores + 4096.0, ranking, clicks, scores + 4096.0), reference, rtol=1e-8, atol=1e-12
-    )
-    wild = score_gradient(scores * 1000.0, ranking, clicks, scores * 1000.0)
+
+    def gradient_of_own(scores: np.ndarray) -> np.ndarray:
+        return score_gradient(scores, ranking, clicks, clicked_reversals(scores, ranking, clicks))
+
+    np.testing.assert_allclose(gradient_of_own(scores + 4096.0), gradient_of_own(scores), rtol=1e-8, atol=1e-12)
+    wild = gradient_of_own(scores * 1000.0)
     assert np.isfinite(wild).all()
     assert np.abs(wild).max() <= 25 * 0.25
 
@@ -127,7 +131,9 @@ def test_lists_that_others_drew_are_freed_of_their_bias(rng: np.random.Generator
         for clicks in itertools.product([False, True], repeat=k):
             chance = probability * chance_of_clicks(user, list(clicks))
             for which, by in (("drawn", drawn_by), ("own", scores)):
-                gradient = score_gradient(scores, np.array(ranking), np.array(clicks), by)
+                gradient = score_gradient(
+                    scores, np.array(ranking), np.array(clicks), reversals_of(by, np.array(ranking))
+                )
                 expected[which][list(ranking)] += chance * gradient
     np.testing.assert_allclose(expected["drawn"], 0.0, atol=1e-15)
     assert np.abs(expected["own"]).max() > 1e-3
@@ -152,20 +158,20 @@ def chance_of_clicks(user: ClickModel, clicks: list[bool]) -> float:
 
 
 def test_the_ranker_that_drew_a_list_may_be_the_learner(rng: np.random.Generator) -> None:
-    """Its scores given are as good as none given, to the bit."""
+    """The reversals of its list given are as good as none given, to the bit."""
     weights, features = rng.standard_normal(6), rng.standard_normal((8, 6)).astype(np.float32)
-    seen = (features, rng.permutation(8)[:5], np.array([False, True, False, True, False]), 0.1)
-    given = pdgd_step(weights, *seen, drawn_by=score(weights, features))
+    ranking = rng.permutation(8)[:5]
+    seen = (features, ranking, np.array([False, True, False, True, False]), 0.1)
+    given = pdgd_step(weights, *seen, reversals=reversals_of(score(weights, features), ranking))
     np.testing.assert_array_equal(given, pdgd_step(weights, *seen))
-    assert (pdgd_step(weights, *seen, drawn_by=np.zeros(8, np.float32)) != given).any()
+    assert (pdgd_step(weights, *seen, reversals=even_reversals(5)) != given).any()
 
 
-def test_the_scores_that_drew_a_list_are_those_of_its_candidates() -> None:
-    """Any other number of them is refused, and so are scores that are not finite."""
-    seen = (np.arange(2), np.array([True, False]))
-    for drawn_by in (np.zeros(3), np.zeros(5), np.array([0.0, np.nan, 0.0, 0.0])):
-        with pytest.raises(DataError, match=r"as many as|finite"):
-            score_gradient(np.zeros(4), *seen, drawn_by)
+@pytest.mark.parametrize("n", [0, 2, 4])
+def test_each_pair_shown_has_a_reversal(n: int) -> None:
+    """A kernel never reads past them."""
+    with pytest.raises(DataError, match="each pair"):
+        score_gradient(np.zeros(4), np.arange(3), np.array([True, False, False]), np.full(n, 0.5))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +193,10 @@ def test_wrong_interactions_are_refused(
     scores = np.zeros(4)
     scores[0] = score_of_first
     with pytest.raises(DataError, match=complaint):
-        score_gradient(scores, np.array(ranking), np.array(clicks), scores)
+        clicked_reversals(scores, np.array(ranking), np.array(clicks))
+    if 0 in ranking or complaint != "finite":  # of documents not shown a gradient needs no score
+        with pytest.raises(DataError, match=complaint):
+            score_gradient(scores, np.array(ranking), np.array(clicks), even_reversals(len(ranking)))
 
 
 def test_features_must_fit_the_weights() -> None:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from drawn import shown_by
 from methods_of import LINEAR, see
 
 from foltr.errors import DataError
@@ -33,12 +34,12 @@ def test_every_other_list_is_shown_under_the_negative(rng, interactions, signs):
     noise = es_noise(round_noise_seed(99, 3), 6, SIGMA)
     for i, sign in enumerate(signs):
         features = rng.random((20, 6)).astype(np.float32)
-        ranking, variant = device.rank(features, 10, rng)
+        shown, variant = shown_by(device, training, features, 10, rng)
         assert variant == sign
         np.testing.assert_array_equal(
-            ranking, rank_by_score(score(BASE.astype(np.float64) + sign * noise, features), 10)
+            shown.ranking, rank_by_score(score(BASE.astype(np.float64) + sign * noise, features), 10)
         )
-        device.learn(Interaction(i, features, ranking, np.ones(10, np.bool_), variant, 3), rng)
+        device.learn(Interaction(i, features, shown.ranking, np.ones(10, np.bool_), variant, 3), rng)
 
 
 def test_what_is_sent_is_a_seed_and_two_numbers(rng):
@@ -70,10 +71,10 @@ def test_without_exploration_the_global_model_ranks(rng):
     """An application that shows the best list shows what the federation has learned, and nothing is earned by it."""
     device = device_of(es())
     features = rng.random((20, 6)).astype(np.float32)
-    ranking, variant = device.rank(features, 10, None)
-    np.testing.assert_array_equal(ranking, rank_by_score(score(BASE, features), 10))
+    scores, variant = device.scores(features, exploring=False)
+    np.testing.assert_array_equal(scores, score(BASE, features))
     with pytest.raises(DataError):
-        device.learn(Interaction(0, features, ranking, np.ones(10, np.bool_), variant, 3), rng)
+        device.learn(Interaction(0, features, rank_by_score(scores, 10), np.ones(10, np.bool_), variant, 3), rng)
 
 
 def test_what_another_perturbation_earned_does_not_count(rng):
@@ -100,20 +101,20 @@ def test_late_clicks_do_not_stop_it(rng):
     training = es(4)
     device = device_of(training)
     features = rng.random((20, 6)).astype(np.float32)
-    shown = [device.rank(features, 10, rng) for _ in range(9)]
+    shown = [device.scores(features, exploring=True) for _ in range(9)]
     learned = []
-    for i, (ranking, variant) in enumerate(shown):
+    for i, (scores, variant) in enumerate(shown):
         if i in (1, 3, 5):  # closed without a record
             continue
         try:
-            device.learn(Interaction(i, features, ranking, np.ones(10, np.bool_), variant, 3), rng)
+            device.learn(Interaction(i, features, rank_by_score(scores, 10), np.ones(10, np.bool_), variant, 3), rng)
             learned.append(variant)
         except DataError:
             assert learned.count(variant) == 2, "only a sign that is full is refused"
     assert sorted(learned) == [-1, 1, 1]
-    ranking, variant = device.rank(features, 10, rng)
+    scores, variant = device.scores(features, exploring=True)
     assert variant == -1
-    device.learn(Interaction(9, features, ranking, np.ones(10, np.bool_), variant, 3), rng)
+    device.learn(Interaction(9, features, rank_by_score(scores, 10), np.ones(10, np.bool_), variant, 3), rng)
     assert device.body(rng).minus == 1.0
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawn import even_reversals, reversals_of, shown_by
 from methods_of import LINEAR, NEURAL, RANKERS, see
 
 from foltr.errors import DataError
@@ -33,7 +34,8 @@ def interactions(rng):
     def one(i):
         clicks = np.zeros(5, np.bool_)
         clicks[rng.integers(5)] = True
-        return Interaction(i, rng.random((12, 6)).astype(np.float32), rng.permutation(12)[:5], clicks)
+        features, ranking = rng.random((12, 6)).astype(np.float32), rng.permutation(12)[:5]
+        return Interaction(i, features, ranking, clicks, reversals=reversals_of(rng.random(12), ranking))
 
     return [one(i) for i in range(4)]
 
@@ -46,8 +48,8 @@ def test_each_interaction_is_one_step(rng, interactions, ranker):
     weights = model.astype(np.float64)
     for item in interactions:
         seen = (item.features, item.ranking, item.clicks, 0.3)
-        step = pdgd_step(weights, *seen) if ranker is LINEAR else neural_pdgd_step(weights, *seen, ranker.hidden)
-        weights = step.astype(np.float64)
+        step = pdgd_step if ranker is LINEAR else functools.partial(neural_pdgd_step, hidden=ranker.hidden)
+        weights = step(weights, *seen, reversals=item.reversals).astype(np.float64)
         device.learn(item, rng)
     np.testing.assert_array_equal(device.weights, weights)
     body = device.body(rng)
@@ -57,33 +59,47 @@ def test_each_interaction_is_one_step(rng, interactions, ranker):
 
 
 @pytest.mark.parametrize("ranker", RANKERS, ids=["linear", "neural"])
-def test_a_list_is_learned_as_one_that_its_scores_drew(rng, interactions, ranker):
-    """The step is PDGD's with those scores; a list without any is taken as drawn by the weights that learn it."""
-    model = model_of(ranker, rng)
+def test_a_list_is_learned_as_it_was_drawn(rng, interactions, ranker):
+    """Its reversals weigh the pairs; those of the weights that learn it are what PDGD takes for a list they drew."""
+    model, item = model_of(ranker, rng), interactions[0]
+    own = reversals_of(scores_of(ranker, model.astype(np.float64), item.features), item.ranking)
+    seen = (model.astype(np.float64), item.features, item.ranking, item.clicks, 0.1)
+    step = pdgd_step if ranker is LINEAR else functools.partial(neural_pdgd_step, hidden=ranker.hidden)
     learned = []
-    for drawn_by in (None, rng.standard_normal(12).astype(np.float32)):
+    for reversals in (own, item.reversals):
         _, device = device_of("fpdgd", ranker, model)
-        item = replace(interactions[0], scores=drawn_by)
-        seen = (model.astype(np.float64), item.features, item.ranking, item.clicks, 0.1)
-        step = pdgd_step if ranker is LINEAR else functools.partial(neural_pdgd_step, hidden=ranker.hidden)
-        device.learn(item, rng)
-        np.testing.assert_array_equal(device.weights, step(*seen, drawn_by=drawn_by))
+        device.learn(replace(item, reversals=reversals), rng)
         learned.append(device.weights)
+    np.testing.assert_array_equal(learned[0], step(*seen))
+    np.testing.assert_array_equal(learned[1], step(*seen, reversals=item.reversals))
     assert (learned[0] != learned[1]).any()
 
 
+def test_a_list_that_nobody_knows_the_chance_of_is_not_learned(rng, interactions):
+    """Its clicks cannot be freed of the order's bias; nothing is changed."""
+    _, device = device_of("fpdgd", LINEAR, model_of(LINEAR, rng))
+    before = device.weights.copy()
+    with pytest.raises(DataError, match="nobody knows how the list was drawn"):
+        device.learn(replace(interactions[0], reversals=None), rng)
+    np.testing.assert_array_equal(device.weights, before)
+
+
 @pytest.mark.parametrize("ranker", RANKERS, ids=["linear", "neural"])
-def test_lists_are_drawn_or_the_best(rng, ranker):
-    """With a generator a Plackett-Luce sample of the device's own scores, without one the best list."""
+def test_lists_are_drawn_from_the_devices_own_scores(rng, ranker):
+    """A Plackett-Luce sample of what the device has learned, not of the model it began with."""
     model = model_of(ranker, rng)
     training, device = device_of("fpdgd", ranker, model)
     see(device, training, rng)
     features = rng.random((12, 6)).astype(np.float32)
-    best, variant = device.rank(features, 12, None)
-    np.testing.assert_array_equal(best, np.argsort(-scores_of(ranker, device.weights, features), kind="stable"))
-    assert variant == 0
-    drawn = {tuple(device.rank(features, 4, rng)[0]) for _ in range(20)}
-    assert len(drawn) > 1
+    scores = scores_of(ranker, device.weights, features)
+    for exploring in (True, False):
+        own, variant = device.scores(features, exploring=exploring)
+        np.testing.assert_array_equal(own, scores)
+        assert variant == 0
+    lists = [shown_by(device, training, features, 4, rng)[0] for _ in range(20)]
+    assert len({tuple(shown.ranking.tolist()) for shown in lists}) > 1
+    for shown in lists:
+        np.testing.assert_array_equal(shown.reversals, reversals_of(scores, shown.ranking))
 
 
 def test_fedprox_is_drawn_to_the_global_model(rng, interactions):
@@ -144,7 +160,9 @@ def test_a_list_that_would_spoil_the_update_is_not_learned(rng, interactions):
     """The federator refuses a weight that moves by more than a million; only the list at fault goes."""
     _, device = device_of("fpdgd", LINEAR, np.zeros(6, np.float32))
     before = device.weights.copy()
-    huge = Interaction(9, np.eye(12, 6, dtype=np.float32) * 1e9, np.arange(5), interactions[0].clicks)
+    huge = Interaction(
+        9, np.eye(12, 6, dtype=np.float32) * 1e9, np.arange(5), interactions[0].clicks, reversals=even_reversals(5)
+    )
     with pytest.raises(DataError, match="features should be in"):
         device.learn(huge, rng)
     np.testing.assert_array_equal(device.weights, before)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foltr.learning import pdgd
+from foltr.learning import plackett_luce
 from foltr.numerics import compiled as compiled_module
 from foltr.numerics.compiled import COMPILED
 
@@ -105,7 +105,7 @@ def test_without_a_writable_cache_kernels_still_compile(monkeypatch: pytest.Monk
         raise RuntimeError("cannot cache function: no locator available")
 
     monkeypatch.setattr(kernel_cache, "KernelCache", refuse)
-    kernel = compiled_module.compiled(getattr(pdgd.log_add_exp, "py_func"))  # noqa: B009
+    kernel = compiled_module.compiled(getattr(plackett_luce.log_add_exp, "py_func"))  # noqa: B009
     assert kernel(0.0, 0.0) == pytest.approx(np.log(2.0))
 
 

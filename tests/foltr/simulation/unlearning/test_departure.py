@@ -136,7 +136,7 @@ def test_retraining_from_the_kept_log_is_learning_what_was_learned():
     history = of.federate(record_every=1)
     found = of.unlearn(history, thesis(Strategy.RETRAIN), interactions="kept")
     np.testing.assert_array_equal(found.weights, of.federate(with_leaver=False).trained.weights)
-    assert all(one.scores is not None for kept in history.interactions[1].values() for one in kept)
+    assert all(one.reversals.any() for kept in history.interactions[1].values() for one in kept)
 
 
 def test_the_same_seed_the_same_model():

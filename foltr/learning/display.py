@@ -1,0 +1,314 @@
+"""How a list is drawn that is to be shown, and with which probability: what learning from its clicks has to know.
+
+Every function here returns a `Shown`. Learners weigh by its reversals alone and know nothing of how the list was drawn,
+so that a federation can explore as much as its users bear. Whatever the exploration, documents that users like equally
+neither gain nor lose in expectation: a list and the same list with the two exchanged are weighed by each other's
+probability (Oosterhuis and de Rijke, CIKM 2018, Section 4.3, for whatever distribution the lists come from).
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.learning.linear import rank_by_score, sample_plackett_luce
+from foltr.learning.plackett_luce import log_add_exp, plackett_luce_denominators, reversal_log_odds, reversal_weight
+from foltr.numerics.compiled import compiled
+
+MOST_COMPARED = 50
+"""Pairs are of the first so many positions shown: each pair of n takes up to n steps, and 8 bytes on the device."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A list that was drawn to be shown.
+
+    Attributes:
+        ranking: (k,) int64 distinct document indices, best first.
+        log_probability: the natural logarithm of P(R), R being this ranking.
+        reversals: (n (n - 1) / 2,) float64 in [0, 1], n being k or `MOST_COMPARED` if that is less: of each pair of
+            positions i < j below n, row by row over i, P(R*) / (P(R) + P(R*)), R* being R with i and j exchanged.
+    """
+
+    ranking: NDArray[np.int64]
+    log_probability: float
+    reversals: NDArray[np.float64]
+
+
+def best_list(scores: NDArray[np.floating], k: int) -> Shown:
+    """Return the k best, which are certain: nothing can be learned from clicks on them by PDGD.
+
+    Args:
+        scores: (docs,) finite; of equal ones the lower index is shown first.
+        k: the length wanted; fewer documents give a shorter list.
+    """
+    return _certain(rank_by_score(scores, k))
+
+
+def sampled_list(
+    scores: NDArray[np.floating], k: int, rng: np.random.Generator, temperature: float | None = None
+) -> Shown:
+    """Draw a list from the Plackett-Luce model of the scores.
+
+    Args:
+        scores: (docs,) finite.
+        k: the length wanted.
+        temperature: None: of the scores as they are, so that whatever makes them larger, be it the learning rate or the
+            scale of features, makes lists more certain. A number: of `standardised` scores divided by it.
+    """
+    if temperature is not None:
+        scores = standardised(scores) / temperature
+    ranking = sample_plackett_luce(scores, k, rng)
+    log_probability, log_odds = plackett_luce_log_odds(scores, ranking)
+    return Shown(ranking, log_probability, reversal_weights(log_odds))
+
+
+def sometimes_sampled_list(
+    scores: NDArray[np.floating], k: int, rng: np.random.Generator, share: float, temperature: float
+) -> Shown:
+    """Draw a list from the Plackett-Luce model with probability ``share``, else show the k best.
+
+    P(R) = (1 - share) [R is the best] + share P_PL(R), by which the best list is weighed too when it was a sample.
+
+    Args:
+        scores: (docs,) finite.
+        k: the length wanted.
+        share: in (0, 1].
+        temperature: of a sample, as in `sampled_list`.
+    """
+    best = rank_by_score(scores, k)
+    tempered = standardised(scores) / temperature
+    ranking = sample_plackett_luce(tempered, k, rng) if rng.random() < share else best
+    log_sampled, log_odds = plackett_luce_log_odds(tempered, ranking)
+    log_best = math.log1p(-share) if share < 1.0 else -math.inf
+    return Shown(ranking, *_mixture(log_sampled + math.log(share), log_odds, log_best, ranking, best))
+
+
+def swapped_list(best: NDArray[np.int64], rng: np.random.Generator, probability: float) -> Shown:
+    """Exchange neighbours: positions are paired (0, 1), (2, 3), ... or (1, 2), (3, 4), ... by a fair coin.
+
+    Each pair is exchanged with the given probability, so no document is moved by more than one position. After
+    Li et al., "BubbleRank: Safe Online Learning to Re-Rank via Implicit Click Feedback" (UAI 2019), with less than
+    their probability of one half.
+
+    Args:
+        best: (k,) the order to show, best first.
+        probability: in (0, 0.5].
+    """
+    first = int(rng.integers(2))
+    pairs = np.arange(first, len(best) - 1, 2)
+    swapped = pairs[rng.random(len(pairs)) < probability]
+    ranking = best.copy()
+    ranking[swapped], ranking[swapped + 1] = best[swapped + 1], best[swapped]
+    return Shown(ranking, *_swap_reversals(len(best), swapped, probability))
+
+
+def interleaved_list(model: NDArray[np.int64], base: NDArray[np.int64], rng: np.random.Generator) -> Shown:
+    """Interleave two lists by team draft: two by two, a fair coin says who of both is first to add its best one left.
+
+    Radlinski, Kurup and Joachims, "How Does Clickthrough Data Reflect Retrieval Quality?" (CIKM 2008), Algorithm 2.
+
+    Args:
+        model: (k,) distinct document indices, best first.
+        base: (k,) likewise, of the same candidates.
+    """
+    n_documents = int(max(model.max(initial=-1), base.max(initial=-1))) + 1
+    model_first = rng.random((len(model) + 1) // 2) < 0.5
+    ranking = _draft(model, base, model_first, n_documents)
+    return Shown(ranking, *_draft_reversals(model, base, ranking, n_documents))
+
+
+def standardised(scores: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return (docs,) scores of mean 0 and standard deviation 1 over the candidates.
+
+    Where all are equal they say nothing, and the order in which the documents are given stands in for them.
+    """
+    exact = scores.astype(np.float64)
+    # Of float32's largest, squares and even the sum of two overflow float32, but not float64.
+    centred: NDArray[np.float64] = exact - exact.mean() if len(exact) else exact
+    deviation = float(np.sqrt(np.mean(centred**2))) if len(exact) else 0.0
+    if deviation == 0.0:
+        return standardised(-np.arange(len(exact), dtype=np.float64)) if len(exact) > 1 else centred
+    return centred / deviation
+
+
+@compiled
+def pair_index(upper: int, lower: int, n: int) -> int:
+    """Return where in `Shown.reversals` of n positions the pair of two of them is, upper < lower."""
+    return upper * (2 * n - upper - 1) // 2 + lower - upper - 1
+
+
+@compiled
+def plackett_luce_log_odds(
+    scores: NDArray[np.floating], ranking: NDArray[np.int64]
+) -> tuple[float, NDArray[np.float64]]:
+    """Return log P(R) by the Plackett-Luce model, and log(P(R) / P(R*)) of each pair in the order of `Shown.reversals`.
+
+    Args:
+        scores: (docs,) finite.
+        ranking: (k,) int64 distinct document indices.
+    """
+    shown_scores, log_denominators = plackett_luce_denominators(scores, ranking)
+    length = ranking.shape[0]
+    n = min(length, MOST_COMPARED)
+    log_odds = np.empty(n * (n - 1) // 2, np.float64)
+    for upper in range(n):
+        for lower in range(upper + 1, n):
+            log_odds[pair_index(upper, lower, n)] = reversal_log_odds(shown_scores, log_denominators, upper, lower)
+    return np.sum(shown_scores - log_denominators[:length]), log_odds
+
+
+@compiled
+def reversal_weights(log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return rho of each pair from log(P(R) / P(R*))."""
+    reversals = np.empty(log_odds.shape[0], np.float64)
+    for i in range(log_odds.shape[0]):
+        reversals[i] = reversal_weight(log_odds[i])
+    return reversals
+
+
+def _certain(ranking: NDArray[np.int64]) -> Shown:
+    n = min(len(ranking), MOST_COMPARED)
+    return Shown(ranking, 0.0, np.zeros(n * (n - 1) // 2))
+
+
+@compiled
+def _mixture(
+    log_sampled: float,
+    log_odds: NDArray[np.float64],
+    log_best: float,
+    ranking: NDArray[np.int64],
+    best: NDArray[np.int64],
+) -> tuple[float, NDArray[np.float64]]:
+    """Return log P(R) and the reversals of a list that is the best one or a sample.
+
+    Args:
+        log_sampled: the logarithm of the probability that a sample is shown and is this list.
+        log_odds: of its pairs, as a sample.
+        log_best: the logarithm of the probability that the best list is shown without sampling.
+        ranking: (k,) the list.
+        best: (k,) the best list.
+    """
+    n = min(ranking.shape[0], MOST_COMPARED)
+    n_different = np.sum(ranking != best)
+    log_probability = log_add_exp(log_best, log_sampled) if n_different == 0 else log_sampled
+    reversals = np.empty(log_odds.shape[0], np.float64)
+    for upper in range(n):
+        for lower in range(upper + 1, n):
+            pair = pair_index(upper, lower, n)
+            log_reversed = log_sampled - log_odds[pair]
+            if n_different == 2 and ranking[upper] == best[lower] and ranking[lower] == best[upper]:
+                log_reversed = log_add_exp(log_best, log_reversed)
+            reversals[pair] = reversal_weight(log_probability - log_reversed)
+    return log_probability, reversals
+
+
+def _swap_reversals(k: int, swapped: NDArray[np.int64], probability: float) -> tuple[float, NDArray[np.float64]]:
+    """Return log P(R) and the reversals of a list of k with these pairs of neighbours exchanged.
+
+    Only neighbours can be exchanged once more, and only if that leaves exchanges of one pairing; else R* is impossible.
+    No kernel is called, so that a device's first list need not wait for a compiler.
+    """
+    n_swapped = len(swapped)
+    shown = _log_swap_probability(k, n_swapped, int(swapped[0]) % 2 if n_swapped else 0, probability)
+    n = min(k, MOST_COMPARED)
+    of_pairs = np.zeros((n, n))
+    for upper in range(n - 1):
+        parity = upper % 2
+        if n_swapped and parity != swapped[0] % 2:
+            continue
+        n_reversed = n_swapped - 1 if upper in swapped else n_swapped + 1
+        odds = math.exp(shown - _log_swap_probability(k, n_reversed, parity, probability))
+        of_pairs[upper, upper + 1] = 1.0 / (1.0 + odds)
+    return shown, of_pairs[np.triu_indices(n, 1)]
+
+
+def _log_swap_probability(k: int, n_swapped: int, parity: int, probability: float) -> float:
+    """Return log P of a list of k with so many pairs exchanged, of the pairing whose pairs begin at a parity.
+
+    Both pairings can leave the order as it is.
+    """
+    n_pairs, log_stay = (k // 2, (k - 1) // 2), math.log1p(-probability)
+    if n_swapped == 0:
+        return math.log(0.5) + float(np.logaddexp(n_pairs[0] * log_stay, n_pairs[1] * log_stay))
+    return math.log(0.5) + n_swapped * math.log(probability) + (n_pairs[parity] - n_swapped) * log_stay
+
+
+@compiled
+def _draft(
+    model: NDArray[np.int64], base: NDArray[np.int64], model_first: NDArray[np.bool_], n_documents: int
+) -> NDArray[np.int64]:
+    """Return (k,) the list that the coins make: ``model_first``, one for two positions."""
+    length = model.shape[0]
+    ranking = np.empty(length, np.int64)
+    taken = np.zeros(n_documents, np.bool_)
+    for i in range(length):
+        from_model = model_first[i // 2] == (i % 2 == 0)
+        ranking[i] = _best_left(model if from_model else base, taken)
+        taken[ranking[i]] = True
+    return ranking
+
+
+@compiled
+def _draft_reversals(
+    model: NDArray[np.int64], base: NDArray[np.int64], ranking: NDArray[np.int64], n_documents: int
+) -> tuple[float, NDArray[np.float64]]:
+    """Return log P(R) and the reversals of a list made by team draft."""
+    n = min(ranking.shape[0], MOST_COMPARED)
+    reversals = np.zeros(n * (n - 1) // 2, np.float64)
+    shown = _log_draft_probability(model, base, ranking, 0, np.zeros(n_documents, np.bool_))
+    taken = np.zeros(n_documents, np.bool_)
+    for upper in range(n):
+        # Up to the two positions that hold the upper one, both lists are the same and as probable.
+        start = upper - upper % 2
+        rest = _log_draft_probability(model, base, ranking, start, taken.copy())
+        for lower in range(upper + 1, n):
+            exchanged = ranking.copy()
+            exchanged[upper], exchanged[lower] = ranking[lower], ranking[upper]
+            reversed_rest = _log_draft_probability(model, base, exchanged, start, taken.copy())
+            reversals[pair_index(upper, lower, n)] = reversal_weight(rest - reversed_rest)
+        if upper % 2:
+            taken[ranking[start]] = taken[ranking[upper]] = True
+    return shown, reversals
+
+
+@compiled
+def _log_draft_probability(
+    model: NDArray[np.int64],
+    base: NDArray[np.int64],
+    ranking: NDArray[np.int64],
+    start: int,
+    taken: NDArray[np.bool_],
+) -> float:
+    """Return log P of the list from an even position on, given the documents above it; minus infinity if impossible.
+
+    Each two positions are one coin's: its two sides make one list each, which may be the same one.
+
+    Args:
+        taken: (documents,) whether each is above ``start``; written to.
+    """
+    log_probability = 0.0
+    for i in range(start, ranking.shape[0], 2):
+        n_sides = 0
+        for first, second in ((model, base), (base, model)):
+            fits = ranking[i] == _best_left(first, taken)
+            if fits and i + 1 < ranking.shape[0]:
+                taken[ranking[i]] = True
+                fits = ranking[i + 1] == _best_left(second, taken)
+                taken[ranking[i]] = False
+            n_sides += fits
+        if n_sides == 0:
+            return -np.inf
+        log_probability += math.log(0.5 * n_sides)
+        taken[ranking[i : i + 2]] = True
+    return log_probability
+
+
+@compiled
+def _best_left(order: NDArray[np.int64], taken: NDArray[np.bool_]) -> int:
+    """Return the first document of an order that is not taken; there is one wherever a position is left."""
+    for document in order:
+        if not taken[document]:
+            return int(document)
+    return -1

@@ -1,0 +1,29 @@
+"""Lists for tests of learning: shown as a method shows them, or as if they had been drawn."""
+
+import numpy as np
+
+from foltr.learning.display import plackett_luce_log_odds, reversal_weights
+from foltr.learning.interaction import Interaction
+from foltr.methods.lists import make_list
+
+
+def even_reversals(k):
+    """Return the reversals of a list of ``k`` that was as likely as any other order of it."""
+    return np.full(k * (k - 1) // 2, 0.5)
+
+
+def reversals_of(scores, ranking):
+    """Return the reversals of a list that was drawn from the Plackett-Luce model of the scores."""
+    return reversal_weights(plackett_luce_log_odds(np.asarray(scores), np.asarray(ranking))[1])
+
+
+def shown_by(device, training, features, k, rng):
+    """Return the list that a method's device part shows, and its variant."""
+    scores, variant = device.scores(features, exploring=True)
+    return make_list(training, scores, k, rng), variant
+
+
+def interaction_of(i, features, shown, clicks, variant=0, base_version=None):
+    """Return the interaction of a list that `shown_by` made."""
+    seen = (features, shown.ranking, clicks, variant, base_version)
+    return Interaction(i, *seen, shown.reversals, shown.log_probability)
