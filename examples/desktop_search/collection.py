@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +10,8 @@ from numpy.typing import NDArray
 from documents import Document, read_documents
 from features import Features
 from foltr.data.dataset import RankingDataset
-from foltr.protocol.schemas import FeatureSchema
 from index import Index
 from queries import Query, devices_of, make_queries
-
-SCHEMA: Final = FeatureSchema.read(Path(__file__).with_name("features.json"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +55,12 @@ def make_collection(folder: Path, seed: int, share: float = 1.0) -> Collection:
     documents = read_documents(folder)
     features = Features(documents, with_summaries=False)
     split = make_queries(documents, seed, share)
-    with Index() as index:
-        index.fill(documents, with_summaries=False)
-        train, validation, test = (
-            _ask(name, queries, documents, index, features, seed)
-            for name, queries in (("train", split.train), ("validation", split.validation), ("test", split.test))
-        )
+    index = Index(documents, with_summaries=False)
+    train, validation, test = (
+        _ask(name, queries, documents, index, features, seed)
+        for name, queries in (("train", split.train), ("validation", split.validation), ("test", split.test))
+    )
+    index.close()
     return Collection(train, validation, test, len(documents))
 
 
@@ -90,4 +86,4 @@ def _found(
         numbers = [hit.number for hit in hits]
         if query.target in numbers:
             bm25 = np.array([hit.bm25 for hit in hits])
-            yield SCHEMA.normalise(features.of(query.text, hits)), bm25, numbers.index(query.target), device
+            yield features.of(query.text, hits), bm25, numbers.index(query.target), device

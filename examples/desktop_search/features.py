@@ -1,6 +1,6 @@
 """What a ranker is told of a candidate: 24 numbers about the document, and about how the query fits it.
 
-They are given as they are; `features.json` names them, in this order, and says how each gets to [0, 1].
+They are computed as they are; `features.json`, the schema, names them in this order and says how each gets to [0, 1].
 """
 
 import math
@@ -9,14 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from documents import Document, words_of
+from foltr.protocol.schemas import FeatureSchema
 from index import Hit
 
-_BEGINNING = 4
+SCHEMA: Final = FeatureSchema.read(Path(__file__).with_name("features.json"))
+_BEGINNING: Final = 4
 """As many letters of two words say that one may be a form of the other."""
 
 
@@ -64,7 +68,11 @@ class Features:
         ]
 
     def of(self, query: str, hits: Sequence[Hit]) -> npt.NDArray[np.float32]:
-        """Return (hits, features) float32; nothing where there are no hits."""
+        """Return (hits, features) float32 in [0, 1]."""
+        return SCHEMA.normalise(self.unscaled(query, hits))
+
+    def unscaled(self, query: str, hits: Sequence[Hit]) -> npt.NDArray[np.float64]:
+        """Return (hits, features) float64; (0,) where there are no hits."""
         asked = tuple(dict.fromkeys(_stems(query)))
         rarity = {word: self._rarity.get(word, self._rarest) for word in asked}
         spelling = _spelling(query)
@@ -81,7 +89,7 @@ class Features:
                     *known.itself,
                 )
             )
-        return np.array(rows, np.float32)
+        return np.array(rows)
 
 
 def _fit_of_name(

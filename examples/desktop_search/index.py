@@ -1,15 +1,14 @@
-"""An index answers by BM25, from one SQLite file: name and text of each document, in words (FTS5)."""
+"""An index answers by BM25: name and text of each document, in words, in SQLite's FTS5."""
 
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from documents import Document, words_of
 
 NAME_WEIGHT: Final = 3.0
-"""How much more a word counts in a name than in the text; tuned for BM25 on queries that judge nothing."""
+"""How much more a word counts in a name than in the text; the best for BM25 on queries that judge nothing."""
 N_CANDIDATES: Final = 50
 
 
@@ -24,55 +23,34 @@ class Hit:
 
 
 class Index:
-    """Documents by their numbers, and the words they are found by.
+    """The words that documents are found by.
 
     Args:
-        path: of the SQLite file; ``":memory:"`` for one that need not stay.
+        documents: which are answered by their numbers, from 0.
+        with_summaries: False leaves the first lines out, so that a query made of them is no quotation.
     """
 
-    def __init__(self, path: Path | str = ":memory:") -> None:
-        self._database = sqlite3.connect(path)
-        self._database.execute(
-            "CREATE TABLE IF NOT EXISTS documents (number INTEGER PRIMARY KEY, name TEXT, kind TEXT, place TEXT, "
-            "summary TEXT, body TEXT)"
-        )
-        self._database.execute("CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(name, body, tokenize='porter')")
+    def __init__(self, documents: Sequence[Document], *, with_summaries: bool = True) -> None:
+        words = [
+            (i, " ".join(words_of(each.name)), " ".join(words_of(each.text(with_summaries))))
+            for i, each in enumerate(documents)
+        ]
+        # In memory, since a folder is read anew at each start; and for any thread, one at a time.
+        self._database = sqlite3.connect(":memory:", check_same_thread=False)
+        self._database.execute("CREATE VIRTUAL TABLE words USING fts5(name, body, tokenize='porter')")
+        self._database.executemany("INSERT INTO words (rowid, name, body) VALUES (?, ?, ?)", words)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._database.close()
 
-    def fill(self, documents: Sequence[Document], *, with_summaries: bool = True) -> None:
-        """Replace what is indexed.
-
-        Args:
-            with_summaries: False leaves the first lines out, so that a query made of them is no quotation.
-        """
-        rows = [(i, d.name, d.kind, d.place, d.summary, d.body) for i, d in enumerate(documents)]
-        words = [
-            (i, " ".join(words_of(d.name)), " ".join(words_of(d.text(with_summaries)))) for i, d in enumerate(documents)
-        ]
-        with self._database as database:
-            database.execute("DELETE FROM documents")
-            database.execute("DELETE FROM words")
-            database.executemany("INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?)", rows)
-            database.executemany("INSERT INTO words (rowid, name, body) VALUES (?, ?, ?)", words)
-
-    def documents(self) -> list[Document]:
-        """Return all documents, each at its number."""
-        rows = self._database.execute("SELECT name, kind, place, summary, body FROM documents ORDER BY number")
-        return [Document(*row) for row in rows]
-
-    def search(self, query: str, n: int = N_CANDIDATES, name_weight: float = NAME_WEIGHT) -> list[Hit]:
-        """Return the best ``n`` documents with any of the query's words, best first."""
+    def search(self, query: str) -> list[Hit]:
+        """Return the best `N_CANDIDATES` documents with any of the query's words, best first."""
         words = dict.fromkeys(words_of(query))
         if not words:
             return []
         rows = self._database.execute(
             "SELECT rowid, -bm25(words, ?, 1) AS score, -bm25(words, 1, 0), -bm25(words, 0, 1) FROM words "
             "WHERE words MATCH ? ORDER BY score DESC, rowid LIMIT ?",
-            (name_weight, " OR ".join(f'"{word}"' for word in words), n),
+            (NAME_WEIGHT, " OR ".join(f'"{word}"' for word in words), N_CANDIDATES),
         )
         return [Hit(*row) for row in rows]

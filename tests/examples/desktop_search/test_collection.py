@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from collection import SCHEMA, Collection, make_collection
+from collection import Collection, make_collection
 from documents import standard_library
+from features import SCHEMA
 from index import N_CANDIDATES
 from queries import N_DEVICES
 
