@@ -58,6 +58,13 @@ def checked_seed(seed: int | None) -> int | None:
     return seed
 
 
+def checked_n_features(n_features: int | None) -> int | None:
+    """Return the number; SettingsError where it is below 1."""
+    if n_features is not None and n_features < 1:
+        raise SettingsError(f"n_features: {n_features} is no number of columns; give how many each document has")
+    return n_features
+
+
 def checked_guard(guard: float | None, *, explore: bool) -> float | None:
     """Return the share; SettingsError where it is none, or the lists say nothing of another order."""
     if guard is None:

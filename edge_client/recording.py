@@ -74,17 +74,7 @@ class Recorder:
         if guard is not None and guard.hold_back(serp, clicks):
             return self._judge_again
         n_dropped = self._store.n_dropped
-        interaction = self._store.add_interaction(
-            serp.serp_id,
-            serp.features,
-            serp.ranking,
-            clicks,
-            serp.variant,
-            serp.model_version,
-            serp.reversals,
-            serp.log_probability,
-            serp.base_ranks,
-        )
+        interaction = store_list(self._store, serp, clicks)
         if self._later is not None:
             return self.catch_up  # by then there may be others, in another order
         if interaction is None:
@@ -98,6 +88,21 @@ class Recorder:
     def _judge_again(self) -> None:
         if self._models.judge_again():
             self._on_model()
+
+
+def store_list(store: DeviceStore, serp: Serp, clicks: npt.NDArray[np.bool_]) -> Interaction | None:
+    """Store a list with its clicks (shown,); None as `DeviceStore.add_interaction` says."""
+    return store.add_interaction(
+        serp.serp_id,
+        serp.features,
+        serp.ranking,
+        clicks,
+        serp.variant,
+        serp.model_version,
+        serp.reversals,
+        serp.log_probability,
+        serp.base_ranks,
+    )
 
 
 def _nothing() -> None:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from edge_client.client import EdgeClient
+    from edge_client.search_ranker import SearchRanker
 
-__all__ = ["EdgeClient", "__version__"]
+__all__ = ["EdgeClient", "SearchRanker", "__version__"]
 __version__ = "0.1.0"
 
-_DOOR = {"EdgeClient": "edge_client.client"}
+_DOOR = {"EdgeClient": "edge_client.client", "SearchRanker": "edge_client.search_ranker"}
 
 
 def __getattr__(name: str) -> object:

@@ -1,0 +1,185 @@
+"""A device for an application without an event loop: many threads rank and record, one of its own does the rest.
+
+What a caller waits for is the store, which every click is written to before `record` returns; never the network, and
+never what is learned. Ranking takes a snapshot of the working model and no lock.
+
+It begins with a store and nothing else. With credentials it is a client of a federation, now or later; what was
+recorded before is then that client's.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy.typing as npt
+
+from edge_client.agent import Agent
+from edge_client.events import Observer
+from edge_client.forgetting import ForgetResult
+from edge_client.loop_thread import LoopThread
+from edge_client.options import DeviceOptions
+from edge_client.recording import store_list
+from edge_client.runtime import SERP_LENGTH, Runtime
+from edge_client.serps import Serp, clicks_on, make_serp
+from edge_client.store.store import DeviceStore
+from foltr.errors import UsageError
+from foltr.logs import get_logger
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+
+# To say goodbye, and to end what is being learned.
+_CLOSE_S = 10.0
+
+
+class ThreadedDevice:
+    """One device of one process. Every method may be called by any thread.
+
+    Attributes:
+        agent: None as long as it is no client of a federation.
+    """
+
+    def __init__(self, store: str | Path, max_interactions: int, max_kept: int, on_event: Observer | None) -> None:
+        self._store = DeviceStore(
+            store, client_id=None, federation=None, max_interactions=max_interactions, max_kept=max_kept
+        )
+        self._on_event = on_event
+        self._pid = os.getpid()
+        self._life = threading.RLock()
+        self._closed = False
+        self._runtime: Runtime | None = None
+        self._thread: LoopThread | None = None
+        self.agent: Agent | None = None
+
+    # --- its life -------------------------------------------------------------------------------------------
+
+    def enrol(self, options: DeviceOptions) -> None:
+        """Be a client of a federation from here on, and connect in the background.
+
+        Raises:
+            SettingsError: the store is another client's, or the broker's address holds what cannot be used.
+            UsageError: it is a client already, or closed.
+        """
+        with self._life:
+            self.check_open()
+            if self._runtime is not None:
+                client = self._runtime.options
+                raise UsageError(f"it is enrolled already, as {client.client_id} of {client.federation!r}")
+            runtime = Runtime(options, self._on_event)
+            self._store.take_over((options.federation, options.client_id))
+            runtime.open(self._store, self._soon)
+            self._thread = LoopThread(f"foltr-{options.client_id}")
+            self._thread.call(runtime.start())
+            self._runtime, self.agent = runtime, runtime.agent
+
+    def close(self) -> None:
+        """Say goodbye, and close the store. What is left to send is sent at the next start."""
+        if self.is_forked:
+            return  # first: a lock may have been held when the process was forked, by a thread that is not here
+        with self._life:
+            if self._closed:
+                return
+            self._closed = True
+        thread = self._thread
+        if thread is None or not (thread.end(self._end(), _CLOSE_S) or thread.is_current):
+            self._store.close()
+
+    async def _end(self) -> None:
+        try:
+            if self._runtime is not None:
+                await self._runtime.stop()
+        finally:
+            self._store.close()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process was forked from the one that made the device: it has neither thread nor store."""
+        return os.getpid() != self._pid
+
+    def check_open(self) -> None:
+        """Raise UsageError where nothing can be recorded or sent any more."""
+        if self._closed:
+            raise UsageError("it is closed: construct another one on the same store")
+        self._store.check_open()
+
+    @property
+    def state(self) -> str:
+        """Return what it is doing, in words."""
+        agent, runtime = self.agent, self._runtime
+        if self._closed or self.is_forked:
+            return "closed"
+        if agent is None or runtime is None:
+            return "not enrolled: lists are in the application's order, and clicks wait in the store"
+        if agent.forgotten:
+            return "forgotten: lists are in the application's order, and nothing is recorded"
+        model = agent.trainer.working_model
+        parts = [
+            "left" if agent.participation.left else "connected" if runtime.connected else "without a broker",
+            "no model yet" if model is None else f"model {model.base_version}",
+            *(["in quarantine"] if agent.contributor.quarantined else []),
+        ]
+        return ", ".join(parts)
+
+    # --- lists and clicks -----------------------------------------------------------------------------------
+
+    @property
+    def serp_length(self) -> int:
+        """Return how many documents the federation asks to show."""
+        round_ = None if self.agent is None else self.agent.participation.round
+        return SERP_LENGTH if round_ is None else round_.training.serp_length
+
+    def rank(self, features: npt.ArrayLike, k: int) -> Serp:
+        """Make a list; in the order given where there is no device any more, since search goes on."""
+        agent = self.agent
+        if agent is None or self._closed or self.is_forked:
+            return make_serp(features, k, None, None)
+        return agent.rank(features, k)
+
+    def record(self, serp: Serp, clicked: Sequence[int]) -> None:
+        """Record clicks; on disk when it returns."""
+        self.check_open()
+        agent = self.agent
+        if agent is None:
+            store_list(self._store, serp, clicks_on(serp, clicked))
+        else:
+            agent.record_clicks(serp, clicked)
+
+    def _soon(self, work: Callable[[], None]) -> None:
+        def done() -> None:
+            try:
+                work()
+            except Exception:
+                log.exception("clicks_not_learned")  # they are stored: with the next ones, or at the next start
+
+        if self._thread is not None:
+            self._thread.soon(done)
+
+    # --- what is asked of the store and the federation --------------------------------------------------------
+
+    def n_waiting(self) -> int:
+        return self._store.n_waiting()
+
+    def mark(self) -> int | None:
+        return self._store.mark()
+
+    def call(self, what: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
+        """Run something of the client's in its own thread, and wait for it.
+
+        Raises:
+            UsageError: it is no client of a federation, or closed, or this is its own thread.
+        """
+        self.check_open()
+        if self._runtime is None or self._thread is None:
+            raise UsageError("it is not enrolled: give credentials, or call enrol")
+        return self._thread.call(what(self._runtime))
+
+    def forget_me(self, timeout_s: float) -> ForgetResult:
+        """Forget as `SearchRanker.forget_me` says."""
+        if self._runtime is not None or self._store.owner is not None:
+            return self.call(lambda runtime: runtime.forget_me(timeout_s))
+        self.check_open()
+        self._store.forget()
+        return ForgetResult("forgotten")

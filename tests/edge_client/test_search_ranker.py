@@ -1,0 +1,438 @@
+"""A ranker for applications without an event loop: what its threads may do, offline first, and how it ends."""
+
+import asyncio
+import contextlib
+import gc
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from played import N_FEATURES, WITHIN_S, Federator, model
+from structlog.testing import capture_logs
+
+from edge_client.client import EdgeClient
+from edge_client.events import Connected, ModelInUse, UpdateAnswered
+from edge_client.forgetting import ForgetResult
+from edge_client.search_ranker import SearchRanker
+from edge_client.store.interaction_rows import insert_interaction
+from edge_client.store.store import DeviceStore
+from edge_client.training.working_model import WorkingModel
+from foltr.errors import DataError, SettingsError, UnavailableError, UsageError
+from foltr.operator.credentials import BrokerAccess, device_identity, write_credentials
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.trainings import PdgdTraining
+
+OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
+DOCUMENTS = np.eye(5, N_FEATURES, dtype=np.float32)
+
+
+def identity(url, name="device-7"):
+    return device_identity(OPERATOR, FEDERATOR.public, "mail", name, 1, BrokerAccess(broker_url=url))
+
+
+def click(ranker, *numbers):
+    """Record a click on the best of three alike for each number, told apart by the feature that is 1."""
+    for number in numbers:
+        features = np.zeros((3, N_FEATURES), np.float32)
+        features[:, number] = 1.0
+        ranker.record_clicks(ranker.rank(features), [0])
+
+
+def stored(path):
+    return contextlib.closing(DeviceStore(path, client_id=None, federation=None, max_interactions=1000))
+
+
+def until(condition):
+    for _ in range(round(WITHIN_S / 0.005)):
+        if condition():
+            return
+        time.sleep(0.005)
+    pytest.fail("it did not come true")
+
+
+# --- without credentials --------------------------------------------------------------------------------------
+
+
+def test_without_credentials_it_keeps_the_order_and_the_clicks(path):
+    """Search as it was, and nothing lost for later; the store is nobody's."""
+    with SearchRanker(store=path) as ranker:
+        serp = ranker.rank(DOCUMENTS, k=3)
+        assert serp.ranking.tolist() == [0, 1, 2]
+        ranker.record_clicks(serp, [1])
+        ranker.record_clicks(serp, [1])
+        assert (ranker.n_waiting, ranker.model_version, ranker.weights, ranker.client_id) == (1, None, None, None)
+        assert (ranker.receipts, ranker.quarantined, ranker.forgotten, ranker.counted_through) == (
+            {},
+            False,
+            False,
+            None,
+        )
+        assert ranker.state.startswith("not enrolled")
+        assert ranker.scores(DOCUMENTS).tolist() == [0.0] * 5
+        with pytest.raises(DataError, match="outside the list"):
+            ranker.record_clicks(serp, [3])
+        for wait in (ranker.wait_connected, ranker.wait_settled, ranker.leave):
+            with pytest.raises(UsageError, match="not enrolled: give credentials"):
+                wait()
+    with stored(path) as store:
+        assert (store.owner, store.n_waiting()) == (None, 1)
+
+
+def test_who_was_never_enrolled_is_forgotten_here(path):
+    """There is no federation to ask: what was recorded is gone, and the next clicks begin anew."""
+    with SearchRanker(store=path) as ranker:
+        click(ranker, 1, 2)
+        assert ranker.forget_me() == ForgetResult("forgotten")
+        assert ranker.n_waiting == 0
+        click(ranker, 3)
+        assert ranker.n_waiting == 1
+
+
+async def test_clicks_from_before_the_credentials_count(mqtt_broker, path, tmp_path):
+    """Recorded by a ranker that was nobody's, enrolled in the middle, by a file: its store is that client's then."""
+    write_credentials(tmp_path / "device-7.json", identity(mqtt_broker))
+
+    def begin():
+        ranker = SearchRanker(store=path)
+        click(ranker, 1)
+        ranker.enrol(tmp_path / "device-7.json")
+        click(ranker, 2)
+        return ranker
+
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
+        await federator.announce(1, min_interactions=2)
+        ranker = await asyncio.to_thread(begin)
+        update = await federator.update()
+        assert (update.client_id, update.n_interactions, update.after, update.through) == ("device-7", 2, 0, 2)
+        await federator.receipt(update, ReceiptCode.ACCEPTED)
+        assert await asyncio.to_thread(ranker.wait_settled, WITHIN_S)
+        assert (ranker.receipts, ranker.n_updates_counted, ranker.counted_through) == ({"accepted": 1}, 1, 2)
+        with pytest.raises(UsageError, match="enrolled already, as device-7 of 'mail'"):
+            ranker.enrol(identity(mqtt_broker))
+        await asyncio.to_thread(ranker.close)
+    with stored(path) as store:
+        assert store.owner == ("mail", "device-7")
+
+
+async def test_clicks_of_the_week_before_count(mqtt_broker, nowhere, path):
+    """Credentials given between two starts, the broker away at first: each click is in one update, the only one."""
+    with SearchRanker(store=path) as ranker:
+        click(ranker, 1)
+    with SearchRanker(identity(nowhere), store=path) as ranker:
+        click(ranker, 2)
+        assert ranker.state == "without a broker, no model yet"
+        with pytest.raises(UnavailableError):
+            ranker.wait_connected(0.05)
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
+        await federator.announce(1, min_interactions=2)
+        with SearchRanker(identity(mqtt_broker), store=path) as ranker:
+            update = await federator.update()
+            assert (update.n_interactions, update.through) == (2, 2)
+            await federator.receipt(update, ReceiptCode.ACCEPTED)
+            assert await asyncio.to_thread(ranker.wait_settled, WITHIN_S)
+            await federator.announce(2, base=1, min_interactions=2)
+            await federator.nothing_on("updates")
+
+
+def test_a_store_of_somebody_is_never_taken_over(nowhere, path):
+    """Neither at a start nor by `enrol`; the ranker that is refused leaves it free for its owner."""
+    with SearchRanker(identity(nowhere), store=path) as ranker:
+        click(ranker, 1)
+    with pytest.raises(SettingsError, match="belongs to mail/device-7, not to mail/device-8"):
+        SearchRanker(identity(nowhere, "device-8"), store=path)
+    with SearchRanker(store=path) as ranker:
+        with pytest.raises(SettingsError, match="belongs to mail/device-7, not to mail/device-8"):
+            ranker.enrol(identity(nowhere, "device-8"))
+        with pytest.raises(UsageError, match="not enrolled"):
+            ranker.forget_me()
+        click(ranker, 2)
+        ranker.enrol(identity(nowhere))
+        assert (ranker.client_id, ranker.n_waiting) == ("device-7", 2)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"credentials": "nowhere.json"},
+        {"n_features": 0},
+        {"seed": -1},
+        {"keep_interactions": -1},
+        {"guard": 2.0},
+        {"propensities": [2.0]},
+    ],
+)
+def test_what_is_wrong_is_told_before_the_store_is_opened(path, wrong):
+    """So the next try, with what is right, has it."""
+    with pytest.raises((SettingsError, DataError)):
+        SearchRanker(**wrong, store=path)
+    assert not path.exists()
+
+
+def test_the_width_is_checked_from_the_first_list_on(path):
+    """And not when a model comes, with all clicks of a wrong width recorded by then."""
+    with SearchRanker(store=path, n_features=N_FEATURES) as ranker:
+        for use in (ranker.rank, ranker.scores):
+            with pytest.raises(DataError, match="3 columns, but this application said n_features=16"):
+                use(np.eye(3))
+        assert len(ranker.rank(DOCUMENTS).ranking) == 5
+
+
+# --- threads --------------------------------------------------------------------------------------------------
+
+
+async def test_threads_rank_and_record_while_models_come(mqtt_broker, path):
+    """Every click is in exactly one update that counts, or still waits; no list is of two models at once."""
+    n_threads, each = 4, 30
+    ended = threading.Event()
+    wrong = []
+
+    def search(name):
+        rng = np.random.default_rng(name)
+        for _ in range(each):
+            features = rng.random((20, N_FEATURES), np.float32)
+            serp = ranker.rank(features, k=10)
+            if len(set(serp.ranking.tolist())) != 10:
+                wrong.append(serp)
+            ranker.record_clicks(serp, [int(rng.integers(10))])
+
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
+        await federator.announce(1, min_interactions=5, max_interactions=50)
+        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, seed=3)
+        await asyncio.to_thread(ranker.wait_connected, WITHIN_S)
+        with ThreadPoolExecutor(n_threads) as pool:
+            searching = [asyncio.get_running_loop().run_in_executor(pool, search, i) for i in range(n_threads)]
+            counted, number = 0, 1
+            while not ended.is_set():
+                try:
+                    update = await federator.update()
+                except TimeoutError:
+                    break
+                assert update.after == counted
+                counted = update.through
+                await federator.receipt(update, ReceiptCode.ACCEPTED)
+                number += 1
+                await federator.announce(number, base=number - 1, min_interactions=5, max_interactions=50)
+                if counted > n_threads * each - 5:
+                    ended.set()
+            await asyncio.gather(*searching)
+        assert not wrong
+        assert counted > n_threads * each - 5
+        assert ranker.n_waiting == n_threads * each - counted
+        await asyncio.to_thread(ranker.close)
+
+
+async def test_nobody_waits_for_learning(mqtt_broker, path, monkeypatch):
+    """Neither who ranks nor who records: the click is on disk, and learned when it is its turn."""
+    may_learn, learning = threading.Event(), threading.Event()
+    learn = WorkingModel.learn
+
+    def slowly(*args):
+        learning.set()
+        assert may_learn.wait(WITHIN_S)
+        learn(*args)
+
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
+        await federator.announce(1, min_interactions=3)
+        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path)
+        await asyncio.to_thread(until, lambda: ranker.model_version is not None)
+        monkeypatch.setattr(WorkingModel, "learn", slowly)
+        serps = [ranker.rank(DOCUMENTS) for _ in range(3)]
+        ranker.record_clicks(serps[0], [0])
+        assert await asyncio.to_thread(learning.wait, WITHIN_S)
+        for serp in serps[1:]:
+            ranker.record_clicks(serp, [0])
+        assert ranker.n_waiting == 3
+        assert ranker.rank(DOCUMENTS).model_version == 0
+        may_learn.set()
+        assert (await federator.update()).n_interactions == 3
+        await asyncio.to_thread(ranker.close)
+
+
+def test_ranking_does_not_wait_for_the_store(path, monkeypatch):
+    """A disk may be slow: others search on while a click is written."""
+    writing, may_write = threading.Event(), threading.Event()
+
+    def slowly(*args):
+        writing.set()
+        assert may_write.wait(WITHIN_S)
+        return insert_interaction(*args)
+
+    monkeypatch.setattr("edge_client.store.store.insert_interaction", slowly)
+    with SearchRanker(store=path) as ranker, ThreadPoolExecutor(1) as pool:
+        recording = pool.submit(click, ranker, 1)
+        assert writing.wait(WITHIN_S)
+        assert len(ranker.rank(DOCUMENTS).ranking) == 5
+        assert not recording.done()
+        may_write.set()
+        recording.result(WITHIN_S)
+        assert ranker.n_waiting == 1
+
+
+async def test_what_an_observer_does_harms_nobody(mqtt_broker, path):
+    """It is told in the ranker's own thread, where it cannot wait for that thread; it may close the ranker."""
+    heard, errors = [], []
+
+    def observe(event):
+        heard.append((event, threading.current_thread().name))
+        try:
+            ranker.wait_settled(1.0)
+        except UsageError as error:
+            errors.append(str(error))
+        if isinstance(event, UpdateAnswered):
+            ranker.close()
+        raise ValueError("of the application")
+
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
+        with capture_logs():
+            ranker = SearchRanker(store=path, on_event=observe)
+            click(ranker, 1)
+            await asyncio.to_thread(ranker.enrol, identity(mqtt_broker))
+            await asyncio.to_thread(ranker.wait_connected, WITHIN_S)
+            await federator.announce(1, min_interactions=1)
+            await federator.receipt(await federator.update(), ReceiptCode.ACCEPTED)
+            await asyncio.to_thread(until, lambda: ranker.state == "closed")
+    assert heard == [(event, "foltr-device-7") for event in (Connected(), ModelInUse(0), UpdateAnswered("accepted"))]
+    assert all("an observer cannot wait" in error for error in errors)
+    await asyncio.to_thread(until, lambda: _is_free(path))
+
+
+def _is_free(path):
+    try:
+        with stored(path):
+            return True
+    except DataError:
+        return False
+
+
+# --- its end --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("enrolled", [False, True])
+def test_a_closed_ranker_ranks_on_and_records_nothing(nowhere, path, enrolled):
+    """Search never breaks; a click that cannot be kept is an error that says what to do."""
+    ranker = SearchRanker(identity(nowhere) if enrolled else None, store=path)
+    serp = ranker.rank(DOCUMENTS)
+    ranker.close()
+    ranker.close()
+    assert ranker.rank(DOCUMENTS, k=3).ranking.tolist() == [0, 1, 2]
+    assert ranker.state == "closed"
+    for use in (lambda: ranker.record_clicks(serp, [0]), lambda: ranker.enrol(identity(nowhere)), ranker.forget_me):
+        with pytest.raises(UsageError, match="it is closed: construct another one"):
+            use()
+    with stored(path) as store:
+        assert store.n_waiting() == 0
+
+
+def test_a_ranker_that_nobody_has_any_more_is_closed(nowhere, path):
+    """Its thread ends, and its store is free."""
+    ranker = SearchRanker(identity(nowhere, "let-go"), store=path)
+    click(ranker, 1)
+    del ranker
+    gc.collect()
+    until(lambda: not any(thread.name == "foltr-let-go" for thread in threading.enumerate()))
+    with stored(path) as store:
+        assert store.n_waiting() == 1
+
+
+def test_closing_while_others_record_loses_no_click_that_was_taken(nowhere, path):
+    """Each is on disk, or was refused; nothing in between, and no other error."""
+    for _ in range(5):
+        ranker = SearchRanker(identity(nowhere), store=path, max_interactions=1000)
+        taken, others = [], []
+
+        def record(ranker=ranker, taken=taken, others=others):
+            while True:
+                serp = ranker.rank(DOCUMENTS)
+                try:
+                    ranker.record_clicks(serp, [0])
+                except UsageError:
+                    return
+                except Exception as error:  # noqa: BLE001 (whatever it is, the test shows it)
+                    others.append(error)
+                    return
+                taken.append(serp.serp_id)
+
+        threads = [threading.Thread(target=record) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.05)
+        ranker.close()
+        for thread in threads:
+            thread.join(WITHIN_S)
+        assert not others
+        assert taken
+        with stored(path) as store:
+            kept = {serp_id for (serp_id,) in store.rows("SELECT serp_id FROM interactions")}
+            assert kept >= set(taken)
+
+
+async def test_the_second_process_is_told_and_the_first_goes_on(nowhere, path):
+    """The store is one process's; within a process, too, one ranker has it."""
+    with SearchRanker(identity(nowhere), store=path) as ranker:
+        with pytest.raises(DataError, match=r"has it open\. A store belongs to one running client"):
+            SearchRanker(store=path)
+        click(ranker, 1)
+        assert ranker.n_waiting == 1
+
+
+# --- forgotten ------------------------------------------------------------------------------------------------
+
+
+async def test_no_click_outlives_an_erasure(mqtt_broker, path):
+    """Threads record while the federation forgets the client: nothing of any of it is in the store afterwards."""
+    stop = threading.Event()
+
+    def record():
+        while not stop.is_set():
+            click(ranker, 1)
+
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
+        await federator.announce(1, min_interactions=1000, max_interactions=1000)
+        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path)
+        await asyncio.to_thread(ranker.wait_connected, WITHIN_S)
+        await federator.next("join")
+        threads = [threading.Thread(target=record) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        await asyncio.to_thread(until, lambda: ranker.n_waiting > 5)
+        await federator.membership("device-7", ReceiptCode.FORGETTING)
+        await asyncio.to_thread(until, lambda: ranker.forgotten)
+        await asyncio.sleep(0.05)
+        stop.set()
+        for thread in threads:
+            thread.join(WITHIN_S)
+        assert ranker.rank(DOCUMENTS, k=2).ranking.tolist() == [0, 1]
+        assert (ranker.n_waiting, ranker.state.split(":")[0]) == (0, "forgotten")
+        await asyncio.to_thread(ranker.close)
+    with stored(path) as store:
+        assert (store.forgotten, store.rows("SELECT count(*) FROM interactions")) == (True, [(0,)])
+
+
+# --- the same device ------------------------------------------------------------------------------------------
+
+
+async def test_it_learns_what_the_client_for_event_loops_learns(mqtt_broker, path, tmp_path):
+    """From the same seed, model and clicks: the same lists, and at the end the same weights, to the bit."""
+    announcement = model(3).model_copy(update={"weights": pack_vector(np.linspace(0.0, 1.0, N_FEATURES))})
+    rng = np.random.default_rng(5)
+    searches = [(rng.random((12, N_FEATURES), np.float32), int(rng.integers(10))) for _ in range(6)]
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
+        training = PdgdTraining(min_interactions=1000, max_interactions=1000, serp_length=11)
+        await federator.announce(1, newest=announcement, training=training)
+        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, seed=9)
+        await asyncio.to_thread(until, lambda: (ranker.model_version, ranker.serp_length) == (3, 11))
+        async with EdgeClient(
+            credentials=identity(mqtt_broker, "device-8"), store=tmp_path / "8.sqlite", seed=9
+        ) as client:
+            await client.next_round()
+            for features, clicked in searches:
+                ours, theirs = ranker.rank(features), client.rank(features)
+                assert ours.ranking.tolist() == theirs.ranking.tolist()
+                ranker.record_clicks(ours, [clicked])
+                client.record_clicks(theirs, [clicked])
+                await asyncio.to_thread(until, lambda: ranker.weights.tobytes() == client.weights.tobytes())
+        await asyncio.to_thread(ranker.close)

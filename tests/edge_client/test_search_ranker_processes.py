@@ -1,0 +1,171 @@
+"""A ranker and the life of processes: killed, forked, ended without a word; each in a process of its own."""
+
+import contextlib
+import re
+import subprocess
+import sys
+
+import pytest
+from played import N_FEATURES
+
+from edge_client.store.store import DeviceStore
+from foltr.operator.credentials import BrokerAccess, device_identity, write_credentials
+from foltr.protocol.signing import SigningKey
+
+OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
+
+BEGIN = f"""
+import os, signal, sys, threading, time
+import numpy as np
+from foltr import SearchRanker
+
+DOCUMENTS = np.eye(5, {N_FEATURES})
+ranker = SearchRanker(sys.argv[1] or None, store=sys.argv[2], seed=1)
+
+def click():
+    serp = ranker.rank(DOCUMENTS)
+    ranker.record_clicks(serp, [0])
+    return serp
+"""
+
+
+@pytest.fixture(params=["", "enrolled"])
+def credentials(request, tmp_path, nowhere):
+    """None, or a file of a device whose broker is away."""
+    if not request.param:
+        return ""
+    file = tmp_path / "device-7.json"
+    access = BrokerAccess(broker_url=nowhere)
+    write_credentials(file, device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access))
+    return str(file)
+
+
+def run(code, *arguments):
+    return subprocess.run(
+        [sys.executable, "-c", BEGIN + code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def stored(path):
+    store = DeviceStore(path, client_id=None, federation=None, max_interactions=1000)
+    with contextlib.closing(store):
+        assert store.rows("PRAGMA integrity_check") == [("ok",)]
+        return [serp_id for (serp_id,) in store.rows("SELECT serp_id FROM interactions ORDER BY id")]
+
+
+def test_what_was_recorded_outlives_kill_9(credentials, path):
+    """In the middle of what four threads do: each click that was taken is there, and the store is free."""
+    done = run(
+        """
+taken = []
+
+def work():
+    while True:
+        serp = click()
+        print(serp.serp_id + "\\n", end="", flush=True)
+        taken.append(serp)
+
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+while len(taken) < 30:
+    time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGKILL)
+""",
+        credentials,
+        path,
+    )
+    assert done.returncode == -9, done.stderr
+    taken = set(re.findall(r"[0-9a-f]{32}(?=\n)", done.stdout))
+    assert len(taken) >= 30
+    assert set(stored(path)) >= taken
+
+
+def test_a_process_ends_without_a_word(credentials, path):
+    """Nobody closed the ranker: it ends at once, quietly, and the next start has what was recorded."""
+    done = run("started = time.monotonic(); click(); print('recorded')", credentials, path)
+    assert (done.returncode, done.stdout) == (0, "recorded\n"), done.stderr
+    # The broker is away, and that is all there is to say.
+    assert all("broker_unreachable" in line for line in done.stderr.splitlines()), done.stderr
+    assert len(stored(path)) == 1
+
+
+def test_a_fork_searches_on_and_records_nothing(credentials, path):
+    """In a process that was forked after the ranker was made: no model, no thread and no store, and words for it.
+
+    Its end, which closes all that it has, harms neither the store nor the process that made the ranker.
+    """
+    done = run(
+        """
+from foltr.errors import UsageError
+
+first = click()
+child = os.fork()
+if child == 0:
+    assert ranker.rank(DOCUMENTS, k=3).ranking.tolist() == [0, 1, 2]
+    assert ranker.state == "closed"
+    for use in (click, lambda: ranker.wait_settled(1.0), ranker.forget_me):
+        try:
+            use()
+        except UsageError as error:
+            print(error, flush=True)
+        except Exception as error:
+            print("another error", repr(error), flush=True)
+    ranker.close()
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+click()
+os.kill(os.getpid(), signal.SIGKILL)
+""",
+        credentials,
+        path,
+    )
+    assert done.returncode == -9, done.stderr
+    told = done.stdout.splitlines()
+    assert len(told) == 3
+    assert "forked from opened it. Construct the ranker or client after the fork" in told[0]
+    assert not any("another error" in line for line in told), told
+    assert len(stored(path)) == 2
+
+
+def test_a_fork_may_make_its_own(path, tmp_path):
+    """As a server that forks its workers does: each with a store of its own."""
+    done = run(
+        f"""
+click()
+child = os.fork()
+if child == 0:
+    with SearchRanker(store={str(tmp_path / "child.sqlite")!r}) as own:
+        own.record_clicks(own.rank(DOCUMENTS), [1])
+        assert own.n_waiting == 1
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+""",
+        "",
+        path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (len(stored(path)), len(stored(tmp_path / "child.sqlite"))) == (1, 1)
+
+
+def test_the_second_process_is_told_and_the_first_goes_on(credentials, path):
+    """Say, a server with several worker processes: it is told that the store is one process's."""
+    done = run(
+        """
+import subprocess
+second = subprocess.run([sys.executable, "-c", sys.argv[3], *sys.argv[1:3]], capture_output=True, text=True)
+print(second.returncode, second.stderr.splitlines()[-1], os.getpid())
+click()
+""",
+        credentials,
+        path,
+        BEGIN,
+    )
+    assert done.returncode == 0, done.stderr
+    (said,) = done.stdout.splitlines()
+    assert said.startswith("1 foltr.errors.DataError: device store ")
+    assert f"the process {said.split()[-1]} has it open. A store belongs to one running client" in said
+    assert len(stored(path)) == 1
