@@ -140,14 +140,15 @@ class Session:
 
     def _newest_on(self, topic: str) -> int:
         if topic not in self._newest:
-            self._newest[topic] = self._store.newest_believed(topic) if self._credentials is not None else 0
+            key = self._federator_key
+            self._newest[topic] = 0 if key is None else self._store.newest_believed(topic, key)
         return self._newest[topic]
 
     def _believe(self, topic: str, sequence: int) -> None:
         self._newest[topic] = sequence
         # What anybody may have sent must not be what nothing is believed after.
-        if self._credentials is not None and not self._store.forgotten:
-            self._store.note_believed(topic, sequence)
+        if self._federator_key is not None and not self._store.forgotten:
+            self._store.note_believed(topic, self._federator_key, sequence)
 
     def open_model(self, payload: bytes) -> Envelope:
         """Open a model that came in chunks, as if on its topic; its manifest has told that it is the newest.
@@ -178,6 +179,7 @@ class Session:
         except DataError as error:
             log.warning("federator_key_not_stored", cause=str(error))  # the broker has it, too
         self._credentials, self._federator_key = newer, _key_to_believe(newer)
+        self._newest.clear()  # whoever had stolen the older key may have left no number above what he said
         log.info("federator_key_rotated", client_id=self.client_id, sequence=newer.federator_key_sequence)
 
     def _with_stored_key(self, credentials: Credentials | None) -> Credentials | None:

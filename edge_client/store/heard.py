@@ -31,21 +31,23 @@ class HeardStore(StoreFile):
 
     # --- what the federator said last -------------------------------------------------------------------------
 
-    def newest_believed(self, topic: str) -> int:
-        """Return the highest sequence number that was believed on a topic; 0 before the first."""
-        if topic in self._noted:
-            return self._noted[topic]
-        rows = self.rows("SELECT sequence FROM believed WHERE topic = ?", (topic,))
+    def newest_believed(self, topic: str, signer: bytes) -> int:
+        """Return the highest sequence number of a key's that was believed on a topic; 0 before the first."""
+        noted_signer, sequence = self._noted.get(topic, (b"", 0))
+        if noted_signer == signer:
+            return sequence
+        rows = self.rows("SELECT sequence FROM believed WHERE topic = ? AND signer = ?", (topic, signer))
         return int(rows[0][0]) if rows else 0
 
     @alone
-    def note_believed(self, topic: str, sequence: int) -> None:
-        """Remember what was believed: nothing older is, whoever repeats it, also after a restart.
+    def note_believed(self, topic: str, signer: bytes, sequence: int) -> None:
+        """Remember what was believed: nothing older of this key's is, whoever repeats it, also after a restart.
 
+        What an older key said is remembered no more: nothing that it signs is believed, and it may have been stolen.
         It is stored with the next change, so with whatever follows from what was believed, or when the file is closed.
         If the device dies before, it is as if it had not been heard.
         """
-        self._noted[topic] = sequence
+        self._noted[topic] = (signer, sequence)
 
     def federator_key(self) -> bytes | None:
         """Return the operator's newest statement of the federator's key; None before the first."""

@@ -41,6 +41,7 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
 -- Nearly every transaction writes a row of it.
 CREATE TABLE believed (
     topic TEXT PRIMARY KEY,
+    signer BLOB NOT NULL,  -- the federator's public key then
     sequence INTEGER NOT NULL CHECK (sequence >= 0)  -- the highest that was believed there: nothing older is
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE interactions (
@@ -127,7 +128,7 @@ class StoreFile:
         self._path = str(path)
         self.owner = owner
         # By topic, what was believed there and is not stored yet (`HeardStore.note_believed`).
-        self._noted: dict[str, int] = {}
+        self._noted: dict[str, tuple[bytes, int]] = {}
         self.lock = threading.RLock()
         self._gone = ""
         try:
@@ -178,7 +179,7 @@ class StoreFile:
     # --- rows ----------------------------------------------------------------------------------------------
 
     @alone
-    def rows(self, query: str, parameters: tuple[int | str, ...] = ()) -> list[tuple[Any, ...]]:
+    def rows(self, query: str, parameters: tuple[int | str | bytes, ...] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
         return self._db.execute(query, parameters).fetchall()
 
@@ -274,11 +275,11 @@ class StoreFile:
             ) from error
 
     def _store_noted(self, cursor: sqlite3.Cursor) -> None:
-        for noted in self._noted.items():
+        for topic, (signer, sequence) in self._noted.items():
             cursor.execute(
-                "INSERT INTO believed (topic, sequence) VALUES (?, ?) "
-                "ON CONFLICT DO UPDATE SET sequence = excluded.sequence",
-                noted,
+                "INSERT INTO believed (topic, signer, sequence) VALUES (?, ?, ?) "
+                "ON CONFLICT DO UPDATE SET signer = excluded.signer, sequence = excluded.sequence",
+                (topic, signer, sequence),
             )
 
     # --- being forgotten ------------------------------------------------------------------------------------

@@ -404,6 +404,29 @@ def test_a_device_that_was_off_during_two_rotations_believes_the_newest(store):
     assert [believes(device, key) for key in (FEDERATOR, newest)] == [False, True]
 
 
+def test_a_stolen_key_leaves_nothing_that_the_next_one_is_measured_by(store, path, tmp_path):
+    """The thief may have said the last number that there is; what the new key says begins anew, and rises."""
+    device, key = session(store, identity()), SigningKey.generate()
+    assert believes(device, FEDERATOR, 2**63 - 1)
+    store.put_session(1)
+    device.take_federator_key(statement(1, key))
+    assert believes(device, key, 7)
+    store.put_session(2)
+    with killed_now(path, tmp_path / "after") as stored:
+        for again in (device, session(stored, identity())):
+            assert [believes(again, key, sequence) for sequence in (6, 8)] == [False, True]
+
+
+def test_nor_that_the_key_of_new_credentials_is_measured_by(store):
+    """Enrolled anew, a device hears of no statement, and goes on with its store."""
+    assert believes(session(store, identity()), FEDERATOR, 2**63 - 1)
+    store.put_session(1)
+    key = SigningKey.generate()
+    credentials = identity(2).model_copy(update={"federator_key": key_to_text(key.public), "federator_key_sequence": 1})
+    device = session(store, credentials)
+    assert [believes(device, key, sequence) for sequence in (7, 6, 7)] == [True, False, True]
+
+
 @pytest.mark.parametrize("operator", [FEDERATOR, SigningKey.generate()], ids=["the federator", "a stranger"])
 def test_only_the_operator_states_a_key(store, operator):
     """Whoever has stolen the federator's key cannot keep it in use, nor bring in another one."""

@@ -21,6 +21,7 @@ from foltr.errors import DataError, SettingsError, UsageError
 
 RANKING = np.array([2, 0], np.int64)
 CLICKS = np.array([True, False])
+SIGNER = b"f" * 32
 
 
 @contextlib.contextmanager
@@ -161,13 +162,13 @@ def fill(path):
         add(store, f"{SECRETS['serp'].decode()} 3", secret_features("waiting"))
         store.put_model(SECRETS["model"])
         topic = f"foltr/v1/mail/{SECRETS['topic'].decode()}"
-        store.note_believed(topic, 8)
+        store.note_believed(topic, SIGNER, 8)
         store.put_session(7)
         guarded = HeldBackStore(store)
         pairs = Preferences(np.array([0]), np.array([1]), np.array([1.0]))
         guarded.add_list("held", HeldBackList(secret_features("held back"), pairs))
         guarded.put_refused(RefusedModel(3, 2, Judgement(True, 30, 0.5, 0.1, 0.4, 0.1)))
-        store.note_believed(topic, 9)  # and is not stored yet
+        store.note_believed(topic, SIGNER, 9)  # and is not stored yet
         yield store
 
 
