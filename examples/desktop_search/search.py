@@ -1,0 +1,59 @@
+"""A search whose order learns from what is opened: all that an application adds to what it finds anyway."""
+
+from pathlib import Path
+from typing import Final
+
+from documents import Document
+from edge_client.client import Serp
+from folder import Folder
+from foltr import SearchRanker
+
+N_SHOWN: Final = 10
+_STORE: Final = "clicks.sqlite"
+
+
+class Search:
+    """Finds what a folder has, in an order that learns; with ``learning`` off, in that of BM25."""
+
+    def __init__(self, folder: Folder, home: Path, credentials: Path | None = None) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        self._folder, self._home, self._credentials = folder, home, credentials
+        self._serp: Serp | None = None
+        self._opened: set[int] = set()
+        self.learning, self.n_exact, self.ranker = True, 0, self._open_ranker()
+
+    def _open_ranker(self) -> SearchRanker:
+        return SearchRanker(self._credentials, store=self._home / _STORE)
+
+    def find(self, query: str) -> list[Document]:
+        """Return what is called like the query, whatever was learned, and then the best of all else."""
+        self.finish()
+        found = self._folder.find(query)
+        self.n_exact = len(found.exact)
+        if not (self.learning and found.candidates):
+            return found.exact + found.candidates[:N_SHOWN]
+        self._serp = self.ranker.rank(found.features, k=N_SHOWN)
+        return found.exact + [found.candidates[i] for i in self._serp.ranking]
+
+    def open(self, position: int) -> None:
+        """Note what was opened in the list; an exact title stands first by rule, so nothing is learned from it."""
+        if position >= self.n_exact:
+            self._opened.add(position - self.n_exact)
+
+    def finish(self) -> None:
+        """Learn from the list shown last, also if nothing in it was opened; not while learning is off."""
+        if self._serp is not None and self.learning:
+            self.ranker.record_clicks(self._serp, sorted(self._opened))
+        self._serp, self._opened = None, set()
+
+    def reset(self) -> None:
+        """Forget what was learned on this device; what its federation has learned comes again."""
+        self._serp, self._opened = None, set()
+        self.ranker.close()
+        for file in self._home.glob(f"{_STORE}*"):
+            file.unlink()
+        self.ranker = self._open_ranker()
+
+    def close(self) -> None:
+        self.finish()
+        self.ranker.close()

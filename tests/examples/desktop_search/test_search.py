@@ -1,0 +1,132 @@
+"""A search keeps its promises to the user: exact titles first, off is off, a reset forgets."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from folder import Folder
+from search import N_SHOWN, Search
+
+TERMINAL = Path(__file__).parents[3] / "examples/desktop_search/terminal.py"
+
+
+def write_books(folder: Path) -> None:
+    """Write one module ``page`` and twenty functions that say something of pages, the later the more often."""
+    folder.mkdir()
+    (folder / "page.py").write_text('"""Leaves."""')
+    for i in range(20):
+        words = " page" * (i + 1) + " word" * (40 - i)
+        (folder / f"book{i:02}.py").write_text(f'def turn{i:02}():\n    """Turn it.\n\n   {words}"""')
+
+
+@pytest.fixture
+def books(tmp_path):
+    write_books(tmp_path / "books")
+    folder = Folder(tmp_path / "books")
+    yield folder
+    folder.close()
+
+
+@pytest.fixture
+def search(books, tmp_path):
+    """Without credentials: it records, and shows the order of BM25."""
+    search = Search(books, tmp_path / "home")
+    yield search
+    search.close()
+
+
+def test_an_exact_title_is_first_and_nothing_is_learned_from_it(search):
+    """Positions of clicks are those of the list that was ranked."""
+    found = search.find("page")
+    assert len(found) == 1 + N_SHOWN
+    assert found[0].name == "page"
+    assert found[1].name == "book19.turn19"
+    search.open(0)
+    search.open(2)
+    recorded = []
+    search.ranker.record_clicks = lambda serp, clicked: recorded.append((serp.ranking.tolist(), clicked))
+    search.finish()
+    assert recorded == [(list(range(N_SHOWN)), [1])]
+
+
+def test_a_list_is_learned_from_once_also_where_nothing_was_opened(search):
+    """When the next one is asked for, or at the end."""
+    search.find("word")
+    assert search.ranker.n_waiting == 0
+    search.find("page")
+    assert search.ranker.n_waiting == 1
+    search.finish()
+    search.finish()
+    assert search.ranker.n_waiting == 2
+
+
+def test_off_shows_the_index_and_records_nothing(search):
+    """Also of the list that stands there while it is switched off."""
+    before = search.find("page")
+    search.learning = False
+    search.open(1)
+    assert search.find("page") == before
+    search.open(2)
+    search.finish()
+    assert search.ranker.n_waiting == 0
+    search.learning = True
+    search.find("page")
+    search.finish()
+    assert search.ranker.n_waiting == 1
+
+
+def test_a_reset_forgets_what_was_recorded_and_nothing_else(search, tmp_path):
+    """What the user keeps beside it stays, and search goes on."""
+    (tmp_path / "home" / "mine.txt").write_text("mine")
+    search.find("page")
+    search.finish()
+    search.find("word")
+    search.reset()
+    assert search.ranker.n_waiting == 0
+    assert (tmp_path / "home" / "mine.txt").read_text() == "mine"
+    search.find("page")
+    search.finish()
+    assert search.ranker.n_waiting == 1
+
+
+def test_what_was_recorded_is_there_at_the_next_start(books, tmp_path):
+    """Closing learns from the last list, too."""
+    search = Search(books, tmp_path / "home")
+    search.find("page")
+    search.close()
+    search = Search(books, tmp_path / "home")
+    assert search.ranker.n_waiting == 1
+    search.close()
+
+
+def test_nothing_found_is_no_error(search):
+    """And a position of another list is nobody's click."""
+    assert search.find("qwertz") == []
+    assert search.find("") == []
+
+
+def test_the_terminal_finds_opens_and_resets(tmp_path):
+    """As somebody types it."""
+    write_books(tmp_path / "books")
+    typed = "page\n1\n12\n:off\npage\n:on\n:reset\nqwertz\n\n"
+    done = subprocess.run(
+        [sys.executable, str(TERMINAL), "--folder", str(tmp_path / "books"), "--home", str(tmp_path / "home")],
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "21 documents" in done.stdout
+    assert done.stdout.count(" 1 page: Leaves.") == 2
+    assert "page.py:1" in done.stdout
+
+
+def test_the_apps_are_short():
+    """What an application adds is fewer than 60 lines, and so is the terminal's."""
+    for file in ("search.py", "terminal.py"):
+        assert len((TERMINAL.parent / file).read_text().splitlines()) <= 60
