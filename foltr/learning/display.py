@@ -88,20 +88,30 @@ def sometimes_sampled_list(
 def swapped_list(best: NDArray[np.int64], rng: np.random.Generator, probability: float) -> Shown:
     """Exchange neighbours: positions are paired (0, 1), (2, 3), ... or (1, 2), (3, 4), ... by a fair coin.
 
-    Each pair is exchanged with the given probability, so no document is moved by more than one position. After
-    Li et al., "BubbleRank: Safe Online Learning to Re-Rank via Implicit Click Feedback" (UAI 2019), with less than
-    their probability of one half.
+    Each pair is exchanged with its own probability (`exchange_probabilities`), so no document is moved by more than one
+    position. After Li et al., "BubbleRank: Safe Online Learning to Re-Rank via Implicit Click Feedback" (UAI 2019),
+    whose probability is one half everywhere.
 
     Args:
         best: (k,) the order to show, best first.
-        probability: in (0, 0.5].
+        probability: in (0, 0.5], that the first two are exchanged where they are a pair.
     """
-    first = int(rng.integers(2))
-    pairs = np.arange(first, len(best) - 1, 2)
-    swapped = pairs[rng.random(len(pairs)) < probability]
+    pairs = np.arange(int(rng.integers(2)), len(best) - 1, 2)
+    likely = exchange_probabilities(len(best), probability)
+    swapped = pairs[rng.random(len(pairs)) < likely[pairs]]
     ranking = best.copy()
     ranking[swapped], ranking[swapped + 1] = best[swapped + 1], best[swapped]
-    return Shown(ranking, *_swap_reversals(len(best), swapped, probability))
+    return Shown(ranking, *_swap_reversals(len(best), swapped, likely))
+
+
+def exchange_probabilities(k: int, probability: float) -> NDArray[np.float64]:
+    """Return (k - 1,) the probability of each pair of neighbours to be exchanged, the first pair's given; at most 1/2.
+
+    A user who wants the upper document of positions i and i + 1 (from 1) loses 1 / (i (i + 1)) of reciprocal rank by
+    the exchange. So the probability rises by i (i + 1) / 2: where exchanges cost less there are more to learn from.
+    """
+    upper = np.arange(1.0, k)
+    return np.minimum(0.5, probability * upper * (upper + 1.0) / 2.0)
 
 
 def interleaved_list(model: NDArray[np.int64], base: NDArray[np.int64], rng: np.random.Generator) -> Shown:
@@ -204,35 +214,35 @@ def _mixture(
     return log_probability, reversals
 
 
-def _swap_reversals(k: int, swapped: NDArray[np.int64], probability: float) -> tuple[float, NDArray[np.float64]]:
+def _swap_reversals(
+    k: int, swapped: NDArray[np.int64], likely: NDArray[np.float64]
+) -> tuple[float, NDArray[np.float64]]:
     """Return log P(R) and the reversals of a list of k with these pairs of neighbours exchanged.
 
     Only neighbours can be exchanged once more, and only if that leaves exchanges of one pairing; else R* is impossible.
     No kernel is called, so that a device's first list need not wait for a compiler.
+
+    Args:
+        likely: (k - 1,) probability of each pair to be exchanged, see `exchange_probabilities`.
     """
+    log_odds = np.log(likely) - np.log1p(-likely)
+    unchanged = [math.log(0.5) + float(np.log1p(-likely[parity::2]).sum()) for parity in (0, 1)]
+    either = float(np.logaddexp(*unchanged))  # both pairings can leave the order as it is
     n_swapped = len(swapped)
-    shown = _log_swap_probability(k, n_swapped, int(swapped[0]) % 2 if n_swapped else 0, probability)
+    shown = unchanged[swapped[0] % 2] + float(log_odds[swapped].sum()) if n_swapped else either
     n = min(k, MOST_COMPARED)
     of_pairs = np.zeros((n, n))
     for upper in range(n - 1):
-        parity = upper % 2
-        if n_swapped and parity != swapped[0] % 2:
+        if n_swapped and upper % 2 != swapped[0] % 2:
             continue
-        n_reversed = n_swapped - 1 if upper in swapped else n_swapped + 1
-        odds = math.exp(shown - _log_swap_probability(k, n_reversed, parity, probability))
-        of_pairs[upper, upper + 1] = 1.0 / (1.0 + odds)
+        if n_swapped == 0:
+            exchanged = unchanged[upper % 2] + log_odds[upper]
+        elif n_swapped == 1 and upper == swapped[0]:
+            exchanged = either
+        else:
+            exchanged = shown - log_odds[upper] if upper in swapped else shown + log_odds[upper]
+        of_pairs[upper, upper + 1] = 1.0 / (1.0 + math.exp(shown - exchanged))
     return shown, of_pairs[np.triu_indices(n, 1)]
-
-
-def _log_swap_probability(k: int, n_swapped: int, parity: int, probability: float) -> float:
-    """Return log P of a list of k with so many pairs exchanged, of the pairing whose pairs begin at a parity.
-
-    Both pairings can leave the order as it is.
-    """
-    n_pairs, log_stay = (k // 2, (k - 1) // 2), math.log1p(-probability)
-    if n_swapped == 0:
-        return math.log(0.5) + float(np.logaddexp(n_pairs[0] * log_stay, n_pairs[1] * log_stay))
-    return math.log(0.5) + n_swapped * math.log(probability) + (n_pairs[parity] - n_swapped) * log_stay
 
 
 @compiled

@@ -11,6 +11,7 @@ from foltr.evaluation.click_models import ClickModel, click_model
 from foltr.learning.display import (
     MOST_COMPARED,
     best_list,
+    exchange_probabilities,
     interleaved_list,
     pair_index,
     sampled_list,
@@ -148,12 +149,15 @@ def test_a_list_that_is_certain_teaches_nothing(which):
     assert not gradient.any()
 
 
-def test_swaps_move_no_document_by_more_than_one_position():
-    """The order shown is that of the best list but for neighbours, and most lists are it."""
+def test_swaps_move_no_document_by_more_than_one_position_and_the_first_ones_least():
+    """Neighbours are exchanged as rarely as it costs who wants the upper one, in reciprocal rank."""
     rng, best = np.random.default_rng(3), np.arange(10)
-    lists = [swapped_list(best, rng, 0.05).ranking for _ in range(500)]
-    assert all(np.abs(ranking - best).max() <= 1 for ranking in lists)
-    assert np.mean([(ranking == best).all() for ranking in lists]) == pytest.approx(0.794, abs=0.04)
+    lists = np.array([swapped_list(best, rng, 0.1).ranking for _ in range(4000)])
+    assert np.abs(lists - best).max() <= 1
+    exchanged = np.mean(lists[:, :-1] == best[1:], axis=0)
+    # Half of the lists have the other pairing.
+    assert exchanged == pytest.approx(np.array([0.1, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5]) / 2, abs=0.03)
+    assert exchange_probabilities(5, 0.04) == pytest.approx([0.04, 0.12, 0.24, 0.4])
 
 
 def test_interleaving_takes_turns():
