@@ -226,10 +226,10 @@ def _swap_reversals(
         likely: (k - 1,) probability of each pair to be exchanged, see `exchange_probabilities`.
     """
     log_odds = np.log(likely) - np.log1p(-likely)
-    unchanged = [math.log(0.5) + float(np.log1p(-likely[parity::2]).sum()) for parity in (0, 1)]
-    either = float(np.logaddexp(*unchanged))  # both pairings can leave the order as it is
+    unchanged = np.array([math.log(0.5) + np.log1p(-likely[parity::2]).sum() for parity in (0, 1)])
+    either = float(np.logaddexp.reduce(unchanged))  # both pairings can leave the order as it is
     n_swapped = len(swapped)
-    shown = unchanged[swapped[0] % 2] + float(log_odds[swapped].sum()) if n_swapped else either
+    shown = float(unchanged[swapped[0] % 2] + log_odds[swapped].sum()) if n_swapped else either
     n = min(k, MOST_COMPARED)
     of_pairs = np.zeros((n, n))
     for upper in range(n - 1):

@@ -18,6 +18,7 @@ be far worse, and more once it looks no worse. Such a gate is a safe exploration
 ("Safe Exploration for Optimizing Contextual Bandits", TOIS 2020), decided by a test in place of a bound.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Self
@@ -152,7 +153,7 @@ class Gate:
     def credit_score(self) -> float:
         """Return by how many standard errors the credits are above 0, where both orders are equally good."""
         # Each credit is 1 or -1, and 0 on average then.
-        return self.credits.total / self.credits.weight_squares**0.5 if self.credits.weight else 0.0
+        return self.credits.total / math.sqrt(self.credits.weight_squares) if self.credits.weight else 0.0
 
     @property
     def model_score(self) -> float:
@@ -161,7 +162,7 @@ class Gate:
             return 0.0
         base = max(self.of_base.variance, _LEAST_VARIANCE)
         model = max(self.of_model.variance, base)  # the few of the model may be alike by chance
-        error = (base * self.of_base.share_of_variance + model * self.of_model.share_of_variance) ** 0.5
+        error = math.sqrt(base * self.of_base.share_of_variance + model * self.of_model.share_of_variance)
         return (self.of_model.mean - self.of_base.mean) / error
 
 
