@@ -1,12 +1,18 @@
 """A search keeps its promises to the user: exact titles first, off is off, a reset forgets."""
 
+import asyncio
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from features import SCHEMA
+from federation import running_federation
 from folder import Folder
+from foltr.operator.credentials import write_credentials
+from foltr.protocol.trainings import PdgdTraining
 from search import N_SHOWN, Search
 
 TERMINAL = Path(__file__).parents[3] / "examples/desktop_search/terminal.py"
@@ -130,3 +136,41 @@ def test_the_apps_are_short():
     """What an application adds is fewer than 60 lines, and so is the terminal's."""
     for file in ("search.py", "terminal.py"):
         assert len((TERMINAL.parent / file).read_text().splitlines()) <= 60
+
+
+async def test_with_credentials_two_devices_learn_from_each_other(books, tmp_path):
+    """Clicks from before the enrolment count too; both end with the same model, and go on searching."""
+    names = ["device-1", "device-2"]
+    waited = Search(books, tmp_path / names[0])
+    for _ in range(3):
+        search_and_open(waited)
+    waited.close()
+    training = PdgdTraining(min_interactions=4, max_interactions=4)
+    async with running_federation(names, SCHEMA.n_features, training, 2, tmp_path) as federation:
+        searches = []
+        for name in names:
+            write_credentials(tmp_path / f"{name}.json", federation.credentials[name])
+            searches.append(Search(books, tmp_path / name, tmp_path / f"{name}.json"))
+        async with asyncio.timeout(60):
+            while not federation.federating.done():
+                for search in searches:
+                    await asyncio.to_thread(search_and_open, search)
+                await asyncio.sleep(0.05)
+        for search in searches:
+            await asyncio.to_thread(wait_for_model, search, 2)
+            await asyncio.to_thread(search.close)
+        assert len(await federation.models()) == 3
+
+
+def search_and_open(search: Search) -> None:
+    """Open the last document that is shown."""
+    found = search.find("word")
+    search.open(len(found) - 1)
+    search.finish()
+
+
+def wait_for_model(search: Search, version: int) -> None:
+    deadline = time.monotonic() + 30.0
+    while search.ranker.model_version != version and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert search.ranker.model_version == version
