@@ -16,6 +16,7 @@ import numpy.typing as npt
 from broker.link import InboundMessage, LastWill, MqttLink
 from edge_client.contribution import Alteration, Contributor
 from edge_client.events import Forgotten, Observer, quiet
+from edge_client.features import Features
 from edge_client.federator_watch import FederatorWatch
 from edge_client.forgetting import ENROL_AGAIN, Forgetting
 from edge_client.guard.guard import Guard
@@ -37,6 +38,7 @@ from edge_client.training.working_model import Learner, WorkingModel
 from foltr.errors import MessageError
 from foltr.logs import get_logger
 from foltr.operator.credentials import Credentials
+from foltr.protocol.schemas import FeatureSchema
 from foltr.protocol.topics import ClientTopic
 
 log = get_logger(__name__)
@@ -48,7 +50,7 @@ class Agent:
     Args:
         link: what it publishes by. Whoever makes the link has it call `begin_session` before each connection,
             `begin_connection` once it is up, and `receive` for every message.
-        explore, seed, learner, propensities, guard, alter_update: as `EdgeClient` says; they are checked already.
+        explore, seed, learner, propensities, guard, schema, alter_update: as `EdgeClient` says, and checked already.
         later: see `Recorder`; with it, any thread may rank and record.
         on_event: told what happens.
 
@@ -69,6 +71,7 @@ class Agent:
         learner: Learner | None = None,
         propensities: npt.NDArray[np.float64] | None = None,
         guard: float | None = None,
+        schema: FeatureSchema | None = None,
         alter_update: Alteration | None = None,
         later: Later | None = None,
         on_event: Observer | None = None,
@@ -84,9 +87,17 @@ class Agent:
         self._rng = np.random.default_rng(seed)
         # First: with a newer policy than before nothing is pending any more.
         self.policy = PinnedPolicy(credentials, store, client_id)
+        self.features = Features(schema, credentials)
+        store.schema_hash = self.features.hash
         self.session = Session(federation, client_id, credentials, store)
         pending = self.session.signed_pending_update()
-        self.participation = Participation(client_id, pending, random.Random(seed), self.policy.newest)  # noqa: S311
+        self.participation = Participation(
+            client_id,
+            pending,
+            random.Random(seed),  # noqa: S311
+            self.policy.newest,
+            self.features.hash,
+        )
         device_seed = store.device_seed() if seed is None else seed
         self.trainer = Trainer(
             store,
@@ -125,6 +136,7 @@ class Agent:
             self.outbox,
             participation,
             self.policy,
+            self.features,
             self.membership,
             self.forgetting,
             self.models,
@@ -152,11 +164,11 @@ class Agent:
     def rank(self, features: npt.ArrayLike, k: int) -> Serp:
         """Rank candidate documents as `EdgeClient.rank` says."""
         return make_serp(
-            features,
+            self.features.scaled(features),
             k,
             self._snapshot(),
-            # Nothing is learned from a client that was forgotten: nothing is explored, and the order given is kept.
-            self._rng if self._explore and not self.forgotten else None,
+            # Where nothing is ever learned nothing is explored, and the order given is kept.
+            self._rng if self._explore and not self.forgotten and self.participation.other_schema is None else None,
         )
 
     def record_clicks(self, serp: Serp, clicked: Sequence[int]) -> None:
@@ -167,6 +179,12 @@ class Agent:
                 self.recorder.record(serp, clicks)
 
     @property
+    def schema_difference(self) -> str | None:
+        """Return as `EdgeClient.schema_difference` says."""
+        other = self.participation.other_schema
+        return None if other is None else self.features.difference(other.schema_hash)
+
+    @property
     def weights(self) -> npt.NDArray[np.float64] | None:
         """Return as `EdgeClient.weights` says."""
         working_model = self._snapshot()
@@ -174,7 +192,7 @@ class Agent:
 
     def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Return as `EdgeClient.scores` says."""
-        matrix, working_model = as_features(features), self._snapshot()
+        matrix, working_model = as_features(self.features.scaled(features)), self._snapshot()
         if working_model is None:
             return np.zeros(len(matrix), np.float32)
         check_width(matrix, working_model.n_features)

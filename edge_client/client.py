@@ -42,6 +42,7 @@ from edge_client.options import (
     checked_keep_interactions,
     checked_propensities,
     checked_seed,
+    declared_schema,
 )
 from edge_client.runtime import SERP_LENGTH, Runtime
 from edge_client.serps import Serp
@@ -50,6 +51,7 @@ from edge_client.training.working_model import Learner
 from foltr.errors import UsageError
 from foltr.operator.credentials import Credentials, read_credentials
 from foltr.protocol.announcements import RoundAnnouncement
+from foltr.protocol.schemas import FeatureSchema
 
 __all__ = ["EdgeClient", "ForgetResult", "Serp"]
 
@@ -82,6 +84,9 @@ class EdgeClient:
             model that explains them far worse than the one in use is refused (`edge_client.guard.guard`). They are not
             learned from and never sent, which is the price: with 0.1, a tenth of the clicks. None: every model that
             the federation announces is used.
+        schema: of the application's features, or its JSON file (docs/features.md): `rank` scales them by it. Where the
+            federation's is another one nothing is learned and lists are in the order given; see `schema_difference`.
+            None: the application scales its features itself, as the federation's devices agreed to.
         alter_update: for experiments on attacks, see `Alteration`; None sends what was learned.
         give_up_after_s: how long the broker may be away before `wait_connected` and `next_round` fail for
             good; None: for ever. Ranking and recording go on all the same.
@@ -104,6 +109,7 @@ class EdgeClient:
         learner: Learner | None = None,
         propensities: npt.ArrayLike | None = None,
         guard: float | None = None,
+        schema: FeatureSchema | str | Path | None = None,
         alter_update: Alteration | None = None,
         give_up_after_s: float | None = None,
         on_event: Observer | None = None,
@@ -126,6 +132,7 @@ class EdgeClient:
             learner=learner,
             propensities=checked_propensities(propensities),
             guard=checked_guard(guard, explore=explore),
+            schema=declared_schema(schema),
             alter_update=alter_update,
             give_up_after_s=give_up_after_s,
         )
@@ -221,6 +228,14 @@ class EdgeClient:
         return self._runtime.federator_online
 
     @property
+    def schema_difference(self) -> str | None:
+        """How the federation's features differ from the application's, in words; None while nothing speaks for it.
+
+        As long as they do, clicks wait on the device, lists are in the order given, and nothing is sent.
+        """
+        return self._agent.schema_difference
+
+    @property
     def n_held_back(self) -> int:
         """Lists that the guard held back since this client was made, and that are not learned from."""
         guard = self._agent.models.guard
@@ -258,12 +273,13 @@ class EdgeClient:
         """Rank candidate documents.
 
         Args:
-            features: (documents, features), finite, normalised as the federation's devices agreed to.
+            features: (documents, features), finite: as the application computes them where the client was given their
+                schema, else normalised as the federation's devices agreed to.
             k: how many to show; by default `serp_length`.
 
         Raises:
-            DataError: not a non-empty finite matrix, or not of the ranker's number of features, or so large that
-                scores are not finite.
+            DataError: not a non-empty finite matrix, or not of the schema's number of features, or of the ranker's,
+                or so large that scores are not finite.
         """
         return self._agent.rank(features, self.serp_length if k is None else k)
 

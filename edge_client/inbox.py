@@ -6,14 +6,15 @@ from collections.abc import Callable
 from broker.link import InboundMessage
 from edge_client.contribution import Contributor
 from edge_client.events import Observer, UpdateAnswered
+from edge_client.features import Features
 from edge_client.federator_watch import FederatorWatch
 from edge_client.forgetting import ERASED, Forgetting
 from edge_client.membership import Membership
 from edge_client.messaging.outbox import Outbox
 from edge_client.messaging.session import Session
 from edge_client.models import Models
+from edge_client.objections import Objection
 from edge_client.participation import Participation
-from edge_client.sums.objections import Objection
 from edge_client.sums.pinned_policy import PinnedPolicy
 from edge_client.training.relearning import Relearning
 from edge_client.training.trainer import Trainer
@@ -45,6 +46,7 @@ class Inbox:
         outbox: Outbox,
         participation: Participation,
         policy: PinnedPolicy,
+        features: Features,
         membership: Membership,
         forgetting: Forgetting,
         models: Models,
@@ -59,6 +61,7 @@ class Inbox:
         self._outbox = outbox
         self._participation = participation
         self._policy = policy
+        self._features = features
         self._membership = membership
         self._forgetting = forgetting
         self._models = models
@@ -88,6 +91,9 @@ class Inbox:
         if message.topic == topics.policy:
             if message.payload and self._policy.take(message.payload):
                 self._follow_policy()
+            return
+        if message.topic == topics.schema:
+            self._features.take_published(message.payload)
             return
         envelope = self._session.open(message)
         for_this_client = message.topic == self._session.topic(ClientTopic.INBOX)
@@ -140,12 +146,20 @@ class Inbox:
         """Say once, and again when it is another, why nothing is sent to the rounds of this federation."""
         objection = self._participation.objection
         if objection is not None and objection is not self._objection:
-            log.warning("round_objected", client_id=self._session.client_id, cause=objection)
+            log.warning("round_objected", client_id=self._session.client_id, cause=objection, **self._detail(objection))
         self._objection = objection
+
+    def _detail(self, objection: Objection) -> dict[str, object]:
+        other = self._participation.other_schema
+        if objection is not Objection.OTHER_SCHEMA or other is None:
+            return {}
+        return {"difference": self._features.difference(other.schema_hash)}
 
     def _take_unlearning_round(self, round_: UnlearningRound) -> None:
         if self._participation.policy is not None:
             return  # an answer would show what this device alone has learned
+        if not self._participation.learns_from(round_):
+            return  # what is kept was learned under another schema, or will never be
         if round_.federation == self._session.federation and not self._participation.left:
             self._relearning.take_step(round_)
 

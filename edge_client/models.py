@@ -2,12 +2,16 @@
 
 import time
 
+import numpy as np
+import numpy.typing as npt
+
 from edge_client.contribution import Contributor
 from edge_client.events import ModelInUse, Observer
 from edge_client.guard.guard import Guard
 from edge_client.messaging.session import Session
 from edge_client.messaging.transfer import ModelInParts
 from edge_client.participation import Participation
+from edge_client.serps import Serp
 from edge_client.store.store import DeviceStore
 from edge_client.training.trainer import Trainer
 from foltr.errors import DataError, MessageError
@@ -72,8 +76,10 @@ class Models:
         if model.federation != self._session.federation:
             return
         self._in_parts.know(payload)
-        if self.guard is not None and not self.guard.admits(
-            model, payload, self._participation.model, self._trainer.weights_under
+        if (
+            self.guard is not None
+            and self._participation.learns_from(model)
+            and not self.guard.admits(model, payload, self._participation.model, self._trainer.weights_under)
         ):
             self._participation.refuse_model(model)
             self._contributor.contribute()
@@ -109,6 +115,12 @@ class Models:
             self._use(*refused)
         else:
             self._drop()
+
+    def hold_back(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> bool:
+        """Have the guard hold a list back, or not; not while the features that it has are not the federation's."""
+        if self.guard is None or self._participation.other_schema is not None:
+            return False
+        return self.guard.hold_back(serp, clicks)
 
     def judge_again(self) -> bool:
         """Judge a refused model again, by one more list; return whether there is such a model."""

@@ -1,6 +1,7 @@
 """An application's options for an `EdgeClient` are checked before anything is opened."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ from edge_client.guard.guard import checked_share
 from edge_client.training.working_model import Learner
 from foltr.errors import DataError, SettingsError
 from foltr.operator.credentials import Credentials
+from foltr.protocol.schemas import FeatureSchema
 from foltr.protocol.topics import check_name
 
 
@@ -27,6 +29,7 @@ class DeviceOptions:
     learner: Learner | None = None
     propensities: npt.NDArray[np.float64] | None = None
     guard: float | None = None
+    schema: FeatureSchema | None = None
     alter_update: Alteration | None = None
     give_up_after_s: float | None = None
 
@@ -72,6 +75,11 @@ def checked_guard(guard: float | None, *, explore: bool) -> float | None:
     if not explore:
         raise SettingsError("guard: it judges by lists that are drawn; leave explore as it is, or guard away")
     return checked_share(guard)
+
+
+def declared_schema(schema: FeatureSchema | str | Path | None) -> FeatureSchema | None:
+    """Return the schema, from its file where a path is given; SettingsError where that is none."""
+    return FeatureSchema.read(schema) if isinstance(schema, str | Path) else schema
 
 
 def checked_keep_interactions(keep_interactions: int) -> int:

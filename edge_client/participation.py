@@ -9,9 +9,9 @@ import random
 from dataclasses import dataclass
 from enum import StrEnum
 
+from edge_client.objections import Objection, objection_to
 from edge_client.store.bounds import PendingUpdate
-from edge_client.sums.objections import Objection, objection_to
-from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningRound
 from foltr.protocol.client_selection import is_selected, round_seed
 from foltr.protocol.fields import model_hash, payload_digest
 from foltr.protocol.policies import is_turn_of
@@ -54,14 +54,23 @@ class _Resend:
 class Participation:
     """One device's view of its federation. ``now`` is monotonic seconds.
 
+    Args:
+        schema_hash: of the features of the device's application; None where it has not declared them.
+
     Attributes:
         policy: the newest one that the device knows; None: the federator may see what it sends.
     """
 
     def __init__(
-        self, client_id: str, pending: PendingUpdate | None, rng: random.Random, policy: SignedPolicy | None = None
+        self,
+        client_id: str,
+        pending: PendingUpdate | None,
+        rng: random.Random,
+        policy: SignedPolicy | None = None,
+        schema_hash: bytes | None = None,
     ) -> None:
         self._client_id = client_id
+        self._schema_hash = schema_hash
         self.policy = policy
         self.model: ModelAnnouncement | None = None
         self._model_hash = b""
@@ -216,7 +225,16 @@ class Participation:
     @property
     def objection(self) -> Objection | None:
         """Why nothing is sent to the round, if something speaks against it that is not for chance to decide."""
-        return None if self.round is None else objection_to(self.round, self.policy)
+        return None if self.round is None else objection_to(self.round, self.policy, self._schema_hash)
+
+    def learns_from(self, announced: ModelAnnouncement | RoundAnnouncement | UnlearningRound) -> bool:
+        """Whether what is announced is of the features that this device's application has."""
+        return announced.schema_hash == self._schema_hash
+
+    @property
+    def other_schema(self) -> ModelAnnouncement | RoundAnnouncement | None:
+        """What was announced last of other features than those of this device's application, if anything was."""
+        return next((one for one in (self.round, self.model) if one is not None and not self.learns_from(one)), None)
 
     @property
     def is_base_refused(self) -> bool:

@@ -70,8 +70,7 @@ class Recorder:
 
     def _store_or_hold_back(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> Callable[[], None]:
         """Put a list on disk; return what is to be done in the device's own thread."""
-        guard = self._models.guard
-        if guard is not None and guard.hold_back(serp, clicks):
+        if self._models.hold_back(serp, clicks):
             return self._judge_again
         n_dropped = self._store.n_dropped
         interaction = store_list(self._store, serp, clicks)

@@ -54,7 +54,8 @@ class Runtime:
             client_id=f"foltr:{options.federation}:{options.client_id}",
             subscriptions=(
                 # The first two first: whose key the others are signed with, and what may be sent, depends on them.
-                *(topics.federator_key, topics.policy, topics.model, topics.round, topics.unlearning_round),
+                *(topics.federator_key, topics.policy, topics.schema),
+                *(topics.model, topics.round, topics.unlearning_round),
                 topics.federator_status,
                 topics.client(options.client_id, ClientTopic.INBOX),
             ),
@@ -88,6 +89,7 @@ class Runtime:
             learner=options.learner,
             propensities=options.propensities,
             guard=options.guard,
+            schema=options.schema,
             alter_update=options.alter_update,
             later=later,
             on_event=self._tell,

@@ -19,8 +19,13 @@ def insert_interaction(
     reversals: npt.NDArray[np.float64] | None,
     log_probability: float | None,
     base_ranks: npt.NDArray[np.int32] | None,
+    schema_hash: bytes | None,
 ) -> int | None:
-    """Insert an interaction and return its number; None if this result list is there already."""
+    """Insert an interaction and return its number; None if this result list is there already.
+
+    Args:
+        schema_hash: of the schema that its features are of; None without one.
+    """
     values = (
         serp_id,
         len(features),
@@ -32,17 +37,20 @@ def insert_interaction(
         None if reversals is None else reversals.astype("<f8", copy=False).tobytes(),
         log_probability,
         None if base_ranks is None else base_ranks.astype("<i4", copy=False).tobytes(),
+        schema_hash,
     )
     cursor.execute(
         "INSERT OR IGNORE INTO interactions "
         "(serp_id, n_documents, features, ranking, clicks, variant, base_version, reversals, log_probability, "
-        "base_ranks) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "base_ranks, schema_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         values,
     )
     return cursor.lastrowid if cursor.rowcount == 1 else None
 
 
-def read_interactions(database: sqlite3.Connection, which: str, parameters: tuple[int, ...]) -> list[Interaction]:
+def read_interactions(
+    database: sqlite3.Connection, which: str, parameters: tuple[int | bytes | None, ...]
+) -> list[Interaction]:
     """Return the interactions that a clause of SQL names."""
     rows = database.execute(
         "SELECT id, n_documents, features, ranking, clicks, variant, base_version, reversals, "  # noqa: S608 (our own)

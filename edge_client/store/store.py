@@ -11,6 +11,9 @@ Interactions are numbered, and no number is used twice. What one is follows from
 * those that the pending update covers wait for its receipt;
 * all others wait to be learned.
 
+Of these only those are learned whose features are of the schema that the application has now. The others keep their
+hash and wait, and are deleted once an update covers them: none has them, and none will.
+
 So a click is in no two updates that count, as far as the device can tell; that it never is, the federator's database
 sees to. What a method keeps on the device alone goes with the mark, back too.
 
@@ -57,6 +60,7 @@ class DeviceStore(HeardStore):
 
     Attributes:
         n_dropped: how many interactions made room for newer ones.
+        schema_hash: of the application's features, from here on; None where it has not declared them.
     """
 
     def __init__(
@@ -70,11 +74,12 @@ class DeviceStore(HeardStore):
     ) -> None:
         super().__init__(path, None if client_id is None or federation is None else (federation, client_id))
         self.n_dropped = 0
+        self.schema_hash: bytes | None = None
         self._max_interactions = max_interactions
         self._max_kept = max_kept
         # As in the file: nobody else writes there, and each transaction that changes them sets them once it is done.
         self._bounds = self._read_bounds()
-        if len(self.kept_ids()) > max_kept:  # fewer than before are to be kept
+        if self._n_kept() > max_kept:  # fewer than before are to be kept
             try:
                 with self.transaction() as cursor:
                     self._trim_kept(cursor, self._bounds.counted)
@@ -105,7 +110,7 @@ class DeviceStore(HeardStore):
             return None
         shown = (features, ranking, clicks, variant, base_version, reversals, log_probability, base_ranks)
         with self.transaction() as cursor:
-            row_id = insert_interaction(cursor, serp_id, *shown)
+            row_id = insert_interaction(cursor, serp_id, *shown, self.schema_hash)
             if row_id is None:
                 return None
             self._make_room(cursor, row_id)
@@ -120,7 +125,8 @@ class DeviceStore(HeardStore):
         if self._bounds.newest <= self._bounds.learned:
             return []  # as after every answer and every new model; the file need not be asked
         rows = self._db.execute(
-            "SELECT id FROM interactions WHERE id > ? ORDER BY id LIMIT ?", (self._bounds.learned, limit)
+            "SELECT id FROM interactions WHERE id > ? AND schema_hash IS ? ORDER BY id LIMIT ?",
+            (self._bounds.learned, self.schema_hash, limit),
         )
         return [row[0] for row in rows]
 
@@ -128,7 +134,9 @@ class DeviceStore(HeardStore):
     def waiting_interactions(self, limit: int, above: int = 0) -> list[Interaction]:
         """Return the oldest interactions that wait to be learned, of those with an id above ``above``."""
         return read_interactions(
-            self._db, "WHERE id > ? ORDER BY id LIMIT ?", (max(above, self._bounds.learned), limit)
+            self._db,
+            "WHERE id > ? AND schema_hash IS ? ORDER BY id LIMIT ?",
+            (max(above, self._bounds.learned), self.schema_hash, limit),
         )
 
     @alone
@@ -140,7 +148,9 @@ class DeviceStore(HeardStore):
     @alone
     def n_waiting(self) -> int:
         """Count the interactions that wait to be learned."""
-        return self._n_above(self._bounds.learned)
+        mine = self._bounds.learned, self.schema_hash
+        count = self._db.execute("SELECT count(*) FROM interactions WHERE id > ? AND schema_hash IS ?", mine)
+        return int(count.fetchone()[0])
 
     # --- what counts ----------------------------------------------------------------------------------------
 
@@ -253,7 +263,8 @@ class DeviceStore(HeardStore):
         newest = update.through if charged is None else interaction_ids[-1]
         with self.transaction() as cursor:
             waiting = cursor.execute(
-                "SELECT id FROM interactions WHERE id > ? AND id <= ? ORDER BY id", (bounds.learned, newest)
+                "SELECT id FROM interactions WHERE id > ? AND id <= ? AND schema_hash IS ? ORDER BY id",
+                (bounds.learned, newest, self.schema_hash),
             ).fetchall()
             if [row[0] for row in waiting] != list(interaction_ids) or bounds.mark != update.after:
                 raise DataError(
@@ -262,6 +273,10 @@ class DeviceStore(HeardStore):
                 )
             if bounds.policy_hash != (None if charged is None else charged.policy_hash):
                 raise DataError(f"update {update.update_id} is not charged under the policy of this device")
+            cursor.execute(
+                "DELETE FROM interactions WHERE id > ? AND id <= ? AND schema_hash IS NOT ?",
+                (bounds.learned, newest, self.schema_hash),
+            )
             if charged is not None:
                 update = self._spend(cursor, update, newest, charged)
             cursor.execute(
@@ -351,7 +366,8 @@ class DeviceStore(HeardStore):
     @alone
     def kept_ids(self) -> list[int]:
         """Return the ids of the interactions that count and are kept, the oldest first."""
-        rows = self._db.execute("SELECT id FROM interactions WHERE id <= ? ORDER BY id", (self._bounds.counted,))
+        mine = self._bounds.counted, self.schema_hash
+        rows = self._db.execute("SELECT id FROM interactions WHERE id <= ? AND schema_hash IS ? ORDER BY id", mine)
         return [row[0] for row in rows]
 
     @alone
@@ -388,6 +404,10 @@ class DeviceStore(HeardStore):
 
     def _n_above(self, number: int) -> int:
         return int(self._db.execute("SELECT count(*) FROM interactions WHERE id > ?", (number,)).fetchone()[0])
+
+    def _n_kept(self) -> int:
+        counted = (self._bounds.counted,)
+        return int(self._db.execute("SELECT count(*) FROM interactions WHERE id <= ?", counted).fetchone()[0])
 
     def _trim_kept(self, cursor: sqlite3.Cursor, mark: int) -> None:
         cursor.execute(

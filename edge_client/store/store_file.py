@@ -55,7 +55,8 @@ CREATE TABLE interactions (
     base_version INTEGER,     -- and of which global model; NULL before the first
     reversals BLOB,           -- little-endian float64, one for each pair shown: foltr.learning.display
     log_probability REAL,     -- of the list as it was drawn
-    base_ranks BLOB           -- little-endian int32: the place of each document shown in the application's order
+    base_ranks BLOB,          -- little-endian int32: the place of each document shown in the application's order
+    schema_hash BLOB CHECK (length(schema_hash) = 32)  -- of the schema its features are of; NULL without one
 ) STRICT;
 CREATE TABLE bounds (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1),

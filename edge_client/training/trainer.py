@@ -60,7 +60,8 @@ class Trainer:
         rng: of what a method draws when it learns or sends.
 
     Attributes:
-        working_model: the newest model with what waits learned into it; None before the first model.
+        working_model: the newest model with what waits learned into it; None before the first model, and as long
+            as the federation's features are others than those of the device's application.
     """
 
     def __init__(
@@ -86,6 +87,9 @@ class Trainer:
         """Learn what waits and was not learned, from the newest model by the newest announced settings."""
         model, training = self._participation.model, self._participation.training
         if model is None:
+            return
+        if self._participation.other_schema is not None:
+            self.working_model = None  # it ranks other features, and these teach it nothing
             return
         working_model = self.working_model
         if working_model is None or working_model.announcement is not model or working_model.training != training:

@@ -1,0 +1,85 @@
+"""A device has the features that its application declared: they are scaled here, and compared with the federation's.
+
+Where the two differ the federation's model says nothing of these features, and they teach it nothing. So the device
+ranks in the application's own order, keeps its clicks with the hash of the schema that they were recorded under, and
+sends nothing until the two agree.
+"""
+
+import numpy.typing as npt
+
+from foltr.errors import MessageError
+from foltr.logs import get_logger
+from foltr.operator.credentials import Credentials
+from foltr.protocol.schemas import FeatureSchema
+from foltr.protocol.signed_schemas import read_schema
+
+log = get_logger(__name__)
+
+
+class Features:
+    """The features of one device's application.
+
+    Args:
+        schema: None where the application scales them itself.
+        credentials: whose operator says what the federation's schema is; without them nobody is believed.
+    """
+
+    def __init__(self, schema: FeatureSchema | None, credentials: Credentials | None) -> None:
+        self.schema = schema
+        self.hash = None if schema is None else schema.hash
+        self._credentials = credentials
+        self._published: FeatureSchema | None = None
+
+    def scaled(self, features: npt.ArrayLike) -> npt.ArrayLike:
+        """Return features as the schema scales them; without one, as they are.
+
+        Raises:
+            DataError: as `FeatureSchema.normalise`.
+        """
+        return features if self.schema is None else self.schema.normalise(features)
+
+    def take_published(self, payload: bytes) -> None:
+        """Take what the operator says the federation's schema is. It is only for words: a hash decides."""
+        credentials = self._credentials
+        if credentials is None or not payload:
+            return
+        try:
+            published = read_schema(payload, credentials.enrolment_public_key, credentials.federation).schema
+        except MessageError as error:
+            log.warning("schema_refused", client_id=credentials.name, cause=str(error))
+            return
+        if self._published is None or published.version >= self._published.version:
+            self._published = published
+
+    def difference(self, announced: bytes | None) -> str | None:
+        """Say how the federation's features differ from these; None where they are the same.
+
+        Args:
+            announced: the hash of the federation's schema; None: it has none.
+        """
+        if announced == self.hash:
+            return None
+        own = "no schema" if self.schema is None else f"schema {_named(self.schema)}"
+        if announced is None:
+            return f"this application has {own}, and the federation none"
+        published = self._published
+        if published is None or published.hash != announced:
+            return f"this application has {own}, and the federation the one with hash {announced.hex()[:16]}"
+        words = f"this application has {own}, and the federation {_named(published)}"
+        return words if self.schema is None else f"{words}: {first_difference(self.schema, published)}"
+
+
+def first_difference(own: FeatureSchema, federations: FeatureSchema) -> str:
+    """Say what is the first thing that is not the same in two schemas."""
+    for column, (mine, theirs) in enumerate(zip(own.features, federations.features, strict=False)):
+        if mine.name != theirs.name:
+            return f"column {column} is {mine.name!r} here and {theirs.name!r} there"
+        if mine != theirs:
+            return f"{mine.name!r} is scaled in another way"
+    if own.n_features != federations.n_features:
+        return f"{own.n_features} features here and {federations.n_features} there"
+    return "the same features under another name or version"
+
+
+def _named(schema: FeatureSchema) -> str:
+    return f"{schema.name} {schema.version} ({schema.hash.hex()[:16]})"

@@ -1,0 +1,319 @@
+"""A device whose features are not the federation's: it keeps its clicks, ranks in the order given and says so."""
+
+import contextlib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from links import NotedLink
+from played import N_FEATURES, TOPICS, adding_learner, content, model
+from structlog.testing import capture_logs
+
+from broker.link import InboundMessage
+from edge_client.agent import Agent
+from edge_client.features import Features
+from edge_client.objections import Objection, objection_to
+from edge_client.store.store import DeviceStore
+from foltr.errors import DataError
+from foltr.operator.credentials import BrokerAccess, Credentials
+from foltr.protocol.announcements import RoundAnnouncement, UnlearningRound
+from foltr.protocol.codec import decode, encode
+from foltr.protocol.fields import model_hash, pack_vector, payload_digest
+from foltr.protocol.policies import SecureRound
+from foltr.protocol.receipts import MembershipReceipt, ReceiptCode
+from foltr.protocol.schemas import Feature, FeatureSchema
+from foltr.protocol.signed_schemas import issue_schema
+from foltr.protocol.signing import SigningKey, key_to_text
+from foltr.protocol.topics import ClientTopic
+from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.protocol.updates import ModelUpdate
+
+INBOX, JOIN, UPDATES = (
+    TOPICS.client("device-7", topic) for topic in (ClientTopic.INBOX, ClientTopic.JOIN, ClientTopic.UPDATES)
+)
+OURS = FeatureSchema(
+    name="shop", version=1, features=[Feature(name=f"f{i}", scaling="ratio") for i in range(N_FEATURES)]
+)
+THEIRS = OURS.model_copy(update={"version": 2, "features": [*OURS.features[1:], OURS.features[0]]})
+WIDER = OURS.model_copy(update={"features": [*OURS.features, Feature(name="new", scaling="ratio")]})
+
+
+def hash_of(schema):
+    return None if schema is None else schema.hash
+
+
+class Device:
+    """An agent whose store outlives it; ``with`` is one start of the application."""
+
+    def __init__(self, path):
+        self._path = path
+        self.link = NotedLink()
+        self.agent = None
+
+    @contextlib.contextmanager
+    def started(self, schema, **options):
+        fields = {"client_id": "device-7", "federation": "mail", "max_interactions": 100}
+        with contextlib.closing(DeviceStore(self._path, **fields)) as store:
+            options = {"seed": 1, "learner": adding_learner, **options}
+            self.agent = Agent(self.link, store, "mail", "device-7", schema=schema, **options)
+            yield self
+
+    def hear(self, topic, message):
+        self.agent.receive(InboundMessage(topic, encode(message, topic), retained=False))
+
+    def hear_of(self, schema, number=1, n_features=N_FEATURES):
+        """Hear of a model and a round of a federation with this schema."""
+        announced = model(number - 1, n_features).model_copy(update={"schema_hash": hash_of(schema)})
+        self.hear(TOPICS.model, announced)
+        self.hear(TOPICS.round, round_of(schema, number, announced.weights))
+
+    async def updates(self):
+        """Join if that is asked for, and return what is sent then."""
+        await self.agent.turn()
+        sent = self.link.taken()
+        for topic, payload, _ in sent:
+            if topic == JOIN:
+                fields = {"federation": "mail", "client_id": "device-7", "counted_through": 0}
+                self.hear(
+                    INBOX,
+                    MembershipReceipt(**fields, code=ReceiptCode.JOINED, payload_digest=payload_digest(payload)),
+                )
+        await self.agent.turn()
+        return [decode(payload, ModelUpdate) for topic, payload, _ in sent + self.link.taken() if topic == UPDATES]
+
+    def see(self, *numbers):
+        """Click on the last one of three lists, told apart by the feature that is 1; return what was shown."""
+        shown = []
+        for number in numbers:
+            features = np.zeros(
+                (3, self.agent.features.schema.n_features if self.agent.features.schema else N_FEATURES)
+            )
+            features[:, number] = 1.0
+            serp = self.agent.rank(features, 3)
+            self.agent.record_clicks(serp, [2])
+            shown.append(serp.ranking.tolist())
+        return shown
+
+
+def round_of(schema, number=1, weights=None, **fields):
+    weights = pack_vector([0.0] * N_FEATURES) if weights is None else weights
+    return RoundAnnouncement(
+        federation="mail",
+        round=number,
+        open=True,
+        base_version=number - 1,
+        base_hash=model_hash(weights),
+        withdraws_below=0,
+        opened_at=0.0,
+        closes_at=1.0,
+        training=PdgdTraining(min_interactions=2, max_interactions=50),
+        schema_hash=hash_of(schema),
+        **fields,
+    )
+
+
+@pytest.fixture
+def device(path):
+    return Device(path)
+
+
+@pytest.mark.parametrize(
+    ("own", "announced", "n_features"),
+    [
+        (OURS, THEIRS, N_FEATURES),
+        (OURS, WIDER, N_FEATURES + 1),
+        (WIDER, OURS, N_FEATURES),
+        (OURS, None, N_FEATURES),
+        (None, OURS, N_FEATURES),
+    ],
+)
+async def test_a_device_with_other_features_keeps_its_clicks_and_says_so(device, own, announced, n_features):
+    """The order given is shown, nothing is sent, nothing raises, and the log has it once."""
+    with device.started(own), capture_logs() as logs:
+        device.hear_of(announced, n_features=n_features)
+        assert device.see(*range(10)) == [[0, 1, 2]] * 10
+        device.hear_of(announced, 2, n_features)
+        assert await device.updates() == []
+        assert device.agent.store.n_waiting() == 10
+        assert device.agent.schema_difference is not None
+        assert device.agent.weights is None
+        assert device.agent.scores(np.zeros((2, n_features if own is None else own.n_features))).tolist() == [0, 0]
+        said = [line for line in logs if line["log_level"] == "warning"]
+        assert [(line["event"], line["cause"]) for line in said] == [("round_objected", Objection.OTHER_SCHEMA)]
+        assert said[0]["difference"] == device.agent.schema_difference
+
+
+async def test_once_the_schemas_agree_the_clicks_are_learned(device):
+    """Those that waited go into the first update, and the model is used."""
+    with device.started(OURS):
+        device.hear_of(THEIRS)
+        device.see(1, 2, 3)
+        device.hear_of(OURS, 2)
+        (update,) = await device.updates()
+        assert content(update) == [1, 2, 3]
+        assert device.agent.schema_difference is None
+        assert device.agent.trainer.working_model.base_version == 1
+
+
+async def test_clicks_under_another_schema_are_never_learned(device):
+    """They keep their own through restarts, wait for a federation of theirs, and go with what is counted above them."""
+    with device.started(OURS):
+        device.see(1, 2)
+    with device.started(THEIRS):
+        device.hear_of(THEIRS)
+        assert device.agent.store.n_waiting() == 0
+        device.see(3)
+        assert await device.updates() == []
+    with device.started(OURS):
+        assert device.agent.store.n_waiting() == 2
+    with device.started(THEIRS):
+        device.hear_of(THEIRS)
+        device.see(4)
+        (update,) = await device.updates()
+        assert content(update) == [3, 4]
+        assert (update.after, update.through) == (0, 4)
+    with device.started(OURS):
+        assert device.agent.store.n_waiting() == 0
+
+
+async def test_an_update_on_its_way_is_sent_whatever_the_application_declares(device):
+    """It was made while the two agreed."""
+    with device.started(OURS):
+        device.hear_of(OURS)
+        device.see(1, 2)
+        (update,) = await device.updates()
+    with device.started(THEIRS):
+        assert await device.updates() == [update]
+
+
+async def test_features_are_scaled_by_the_schema(device):
+    """`rank` and `scores` take them as the application computes them; what is stored is scaled."""
+    schema = OURS.model_copy(
+        update={"features": [Feature(name="f", scaling="min_max", low=0, high=10), *OURS.features[1:]]}
+    )
+    with device.started(schema):
+        device.hear_of(schema)
+        features = np.full((2, N_FEATURES), 5.0)
+        serp = device.agent.rank(features, 2)
+        assert serp.features[:, 0].tolist() == [0.5, 0.5]
+        assert (serp.features[:, 1:] == 1.0).all()
+        features[1, 2] = np.nan
+        with pytest.raises(DataError, match="'f2' of document 1 is nan"):
+            device.agent.rank(features, 2)
+
+
+async def test_a_step_of_unlearning_other_features_is_not_answered(device):
+    """What is kept says nothing of them."""
+    with device.started(OURS):
+        device.hear_of(OURS)
+        device.see(1, 2)
+        await device.updates()
+        device.agent.store.settle(2)
+        for schema, answered in ((THEIRS, False), (OURS, True)):
+            step = UnlearningRound(
+                federation="mail",
+                job=1,
+                step=1,
+                open=True,
+                ranker=LinearRankerSpec(n_features=N_FEATURES),
+                weights=pack_vector([0.0] * N_FEATURES),
+                local_interactions=2,
+                closes_at=1.0,
+                training=PdgdTraining(),
+                schema_hash=schema.hash,
+            )
+            device.hear(TOPICS.unlearning_round, step)
+            assert (device.agent.relearning.due is not None) is answered
+
+
+async def test_a_guard_holds_back_and_judges_only_the_federations_features(device):
+    """Clicks on others say nothing of its models."""
+    with device.started(OURS, guard=0.5, learner=None):
+        device.hear_of(THEIRS)
+        device.see(*range(10))
+        guard = device.agent.models.guard
+        assert guard.n_held_back == 0
+        device.hear_of(THEIRS, 2)
+        assert guard.refused is None
+        assert device.agent.participation.model.version == 1
+
+
+POLICY_ROUND = SecureRound(policy_hash=bytes(32), clip_norm=1.0)
+
+
+def test_a_policy_comes_first_and_then_the_features():
+    """A round may be objected to for both; what would be seen matters more."""
+    round_ = round_of(THEIRS)
+    assert objection_to(round_, None, THEIRS.hash) is None
+    assert objection_to(round_, None, OURS.hash) is Objection.OTHER_SCHEMA
+    assert objection_to(round_, None, None) is Objection.OTHER_SCHEMA
+    secure, policy = round_of(THEIRS, secure=POLICY_ROUND), SimpleNamespace(hash=bytes(32))
+    assert objection_to(secure, None, OURS.hash) is Objection.NO_POLICY
+    assert objection_to(secure, SimpleNamespace(hash=b"1" * 32), OURS.hash) is Objection.OTHER_POLICY
+    assert objection_to(secure, policy, OURS.hash) is Objection.OTHER_SCHEMA
+    assert objection_to(secure, policy, THEIRS.hash) is None
+
+
+# --- what it says ---------------------------------------------------------------------------------------------
+
+OPERATOR = SigningKey.generate()
+CREDENTIALS = Credentials(
+    role="device",
+    federation="mail",
+    name="device-7",
+    broker=BrokerAccess(broker_url="mqtt://127.0.0.1:1"),
+    signing_key=SigningKey.generate().to_text(),
+    enrolment_key=key_to_text(OPERATOR.public),
+    federator_key=key_to_text(SigningKey.generate().public),
+)
+
+
+def schema_of(*features, name="shop", version=1):
+    return FeatureSchema(name=name, version=version, features=list(features))
+
+
+PRICE, AGE = Feature(name="price", scaling="ratio"), Feature(name="age", scaling="per_query")
+
+
+@pytest.mark.parametrize(
+    ("own", "published", "words"),
+    [
+        (schema_of(PRICE), schema_of(PRICE, AGE, version=2), "1 features here and 2 there"),
+        (schema_of(PRICE, AGE), schema_of(AGE, PRICE, version=2), "column 0 is 'price' here and 'age' there"),
+        (
+            schema_of(PRICE),
+            schema_of(Feature(name="price", scaling="log", high=9), version=2),
+            "'price' is scaled in another way",
+        ),
+        (schema_of(PRICE), schema_of(PRICE, version=2), "the same features under another name or version"),
+        (None, schema_of(PRICE), "this application has no schema, and the federation shop 1"),
+    ],
+)
+def test_what_the_operator_has_signed_says_what_differs(own, published, words):
+    """Without it there are hashes to compare."""
+    features = Features(own, CREDENTIALS)
+    assert published.hash.hex()[:16] in features.difference(published.hash)
+    features.take_published(issue_schema(OPERATOR, published, "mail").signed)
+    assert words in features.difference(published.hash)
+    assert features.difference(hash_of(own)) is None
+
+
+def test_only_the_operator_is_believed():
+    """Nobody without credentials; not another key, another federation's, an older version, nor anything else."""
+    own, published = schema_of(PRICE), schema_of(PRICE, AGE, version=2)
+    signed = issue_schema(OPERATOR, published, "mail").signed
+    for credentials, payload in (
+        (None, signed),
+        (CREDENTIALS, issue_schema(SigningKey.generate(), published, "mail").signed),
+        (CREDENTIALS, issue_schema(OPERATOR, published, "web").signed),
+        (CREDENTIALS, b"schema"),
+        (CREDENTIALS, b""),
+    ):
+        features = Features(own, credentials)
+        features.take_published(payload)
+        assert "the one with hash" in features.difference(published.hash)
+    features = Features(own, CREDENTIALS)
+    features.take_published(issue_schema(OPERATOR, schema_of(AGE, version=3), "mail").signed)
+    features.take_published(signed)
+    assert "the one with hash" in features.difference(published.hash)
+    assert "the federation none" in features.difference(None)
