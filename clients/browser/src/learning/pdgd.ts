@@ -4,28 +4,24 @@
 // ICTIR 2021, Section 3.1, Algorithm 1). foltr/learning/pdgd.py is the same and says more.
 
 import { DataError } from "../errors.js";
-import type { Features } from "./linear.js";
-import { score } from "./linear.js";
+import { MOST_COMPARED, pairIndex } from "./display.js";
+import { score, type Features } from "./linear.js";
 
-// exp of a larger number overflows; a weight of exp(-700) is zero for every purpose here.
-const LARGEST_EXPONENT = 700;
-
-/** A list as it was shown, and its clicks by position. */
-export interface Shown {
+/** A list as it was shown, its clicks by position, and its reversals (`display.Shown`). */
+export interface ClickedList {
   readonly ranking: readonly number[];
   readonly clicks: readonly boolean[];
-  /** (documents,) the scores it was drawn by. */
-  readonly drawnBy: ArrayLike<number>;
+  readonly reversals: Float64Array;
 }
 
 /** Return the linear ranker's weights after one interaction: w + learning_rate * gradient (FPDGD, Algorithm 1, line 10). */
 export function pdgdStep(
   weights: Float64Array<ArrayBuffer>,
   features: Features,
-  shown: Shown,
+  list: ClickedList,
   learningRate: number,
 ): Float64Array<ArrayBuffer> {
-  const gradient = weightedRows(features, shown.ranking, scoreGradient(score(weights, features), shown));
+  const gradient = weightedRows(features, list.ranking, scoreGradient(score(weights, features), list));
   return weights.map((weight, i) => weight + learningRate * gradient[i]);
 }
 
@@ -36,64 +32,28 @@ export function pdgdStep(
  * the first one after it. A preference of document p over q adds rho * sigma'(s_p - s_q) to the gradient of p and takes
  * it from q's (FPDGD, Eq. 5), where sigma' is the slope of the logistic function.
  */
-export function scoreGradient(scores: ArrayLike<number>, shown: Shown): Float64Array {
-  const { ranking, clicks } = shown;
+export function scoreGradient(scores: ArrayLike<number>, list: ClickedList): Float64Array {
+  const { ranking, clicks, reversals } = list;
+  const n = Math.min(ranking.length, MOST_COMPARED);
   if (clicks.length !== ranking.length) throw new DataError("clicks must have one entry for each document shown");
-  const [drawn, logDenominators] = plackettLuceDenominators(shown.drawnBy, ranking);
+  if (reversals.length !== (n * (n - 1)) / 2) throw new DataError("reversals must have one entry for each pair shown");
+  const shown = ranking.map((document) => scores[document]);
+  if (!shown.every(Number.isFinite)) throw new DataError("scores must be finite numbers to learn from");
   const gradient = new Float64Array(ranking.length);
-  const lastClick = clicks.lastIndexOf(true);
-  const seen = Math.min(lastClick + 2, ranking.length);
+  const lastClick = clicks.slice(0, n).lastIndexOf(true);
+  const seen = Math.min(lastClick + 2, n);
   for (let preferred = 0; preferred <= lastClick; preferred++) {
     if (!clicks[preferred]) continue;
     for (let other = 0; other < seen; other++) {
       if (clicks[other]) continue;
-      const rho = reversalWeight(drawn, logDenominators, Math.min(preferred, other), Math.max(preferred, other));
-      const decay = Math.exp(-Math.abs(scores[ranking[preferred]] - scores[ranking[other]]));
+      const rho = reversals[pairIndex(Math.min(preferred, other), Math.max(preferred, other), n)];
+      const decay = Math.exp(-Math.abs(shown[preferred] - shown[other]));
       const weight = (rho * decay) / (1 + decay) ** 2;
       gradient[preferred] += weight;
       gradient[other] -= weight;
     }
   }
-  if (!gradient.every(Number.isFinite)) throw new DataError("scores must be finite numbers to learn from");
   return gradient;
-}
-
-/** Return the shown documents' scores, and log denominators: entry i covers position i and below, and what was not shown. */
-export function plackettLuceDenominators(
-  scores: ArrayLike<number>,
-  ranking: readonly number[],
-): [Float64Array, Float64Array] {
-  const notShown = Float64Array.from(scores);
-  const shownScores = new Float64Array(ranking.length);
-  ranking.forEach((document, i) => {
-    if (!(document in notShown)) throw new DataError("a shown document is not among the candidates");
-    if (!Number.isFinite(notShown[document])) throw new DataError("a document is shown twice, or has no finite score");
-    shownScores[i] = notShown[document];
-    notShown[document] = -Infinity;
-  });
-  const logDenominators = new Float64Array(ranking.length + 1).fill(-Infinity);
-  if (ranking.length < scores.length) {
-    const largest = notShown.reduce((a, b) => Math.max(a, b), -Infinity);
-    logDenominators[ranking.length] = largest + Math.log(notShown.reduce((sum, s) => sum + Math.exp(s - largest), 0));
-  }
-  for (let i = ranking.length - 1; i >= 0; i--) logDenominators[i] = logAddExp(logDenominators[i + 1], shownScores[i]);
-  return [shownScores, logDenominators];
-}
-
-/** Return rho = P(R*) / (P(R) + P(R*)) for the shown ranking R, and R* with two positions swapped (FPDGD, Eq. 6). */
-export function reversalWeight(
-  shownScores: Float64Array,
-  logDenominators: Float64Array,
-  upper: number,
-  lower: number,
-): number {
-  let swapped = logAddExp(logDenominators[lower + 1], shownScores[upper]);
-  let logOdds = swapped - logDenominators[lower];
-  for (let i = lower - 1; i > upper; i--) {
-    swapped = logAddExp(swapped, shownScores[i]);
-    logOdds += swapped - logDenominators[i];
-  }
-  return 1 / (1 + Math.exp(Math.min(logOdds, LARGEST_EXPONENT)));
 }
 
 /** Carry a gradient of the shown scores back to linear weights: a weighted sum of feature rows. */
@@ -104,8 +64,4 @@ function weightedRows(features: Features, ranking: readonly number[], rowWeights
     for (let f = 0; f < nFeatures; f++) total[f] += rowWeights[i] * values[document * nFeatures + f];
   });
   return total;
-}
-
-function logAddExp(left: number, right: number): number {
-  return left > right ? left + Math.log1p(Math.exp(right - left)) : right + Math.log1p(Math.exp(left - right));
 }

@@ -104,6 +104,7 @@ export const ModelAnnouncement = message(
     ranker,
     n_auxiliary: optional(integer(0, MAX_DIM), 0 as number),
     weights: anyBytes,
+    schema_hash: optional(sha256, null),
   },
   (model) => weightsProblem(model),
 );
@@ -126,6 +127,7 @@ export const RoundAnnouncement = message(
       null,
     ),
     secure: optional(map({ policy_hash: sha256, clip_norm: number(Number.MIN_VALUE, 1e6) }), null),
+    schema_hash: optional(sha256, null),
   },
   (round) => (round.open && round.last ? "it is open, and said to be the last that was" : null),
 );
@@ -143,6 +145,7 @@ export const UnlearningRound = message(
     local_interactions: integer(1, 100_000),
     closes_at: timestamp,
     training,
+    schema_hash: optional(sha256, null),
   },
   (model) => weightsProblem(model),
 );

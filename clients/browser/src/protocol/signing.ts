@@ -1,9 +1,8 @@
 // Ed25519 keys tell who is who. A device's key signs what it sends; the federator's and the operator's are believed.
 //
 // WebCrypto signs and verifies where the browser has Ed25519 there, with a private key that no script can read. Where
-// it has not, @noble/ed25519 does both, and the private key is 32 bytes that scripts of the page can read.
-
-import { signAsync, verifyAsync, keygenAsync } from "@noble/ed25519";
+// it has not, @noble/ed25519 does both, and the private key is 32 bytes that scripts of the page can read. It is loaded only
+// there.
 
 import { concat, type Bytes } from "./fields.js";
 
@@ -23,6 +22,8 @@ export type KeptKey = { readonly publicKey: Bytes } & (
   | { readonly kind: "portable"; readonly seed: Bytes }
 );
 
+const noble = () => import("@noble/ed25519");
+
 /** Return whether this browser signs with keys that no script can read. */
 export async function hasEd25519(): Promise<boolean> {
   try {
@@ -36,7 +37,7 @@ export async function hasEd25519(): Promise<boolean> {
 /** Make a key: one that cannot be exported, where the browser can. */
 export async function generateKey(native: boolean): Promise<KeptKey> {
   if (!native) {
-    const { secretKey, publicKey } = await keygenAsync();
+    const { secretKey, publicKey } = await (await noble()).keygenAsync();
     return { kind: "portable", seed: secretKey, publicKey };
   }
   const pair = (await crypto.subtle.generateKey("Ed25519", false, ["sign", "verify"])) as CryptoKeyPair;
@@ -45,7 +46,7 @@ export async function generateKey(native: boolean): Promise<KeptKey> {
 }
 
 export async function sign(key: KeptKey, data: Bytes): Promise<Bytes> {
-  if (key.kind === "portable") return signAsync(data, key.seed);
+  if (key.kind === "portable") return (await noble()).signAsync(data, key.seed);
   return new Uint8Array(await crypto.subtle.sign("Ed25519", key.privateKey, data));
 }
 
@@ -66,7 +67,7 @@ export const verifyPortably: Verify = async (publicKey, data, signature) => {
   if (publicKey.length !== KEY_BYTES || signature.length !== SIGNATURE_BYTES) return false;
   try {
     // The rules of RFC 8032, as the federator's library has them; not the laxer ones that are the default here.
-    return await verifyAsync(signature, data, publicKey, { zip215: false });
+    return await (await noble()).verifyAsync(signature, data, publicKey, { zip215: false });
   } catch {
     return false;
   }

@@ -1,0 +1,124 @@
+// A device contributes: what it learned becomes an update in the store, which its receipt settles.
+
+import { DataError } from "./errors.js";
+import { causeOf, type Log } from "./log.js";
+import type { Session } from "./messaging/session.js";
+import type { Participation } from "./participation.js";
+import { MAX_MESSAGE_BYTES, shortHash } from "./protocol/fields.js";
+import { ModelUpdate, type MembershipReceipt, type UpdateReceipt } from "./protocol/messages.js";
+import { isChanged, isTakenBack, type Settlement } from "./store/bounds.js";
+import type { DeviceStore } from "./store/store.js";
+import type { Trainer } from "./training/trainer.js";
+
+/** The update was no message of this federation's: one of the two sides is not as it should be. */
+const WRONG = ["client_mismatch", "wrong_federation", "malformed", "wrong_shape", "out_of_range", "not_finite", "too_large"];
+
+export class Contributor {
+  /** How many distinct updates the federation said count. */
+  nCounted = 0;
+  /** The federator's operator has excluded this client's updates; what its user clicks waits here. */
+  quarantined = false;
+
+  constructor(
+    private readonly session: Session,
+    private readonly store: DeviceStore,
+    private readonly participation: Participation,
+    private readonly trainer: Trainer,
+    private readonly log: Log,
+    private readonly now: () => number,
+  ) {}
+
+  /** Make an update if a round is open and enough was learned. */
+  async contribute(): Promise<void> {
+    const { round } = this.participation;
+    const { workingModel } = this.trainer;
+    if (round === null || workingModel === null || !this.trainer.hasEnough || !this.participation.mayContribute()) return;
+    const { mark } = await this.store.bounds();
+    if (mark === null) return; // the answer to the join will tell it
+    const ids = workingModel.interactionIds.slice();
+    const update = {
+      update_id: crypto.randomUUID().replaceAll("-", ""),
+      round: round.round,
+      base_version: round.base_version,
+      after: mark,
+      through: ids[ids.length - 1],
+      base_hash: round.base_hash,
+      n_interactions: ids.length,
+      body: { kind: "dense" as const, dim: workingModel.base.length, values: workingModel.delta() },
+    };
+    const payload = await this.session.sign(ModelUpdate, update, "updates");
+    if (payload.length > MAX_MESSAGE_BYTES) return this.log("error", "update_too_large", { bytes: payload.length });
+    const { update_id: updateId, after, through } = update;
+    const pending = { updateId, round: round.round, after, through, payload };
+    try {
+      await this.store.putUpdate(pending, ids);
+    } catch (error) {
+      return this.log("error", "update_not_stored", { cause: causeOf(error) }); // tried again at the next occasion
+    }
+    this.participation.contribute({ ...pending, digest: await shortHash(payload) }, this.now());
+  }
+
+  /** Take a receipt. If it settles the pending update, there may be a next one. */
+  async takeReceipt(receipt: UpdateReceipt): Promise<void> {
+    this.takeNoteOfQuarantine(receipt);
+    const { mark } = await this.store.bounds();
+    if (mark === null) return; // of a store that was lost since; what counts now, the answer to the join tells
+    const { pending } = this.participation;
+    const isAnswered = this.participation.takeUpdateReceipt(receipt, this.now());
+    await this.settle(receipt.counted_through ?? mark, isAnswered ? pending!.updateId : null, receipt);
+  }
+
+  /** Take the mark of an answer to a message of this session; return whether it could be stored. */
+  async takeMembershipReceipt(receipt: MembershipReceipt): Promise<boolean> {
+    const { mark } = await this.store.bounds();
+    const told = receipt.counted_through ?? mark;
+    if (told === null || (receipt.code !== "joined" && mark === null)) return true;
+    return this.settle(told, null, null);
+  }
+
+  /** Settle by the mark that an answer has, whatever else it says; return whether it could be stored. */
+  private async settle(mark: number, answered: string | null, receipt: UpdateReceipt | null): Promise<boolean> {
+    if (this.participation.underPolicy) return true; // then marks are of sums
+    let settlement: Settlement;
+    try {
+      settlement = await this.store.settle(mark, answered);
+    } catch (error) {
+      if (!(error instanceof DataError)) throw error;
+      // Pending on disk, so pending here too: sent again, it is answered again.
+      this.log("error", "receipt_not_stored", { cause: causeOf(error) });
+      this.participation.putOff(this.now());
+      return false;
+    }
+    if (isChanged(settlement)) await this.follow(settlement, receipt);
+    return true;
+  }
+
+  /** Go on as the store does: with another mark, or without a pending update. */
+  private async follow(settlement: Settlement, receipt: UpdateReceipt | null): Promise<void> {
+    if (settlement.lost) {
+      const { markBefore, mark } = settlement;
+      this.log("warning", "federation_lost_updates", { markBefore, mark }); // what was kept is learned again
+    }
+    if (settlement.givenUp && receipt !== null && WRONG.includes(receipt.code)) {
+      this.log("error", "update_refused", { code: receipt.code, detail: receipt.detail });
+    }
+    // One that began elsewhere than what counts was never decided on.
+    if (settlement.counted || settlement.givenUp) this.participation.endPending(receipt?.code === "overlaps");
+    if (settlement.lost) this.participation.beginRoundsAnew();
+    this.nCounted += Number(settlement.counted);
+    if (isTakenBack(settlement)) this.trainer.takeBack();
+    await this.trainer.catchUp();
+    await this.contribute();
+  }
+
+  /** Say once that it began; each round's update asks whether it goes on. */
+  private takeNoteOfQuarantine(receipt: UpdateReceipt): void {
+    if (receipt.code === "quarantined") {
+      if (!this.quarantined) this.log("warning", "quarantined", { detail: receipt.detail });
+      this.quarantined = true;
+    } else if (this.quarantined && receipt.code === "accepted") {
+      this.log("info", "quarantine_lifted");
+      this.quarantined = false;
+    }
+  }
+}

@@ -1,0 +1,179 @@
+// A device's inbox gives each message that the network brings to the part of the device that it is for.
+
+import type { Contributor } from "./contribution.js";
+import { isPolicyOf, type Credentials } from "./credentials.js";
+import type { Forgetting } from "./forgetting.js";
+import type { Log } from "./log.js";
+import type { InboundMessage, Session } from "./messaging/session.js";
+import type { Participation } from "./participation.js";
+import { isSelected, roundSeed } from "./protocol/client_selection.js";
+import { openEnvelope, readEnvelope, type Envelope } from "./protocol/codec.js";
+import { shortHash, type Bytes } from "./protocol/fields.js";
+import {
+  ErasureNotice,
+  MembershipReceipt,
+  ModelAnnouncement,
+  RoundAnnouncement,
+  UnlearningRound,
+  UpdateReceipt,
+} from "./protocol/messages.js";
+import { isErased } from "./protocol/receipts.js";
+import { epochAndNumber, type Verify } from "./protocol/signing.js";
+import type { DeviceStore } from "./store/store.js";
+import type { Relearning } from "./training/relearning.js";
+import type { Trainer } from "./training/trainer.js";
+import { now, type Happening } from "./turns.js";
+
+/** The parts of one device that an inbox gives messages to. */
+export interface Parts {
+  readonly credentials: Credentials;
+  readonly verify: Verify;
+  readonly session: Session;
+  readonly store: DeviceStore;
+  readonly participation: Participation;
+  readonly trainer: Trainer;
+  readonly contributor: Contributor;
+  readonly relearning: Relearning;
+  readonly forgetting: Forgetting;
+  /** Set once the federator has confirmed that this client has left. */
+  readonly hasLeft: Happening;
+  readonly log: Log;
+}
+
+export class Inbox {
+  /** How often each code of an update's receipt came. */
+  readonly receipts: Record<string, number> = {};
+  private objection = "";
+
+  /** @param onErased called when the federation says that it has erased this client. */
+  constructor(
+    private readonly parts: Parts,
+    private readonly onErased: () => Promise<void>,
+  ) {}
+
+  /** Take a message. MessageError: it is not from the federator, older than one already seen, or cannot be read. */
+  async take(message: InboundMessage): Promise<void> {
+    const { session, relearning } = this.parts;
+    const { topics } = session;
+    if (message.payload.length === 0) {
+      if (message.topic === topics.unlearningRound) relearning.forget(); // it was cleared: no job is at any step
+      return;
+    }
+    if (message.topic === topics.federatorKey) return session.takeFederatorKey(message.payload);
+    if (message.topic === topics.policy) return this.takePolicy(message.payload);
+    const envelope = await session.open(message);
+    await this.takeEnvelope(message, envelope);
+    if (!this.parts.forgetting.isForgotten) await session.noteBelieved(message.topic, envelope.sequence);
+  }
+
+  /** Use the model that the store has from before, until a newer one comes. */
+  async restoreModel(): Promise<void> {
+    const stored = await this.parts.store.heard("model");
+    if (stored === null) return;
+    const model = readEnvelope(openEnvelope(stored), ModelAnnouncement);
+    this.parts.participation.takeModel({ announcement: model, hash: await shortHash(model.weights) });
+  }
+
+  private async takeEnvelope(message: InboundMessage, envelope: Envelope): Promise<void> {
+    const { session, forgetting } = this.parts;
+    const { topics } = session;
+    const isForUs = message.topic === session.topic("inbox");
+    if (isForUs && envelope.kind === ErasureNotice.kindName) await this.takeErasure(readEnvelope(envelope, ErasureNotice));
+    else if (forgetting.isForgotten) return;
+    else if (isForUs) await this.takeReceipt(envelope);
+    else if (message.topic === topics.model) await this.takeModel(envelope, message.payload);
+    else if (message.topic === topics.round) await this.takeRound(envelope);
+    else if (message.topic === topics.unlearningRound) await this.takeStep(readEnvelope(envelope, UnlearningRound));
+  }
+
+  private async takeModel(envelope: Envelope, payload: Bytes): Promise<void> {
+    const { session, store, participation, trainer, contributor, log } = this.parts;
+    if (envelope.kind === "manifest") return log("error", "model_too_large"); // it comes in chunks, which are not for pages
+    const announcement = readEnvelope(envelope, ModelAnnouncement);
+    if (announcement.federation !== session.federation) return;
+    if (!participation.takeModel({ announcement, hash: await shortHash(announcement.weights) })) return;
+    await store.putHeard("model", payload);
+    await trainer.catchUp();
+    await contributor.contribute();
+  }
+
+  private async takeRound(envelope: Envelope): Promise<void> {
+    const { session, store, participation, trainer, contributor } = this.parts;
+    const round = readEnvelope(envelope, RoundAnnouncement);
+    if (round.federation !== session.federation) return;
+    participation.takeRound(round, await isAsked(round, session.clientId), now());
+    participation.hearEpoch(epochAndNumber(envelope.sequence)[0], now());
+    const { model } = participation;
+    if (model !== null && model.announcement.version < round.withdraws_below) {
+      // It holds what was unlearned since: the application's order is shown until the next one comes.
+      this.parts.log("warning", "model_withdrawn", { version: model.announcement.version, below: round.withdraws_below });
+      participation.model = null;
+      trainer.forget();
+      await store.removeModel();
+    }
+    this.tellObjection(round);
+    await trainer.catchUp();
+    await contributor.contribute();
+  }
+
+  /** Say once, and again when it is another, why nothing is sent to the rounds of this federation. */
+  private tellObjection(round: RoundAnnouncement): void {
+    const isSecure = this.parts.participation.underPolicy || round.secure !== null;
+    const objection = isSecure ? "it is under a policy of secure sums, in which no browser takes part" : "";
+    if (isSecure && objection !== this.objection) this.parts.log("warning", "round_objected", { cause: objection });
+    this.objection = objection;
+  }
+
+  /** The operator wants nothing to be seen but sums: from then on nothing is sent raw, whatever a federator announces. */
+  private async takePolicy(signed: Bytes): Promise<void> {
+    const { credentials, verify, store, participation, relearning, trainer } = this.parts;
+    if (participation.underPolicy || !(await isPolicyOf(credentials, signed, verify))) return;
+    await store.putPolicy(signed);
+    participation.takePolicy();
+    relearning.forget();
+    trainer.takeBack();
+    await trainer.catchUp();
+  }
+
+  private async takeStep(round: UnlearningRound): Promise<void> {
+    const { session, participation, relearning } = this.parts;
+    // Under a policy an answer would show what this device alone has learned.
+    if (participation.underPolicy || participation.left || round.federation !== session.federation) return;
+    await relearning.takeStep(round);
+  }
+
+  private async takeReceipt(envelope: Envelope): Promise<void> {
+    const { session, contributor } = this.parts;
+    if (envelope.kind === MembershipReceipt.kindName) return this.takeMembership(readEnvelope(envelope, MembershipReceipt));
+    const receipt = readEnvelope(envelope, UpdateReceipt);
+    if (!session.isForUs(receipt)) return;
+    this.receipts[receipt.code] = (this.receipts[receipt.code] ?? 0) + 1;
+    if (isErased(receipt.code)) await this.onErased();
+    else await contributor.takeReceipt(receipt);
+  }
+
+  private async takeMembership(receipt: MembershipReceipt): Promise<void> {
+    const { session, contributor, participation, hasLeft, log } = this.parts;
+    if (!session.isForUs(receipt) || !session.isOfThisSession(receipt)) return;
+    if (isErased(receipt.code)) return this.onErased();
+    const isStored = await contributor.takeMembershipReceipt(receipt);
+    if (receipt.code === "joined" && !isStored) return; // joined is who knows what counts; asked again, it is answered again
+    if (receipt.code === "left") hasLeft.set();
+    else if (receipt.code !== "joined") log("error", "join_refused", { code: receipt.code, detail: receipt.detail });
+    if (receipt.code === "replayed" && receipt.newest_sequence !== null) await session.beginAbove(receipt.newest_sequence);
+    participation.takeMembershipReceipt(receipt, now());
+    await contributor.contribute();
+  }
+
+  private async takeErasure(notice: ErasureNotice): Promise<void> {
+    if (!this.parts.session.isForUs(notice)) return;
+    this.parts.forgetting.takeNotice(notice);
+    if (isErased(notice.code)) await this.onErased();
+  }
+}
+
+/** Work out whether the round asks this client: its seed follows from the federation's first. */
+async function isAsked({ selection, round }: RoundAnnouncement, clientId: string): Promise<boolean> {
+  if (selection === null) return true;
+  return isSelected(await roundSeed(selection.first_seed, round), selection.cutoff, clientId);
+}

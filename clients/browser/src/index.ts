@@ -1,0 +1,11 @@
+// What a page may use; all else is internal.
+
+export { EdgeClient, type EdgeClientOptions, type RankOptions } from "./client.js";
+export type { DeviceState } from "./agent.js";
+export { DataError, FoltrError, MessageError, SettingsError, UnavailableError } from "./errors.js";
+export type { ForgetResult } from "./forgetting.js";
+export { deviceKey, type DeviceKey } from "./keys.js";
+export type { Exploration } from "./learning/display.js";
+export type { Features } from "./learning/linear.js";
+export type { Level, Log } from "./log.js";
+export type { FeaturesLike, Serp } from "./serps.js";

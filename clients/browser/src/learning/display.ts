@@ -1,0 +1,202 @@
+// How a list is drawn that is to be shown, and with which probability: what learning from its clicks has to know.
+//
+// foltr/learning/display.py is the same and says more. Here the reversals follow from the probability alone, list by list,
+// which is slower and shorter than Python's kernels.
+
+import { DataError } from "../errors.js";
+import { rankByScore, samplePlackettLuce } from "./linear.js";
+
+/** Pairs are of the first so many positions shown. */
+export const MOST_COMPARED = 50;
+// exp of a larger number overflows; a weight of exp(-700) is zero for every purpose here.
+const LARGEST_EXPONENT = 700;
+
+/** A number from 0 on, below 1. */
+export type Random = () => number;
+
+/** A list that was drawn to be shown. */
+export interface Shown {
+  readonly ranking: number[];
+  /** The natural logarithm of P(R), R being this ranking. */
+  readonly logProbability: number;
+  /** Of each pair of positions i < j, row by row over i: P(R*) / (P(R) + P(R*)), R* being R with i and j exchanged. */
+  readonly reversals: Float64Array<ArrayBuffer>;
+}
+
+/** How lists are drawn around an order; announced by the federation, or asked for with one call. */
+export type Exploration =
+  | { readonly kind: "none" }
+  | { readonly kind: "share"; readonly share: number; readonly temperature: number }
+  | { readonly kind: "swaps"; readonly probability: number }
+  | { readonly kind: "interleaving" }
+  | { readonly kind: "sampling"; readonly temperature: number | null };
+
+/**
+ * Draw a list of k.
+ *
+ * @param scores of the order to show, (documents,) finite: the model's, or the base's.
+ * @param base (documents,) the application's own scores, for interleaving.
+ */
+export function drawList(
+  exploration: Exploration,
+  scores: ArrayLike<number>,
+  base: ArrayLike<number>,
+  k: number,
+  random: Random,
+): Shown {
+  const best = rankByScore(scores, k);
+  switch (exploration.kind) {
+    case "none":
+      return certain(best);
+    case "share":
+      return sometimesSampled(scores, best, exploration.share, exploration.temperature, random);
+    case "swaps":
+      return swapped(best, exploration.probability, random);
+    case "interleaving":
+      return interleaved(best, rankByScore(base, k), random);
+    case "sampling": {
+      const { temperature } = exploration;
+      const drawnBy = temperature === null ? scores : standardised(scores).map((each) => each / temperature);
+      return withReversals(samplePlackettLuce(drawnBy, k, random), plackettLuce(drawnBy));
+    }
+  }
+}
+
+/** Return where in `Shown.reversals` of n positions the pair of two of them is, upper < lower. */
+export function pairIndex(upper: number, lower: number, n: number): number {
+  return (upper * (2 * n - upper - 1)) / 2 + lower - upper - 1;
+}
+
+/** Return scores of mean 0 and standard deviation 1; where all are equal, the order given stands in for them. */
+export function standardised(scores: ArrayLike<number>): Float64Array<ArrayBuffer> {
+  const exact = Float64Array.from(scores);
+  const mean = exact.reduce((sum, each) => sum + each, 0) / exact.length;
+  const centred = exact.map((each) => each - mean);
+  const deviation = Math.sqrt(centred.reduce((sum, each) => sum + each * each, 0) / exact.length);
+  if (deviation !== 0) return centred.map((each) => each / deviation);
+  return exact.length > 1 ? standardised(exact.map((_, i) => -i)) : centred;
+}
+
+/** Return log P of a ranking. */
+type LogProbability = (ranking: readonly number[]) => number;
+
+export function withReversals(ranking: number[], logP: LogProbability): Shown {
+  const n = Math.min(ranking.length, MOST_COMPARED);
+  const logProbability = logP(ranking);
+  const reversals = new Float64Array((n * (n - 1)) / 2);
+  for (let upper = 0; upper < n; upper++) {
+    for (let lower = upper + 1; lower < n; lower++) {
+      const exchanged = ranking.slice();
+      [exchanged[upper], exchanged[lower]] = [ranking[lower], ranking[upper]];
+      const logOdds = logProbability - logP(exchanged);
+      reversals[pairIndex(upper, lower, n)] = 1 / (1 + Math.exp(Math.min(logOdds, LARGEST_EXPONENT)));
+    }
+  }
+  return { ranking, logProbability, reversals };
+}
+
+/** Return log P of lists by the Plackett-Luce model of the scores (FPDGD, Eq. 2). */
+export function plackettLuce(scores: ArrayLike<number>): LogProbability {
+  return (ranking) => {
+    const shown = new Set(ranking);
+    let logDenominator = -Infinity;
+    for (let d = 0; d < scores.length; d++) if (!shown.has(d)) logDenominator = logAddExp(logDenominator, scores[d]);
+    let logProbability = 0;
+    for (let i = ranking.length - 1; i >= 0; i--) {
+      const score = scores[ranking[i]];
+      if (!Number.isFinite(score)) throw new DataError("scores must be finite numbers to learn from");
+      logDenominator = logAddExp(logDenominator, score);
+      logProbability += score - logDenominator;
+    }
+    return logProbability;
+  };
+}
+
+/** Return log P of lists that are `best` with neighbours exchanged, of one of both pairings of positions. */
+export function neighbourSwaps(best: readonly number[], probability: number): LogProbability {
+  return (ranking) => {
+    let logProbability = -Infinity;
+    for (const first of [0, 1]) {
+      let ofPairing = Math.log(0.5);
+      for (let i = 0; i < best.length; i++) {
+        const isPaired = i >= first && i + 1 < best.length && (i - first) % 2 === 0;
+        if (isPaired && ranking[i] === best[i + 1] && ranking[i + 1] === best[i]) {
+          ofPairing += Math.log(probability);
+          i++;
+        } else if (isPaired && ranking[i] === best[i] && ranking[i + 1] === best[i + 1]) {
+          ofPairing += Math.log1p(-probability);
+          i++;
+        } else if (isPaired || ranking[i] !== best[i]) {
+          ofPairing = -Infinity;
+        }
+      }
+      if (ofPairing > -Infinity) logProbability = logAddExp(logProbability, ofPairing);
+    }
+    return logProbability;
+  };
+}
+
+/** Return log P of lists made of two by team draft, summed over its coins, one for two positions. */
+export function teamDraft(model: readonly number[], base: readonly number[]): LogProbability {
+  return (ranking) => {
+    const taken = new Set<number>();
+    const bestLeft = (order: readonly number[], except = -1) => order.find((d) => !taken.has(d) && d !== except);
+    let logProbability = 0;
+    for (let i = 0; i < ranking.length; i += 2) {
+      const nSides = [
+        [model, base],
+        [base, model],
+      ].filter(([first, second]) => {
+        if (bestLeft(first) !== ranking[i]) return false;
+        return i + 1 >= ranking.length || bestLeft(second, ranking[i]) === ranking[i + 1];
+      }).length;
+      if (nSides === 0) return -Infinity;
+      logProbability += Math.log(nSides / 2);
+      ranking.slice(i, i + 2).forEach((d) => taken.add(d));
+    }
+    return logProbability;
+  };
+}
+
+function certain(ranking: number[]): Shown {
+  const n = Math.min(ranking.length, MOST_COMPARED);
+  return { ranking, logProbability: 0, reversals: new Float64Array((n * (n - 1)) / 2) };
+}
+
+function sometimesSampled(
+  scores: ArrayLike<number>,
+  best: number[],
+  share: number,
+  temperature: number,
+  random: Random,
+): Shown {
+  const tempered = standardised(scores).map((each) => each / temperature);
+  const sampledBy = plackettLuce(tempered);
+  const ranking = random() < share ? samplePlackettLuce(tempered, best.length, random) : best;
+  return withReversals(ranking, (list) => {
+    const sampled = sampledBy(list) + Math.log(share);
+    return share < 1 && list.every((d, i) => d === best[i]) ? logAddExp(Math.log1p(-share), sampled) : sampled;
+  });
+}
+
+function swapped(best: number[], probability: number, random: Random): Shown {
+  const ranking = best.slice();
+  for (let i = random() < 0.5 ? 0 : 1; i + 1 < best.length; i += 2) {
+    if (random() < probability) [ranking[i], ranking[i + 1]] = [best[i + 1], best[i]];
+  }
+  return withReversals(ranking, neighbourSwaps(best, probability));
+}
+
+function interleaved(model: number[], base: number[], random: Random): Shown {
+  const ranking: number[] = [];
+  for (let i = 0; i < model.length; i += 2) {
+    const sides = random() < 0.5 ? [model, base] : [base, model];
+    for (const order of sides.slice(0, model.length - i)) ranking.push(order.find((d) => !ranking.includes(d))!);
+  }
+  return withReversals(ranking, teamDraft(model, base));
+}
+
+function logAddExp(left: number, right: number): number {
+  if (right === -Infinity) return left;
+  return left > right ? left + Math.log1p(Math.exp(right - left)) : right + Math.log1p(Math.exp(left - right));
+}

@@ -1,0 +1,149 @@
+// One MQTT session over a WebSocket that keeps itself up; the only module that knows MQTT.js.
+//
+// Each connection is a client of its own, since each has a last will that is signed anew. The broker's acknowledgement says
+// that it has a message, no more: the federator's receipts are what counts.
+
+import mqtt, { type MqttClient } from "mqtt";
+
+import { UnavailableError } from "../errors.js";
+import { causeOf, type Log } from "../log.js";
+import type { Bytes } from "../protocol/fields.js";
+import type { InboundMessage, LastWill } from "./session.js";
+
+const BACKOFF_FIRST_S = 0.25;
+const BACKOFF_LIMIT_S = 30;
+const TIMEOUT_S = 10;
+const KEEPALIVE_S = 30;
+const GOODBYE_S = 2;
+
+/** Where the broker is, and how to get in. */
+export interface BrokerAccess {
+  /** ws:// or wss://, with the path that the broker listens on. */
+  readonly url: string;
+  readonly username: string | null;
+  readonly password: string | null;
+}
+
+export interface LinkHandlers {
+  /** Asked before every connection what the broker is to publish if that one is lost. */
+  lastWill(): Promise<LastWill>;
+  /** Called after every connection, once the subscriptions stand. */
+  connected(): void;
+  /** Called for every message as it arrives, in order. */
+  message(message: InboundMessage): void;
+}
+
+export class MqttLink {
+  private client: MqttClient | null = null;
+  private isUp = false;
+  private isClosing = false;
+  private wakeUp: () => void = () => undefined;
+  private readonly running: Promise<void>;
+
+  constructor(
+    private readonly access: BrokerAccess,
+    private readonly mqttClientId: string,
+    private readonly subscriptions: readonly string[],
+    private readonly handlers: LinkHandlers,
+    private readonly log: Log,
+  ) {
+    this.running = this.keepUp();
+  }
+
+  /** Whether there is a connection whose subscriptions stand. */
+  get connected(): boolean {
+    return this.isUp;
+  }
+
+  /** Publish at QoS 1 and wait for the broker's acknowledgement. UnavailableError: none came; it may have arrived. */
+  async publish(topic: string, payload: Bytes, retain = false): Promise<void> {
+    const { client } = this;
+    if (client === null || !this.isUp) throw new UnavailableError("not connected to the broker");
+    await new Promise<void>((resolve, reject) => {
+      const end = (cause: string | null) => {
+        clearTimeout(timer);
+        client.removeListener("close", closed);
+        if (cause === null) resolve();
+        else reject(new UnavailableError(`the broker did not take a message: ${cause}`));
+      };
+      const closed = () => end("the connection ended");
+      const timer = setTimeout(() => end("no acknowledgement"), TIMEOUT_S * 1000);
+      client.once("close", closed);
+      client.publish(topic, payload as Buffer, { qos: 1, retain }, (error) => end(error ? error.message : null));
+    });
+  }
+
+  /** Disconnect, which is a goodbye: no last will is published. */
+  async close(): Promise<void> {
+    this.isClosing = true;
+    this.wakeUp();
+    // A goodbye needs a connection; one that is slow to take it is cut.
+    const timer = setTimeout(() => this.client?.end(true), GOODBYE_S * 1000);
+    this.client?.end(!this.isUp);
+    await this.running;
+    clearTimeout(timer);
+  }
+
+  private async keepUp(): Promise<void> {
+    for (let failures = 0; !this.isClosing; ) {
+      try {
+        await this.connection(() => (failures = 0));
+      } catch (error) {
+        failures += 1;
+        if (failures === 1) this.log("warning", "broker_unreachable", { broker: this.access.url, cause: causeOf(error) });
+      }
+      this.client = null;
+      this.isUp = false;
+      if (this.isClosing) return;
+      // Full jitter: after a broker restart a fleet must not come back in step.
+      const pause = Math.min(BACKOFF_LIMIT_S, BACKOFF_FIRST_S * 2 ** Math.min(failures, 16));
+      await this.sleep(pause * (0.1 + 0.9 * Math.random()));
+    }
+  }
+
+  /** Connect, and return or throw once that connection has ended. */
+  private async connection(onSteady: () => void): Promise<void> {
+    const will = await this.handlers.lastWill();
+    if (this.isClosing) return;
+    const { url, username, password } = this.access;
+    const client = mqtt.connect(url, {
+      clientId: this.mqttClientId,
+      // What is retained is all that a returning device needs, and what it missed it asks for by sending again.
+      clean: true,
+      protocolVersion: 4,
+      keepalive: KEEPALIVE_S,
+      connectTimeout: TIMEOUT_S * 1000,
+      reconnectPeriod: 0,
+      resubscribe: false,
+      will: { topic: will.topic, payload: will.payload as Buffer, qos: 1, retain: true },
+      ...(username === null ? {} : { username }),
+      ...(password === null ? {} : { password }),
+    });
+    this.client = client;
+    let cause: Error | null = null;
+    client.on("error", (error) => (cause = error));
+    client.on("message", (topic, payload) => this.handlers.message({ topic, payload: new Uint8Array(payload) }));
+    client.on("connect", () => void this.begin(client, onSteady).catch((error: Error) => ((cause = error), client.end(true))));
+    await new Promise<void>((resolve) => client.once("close", () => resolve()));
+    client.end(true);
+    if (cause !== null) throw cause;
+  }
+
+  private async begin(client: MqttClient, onSteady: () => void): Promise<void> {
+    const granted = await client.subscribeAsync([...this.subscriptions], { qos: 1 });
+    if (granted.some(({ qos }) => qos >= 128)) throw new Error("the broker refused a subscription (see its access list)");
+    this.isUp = true;
+    onSteady();
+    this.handlers.connected();
+  }
+
+  private sleep(seconds: number): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, seconds * 1000);
+      this.wakeUp = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+}

@@ -1,0 +1,250 @@
+// A device remembers across restarts its clicks, its unsent update and the newest model; every change is one transaction.
+//
+// Interactions are numbered, and no number is used twice; what one is follows from numbers alone (`bounds`). So a click is
+// in no two updates that count, as far as the device can tell; that it never is, the federator's database sees to.
+
+import { DataError } from "../errors.js";
+import { concat, sameBytes, sha256Of, type Bytes } from "../protocol/fields.js";
+import { isChanged, learnedThrough, NO_BOUNDS, settle, type Bounds, type PendingUpdate, type Settlement } from "./bounds.js";
+import { Database, done, type Rows } from "./rows.js";
+
+const SALT_BYTES = 16;
+
+/** What a device keeps of one shown list: the candidates, the ranking, the clicks. */
+export interface Interaction {
+  /** The device's own number for it, never used again. */
+  readonly id: number;
+  readonly serpId: string;
+  readonly nFeatures: number;
+  /** (documents, nFeatures) float32, row by row: all candidates, not only the shown ones. */
+  readonly features: Float32Array<ArrayBuffer>;
+  readonly ranking: readonly number[];
+  readonly clicks: readonly boolean[];
+  /** The global model it was shown under; null before the first one. */
+  readonly baseVersion: number | null;
+  readonly reversals: Float64Array<ArrayBuffer>;
+  readonly logProbability: number;
+}
+
+/** How much a store holds. */
+export interface Limits {
+  /** When this many wait, the oldest not yet in an update makes room for a new one. */
+  readonly maxInteractions: number;
+  /** Of the interactions that count, how many are kept; the oldest go. */
+  readonly maxKept: number;
+}
+
+/** The store of one client, in one database; tabs may have it open together. */
+export class DeviceStore {
+  private constructor(
+    private readonly database: Database,
+    private readonly owner: string,
+    private readonly limits: Limits,
+  ) {}
+
+  /** Open the store of a client. */
+  static async open(federation: string, clientId: string, limits: Limits, factory: IDBFactory): Promise<DeviceStore> {
+    const owner = `${federation}/${clientId}`;
+    return new DeviceStore(await Database.open(`foltr:${owner}`, factory), owner, limits);
+  }
+
+  close(): void {
+    this.database.close();
+  }
+
+  // --- interactions -----------------------------------------------------------------------------------------------
+
+  /** Store an interaction, and return its number; null if this list is stored already, or the client was forgotten. */
+  addInteraction(interaction: Omit<Interaction, "id">): Promise<number | null> {
+    return this.database.write(async (rows) => {
+      if ((await rows.get("forgotten")) !== undefined) return null;
+      const { interactions } = rows;
+      if ((await done(interactions.index("serpId").getKey(interaction.serpId))) !== undefined) return null;
+      const bounds = await boundsIn(rows);
+      const id = bounds.newest + 1;
+      await done(interactions.add({ ...interaction, id }));
+      await putBounds(rows, { ...bounds, newest: id });
+      await this.makeRoom(rows, bounds, id);
+      return id;
+    });
+  }
+
+  /** Return the numbers of the oldest interactions that wait to be learned. */
+  waitingIds(limit: number): Promise<number[]> {
+    return this.database.read(async (rows) => {
+      const above = IDBKeyRange.lowerBound(learnedThrough(await boundsIn(rows)), true);
+      return done(rows.interactions.getAllKeys(above, limit)) as Promise<number[]>;
+    });
+  }
+
+  /** Return the interactions of these numbers, those that are there. */
+  interactions(ids: readonly number[]): Promise<Interaction[]> {
+    return this.database.read(async (rows) => {
+      const found = await Promise.all(ids.map((id) => done(rows.interactions.get(id))));
+      return found.filter((interaction) => interaction !== undefined);
+    });
+  }
+
+  /** Delete interactions that can never be used, e.g. with other features than the ranker's. */
+  discard(ids: readonly number[]): Promise<void> {
+    return this.database.write(async (rows) => {
+      await Promise.all(ids.map((id) => done(rows.interactions.delete(id))));
+    });
+  }
+
+  nWaiting(): Promise<number> {
+    return this.database.read(async (rows) => {
+      return done(rows.interactions.count(IDBKeyRange.lowerBound(learnedThrough(await boundsIn(rows)), true)));
+    });
+  }
+
+  /** Return the numbers of the interactions that count and are kept, the oldest first. */
+  keptIds(): Promise<number[]> {
+    return this.database.read(async (rows) => {
+      const { mark } = await boundsIn(rows);
+      return done(rows.interactions.getAllKeys(IDBKeyRange.upperBound(mark ?? 0))) as Promise<number[]>;
+    });
+  }
+
+  // --- what counts ------------------------------------------------------------------------------------------------
+
+  bounds(): Promise<Bounds> {
+    return this.database.read(boundsIn);
+  }
+
+  /** Take the mark of an answer, as `bounds.settle` says. */
+  settle(mark: number, answered: string | null = null): Promise<Settlement> {
+    return this.database.write(async (rows) => {
+      const settled = settle(await boundsIn(rows), mark, answered);
+      if (!isChanged(settled.settlement)) return settled.settlement;
+      if (settled.raisedBy > 0) await raiseNumbers(rows, settled.raisedBy);
+      await putBounds(rows, settled.bounds);
+      await this.trimKept(rows, mark);
+      return settled.settlement;
+    });
+  }
+
+  // --- the unsent update ------------------------------------------------------------------------------------------
+
+  /** Make an update the pending one. DataError where these are not the interactions that wait, or the mark is another. */
+  putUpdate(update: PendingUpdate, interactionIds: readonly number[]): Promise<void> {
+    return this.database.write(async (rows) => {
+      const bounds = await boundsIn(rows);
+      const range = IDBKeyRange.bound(learnedThrough(bounds), update.through, true);
+      const waiting = update.through > learnedThrough(bounds) ? await done(rows.interactions.getAllKeys(range)) : [];
+      const isSame = waiting.length === interactionIds.length && waiting.every((id, i) => id === interactionIds[i]);
+      if (!isSame || bounds.mark !== update.after || bounds.pending !== null) {
+        throw new DataError(`update ${update.updateId}: its interactions are not those that wait up to ${update.through}`);
+      }
+      if ((await rows.get("policy")) !== undefined) throw new DataError("this device is under a policy: nothing is sent raw");
+      await putBounds(rows, { ...bounds, pending: update });
+    });
+  }
+
+  /** Keep the pending update in other bytes: signed with another key. */
+  replacePayload(payload: Bytes): Promise<void> {
+    return this.database.write(async (rows) => {
+      const bounds = await boundsIn(rows);
+      if (bounds.pending !== null) await putBounds(rows, { ...bounds, pending: { ...bounds.pending, payload } });
+    });
+  }
+
+  // --- what was heard ---------------------------------------------------------------------------------------------
+
+  newestSession(): Promise<bigint> {
+    return this.database.read(async (rows) => (await rows.get<bigint>("session")) ?? 0n);
+  }
+
+  /** Remember a session before anything is sent in it: later ones must be higher, whatever the clock says. */
+  putSession(session: bigint): Promise<void> {
+    return this.database.write((rows) => rows.put("session", session));
+  }
+
+  /** Return the highest sequence number that was believed on a topic; 0 before the first. */
+  newestBelieved(topic: string): Promise<bigint> {
+    return this.database.read(async (rows) => (await rows.get<bigint>(`believed:${topic}`)) ?? 0n);
+  }
+
+  /** Remember what was believed: nothing older is, whoever repeats it, also after a restart. */
+  noteBelieved(topic: string, sequence: bigint): Promise<void> {
+    return this.database.write((rows) => rows.put(`believed:${topic}`, sequence));
+  }
+
+  /** Return what was kept of the operator or the federator: its newest key, model or policy, as it is signed. */
+  heard(what: "federator_key" | "model" | "policy"): Promise<Bytes | null> {
+    return this.database.read(async (rows) => (await rows.get<Bytes>(what)) ?? null);
+  }
+
+  putHeard(what: "federator_key" | "model", payload: Bytes): Promise<void> {
+    return this.database.write((rows) => rows.put(what, payload.slice()));
+  }
+
+  /** Keep no model: the one there was is withdrawn. */
+  removeModel(): Promise<void> {
+    return this.database.write((rows) => rows.delete("model"));
+  }
+
+  /** Come under a policy: what is pending is given up, and all that was ever sent raw is spent and deleted. */
+  putPolicy(signed: Bytes): Promise<void> {
+    return this.database.write(async (rows) => {
+      const bounds = await boundsIn(rows);
+      const floor = learnedThrough(bounds);
+      await done(rows.interactions.delete(IDBKeyRange.upperBound(floor)));
+      await putBounds(rows, { ...bounds, mark: null, floor, pending: null, counted: [] });
+      await rows.put("policy", signed.slice());
+    });
+  }
+
+  // --- being forgotten --------------------------------------------------------------------------------------------
+
+  async isForgotten(): Promise<boolean> {
+    const mark = await this.database.read((rows) => rows.get<Bytes>("forgotten"));
+    return mark !== undefined && sameBytes(mark, await this.markOf(mark.slice(0, SALT_BYTES)));
+  }
+
+  /** Delete everything for good, and leave a mark: that this client was forgotten, as a salted hash of who it was. */
+  async forget(): Promise<void> {
+    const mark = await this.markOf(crypto.getRandomValues(new Uint8Array(SALT_BYTES)));
+    await this.database.write(async (rows) => {
+      await done(rows.interactions.clear());
+      for (const key of await rows.keys()) await rows.delete(key);
+      await rows.put("forgotten", mark);
+    });
+  }
+
+  private async markOf(salt: Bytes): Promise<Bytes> {
+    return concat(salt, await sha256Of(concat(salt, new TextEncoder().encode(this.owner))));
+  }
+
+  // --- rows -------------------------------------------------------------------------------------------------------
+
+  private async makeRoom(rows: Rows, bounds: Bounds, newest: number): Promise<void> {
+    const waiting = IDBKeyRange.bound(learnedThrough(bounds), newest, true);
+    const excess = (await done(rows.interactions.count(waiting))) - this.limits.maxInteractions;
+    if (excess <= 0) return;
+    const oldest = await done(rows.interactions.getAllKeys(waiting, excess));
+    await Promise.all(oldest.map((id) => done(rows.interactions.delete(id))));
+  }
+
+  private async trimKept(rows: Rows, mark: number): Promise<void> {
+    const kept = IDBKeyRange.upperBound(mark);
+    const excess = (await done(rows.interactions.count(kept))) - this.limits.maxKept;
+    if (excess <= 0) return;
+    const oldest = await done(rows.interactions.getAllKeys(kept, excess));
+    await Promise.all(oldest.map((id) => done(rows.interactions.delete(id))));
+  }
+}
+
+async function boundsIn(rows: Rows): Promise<Bounds> {
+  return (await rows.get<Bounds>("bounds")) ?? NO_BOUNDS;
+}
+
+function putBounds(rows: Rows, bounds: Bounds): Promise<void> {
+  return rows.put("bounds", bounds);
+}
+
+async function raiseNumbers(rows: Rows, by: number): Promise<void> {
+  const all: Interaction[] = await done(rows.interactions.getAll());
+  await done(rows.interactions.clear());
+  for (const interaction of all) await done(rows.interactions.add({ ...interaction, id: interaction.id + by }));
+}

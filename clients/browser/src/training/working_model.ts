@@ -1,0 +1,78 @@
+// The working model of a device: a copy of the global model that ranks lists and learns from their clicks.
+
+import { DataError } from "../errors.js";
+import type { Features } from "../learning/linear.js";
+import { pdgdStep } from "../learning/pdgd.js";
+import { MAX_ABS_DELTA, packVector, unpackVector, type Bytes } from "../protocol/fields.js";
+import type { ModelAnnouncement, PdgdTraining, RankerSpec, Training } from "../protocol/messages.js";
+import type { Interaction } from "../store/store.js";
+
+// Half of float32's range: the difference to the global weights, which may be as large, still fits.
+const LARGEST_WEIGHT = 3.4028234663852886e38 / 2;
+
+/** What announces weights to begin with: a model, or a step of an unlearning job. */
+type Announced = Pick<ModelAnnouncement, "ranker" | "n_auxiliary" | "weights">;
+
+/** Return (features,) weights of an announced linear ranker; null where it is another one, which this device cannot use. */
+export function linearWeights(announced: Announced): Float64Array<ArrayBuffer> | null {
+  const { ranker, weights } = announced;
+  if (ranker.kind !== "linear") return null;
+  return Float64Array.from(unpackVector(weights).subarray(0, ranker.n_features));
+}
+
+/** Return why this device cannot learn by what is announced; null where it can. */
+export function whyNotUsable(announced: Announced, training: Training): string | null {
+  const { ranker, n_auxiliary } = announced;
+  if (ranker.kind !== "linear") return `the ranker is ${(ranker as Extract<RankerSpec, { of: string }>).of}`;
+  if (training.kind !== "pdgd") return `the method is ${training.of}`;
+  return n_auxiliary === 0 ? null : `the model has ${n_auxiliary} values beside the ranker's`;
+}
+
+/** A working copy of a global model on this device. */
+export class WorkingModel {
+  private learned: Float64Array<ArrayBuffer>;
+  /** What was learned, in order. */
+  readonly interactionIds: number[] = [];
+
+  constructor(
+    readonly base: Float64Array<ArrayBuffer>,
+    readonly training: PdgdTraining,
+  ) {
+    this.learned = base;
+  }
+
+  /** (features,) with what was learned. */
+  get weights(): Float64Array<ArrayBuffer> {
+    return this.learned;
+  }
+
+  /** Learn one interaction; DataError if it cannot be learned, and then nothing is changed. */
+  learn(interaction: Interaction): void {
+    const features = featuresOf(interaction);
+    if (features.nFeatures !== this.base.length) {
+      throw new DataError(`${features.nFeatures} features; the federation's ranker has ${this.base.length}`);
+    }
+    this.learned = checkedWeights(pdgdStep(this.learned, features, interaction, this.training.learning_rate), this.base);
+    this.interactionIds.push(interaction.id);
+  }
+
+  /** Return what was learned since the global model, as it is sent: the difference, as float32. */
+  delta(): Bytes {
+    return packVector(this.learned.map((weight, i) => weight - this.base[i]));
+  }
+}
+
+function featuresOf({ features, nFeatures }: Interaction): Features {
+  return { nDocuments: features.length / nFeatures, nFeatures, values: features };
+}
+
+function checkedWeights(weights: Float64Array<ArrayBuffer>, base: Float64Array): Float64Array<ArrayBuffer> {
+  if (!weights.every((weight) => Math.abs(weight) <= LARGEST_WEIGHT)) {
+    throw new DataError("a learning step ended in weights that are not finite or do not fit float32");
+  }
+  if (!weights.every((weight, i) => Math.abs(weight - base[i]) <= MAX_ABS_DELTA)) {
+    // One list should go, not the whole update with it.
+    throw new DataError(`a learning step moved a weight by more than ${MAX_ABS_DELTA}: features should be in [0, 1]`);
+  }
+  return weights;
+}

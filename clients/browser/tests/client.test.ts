@@ -1,0 +1,293 @@
+// A page's client over a real broker: what it sends, what it believes, and what becomes of it when tabs close.
+
+import "fake-indexeddb/auto";
+
+import assert from "node:assert/strict";
+import test, { after, afterEach, before, beforeEach } from "node:test";
+
+import { DataError, EdgeClient, FoltrError, SettingsError, deviceKey, type EdgeClientOptions } from "../src/index.js";
+import { fromHex, toHex, unpackVector, type Bytes } from "../src/protocol/fields.js";
+import { openEnvelope } from "../src/protocol/codec.js";
+import { generateKey } from "../src/protocol/signing.js";
+import { startBroker, type Broker } from "./harness/broker.js";
+import { eventually, PlayedFederation } from "./harness/federation.js";
+
+const ROWS = [
+  [0, 1],
+  [1, 0],
+  [0.5, 0.5],
+];
+let broker: Broker;
+let federation: PlayedFederation;
+let opened: EdgeClient[] = [];
+let said: string[] = [];
+let name = "";
+let nDevices = 0;
+
+before(async () => {
+  broker = await startBroker();
+});
+after(() => broker.close());
+beforeEach(async () => {
+  [opened, said, name] = [[], [], `device-${++nDevices}`];
+  federation = await PlayedFederation.begin(broker.mqtt);
+  for (const topic of ["model", "round", "federatorKey", "policy"] as const) {
+    await federation.publish(federation.topics[topic], new Uint8Array(), true); // of the test before
+  }
+});
+afterEach(async () => {
+  await Promise.all(opened.map((client) => client.close()));
+  await federation.end();
+});
+
+async function open(options: Partial<EdgeClientOptions> = {}): Promise<EdgeClient> {
+  const { publicKey } = await deviceKey(name);
+  const credentials = options.credentials ?? (await federation.enrol(name, fromHex(publicKey)));
+  const log = (_level: string, event: string) => void said.push(event);
+  const client = await EdgeClient.open({ broker: broker.webSocket, keyLabel: name, log, ...options, credentials });
+  opened.push(client);
+  return client;
+}
+
+/** Open a client that has joined, with a model and an open round. */
+async function joined(mark: number | null = 0): Promise<EdgeClient> {
+  await federation.announceModel();
+  await federation.announceRound(1);
+  const client = await open();
+  await federation.answerMembership(await federation.hear("join"), "joined", mark);
+  await eventually(() => client.state.connected && client.modelVersion === 1 && client.state.countedThrough === mark);
+  return client;
+}
+
+/** Click on the second document, wherever it is shown. */
+async function click(client: EdgeClient, times: number): Promise<void> {
+  for (let i = 0; i < times; i++) {
+    const serp = client.rank(ROWS);
+    await client.recordClicks(serp, [serp.ranking.indexOf(1)]);
+  }
+}
+
+test("without a model the application's order is shown, with or without a network", async () => {
+  const client = await open({ broker: "ws://127.0.0.1:9/mqtt" });
+  const none = { exploration: { kind: "none" as const } };
+  assert.deepEqual(client.rank(ROWS, none).ranking, [0, 1, 2]);
+  assert.deepEqual(client.rank(ROWS, { ...none, base: [1, 2, 3] }).ranking, [2, 1, 0]);
+  assert.equal(client.rank(ROWS, none).source, "base");
+  await click(client, 1);
+  await eventually(() => client.state.nWaiting === 1);
+  await eventually(() => said.includes("broker_unreachable"));
+});
+
+test("an empty list is a list, and a wrong one an error with a name", async () => {
+  const client = await open();
+  const empty = client.rank([]);
+  assert.deepEqual(empty.ranking, []);
+  await client.recordClicks(empty, []);
+  assert.throws(() => client.rank([[1, 2], [1]]), DataError);
+  assert.throws(() => client.rank([[1, NaN]]), DataError);
+  assert.throws(() => client.rank(ROWS, { base: [1] }), DataError);
+  await assert.rejects(client.recordClicks(client.rank(ROWS), [3]), DataError);
+});
+
+test("a model ranks, and features of another width are shown in the application's order", async () => {
+  const client = await joined();
+  const none = { exploration: { kind: "none" as const } };
+  const byModel = client.rank(ROWS, none);
+  assert.deepEqual([byModel.ranking, byModel.source, byModel.modelVersion], [[1, 2, 0], "model", 1]);
+  const narrow = client.rank([[1], [2]], none);
+  assert.deepEqual([narrow.ranking, narrow.source], [[0, 1], "base"]);
+});
+
+test("enough clicks become an update of the model's weights, which counts by its mark", async () => {
+  const client = await joined();
+  await click(client, 2);
+  const update = await federation.hear("update");
+  const { fields } = update;
+  assert.deepEqual([fields.after, fields.through, fields.n_interactions, fields.round], [0, 2, 2, 1]);
+  const delta = unpackVector(fields.body.values);
+  assert.ok(delta[0] > 0 && delta[1] < 0, `the clicked document's feature gains: ${delta}`);
+  await federation.answerUpdate(update, "accepted", 2);
+  await eventually(() => client.state.countedThrough === 2 && client.state.nUpdatesCounted === 1);
+  await federation.announceModel([0.6, 0.2], 2);
+  await federation.announceRound(2);
+  await click(client, 3);
+  const next = await federation.hear("update", 2);
+  assert.deepEqual([next.fields.after, next.fields.base_version], [2, 2]);
+});
+
+test("the same bytes are sent over every connection until there is a receipt", async () => {
+  const client = await joined();
+  await click(client, 2);
+  const first = await federation.hear("update");
+  for (let n = 2; n <= 3; n++) {
+    broker.breakConnections();
+    await federation.answerMembership(await federation.hear("join", n), "joined", 0);
+    const again = await federation.hear("update", n);
+    assert.equal(toHex(again.payload), toHex(first.payload));
+  }
+  await federation.answerUpdate(first, "duplicate", 2);
+  await eventually(() => !client.state.isUpdatePending && client.state.countedThrough === 2);
+});
+
+test("the same bytes are sent by the next page, and what was recorded waits there", async () => {
+  const client = await joined();
+  await click(client, 3);
+  const first = await federation.hear("update");
+  await client.close();
+  const next = await open();
+  await federation.answerMembership(await federation.hear("join", 2), "joined", 0);
+  assert.equal(toHex((await federation.hear("update", 2)).payload), toHex(first.payload));
+  assert.equal(next.modelVersion, 1);
+});
+
+test("a round that is abandoned gives its clicks back, and the next update has them again", async () => {
+  const client = await joined();
+  await click(client, 2);
+  const update = await federation.hear("update");
+  await federation.answerUpdate(update, "accepted", 2);
+  await eventually(() => client.state.countedThrough === 2);
+  await federation.answerUpdate(update, "round_abandoned", 0);
+  await federation.announceRound(2);
+  const again = await federation.hear("update", 2);
+  assert.deepEqual([again.fields.after, again.fields.through, again.fields.round], [0, 2, 2]);
+});
+
+test("a refused update is given up, its clicks go into one for the next round", async () => {
+  const client = await joined();
+  await click(client, 2);
+  await federation.answerUpdate(await federation.hear("update"), "late", 0);
+  await eventually(() => !client.state.isUpdatePending);
+  await federation.announceRound(2);
+  const next = await federation.hear("update", 2);
+  assert.deepEqual([next.fields.after, next.fields.through], [0, 2]);
+  assert.notEqual(next.fields.update_id, (await federation.hear("update")).fields.update_id);
+});
+
+test("a store that is new goes on above the mark that the federation tells", async () => {
+  const client = await joined(70);
+  await click(client, 2);
+  const { fields } = await federation.hear("update");
+  assert.deepEqual([fields.after, fields.through], [70, 72]);
+});
+
+test("nobody but the federator is believed, nor what it said before", async () => {
+  const client = await joined();
+  const forger = await generateKey(false);
+  const own = federation.key;
+  federation.key = forger;
+  await federation.announceModel([9, 9], 2);
+  await eventually(() => said.includes("message_refused"));
+  federation.key = own;
+  assert.equal(client.modelVersion, 1);
+  await federation.announceModel([0.5, 0.25], 3);
+  await eventually(() => client.modelVersion === 3);
+});
+
+test("the federator's next key is believed on the operator's word, and the old one no more", async () => {
+  const client = await joined();
+  const old = federation.key;
+  await federation.rotateKey();
+  await federation.announceModel([1, 1], 2);
+  await eventually(() => client.modelVersion === 2);
+  federation.key = old;
+  await federation.announceModel([2, 2], 3);
+  await eventually(() => said.includes("message_refused"));
+  assert.equal(client.modelVersion, 2);
+});
+
+test("a withdrawn model is not used, and another method is said once", async () => {
+  const client = await joined();
+  await federation.announceRound(2, { withdraws_below: 2, training: { kind: "foltr-es", noise_scale: 0.1 } as any });
+  await eventually(() => client.modelVersion === null);
+  assert.equal(client.rank(ROWS, { exploration: { kind: "none" } }).source, "base");
+  await federation.announceModel([1, 2], 2);
+  await eventually(() => client.modelVersion === 2);
+  assert.equal(said.filter((event) => event === "method_not_usable").length, 1);
+});
+
+test("under a policy of the operator nothing is sent raw any more", async () => {
+  const client = await joined();
+  const { topics, operator } = federation;
+  const { seal } = await import("../src/protocol/codec.js");
+  await federation.publish(topics.policy, await seal("policy", new Uint8Array([0x80]), topics.policy, 1n, operator), true);
+  await federation.announceRound(2);
+  await eventually(() => said.includes("round_objected"));
+  await click(client, 4);
+  await eventually(() => client.state.nWaiting === 4);
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  assert.deepEqual(federation.all("update"), []);
+});
+
+test("who asks to be forgotten sends nothing else, deletes all it has, and gets the receipt", async () => {
+  const client = await joined();
+  await click(client, 1);
+  const asked = client.forgetMe(10);
+  await federation.hear("forget");
+  await federation.notify(name, "forgetting", null);
+  await eventually(() => client.isForgotten);
+  await federation.notify(name, "forgotten", "header.payload.signature");
+  assert.deepEqual(await asked, { state: "forgotten", receipt: "header.payload.signature" });
+  await eventually(() => federation.all("cleared").length >= 2, "cleared status and request");
+  await click(client, 2);
+  assert.equal(client.state.nWaiting, 0);
+  assert.deepEqual(client.rank(ROWS).ranking, [0, 1, 2]);
+  const again = await open();
+  await eventually(() => again.isForgotten);
+});
+
+test("a refusal to forget is an error, and the client goes on", async () => {
+  const client = await joined();
+  const asked = client.forgetMe(10);
+  await federation.hear("forget");
+  await federation.notify(name, "unknown_client", null);
+  await assert.rejects(asked, FoltrError);
+  await click(client, 2);
+  await federation.hear("update");
+});
+
+test("who leaves is confirmed, sends no more, and clears its status", async () => {
+  const client = await joined();
+  const left = client.leave();
+  await federation.answerMembership(await federation.hear("leave"), "left", 0);
+  assert.ok(await left);
+  await click(client, 3);
+  await federation.announceRound(2);
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  assert.deepEqual(federation.all("update"), []);
+  assert.equal(federation.all("cleared").length, 1);
+});
+
+test("a step of an unlearning job is answered from clicks that were kept", async () => {
+  const client = await joined();
+  await click(client, 2);
+  await federation.answerUpdate(await federation.hear("update"), "accepted", 2);
+  await eventually(() => client.state.countedThrough === 2);
+  const { UnlearningRound } = await import("../src/protocol/messages.js");
+  const { packVector } = await import("../src/protocol/fields.js");
+  const training = { serp_length: 5, min_interactions: 2, max_interactions: 4, kind: "pdgd" as const, learning_rate: 0.1 };
+  const step = { federation: "mail", job: 1, step: 2, open: true, ranker: { kind: "linear" as const, n_features: 2 } };
+  const asks = { n_auxiliary: 0, weights: packVector([0, 0]), local_interactions: 1, closes_at: 1600.5, training };
+  await federation.say(UnlearningRound, { ...step, ...asks } as any, federation.topics.unlearningRound);
+  const { fields } = await federation.hear("unlearning_update");
+  assert.deepEqual([fields.job, fields.step, fields.n_interactions], [1, 2, 1]);
+});
+
+test("credentials of another key, or of nobody, are refused in words", async () => {
+  await assert.rejects(open({ credentials: "nonsense" }), SettingsError);
+  await assert.rejects(open({ credentials: { role: "federator", version: 1 } }), SettingsError);
+  const other: Bytes = (await generateKey(false)).publicKey;
+  await assert.rejects(open({ credentials: await federation.enrol(name, other) }), /foltr enrol --replace --public-key/);
+  await assert.rejects(open({ broker: "mqtt://127.0.0.1" }), SettingsError);
+  const { publicKey } = await deviceKey(name);
+  const forged = await federation.enrol(name, fromHex(publicKey));
+  const credentials = { ...forged, enrolment_key: Buffer.from(other).toString("base64") };
+  await assert.rejects(open({ credentials }), /not signed by the operator/);
+});
+
+test("what is on the broker says that a page is gone, also when nothing said goodbye", async () => {
+  await joined();
+  broker.breakConnections();
+  const isGone = ({ fields }: { fields: any }) => fields.client_id === name && !fields.online;
+  const gone = await eventually(() => federation.all("status").find(isGone));
+  assert.ok(openEnvelope(gone.payload).sequence % 65536n === 65535n);
+});
