@@ -72,8 +72,9 @@ class ThreadedDevice:
             self._store.take_over((options.federation, options.client_id))
             runtime.open(self._store, self._soon)
             self._thread = LoopThread(f"foltr-{options.client_id}")
-            self._thread.call(runtime.start())
+            # Before it starts: an observer may look.
             self._runtime, self.agent = runtime, runtime.agent
+            self._thread.call(runtime.start())
 
     def close(self) -> None:
         """Say goodbye, and close the store. What is left to send is sent at the next start."""
