@@ -61,8 +61,10 @@ def checked_seed(seed: int | None) -> int | None:
     return seed
 
 
-def checked_n_features(n_features: int | None) -> int | None:
-    """Return the number; SettingsError where it is below 1."""
+def checked_n_features(n_features: int | None, schema: FeatureSchema | None) -> int | None:
+    """Return the number; SettingsError where it is below 1, or a schema says it already."""
+    if n_features is not None and schema is not None:
+        raise SettingsError("n_features: the schema says how many there are; leave one of the two out")
     if n_features is not None and n_features < 1:
         raise SettingsError(f"n_features: {n_features} is no number of columns; give how many each document has")
     return n_features

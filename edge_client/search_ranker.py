@@ -28,12 +28,14 @@ from edge_client.options import (
     checked_n_features,
     checked_propensities,
     checked_seed,
+    declared_schema,
 )
 from edge_client.serps import Serp, as_features
 from edge_client.store.store import KEPT_INTERACTIONS
 from edge_client.threaded_device import ThreadedDevice
 from foltr.errors import DataError
 from foltr.operator.credentials import Credentials, read_credentials
+from foltr.protocol.schemas import FeatureSchema
 
 STORE = "foltr-search.sqlite"
 
@@ -50,6 +52,7 @@ class SearchRanker:
             without credentials. ``":memory:"`` keeps nothing. It is one process's; two take two, and two devices.
         n_features: how many columns the application's features have. What has others is refused at once, and not when
             a model comes.
+        schema: of the application's features, or its JSON file, as `EdgeClient` says. It says how many there are, too.
         explore, max_interactions, keep_interactions, seed, propensities, guard, on_event: as `EdgeClient` says, but
             that ``on_event`` is called by this ranker's own thread.
 
@@ -64,6 +67,7 @@ class SearchRanker:
         *,
         store: str | Path = STORE,
         n_features: int | None = None,
+        schema: FeatureSchema | str | Path | None = None,
         explore: bool = True,
         max_interactions: int = 10_000,
         keep_interactions: int = KEPT_INTERACTIONS,
@@ -72,14 +76,16 @@ class SearchRanker:
         guard: float | None = None,
         on_event: Observer | None = None,
     ) -> None:
-        self._n_features = checked_n_features(n_features)
+        self._schema = declared_schema(schema)
+        self._n_features = checked_n_features(n_features, self._schema)
         self._explore = explore
         self._seed = checked_seed(seed)
         self._propensities = checked_propensities(propensities)
         self._guard = checked_guard(guard, explore=explore)
         # Before the store is opened: what cannot be used leaves nothing locked behind.
         options = None if credentials is None else self._options(credentials)
-        self._device = ThreadedDevice(store, max_interactions, checked_keep_interactions(keep_interactions), on_event)
+        max_kept = checked_keep_interactions(keep_interactions)
+        self._device = ThreadedDevice(store, max_interactions, max_kept, on_event, self._schema)
         # Also where nobody closes it, and at the end of the process.
         self._close = weakref.finalize(self, self._device.close)
         if options is not None:
@@ -101,6 +107,7 @@ class SearchRanker:
             seed=self._seed,
             propensities=self._propensities,
             guard=self._guard,
+            schema=self._schema,
         )
 
     # --- its life -------------------------------------------------------------------------------------------
@@ -168,7 +175,7 @@ class SearchRanker:
         """Return as `EdgeClient.scores` does."""
         self._check_width(features)
         if self._device.agent is None:
-            return np.zeros(len(as_features(features)), np.float32)
+            return np.zeros(len(as_features(self._device.features.scaled(features))), np.float32)
         return self._device.agent.scores(features)
 
     def _check_width(self, features: npt.ArrayLike) -> None:
@@ -178,6 +185,11 @@ class SearchRanker:
                 f"features: {shape[1]} columns, but this application said n_features={self._n_features}; "
                 "give one row for each document"
             )
+
+    @property
+    def schema_difference(self) -> str | None:
+        """As `EdgeClient.schema_difference`."""
+        return None if self._device.agent is None else self._device.agent.schema_difference
 
     # --- what it knows ----------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from edge_client.agent import Agent
 from edge_client.events import Observer
+from edge_client.features import Features
 from edge_client.forgetting import ForgetResult
 from edge_client.loop_thread import LoopThread
 from edge_client.options import DeviceOptions
@@ -26,6 +27,7 @@ from edge_client.serps import Serp, clicks_on, make_serp
 from edge_client.store.store import DeviceStore
 from foltr.errors import UsageError
 from foltr.logs import get_logger
+from foltr.protocol.schemas import FeatureSchema
 
 log = get_logger(__name__)
 
@@ -39,13 +41,23 @@ class ThreadedDevice:
     """One device of one process. Every method may be called by any thread.
 
     Attributes:
+        features: of the application.
         agent: None as long as it is no client of a federation.
     """
 
-    def __init__(self, store: str | Path, max_interactions: int, max_kept: int, on_event: Observer | None) -> None:
+    def __init__(
+        self,
+        store: str | Path,
+        max_interactions: int,
+        max_kept: int,
+        on_event: Observer | None,
+        schema: FeatureSchema | None,
+    ) -> None:
+        self.features = Features(schema, None)
         self._store = DeviceStore(
             store, client_id=None, federation=None, max_interactions=max_interactions, max_kept=max_kept
         )
+        self._store.schema_hash = self.features.hash
         self._on_event = on_event
         self._pid = os.getpid()
         self._life = threading.RLock()
@@ -121,6 +133,7 @@ class ThreadedDevice:
             "left" if agent.participation.left else "connected" if runtime.connected else "without a broker",
             "no model yet" if model is None else f"model {model.base_version}",
             *(["in quarantine"] if agent.contributor.quarantined else []),
+            *(["other features than the federation"] if agent.schema_difference is not None else []),
         ]
         return ", ".join(parts)
 
@@ -136,7 +149,7 @@ class ThreadedDevice:
         """Make a list; in the order given where there is no device any more, since search goes on."""
         agent = self.agent
         if agent is None or self._closed or self.is_forked:
-            return make_serp(features, k, None, None)
+            return make_serp(self.features.scaled(features), k, None, None)
         return agent.rank(features, k)
 
     def record(self, serp: Serp, clicked: Sequence[int]) -> None:

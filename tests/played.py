@@ -178,16 +178,18 @@ class Federator:
             closes_at=1.0,
             training=training or PdgdTraining(),
             secure=secure,
+            schema_hash=newest.schema_hash,
         )
         await self.say(TOPICS.round, announced, retain=True, sequence=sequence, key=key)
 
 
-def model(version=0, n_features=N_FEATURES):
+def model(version=0, n_features=N_FEATURES, schema_hash=None):
     return ModelAnnouncement(
         federation="mail",
         version=version,
         ranker=LinearRankerSpec(n_features=n_features),
         weights=pack_vector([0.0] * n_features),
+        schema_hash=schema_hash,
     )
 
 
