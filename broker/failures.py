@@ -2,30 +2,65 @@
 
 import asyncio
 import logging
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import aiomqtt
 
-from broker.tls import explain_failure
+from broker.tls import DO_CERTIFICATES, explain_failure
 
 # Bad user name or password, not authorised: 4 and 5 on the wire, which paho-mqtt turns into the codes of MQTT 5.
 _REFUSED = (134, 135)
+_UNSUPPORTED_VERSION = 132
+_SESSION_TAKEN_OVER = 142
 _DO_CREDENTIALS = (
     "Check the user name and password: `foltr enrol` gives new ones, and a broker learns of them when it is told to "
     "read its files again."
 )
 _DO_PLAIN = "If that port is one without TLS, begin the address with mqtt:// or give the port of the TLS listener."
 _DO_TLS = "If that port is one for TLS, begin the address with mqtts://."
+ONE_IDENTITY_EACH = (
+    "Processes with the same credentials throw each other out: stop one of them, or give it an identity of its own "
+    "with `foltr enrol NAME`."
+)
+
+
+class Trouble(StrEnum):
+    """What keeps a link down; its line in the log is named so."""
+
+    UNREACHABLE = "broker_unreachable"
+    LOGIN_REFUSED = "login_refused"
+    TAKEN_OVER = "session_taken_over"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why there is no connection.
+
+    Attributes:
+        next_step: what to do, where that is special.
+    """
+
+    trouble: Trouble
+    in_words: str
+    next_step: str | None = None
 
 
 class NoAnswerError(aiomqtt.MqttError):
     """The connection ended before the broker answered."""
 
 
-class SocketErrors(logging.Handler):
-    """Keeps the newest error of a socket, which paho-mqtt logs and tells nobody: e.g. why TLS ended."""
+class Ending(logging.Handler):
+    """Keeps how a connection ended, which the libraries tell nobody.
+
+    Attributes:
+        error: the newest of a socket, which paho-mqtt logs: e.g. why TLS ended.
+        taken_over: the broker said that it ended the session for another process; only in MQTT 5 it does.
+    """
 
     error: OSError | None = None
+    taken_over = False
 
     def emit(self, record: logging.LogRecord) -> None:
         for argument in record.args if isinstance(record.args, tuple) else ():
@@ -33,10 +68,10 @@ class SocketErrors(logging.Handler):
                 self.error = argument
 
 
-def fail_early(client: aiomqtt.Client) -> None:
-    """Have ``client`` notice that a connection ends before the broker's answer.
+def watch_end(client: aiomqtt.Client, ending: Ending) -> None:
+    """Note in ``ending`` what the broker says when it ends a connection, and notice one that ends before its answer.
 
-    aiomqtt overlooks that, and waits for the answer until its time is over. With TLS 1.3 it is how a broker
+    aiomqtt overlooks the latter, and waits for the answer until its time is over. With TLS 1.3 it is how a broker
     refuses a client certificate.
     """
     loop = asyncio.get_running_loop()
@@ -48,26 +83,42 @@ def fail_early(client: aiomqtt.Client) -> None:
             answered.set_exception(NoAnswerError("it closed the connection without an answer"))
 
     def on_disconnect(*arguments: Any) -> None:
+        ending.taken_over |= any(getattr(one, "value", None) == _SESSION_TAKEN_OVER for one in arguments)
         loop.call_soon_threadsafe(fail)  # paho-mqtt may call this from the thread that connects
         if and_then is not None:
             and_then(*arguments)
+        if client._disconnected.done():  # noqa: SLF001
+            # Looked at: where nobody waits for a message just then, asyncio complains that nobody has.
+            client._disconnected.exception()  # noqa: SLF001
 
     client._client.on_disconnect = on_disconnect  # noqa: SLF001
 
 
-def explain(error: Exception, *, tls: bool, answered: bool) -> tuple[str, str | None]:
+def lacks_version_5(error: Exception) -> bool:
+    """Whether a broker did not answer an attempt in MQTT 5 as one that speaks it."""
+    is_refused = isinstance(error, aiomqtt.MqttCodeError) and getattr(error.rc, "value", None) == _UNSUPPORTED_VERSION
+    return is_refused or isinstance(error, NoAnswerError | ConnectionResetError)
+
+
+def explain(error: Exception, ending: Ending, *, tls: bool, answered: bool) -> Cause:
     """Say what happened, and what to do about it where that is special.
 
     Args:
         answered: whether the connection stood before.
     """
+    if ending.taken_over:
+        return Cause(Trouble.TAKEN_OVER, "another process has connected as this user", ONE_IDENTITY_EACH)
     # Mosquitto says "not authorised" to a wrong password too. A plain number is an error code of paho-mqtt's own.
-    if isinstance(error, aiomqtt.MqttCodeError) and getattr(error.rc, "value", None) in _REFUSED:
-        return "it does not let this user in, or not with this password", _DO_CREDENTIALS
+    code = getattr(error.rc, "value", None) if isinstance(error, aiomqtt.MqttCodeError) else None
+    if isinstance(error, aiomqtt.MqttCodeError) and code in _REFUSED:
+        said = f"it does not let this user in, or not with this password ({error.rc}, code {code})"
+        return Cause(Trouble.LOGIN_REFUSED, said, _DO_CREDENTIALS)
     causes = (error, error.__context__)  # aiomqtt replaces an error of the socket by its text
     for cause in causes:
         if explained := explain_failure(cause):
-            return explained
+            refuses = explained[1] in DO_CERTIFICATES
+            return Cause(Trouble.LOGIN_REFUSED if refuses else Trouble.UNREACHABLE, *explained)
     if not answered and any(isinstance(cause, NoAnswerError | ConnectionResetError) for cause in causes):
-        return "it closed the connection without an answer", _DO_PLAIN if tls else _DO_TLS
-    return str(error) or type(error).__name__, None
+        next_step = _DO_PLAIN if tls else _DO_TLS
+        return Cause(Trouble.UNREACHABLE, "it closed the connection without an answer", next_step)
+    return Cause(Trouble.UNREACHABLE, str(error) or type(error).__name__)

@@ -8,7 +8,6 @@ they arrive, a lost connection is noticed and made again with backoff and jitter
 import asyncio
 import logging
 import math
-import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -19,7 +18,8 @@ import aiomqtt
 from paho.mqtt.reasoncodes import ReasonCode
 
 from broker.address import BrokerAddress
-from broker.failures import SocketErrors, explain, fail_early
+from broker.backoff import Backoff
+from broker.failures import Cause, Ending, Trouble, explain, lacks_version_5, watch_end
 from broker.tls import client_context
 from foltr.errors import UnavailableError
 from foltr.logs import get_logger
@@ -27,14 +27,10 @@ from foltr.logs import get_logger
 log = get_logger(__name__)
 
 QOS = 1  # QoS 2 livelocks in Mosquitto with more than 20 messages in flight.
-BACKOFF_FIRST_S = 0.25
-BACKOFF_LIMIT_S = 30.0
 # Without it a small QoS-1 exchange waits 40 ms for Nagle and delayed acknowledgements to sort themselves out.
 _SOCKET_OPTIONS = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
 _MAX_INFLIGHT = 1000
 _GOODBYE_S = 1.0
-_STEADY_S = 10.0
-_DOUBLINGS_KEPT = 2  # a pause of up to 2 s after a connection that did not last
 
 
 @dataclass(frozen=True)
@@ -94,7 +90,12 @@ class MqttLink:
         self._give_up_after_s = give_up_after_s
         self._on_failed = on_failed
         self._tls_context = client_context(address.tls_material) if address.tls else None
-        self._cause: tuple[str, str | None] | None = None
+        self._cause: Cause | None = None
+        self._backoff: Backoff | None = None
+        # The broker may speak MQTT 5, in which it says why it ends a connection.
+        self._may_speak_5 = not persistent
+        self._was_up = False
+        self._ending = Ending()
         self._client: aiomqtt.Client | None = None
         self._up = asyncio.Event()
         self._waits: set[asyncio.Timeout] = set()
@@ -132,8 +133,22 @@ class MqttLink:
         if self._task is not None and self._task.done():
             self._task.result()
         if not self._up.is_set():
-            cause, next_step = self._cause or ("", None)
-            raise self._unavailable(f"no connection within {timeout_s:g} s{cause and f': {cause}'}", next_step)
+            raise self._no_connection(f"no connection within {timeout_s:g} s")
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """What keeps it down; None where it is connected, or nothing is known yet."""
+        return None if self.connected or self._cause is None else self._cause.trouble
+
+    @property
+    def outage(self) -> UnavailableError | None:
+        """Why it is not connected, and since when; None where it is."""
+        if self.connected:
+            return None
+        if self.failure is not None or self._backoff is None:
+            return self.failure or self._no_connection("not connected")
+        seconds = asyncio.get_running_loop().time() - self._backoff.down_since
+        return self._no_connection(f"{'lost' if self._was_up else 'no connection'} for {seconds:.0f} s")
 
     @property
     def failure(self) -> UnavailableError | None:
@@ -220,9 +235,8 @@ class MqttLink:
 
     async def _keep_up(self) -> None:
         loop = asyncio.get_running_loop()
-        failures, doublings, down_since = 0, 0, loop.time()
+        backoff = self._backoff = Backoff(loop.time())
         while not self._leaving:
-            cause, next_step = "the connection ended", None
             up_since = loop.time()
             try:
                 async with self._connection() as client:
@@ -230,32 +244,39 @@ class MqttLink:
                     await self._serve(client)
             except (aiomqtt.MqttError, UnavailableError, OSError, ValueError) as error:
                 answered = self._up.is_set()
-                if answered:
-                    down_since = loop.time()
-                    if down_since - up_since > _STEADY_S:
-                        failures = doublings = 0
-                    # Not from the start after a moment: two clients of one name would throw each other out in a
-                    # tight loop. Nor from where it was: a few short outages would add up to half a minute.
-                    doublings = min(doublings, _DOUBLINGS_KEPT)
-                failures += 1
-                doublings += 1
-                cause, next_step = self._cause = explain(error, tls=self.address.tls, answered=answered)
+                if self._looks_closer and not answered and lacks_version_5(error):
+                    self._may_speak_5 = False
+                    continue
+                cause = explain(error, self._ending, tls=self.address.tls, answered=answered)
+                in_order = self._ending.error is None
+                self._cause = backoff.note(cause, loop.time(), up_since if answered else None, in_order=in_order)
             finally:
                 self._up.clear()
                 self._client = None
                 for wait in list(self._waits):
                     if not wait.expired():
                         wait.reschedule(loop.time())  # what this connection did not acknowledge, none will
-            time_left = math.inf
-            if self._give_up_after_s is not None:
-                time_left = down_since + self._give_up_after_s - loop.time()
-                if time_left <= 0:
-                    raise self._unavailable(f"{cause}; gave up after {self._give_up_after_s:g} s", next_step)
-            # Full jitter: after a broker restart a fleet must not come back in step.
-            pause = random.uniform(0.1, 1) * min(BACKOFF_LIMIT_S, BACKOFF_FIRST_S * 2 ** min(doublings, 16))  # noqa: S311
-            if failures in (1, 5) or (failures and failures % 20 == 0):
-                log.warning("broker_unreachable", broker=str(self.address), cause=cause, attempt=failures)
-            await asyncio.sleep(min(pause, time_left))
+            await self._pause(backoff, loop.time())
+
+    async def _pause(self, backoff: Backoff, now: float) -> None:
+        """Wait before the next connection. Raises UnavailableError where it is time to give up."""
+        cause, time_left = self._cause, math.inf
+        if cause is None:
+            return  # left in order
+        if self._give_up_after_s is not None:
+            time_left = backoff.down_since + self._give_up_after_s - now
+            if time_left <= 0:
+                raise self._unavailable(f"{cause.in_words}; gave up after {self._give_up_after_s:g} s", cause.next_step)
+        pause = backoff.pause_s()
+        if backoff.is_worth_a_line:
+            told = {"client_id": self.client_id, "cause": cause.in_words, "next_step": cause.next_step}
+            log.warning(cause.trouble, broker=str(self.address), **told, pause_s=round(pause, 1))
+        await asyncio.sleep(min(pause, time_left))
+
+    @property
+    def _looks_closer(self) -> bool:
+        """Whether to speak MQTT 5, to hear why the next connection ends; usually it costs more than it tells."""
+        return self._may_speak_5 and self._backoff is not None and self._backoff.suspects_another
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[aiomqtt.Client]:
@@ -264,7 +285,7 @@ class MqttLink:
         aiomqtt leaves an open connection behind when it is cancelled while connecting: the session would live
         on without us. So it is given a moment to finish, and what it has not finished is closed.
         """
-        client, sockets = self._new_client()
+        client = self._new_client()
         entering = asyncio.create_task(client.__aenter__())
         try:
             await asyncio.shield(entering)
@@ -278,8 +299,8 @@ class MqttLink:
             raise
         except aiomqtt.MqttError as error:
             client._client._sock_close()  # noqa: SLF001
-            if sockets.error is not None and not isinstance(error, aiomqtt.MqttCodeError):
-                raise sockets.error from error
+            if self._ending.error is not None and not isinstance(error, aiomqtt.MqttCodeError):
+                raise self._ending.error from error
             raise
         try:
             yield client
@@ -294,7 +315,7 @@ class MqttLink:
         if self._leaving:
             return
         self._up.set()
-        self._cause = None
+        self._was_up, self._cause = True, None
         log.debug("broker_connected", broker=str(self.address), client_id=self.client_id)
         if self._on_connected is not None:
             await self._on_connected()
@@ -302,7 +323,7 @@ class MqttLink:
         async for _ in client.messages:
             pass
 
-    def _new_client(self) -> tuple[aiomqtt.Client, SocketErrors]:
+    def _new_client(self) -> aiomqtt.Client:
         handler = self._on_message
 
         class _DirectQueue(asyncio.Queue[aiomqtt.Message]):
@@ -318,15 +339,17 @@ class MqttLink:
         will = None if self._last_will is None else self._last_will()
         # A logger of its own, not the library's: it warns above ten pending publishes, of which a federator has
         # hundreds, and logs a traceback when a connection is left while it subscribes.
-        logger, sockets = logging.Logger("foltr.mqtt", logging.ERROR), SocketErrors()  # noqa: LOG001
-        logger.addHandler(sockets)
+        logger, self._ending = logging.Logger("foltr.mqtt", logging.ERROR), Ending()  # noqa: LOG001
+        logger.addHandler(self._ending)
+        closer = self._looks_closer
         client = aiomqtt.Client(
             self.address.host,
             self.address.port,
             username=self.address.username,
             password=self.address.password,
             identifier=self.client_id,
-            clean_session=not self._persistent,
+            protocol=aiomqtt.ProtocolVersion.V5 if closer else aiomqtt.ProtocolVersion.V311,
+            clean_session=None if closer else not self._persistent,
             queue_type=_DirectQueue,
             will=aiomqtt.Will(will.topic, will.payload, qos=QOS, retain=True) if will else None,
             keepalive=self._keepalive_s,
@@ -336,12 +359,17 @@ class MqttLink:
             tls_context=self._tls_context,
             logger=logger,
         )
-        fail_early(client)
-        return client, sockets
+        watch_end(client, self._ending)
+        return client
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None and self._on_failed is not None:
             self._on_failed()
+
+    def _no_connection(self, since: str) -> UnavailableError:
+        if self._cause is None:
+            return self._unavailable(since)
+        return self._unavailable(f"{since}: {self._cause.in_words}", self._cause.next_step)
 
     def _unavailable(self, cause: str, next_step: str | None = None) -> UnavailableError:
         run_one = "name a running one with --broker / FOLTR_BROKER_URL."

@@ -97,6 +97,8 @@ _CERTIFICATE_REFUSED = ("unknown ca", "alert bad certificate", "alert unsupporte
 _NO_TLS = ("wrong version number", "eof occurred", "unexpected eof", "record layer failure")
 _DO_CERTIFICATE_WANTED = "Give broker_certificate and broker_key, as made when this user was enrolled."
 _DO_CERTIFICATE_REFUSED = "Enrol this user again at the broker's authority, and use the certificate and key of that."
+# What the two ways of not being let in end with.
+DO_CERTIFICATES = (_DO_CERTIFICATE_WANTED, _DO_CERTIFICATE_REFUSED)
 _DO_NO_TLS = "Give the port of the TLS listener, 8883 unless chosen otherwise, or mqtt:// for one without TLS."
 
 

@@ -391,7 +391,7 @@ async def test_it_gives_up_when_told_to():
 
 async def test_only_one_outage_counts(mosquitto_server, monkeypatch):
     """What a link lived through before does not add up: the clock starts when the connection is lost."""
-    monkeypatch.setattr("broker.link.BACKOFF_FIRST_S", 0.02)
+    monkeypatch.setattr("broker.backoff.FIRST_S", 0.02)
     async with connected(mosquitto_server.url, give_up_after_s=1.0) as link:
         for _ in range(2):
             await asyncio.sleep(0.3)

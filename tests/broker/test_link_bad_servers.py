@@ -8,8 +8,10 @@ from dataclasses import replace
 
 import pytest
 from links import WITHIN_S, connected, link_to
+from played import until
 
 from broker.address import BrokerAddress
+from broker.failures import Trouble
 from broker.link import MqttLink
 from foltr.errors import UnavailableError
 
@@ -22,7 +24,7 @@ def publish_packet(topic, payload):
 
 
 class FakeServer:
-    """Answers each packet with what ``answers`` says for its type; None closes the connection."""
+    """Answers each packet with what ``answers`` says for its type, or makes of it; None closes the connection."""
 
     def __init__(self, answers):
         self.answers = answers
@@ -68,6 +70,8 @@ class FakeServer:
                 length, shift, more = length | (byte & 127) << shift, shift + 7, byte & 128
             body = await reader.readexactly(length)
             answer = self.answers.get(kind, b"")
+            if callable(answer):
+                answer = answer(body)
             if answer is None:
                 return
             if kind == 8:
@@ -102,7 +106,7 @@ FRIENDLY = {1: CONNACK, 8: b"\x90\x03MM\x01"}
 )
 async def test_a_bad_server_is_an_outage(answers, monkeypatch):
     """Whatever listens there, the link stays alive, tries again, gives up when told to and can be left."""
-    monkeypatch.setattr("broker.link.BACKOFF_FIRST_S", 0.02)
+    monkeypatch.setattr("broker.backoff.FIRST_S", 0.02)
     async with FakeServer(answers) as server, asyncio.timeout(WITHIN_S):
         async with link_to(server.address, topics=["t"], timeout_s=0.1, give_up_after_s=0.25) as link:
             with pytest.raises(UnavailableError):
@@ -239,3 +243,75 @@ async def test_an_outage_is_told_by_its_own_reason():
         with pytest.raises(UnavailableError) as caught:
             await link.wait_connected(0.2)
         assert "does not let this user in" not in str(caught.value)
+
+
+# --- where another process takes the session over -------------------------------------------------------------
+
+
+class ThrowingOut:
+    """Lets a client in, and ends the connection with its first message; in MQTT 5, if it speaks that, it says why."""
+
+    def __init__(self, *, speaks_5):
+        self._speaks_5 = speaks_5
+        self.versions = []
+
+    def answers(self):
+        return {1: self._let_in, 3: self._throw_out}
+
+    def _let_in(self, connect):
+        self.versions.append(connect[6])
+        if self.versions[-1] == 5:
+            return b"\x20\x03\x00\x00\x00" if self._speaks_5 else None
+        return CONNACK
+
+    def _throw_out(self, _publish):
+        return b"\xe0\x02\x8e\x00" if self.versions[-1] == 5 else None
+
+
+@contextlib.asynccontextmanager
+async def thrown_out(speaks_5, monkeypatch, **options):
+    """A link that says something at each connection, and the server that ends it."""
+    monkeypatch.setattr("broker.backoff.FIRST_S", 0.01)
+    throwing = ThrowingOut(speaks_5=speaks_5)
+    async with FakeServer(throwing.answers()) as server:
+
+        async def say():
+            await link.publish("t", b"here I am")
+
+        link = link_to(server.address, on_connected=say, timeout_s=0.1, **options)
+        async with link:
+            yield link, throwing
+
+
+async def test_it_asks_why_it_is_thrown_out_and_stays_away(monkeypatch, caplog):
+    """Once a connection has ended soon the next one is in MQTT 5, in which a broker says that it was taken over."""
+    async with thrown_out(True, monkeypatch) as (link, server):
+        await until(lambda: link.trouble is Trouble.TAKEN_OVER)
+        assert "lost for 0 s: another process has connected as this user. Processes" in str(link.outage)
+        with pytest.raises(UnavailableError, match=r"another process has connected.*foltr enrol NAME"):
+            await link.wait_connected(0.3)
+        assert server.versions == [4, 5]  # and not again for long
+    assert "never retrieved" not in caplog.text
+
+
+async def test_it_gives_up_as_told_although_it_stays_away(monkeypatch):
+    """The longest pause is no longer than the patience."""
+    async with thrown_out(True, monkeypatch, give_up_after_s=0.5) as (link, _):
+        async with asyncio.timeout(WITHIN_S):
+            with pytest.raises(UnavailableError, match=r"another process has connected.*gave up after 0\.5 s"):
+                await link.wait_failed()
+
+
+async def test_a_broker_without_mqtt_5_is_asked_once(monkeypatch):
+    """That it does not answer is no outage; what it does not say is seen from what it does."""
+    async with thrown_out(False, monkeypatch) as (link, server):
+        await until(lambda: link.trouble is Trouble.TAKEN_OVER)
+        assert server.versions == [4, 5, *[4] * 7]
+        assert "as where another process connects as this user" in str(link.outage)
+
+
+async def test_a_session_that_the_broker_keeps_is_left_as_it_is(monkeypatch):
+    """In MQTT 5 its subscriptions would need an end of their own."""
+    async with thrown_out(True, monkeypatch, persistent=True) as (link, server):
+        await until(lambda: link.trouble is Trouble.TAKEN_OVER)
+        assert server.versions == [4] * 8

@@ -1,0 +1,91 @@
+"""How long a link waits before it connects again, and when that is worth a line in the log. No I/O."""
+
+import random
+
+from broker.failures import ONE_IDENTITY_EACH, Cause, Trouble
+
+FIRST_S = 0.25
+LIMIT_S = 30.0
+# After another process took the session over: each return throws that one out, so there are few, and ever fewer.
+TAKEN_OVER_FIRST_S = 30.0
+TAKEN_OVER_LIMIT_S = 300.0
+# Where the broker does not say so it may be something else, which should not keep a device away for so long.
+SUSPECTED_LIMIT_S = 60.0
+# A network that ends a few connections in a row is no reason to stay away.
+_N_SUSPICIOUS = 8
+_STEADY_S = 10.0
+_DOUBLINGS_KEPT = 2  # a pause of up to 2 s after a connection that did not last
+# Longer than whoever is thrown out stays away the first time; shorter than a keepalive takes to fail.
+_SOON_S = 40.0
+
+
+class Backoff:
+    """The outages of one link. ``now`` is monotonic seconds.
+
+    Attributes:
+        down_since: when the outage began.
+    """
+
+    def __init__(self, now: float) -> None:
+        self.down_since = now
+        self._cause = Cause(Trouble.UNREACHABLE, "")
+        self._n_failures = self._n_doublings = self._n_taken_over = self._n_ended_soon = 0
+        self._limit_s = SUSPECTED_LIMIT_S
+
+    @property
+    def suspects_another(self) -> bool:
+        """Whether the last connection ended as it would if another process had taken the session over."""
+        return self._n_ended_soon > 0 or self._n_taken_over > 0
+
+    def note(self, cause: Cause, now: float, up_since: float | None, *, in_order: bool) -> Cause:
+        """Note why a connection ended, or could not be made; return that, or what it looks like by those before it.
+
+        Args:
+            up_since: when it was made; None if it was not.
+            in_order: the other side closed it, as a broker does. A network that fails resets it, or says nothing.
+        """
+        if up_since is not None:
+            self._note_end(now, now - up_since)
+        if up_since is None or not in_order:
+            self._n_ended_soon = 0  # there is no broker or no network, which explains the others, too
+        self._n_failures += 1
+        self._n_doublings += 1
+        self._cause = self._judge(cause, was_up=up_since is not None)
+        return self._cause
+
+    def _note_end(self, now: float, lasted_s: float) -> None:
+        self._n_ended_soon = self._n_ended_soon + 1 if lasted_s < _SOON_S else 0
+        if lasted_s > _STEADY_S:
+            self._n_failures = self._n_doublings = 0
+        if lasted_s > 2 * self._limit_s:  # longer than another one would have stayed away
+            self._n_taken_over = 0
+        if not self._n_taken_over:  # else it is the same outage: a session that somebody else wants, too
+            self.down_since = now
+        # Not from the start after a moment: the broker may end each connection as soon as it is made. Nor from where
+        # it was: a few short outages would add up to half a minute.
+        self._n_doublings = min(self._n_doublings, _DOUBLINGS_KEPT)
+
+    def _judge(self, cause: Cause, *, was_up: bool) -> Cause:
+        """Count what was taken over, by the broker's words or because no connection lasts though each can be made."""
+        if cause.trouble is Trouble.TAKEN_OVER:
+            self._limit_s = TAKEN_OVER_LIMIT_S
+        elif was_up and (self._n_taken_over or self._n_ended_soon >= _N_SUSPICIOUS):
+            said = "it ends each connection soon after it was made, as where another process connects as this user"
+            cause = Cause(Trouble.TAKEN_OVER, f"{said} ({cause.in_words})", ONE_IDENTITY_EACH)
+        if cause.trouble is Trouble.TAKEN_OVER:
+            self._n_taken_over += 1
+        return cause
+
+    @property
+    def is_worth_a_line(self) -> bool:
+        """Whether to say in the log what was noted last: the first time, and now and then."""
+        n = self._n_taken_over if self._cause.trouble is Trouble.TAKEN_OVER else self._n_failures
+        return n in (1, 5) or n % 20 == 0
+
+    def pause_s(self) -> float:
+        """Draw how long to wait."""
+        if self._cause.trouble is Trouble.TAKEN_OVER:
+            longest = min(self._limit_s, TAKEN_OVER_FIRST_S * 2.0 ** min(self._n_taken_over - 1, 16))
+            return random.uniform(0.5, 1) * longest  # noqa: S311
+        # Full jitter: after a broker restart a fleet must not come back in step.
+        return random.uniform(0.1, 1) * min(LIMIT_S, FIRST_S * 2.0 ** min(self._n_doublings, 16))  # noqa: S311

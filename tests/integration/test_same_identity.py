@@ -1,0 +1,74 @@
+"""One identity in two processes: MQTT has each throw the other out. Both say so, and neither comes back at once."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli.commands import environment
+from prepared import PreparedProcess
+from servers import MissingError, MosquittoServer, ProvisionedMosquitto
+
+from foltr.operator.credentials import BrokerAccess, device_identity, write_secret
+from foltr.protocol.signing import SigningKey
+
+PROGRAM = Path(__file__).with_name("twin.py")
+NAME = "device-7"
+# What Mosquitto writes for each session that is taken over.
+TAKEN_OVER = "already connected, closing old connection"
+
+
+@pytest.fixture(params=["open", "passwords"])
+def server(request, tmp_path):
+    """A Mosquitto where the client's id names the session, and one where the user does."""
+    try:
+        server = MosquittoServer(tmp_path) if request.param == "open" else ProvisionedMosquitto(tmp_path, "passwords")
+    except MissingError as error:
+        pytest.skip(f"Mosquitto: {error}")
+    server.start()
+    yield server
+    server.stop()
+
+
+def access_to(server: MosquittoServer) -> BrokerAccess:
+    if not isinstance(server, ProvisionedMosquitto):
+        return BrokerAccess(broker_url=server.url)
+    (given,) = server.enrol(NAME)
+    return BrokerAccess(broker_url=given.broker_url, username=given.username, password=given.password, ca=given.ca)
+
+
+@contextlib.contextmanager
+def twins(server: MosquittoServer, folder: Path) -> Iterator[list[Path]]:
+    """Two devices with the same credentials, each with a store of its own; what each of them writes."""
+    operator, federator = SigningKey.generate(), SigningKey.generate()
+    credentials = device_identity(operator, federator.public, "fed", NAME, 1, access_to(server))
+    write_secret(folder / "device-7.json", credentials.model_dump_json())
+    said, processes = [folder / f"{i}.log" for i in range(2)], []
+    try:
+        for i, path in enumerate(said):
+            words = [str(folder / "device-7.json"), str(folder / f"{i}.sqlite")]
+            with path.open("ab") as log:
+                processes.append(PreparedProcess(words, environment(), output=log.fileno(), program=PROGRAM))
+        yield said
+        assert [process.poll() for process in processes] == [None, None], [path.read_text() for path in said]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait(10)
+
+
+@pytest.mark.slow
+def test_both_say_so_and_neither_comes_back_at_once(server, tmp_path):
+    """Though this broker says nothing: after eight times each says once which identity it is, and few follow."""
+    with twins(server, tmp_path) as said:
+        time.sleep(60)
+        n_thrown_out = server.log.read_text().count(TAKEN_OVER)
+        words = [path.read_text() for path in said]
+    assert 8 <= n_thrown_out <= 19, server.log.read_text()
+    for text in words:
+        assert text.count("session_taken_over") == 1, text
+        assert NAME in text
+        assert "another process connects as this user" in text
+        assert "Future exception was never retrieved" not in text
+        assert "Traceback" not in text
