@@ -5,6 +5,13 @@ import numpy as np
 from foltr.learning.display import plackett_luce_log_odds, reversal_weights
 from foltr.learning.interaction import Interaction
 from foltr.methods.lists import make_list
+from foltr.methods.registry import draws_lists, training_for
+from foltr.protocol.explorations import SamplingExploration
+
+
+def sampled(method, parameters, interactions):
+    """Return the settings of a method whose lists are samples, as in the papers, where it draws them at all."""
+    return training_for(method, parameters, interactions, SamplingExploration() if draws_lists(method) else None)
 
 
 def even_reversals(k):

@@ -1,9 +1,9 @@
 """What the tests of methods share: small rankers, one training of each method, a user who clicks."""
 
 import numpy as np
-from drawn import interaction_of, shown_by
+from drawn import interaction_of, sampled, shown_by
 
-from foltr.methods.registry import METHODS, training_for
+from foltr.methods.registry import METHODS
 from foltr.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
 
 LINEAR = LinearRankerSpec(n_features=6)
@@ -14,7 +14,7 @@ RANKERS = (LINEAR, NEURAL)
 def trainings(interactions=4, **parameters):
     """Method to settings."""
     required = {"fpdgd-paper": {"n_clients": 3}}
-    return {name: training_for(name, {**required.get(name, {}), **parameters}, interactions) for name in METHODS}
+    return {name: sampled(name, {**required.get(name, {}), **parameters}, interactions) for name in METHODS}
 
 
 def see(device, training, rng, base_version=0, n=None, k=4):

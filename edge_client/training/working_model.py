@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.errors import DataError, SettingsError
-from foltr.learning.display import Shown, sampled_list
+from foltr.learning.display import Shown
 from foltr.learning.interaction import Interaction
 from foltr.methods.base import Device, DeviceContext, checked_scores, checked_weights
 from foltr.methods.fpdgd import dense_delta
-from foltr.methods.lists import make_list
+from foltr.methods.lists import draw_list, make_list
 from foltr.methods.registry import Ranker, make_device, n_auxiliary
 from foltr.protocol.announcements import ModelAnnouncement
+from foltr.protocol.explorations import SAFE
 from foltr.protocol.fields import unpack_vector
 from foltr.protocol.trainings import Training
 from foltr.protocol.updates import UpdateBody
@@ -79,8 +80,10 @@ class WorkingModel:
         return self.announcement.ranker.n_features
 
     def draw(self, scores: NDArray[np.floating], k: int, rng: np.random.Generator) -> Shown:
-        """Return a list drawn as the method asks, or while none is known from the scores' Plackett-Luce model."""
-        return sampled_list(scores, k, rng) if self.training is None else make_list(self.training, scores, k, rng)
+        """Return a list drawn as the method asks, or while none is known by the safe exploration."""
+        if self.training is None:
+            return draw_list(SAFE, scores, k, rng)
+        return make_list(self.training, scores, k, rng)
 
     def scores(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the scores (documents,) by the weights; DataError where one is not finite."""

@@ -47,7 +47,7 @@ RUN_FIELDS = (
         "rounds",
     ),
     *("privacy", "clip_norm", "helper_deadline_s"),
-    *("interactions", "method", "method_parameters"),
+    *("interactions", "method", "method_parameters", "exploration"),
     *("aggregation", "byzantine", "aggregation_parameters", "aggregation_fallback"),
     *("unlearning_strategy", "unlearning_interval", "history_rounds"),
     *("logging_policy", "ranker", "hidden", "learning_rate", "give_up_after_s"),

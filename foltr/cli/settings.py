@@ -103,6 +103,8 @@ class Settings(BaseSettings):
         Option("--set", "NAME=VALUE", "A parameter of the method; may be given several times"),
     ] = Field(default_factory=dict)
     """Parameters of the method as name=value,name=value; those not named keep the method's defaults."""
+    exploration: str | None = None
+    """How devices draw lists: none, share:0.1, swaps:0.05, interleaving, sampling or sampling:0.3; unset swaps:0.05."""
     aggregation: str = "mean"
     """The rule by which updates become one, as `foltr rules` lists; of several secure sums the default is median."""
     byzantine: float = Field(default=0.2, ge=0, allow_inf_nan=False)

@@ -21,6 +21,7 @@ from foltr.methods.fpdgd import FPDGD
 from foltr.methods.fpdgd_paper import FPDGD_PAPER
 from foltr.methods.personal import PERSONAL
 from foltr.methods.spec import Lists, MethodSpec, RoundSetup
+from foltr.protocol.explorations import SAFE, Exploration
 from foltr.protocol.fields import MAX_DIM, MAX_MESSAGE_BYTES
 from foltr.protocol.trainings import LinearRankerSpec, NeuralRankerSpec, Training
 
@@ -52,9 +53,14 @@ def methods_with(lists: Lists) -> list[str]:
     return [spec.name for spec in METHODS.values() if spec.lists is lists]
 
 
+def draws_lists(method: str) -> bool:
+    """Return whether devices draw the lists of a method by score, so that how much they explore can be chosen."""
+    return method_spec(method).lists is Lists.DRAWN
+
+
 def parameters_of(method: str) -> dict[str, str]:
     """Return the parameters of a method by name, with their defaults as text, but not those of every method."""
-    common = {"kind", "min_interactions", "max_interactions"}
+    common = {"kind", "min_interactions", "max_interactions", "exploration"}
     fields = method_spec(method).training.model_fields
     return {
         name: "required" if field.is_required() else str(field.default)
@@ -63,17 +69,25 @@ def parameters_of(method: str) -> dict[str, str]:
     }
 
 
-def training_for(method: str, parameters: Mapping[str, object], interactions: int) -> Training:
+def training_for(
+    method: str, parameters: Mapping[str, object], interactions: int, exploration: Exploration | None = None
+) -> Training:
     """Return the settings of a method.
 
     Args:
         parameters: those that are not to have their default; numbers may be given as text.
         interactions: in one update.
+        exploration: how devices draw their lists; None where nobody asks for another than the safe one.
 
     Raises:
-        SettingsError: there is no such method or parameter, or a value is not allowed.
+        SettingsError: there is no such method or parameter, or a value is not allowed, or the method draws no lists.
     """
     known = parameters_of(method)
+    if exploration is not None and not draws_lists(method):
+        raise SettingsError(
+            f"exploration: {method} shows lists of its own and draws none by score; leave it unset, or choose one of "
+            f"{', '.join(methods_with(Lists.DRAWN))}"
+        )
     for name in parameters:
         if name not in known:
             raise SettingsError(f"{name}: {method} has no such parameter; it has {', '.join(known)}")
@@ -83,7 +97,12 @@ def training_for(method: str, parameters: Mapping[str, object], interactions: in
             "logging_policy: give a file of float32 weights, with `foltr federator run --logging-policy FILE`; "
             "weights cannot be given as text"
         )
-    values = {"min_interactions": interactions, "max_interactions": interactions, **parameters}
+    values = {
+        "min_interactions": interactions,
+        "max_interactions": interactions,
+        "exploration": SAFE if exploration is None else exploration,
+        **parameters,
+    }
     try:
         training: Training = method_spec(method).training.model_validate(values, strict=False)
     except ValidationError as error:

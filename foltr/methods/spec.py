@@ -27,7 +27,7 @@ class Lists(Enum):
     """Which lists a device shows while it explores."""
 
     DRAWN = auto()
-    """They are drawn from the Plackett-Luce model of the ranker's scores, and PDGD learns from them."""
+    """They are drawn around the order of the ranker's scores by the training's exploration; PDGD learns from them."""
     PERTURBED = auto()
     """They are the best ones of a perturbed ranker, and go out of date with the model that was perturbed."""
     LOGGED = auto()

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from foltr.protocol.explorations import SAFE, Exploration
 from foltr.protocol.fields import MAX_DIM, Dim, Message, Rate
 
 
@@ -52,6 +53,8 @@ class MethodTraining(Message):
     serp_length: Annotated[int, Field(ge=1, le=1000)] = 10
     min_interactions: Annotated[int, Field(ge=1, le=100_000)] = 5
     max_interactions: Annotated[int, Field(ge=1, le=100_000)] = 5
+    # Of methods that draw their lists by score; the others have lists of their own, and pass over it.
+    exploration: Exploration = SAFE
 
     @model_validator(mode="after")
     def _bounds_are_ordered(self) -> Self:

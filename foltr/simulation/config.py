@@ -20,6 +20,7 @@ from foltr.methods.registry import (
     Ranker,
     check_method,
     check_rule,
+    draws_lists,
     methods_with,
     parameters_of,
     ranker_for,
@@ -27,6 +28,7 @@ from foltr.methods.registry import (
     training_for,
 )
 from foltr.methods.spec import Lists
+from foltr.protocol.explorations import Exploration, SamplingExploration, read_exploration
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.trainings import Training
 from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
@@ -144,6 +146,8 @@ class SimulationConfig(BaseModel):
     """Secure: each adds all of the noise."""
     clip_norm: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
     """Secure: to which updates are shortened; unset 0.15 * sqrt(interactions) * learning_rate / 0.1."""
+    exploration: str | None = None
+    """How devices draw lists, as `foltr federator run` spells it; unset `sampling`, as in the papers."""
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
     """Seed of everything simulated."""
     eval_every: Count = 10
@@ -387,8 +391,17 @@ def _training(config: SimulationConfig) -> Training:
     if "n_clients" in parameters_of(method):
         parameters.setdefault("n_clients", config.participants or config.clients)
     fewest, most = config.quantities_of_updates
-    training = training_for(method, parameters, most)
+    training = training_for(method, parameters, most, _exploration(config, method))
     return training.model_copy(update={"min_interactions": fewest})
+
+
+def _exploration(config: SimulationConfig, method: str) -> Exploration | None:
+    if config.exploration is None:
+        return SamplingExploration() if draws_lists(method) else None
+    exploration = read_exploration(config.exploration)
+    if config.method in SIMULATOR_METHODS and exploration != SamplingExploration():
+        raise SettingsError(f"exploration: {config.method} is run with sampling only; leave it unset")
+    return exploration
 
 
 def differences(one: SimulationConfig, other: SimulationConfig) -> list[str]:

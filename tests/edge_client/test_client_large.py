@@ -4,7 +4,6 @@ import asyncio
 
 import numpy as np
 import pytest
-from drawn import reversals_of
 from played import TOPICS, WITHIN_S, Federator, adding_learner, device, until
 
 from broker.link import MqttLink
@@ -101,8 +100,7 @@ def chunk_topics(monkeypatch):
 def ranks_by(client, value):
     """Whether the device scores documents by weights that are all ``value``."""
     documents = np.random.default_rng(1).random((3, N_FEATURES), np.float32)
-    shown = client.rank(documents)
-    return np.array_equal(shown.reversals, reversals_of(score(np.full(N_FEATURES, value), documents), shown.ranking))
+    return np.array_equal(client.scores(documents), score(np.full(N_FEATURES, value), documents))
 
 
 # --- the model ------------------------------------------------------------------------------------------------

@@ -197,8 +197,9 @@ async def test_a_list_is_learned_later_by_what_drew_it(mqtt_broker, path, datase
             await federator.announce(1, training=training, newest=model_for("fpdgd", 1, second))
             update = await federator.update()
     features = dataset.query(0).features
-    scores = score(first.astype(np.float64), features)
-    np.testing.assert_array_equal(serp.reversals, reversals_of(scores, serp.ranking))
+    best = best_list(score(first.astype(np.float64), features), len(serp.ranking)).ranking
+    neighbours = np.abs(np.argsort(serp.ranking) - np.argsort(best))
+    assert neighbours.max() <= 1, "as long as no exploration is known, neighbours are exchanged and nothing else"
     clicks = np.arange(len(serp.ranking)) == 2
     seen = (second.astype(np.float64), features, serp.ranking, clicks, training.learning_rate)
     by_first, by_second = (pdgd_step(*seen, reversals=known) - second for known in (serp.reversals, None))

@@ -5,6 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 from cli.commands import foltr
+from drawn import sampled
 from integration.peers import FEDERATION, served
 
 from federator.plan import FederationPlan
@@ -14,7 +15,7 @@ from foltr.cli.fleet.fleet import Fleet
 from foltr.data.sources import LoadedData
 from foltr.data.synthetic import synthetic_dataset
 from foltr.errors import SettingsError
-from foltr.methods.registry import ranker_for, training_for
+from foltr.methods.registry import ranker_for
 from foltr.protocol.fields import unpack_vector
 from storage.models import list_models
 from storage.queries import list_contributions, list_rounds
@@ -40,7 +41,7 @@ def fleet_of(broker, attack, n_attackers, **parameters):
 
 
 def plan_of(method="fpdgd", min_clients=N_DEVICES - 1, max_time_s=20.0):
-    training, ranker = training_for(method, {}, INTERACTIONS), ranker_for("linear", D, 2)
+    training, ranker = sampled(method, {}, INTERACTIONS), ranker_for("linear", D, 2)
     policy = RoundPolicy(min_clients, N_DEVICES, 0.2, max_time_s)
     return FederationPlan(FEDERATION, D, policy, training, chosen_ranker=ranker, stop_after_round=N_ROUNDS)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
+from drawn import sampled
 
 from broker.address import BrokerAddress
 from federator.plan import FederationPlan
@@ -17,7 +18,7 @@ from foltr.data.sources import LoadedData
 from foltr.data.synthetic import split_queries, synthetic_dataset
 from foltr.methods.base import Memory
 from foltr.methods.bodies import unpack_body
-from foltr.methods.registry import body_spec, initial_weights, make_aggregation, ranker_for, training_for
+from foltr.methods.registry import body_spec, initial_weights, make_aggregation, ranker_for
 from foltr.numerics.streams import first_model_rng
 from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.updates import DenseDelta, PartDelta
@@ -149,7 +150,7 @@ async def served(data, training, ranker, clicks, broker, database, n_clients=N_C
 async def test_twenty_rounds_are_the_same_bit_for_bit(name, data, mqtt_broker, database):
     """Every update and every model of 20 rounds over MQTT is the simulator's, which may also have run in blocks."""
     method, parameters, kind, clicks = FEDERATIONS[name]
-    training = training_for(method, parameters, INTERACTIONS)
+    training = sampled(method, parameters, INTERACTIONS)
     ranker = ranker_for(kind, D, 5)
     updates, models = simulated(data, training, ranker, clicks, blocks=False)
     _, models_of_blocks = simulated(data, training, ranker, clicks, blocks=True)
@@ -210,7 +211,7 @@ async def test_hostile_devices_send_what_the_simulators_send(name, data, mqtt_br
     """Every update, crafted and honest, and every model under a robust rule, over MQTT as in the simulator."""
     method, kind, clicks, attack, attack_parameters, rule = ATTACKED[name]
     parameters = {"learning_rate": 0.01, **POLICY} if method == "fedips" else {}
-    training = training_for(method, parameters, INTERACTIONS)
+    training = sampled(method, parameters, INTERACTIONS)
     ranker = ranker_for(kind, D, 5)
     spec, rule = read_attack(attack, attack_parameters), read_rule(rule, byzantine=N_ATTACKERS)
     everything, simulating = (data, training, ranker, clicks), (rule, monkeypatch, ReferenceRunner)

@@ -18,7 +18,10 @@ from foltr.cli.settings import Settings, load_settings
 from foltr.errors import SettingsError
 from foltr.secure.accounting import DEFAULT_EPSILON
 
-FIELDS = ("interactions", "method", "method_parameters", "ranker", "hidden", "clicks", "dataset", "seed")
+FIELDS = (
+    *("interactions", "method", "method_parameters", "exploration", "ranker", "hidden"),
+    *("clicks", "dataset", "seed"),
+)
 
 
 @takes_fields(Settings, FIELDS)

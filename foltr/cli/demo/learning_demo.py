@@ -88,7 +88,7 @@ class Demo:
             yield address
 
     def _method(self, data: "LoadedData") -> "tuple[Training, Ranker]":
-        from foltr.methods.registry import method_spec
+        from foltr.methods.registry import draws_lists, method_spec
         from foltr.methods.spec import Lists
 
         extra = {}
@@ -100,7 +100,11 @@ class Demo:
             # Named, so that it is not the stream that synthetic data are drawn from.
             rng = np.random.default_rng(np.random.SeedSequence([self._settings.seed, *b"logging policy"]))
             extra["logging_policy"] = pack_vector(logging_policy(data.train, rng))
-        return choose_method(self._settings, data.train.n_features, self._n_clients, **extra)
+        settings = self._settings
+        if settings.exploration is None and draws_lists(settings.method):
+            # As in the papers: a demonstration is to learn in a minute, and there are no users to show better lists to.
+            settings = settings.model_copy(update={"exploration": "sampling"})
+        return choose_method(settings, data.train.n_features, self._n_clients, **extra)
 
     async def _federate(
         self,
@@ -277,9 +281,9 @@ def ndcg_of(model: "ModelRow", ranker: "Ranker", data: "LoadedData") -> float:
 def _warm_up(data: "LoadedData", training: "Training", ranker: "Ranker") -> None:
     """Compile what the devices and the evaluation will call, while the screen says so."""
     from foltr.evaluation.metrics import mean_ndcg_of_scores
-    from foltr.learning.display import sampled_list
     from foltr.learning.interaction import Interaction
     from foltr.methods.base import DeviceContext, scores_of
+    from foltr.methods.lists import make_list
     from foltr.methods.registry import initial_weights, make_device
 
     rng = np.random.default_rng(0)
@@ -287,7 +291,7 @@ def _warm_up(data: "LoadedData", training: "Training", ranker: "Ranker") -> None
     device = make_device(training, ranker, model, 0, DeviceContext(0))
     query = data.train.query(0)
     scores, variant = device.scores(query.features, exploring=True)
-    shown = sampled_list(scores, training.serp_length, rng)
+    shown = make_list(training, scores, training.serp_length, rng)
     clicks = shown.ranking == shown.ranking[0]
     device.learn(Interaction(0, query.features, shown.ranking, clicks, variant, 0, shown.reversals), rng)
     mean_ndcg_of_scores(scores_of(ranker, model[: ranker.n_weights], data.test.features), data.test)

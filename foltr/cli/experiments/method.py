@@ -75,6 +75,7 @@ def choose_method(settings: Settings, n_features: int, n_clients: int, **extra: 
         extra: parameters that no text can give, i.e. a logging policy; one given as text is refused all the same.
     """
     from foltr.methods.registry import check_method, parameters_of, ranker_for, training_for
+    from foltr.protocol.explorations import read_exploration
 
     known = parameters_of(settings.method)
     parameters: dict[str, object] = {**extra, **settings.method_parameters}
@@ -84,7 +85,8 @@ def choose_method(settings: Settings, n_features: int, n_clients: int, **extra: 
         if "learning_rate" not in known:
             raise SettingsError(f"learning_rate: {settings.method} has none on the devices; it has {', '.join(known)}")
         parameters.setdefault("learning_rate", settings.learning_rate)
-    training = training_for(settings.method, parameters, settings.interactions)
+    asked = None if settings.exploration is None else read_exploration(settings.exploration)
+    training = training_for(settings.method, parameters, settings.interactions, asked)
     ranker = ranker_for(settings.ranker, n_features, settings.hidden)
     check_method(training, ranker)
     return training, ranker

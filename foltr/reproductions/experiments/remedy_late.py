@@ -17,6 +17,7 @@ from foltr.evaluation.metrics import mean_ndcg_of_scores
 from foltr.methods.base import scores_of
 from foltr.methods.registry import initial_weights, make_aggregation, training_for
 from foltr.numerics.streams import first_model_rng
+from foltr.protocol.explorations import SamplingExploration
 from foltr.protocol.trainings import LinearRankerSpec, Training
 from foltr.reproductions.experiment import CLICKS
 from foltr.reproductions.outcomes import Outcome
@@ -64,7 +65,9 @@ def late_devices(base: SimulationConfig, preferences: Mapping[str, dict[str, Any
 
 def measured(population: Population, config: SimulationConfig, method: str) -> dict[str, Curve]:
     """nDCG@10 on the test queries by who is measured, against rounds; of late devices as a curve, since they came."""
-    training = training_for(_METHODS[method], PERSONAL if method == "personal" else {}, INTERACTIONS)
+    training = training_for(
+        _METHODS[method], PERSONAL if method == "personal" else {}, INTERACTIONS, SamplingExploration()
+    )
     players = _Players(population, config.seed, training, alone=method == "local")
     early, late = list(range(config.clients)), list(range(config.clients, len(population.clients)))
     for _ in range(config.rounds):

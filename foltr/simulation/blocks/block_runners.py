@@ -17,7 +17,8 @@ from foltr.methods.base import Aggregation
 from foltr.methods.fedips import FEDAVG, FEDIPS
 from foltr.methods.foltr_es import FOLTR_ES
 from foltr.methods.registry import Ranker, spec_of
-from foltr.methods.spec import PdgdSteps
+from foltr.methods.spec import Lists, PdgdSteps
+from foltr.protocol.explorations import SamplingExploration
 from foltr.protocol.fields import unpack_vector
 from foltr.protocol.trainings import (
     EvolutionTraining,
@@ -241,6 +242,8 @@ class IpsBlockRunner(BlockRunner):
 def block_runner(population: Population, crowd: Crowd, training: Training, ranker: Ranker) -> Runner | None:
     """The block runner of a method; None where only the reference runs it."""
     method = spec_of(training)
+    if method.lists is Lists.DRAWN and training.exploration != SamplingExploration():
+        return None
     if method.pdgd is not None:
         return PdgdBlockRunner(population, crowd, ranker, training.serp_length, method.pdgd(training, ranker))
     make = _OTHERS.get(method.name)

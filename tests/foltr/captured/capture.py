@@ -24,6 +24,7 @@ from foltr.protocol.announcements import (
     UnlearningRound,
 )
 from foltr.protocol.codec import encode
+from foltr.protocol.explorations import InterleavingExploration, SamplingExploration, ShareExploration
 from foltr.protocol.fields import CHUNK_BYTES, SCHEMA_VERSION, Message, pack_vector
 from foltr.protocol.heartbeat import FederatorStatus
 from foltr.protocol.helper_messages import (
@@ -373,10 +374,26 @@ VARIANTS: list[tuple[Message, str]] = [
         ),
         _TOPICS.model,
     ),
-    _round(FpdgdPaperTraining(**_BOUNDS, learning_rate=0.1, sensitivity=3.0, epsilon=2.3, n_clients=1000)),
-    _round(FedProxTraining(**_BOUNDS, learning_rate=0.1, mu=0.01)),
-    _round(FedPerTraining(**_BOUNDS, learning_rate=0.1)),
-    _round(PersonalTraining(**_BOUNDS, learning_rate=0.1, personal_learning_rate=0.05)),
+    _round(
+        FpdgdPaperTraining(
+            **_BOUNDS,
+            learning_rate=0.1,
+            sensitivity=3.0,
+            epsilon=2.3,
+            n_clients=1000,
+            exploration=SamplingExploration(),
+        )
+    ),
+    _round(FedProxTraining(**_BOUNDS, learning_rate=0.1, mu=0.01, exploration=ShareExploration(share=0.2))),
+    _round(FedPerTraining(**_BOUNDS, learning_rate=0.1, exploration=InterleavingExploration())),
+    _round(
+        PersonalTraining(
+            **_BOUNDS,
+            learning_rate=0.1,
+            personal_learning_rate=0.05,
+            exploration=SamplingExploration(temperature=0.5),
+        )
+    ),
     _round(
         EvolutionTraining(
             **_BOUNDS, noise_scale=0.01, antithetic=True, truth_probability=0.9, server_learning_rate=0.001

@@ -7,6 +7,7 @@ from typing import Annotated, get_args
 
 import numpy as np
 import pytest
+from drawn import sampled
 from methods_of import LINEAR, RANKERS, see
 from pydantic import Field
 from simulated import config, simulated
@@ -16,7 +17,7 @@ from foltr.aggregation.rule_spec import read_rule
 from foltr.methods import fpdgd, registry, spec
 from foltr.methods.base import DeviceContext
 from foltr.methods.bodies import check_body
-from foltr.methods.registry import METHODS, body_spec, initial_weights, make_aggregation, make_device, training_for
+from foltr.methods.registry import METHODS, body_spec, initial_weights, make_aggregation, make_device
 from foltr.protocol import trainings
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.codec import MESSAGE_TYPES, decode, encode
@@ -43,7 +44,7 @@ def clipped(monkeypatch):
 
 @pytest.fixture
 def training(clipped):
-    return training_for(clipped.name, {"clip_norm": str(CLIP_NORM)}, 4)
+    return sampled(clipped.name, {"clip_norm": str(CLIP_NORM)}, 4)
 
 
 def test_the_page_is_short():

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from drawn import even_reversals, reversals_of, shown_by
+from drawn import even_reversals, reversals_of, sampled, shown_by
 from methods_of import LINEAR, NEURAL, RANKERS, see
 
 from foltr.errors import DataError
@@ -20,7 +20,7 @@ from foltr.protocol.updates import DenseDelta, PartDelta
 
 
 def device_of(method, ranker, model, local_state=None, **parameters):
-    training = training_for(method, parameters, 4)
+    training = sampled(method, parameters, 4)
     return training, make_device(training, ranker, model, 1, DeviceContext(5, local_state))
 
 

@@ -23,6 +23,7 @@ from foltr.methods.registry import (
     spec_of,
     training_for,
 )
+from foltr.protocol.explorations import SAFE, SwapsExploration
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
 
@@ -198,3 +199,16 @@ def test_which_methods_may_be_aggregated_robustly(method, ranker, rng):
     following = aggregation.finish(model)
     assert following.report.rule == "median"
     assert np.isfinite(following.weights).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_exploration_is_for_methods_that_draw_their_lists(method):
+    """The others refuse one that is asked for, with the methods that take it."""
+    parameters = {"n_clients": 3} if method == "fpdgd-paper" else {}
+    asked = SwapsExploration(probability=0.2)
+    if method in {"foltr-es", "fedips", "fedavg"}:
+        with pytest.raises(SettingsError, match=f"exploration: {method} .*choose one of fpdgd"):
+            training_for(method, parameters, 4, asked)
+    else:
+        assert training_for(method, parameters, 4, asked).exploration == asked
+    assert training_for(method, parameters, 4).exploration == SAFE

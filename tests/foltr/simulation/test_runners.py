@@ -4,10 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
+from drawn import sampled
 from simulated import config, data, population, simulated, with_quantities
 
-from foltr.methods.registry import initial_weights, make_aggregation, training_for
+from foltr.errors import SettingsError
+from foltr.methods.registry import initial_weights, make_aggregation
 from foltr.numerics.streams import client_streams
+from foltr.protocol.explorations import read_exploration
 from foltr.protocol.fields import unpack_vector
 from foltr.protocol.updates import DenseDelta
 from foltr.simulation.blocks.block_runners import block_runner
@@ -71,7 +74,7 @@ def test_blocks_equal_the_reference_with_quantities_and_data_sets(method):
         for i, client in enumerate(people.clients)
     ]
     people = with_quantities(Population((one[0], other[0]), tuple(clients), (one[1],), "mixed"), 2, 5, 3)
-    training = training_for(method, {}, 2).model_copy(update={"max_interactions": 5})
+    training = sampled(method, {}, 2).model_copy(update={"max_interactions": 5})
     reference, block = (run(of, people, training=training, runner=kind) for kind in ("reference", "block"))
     assert np.array_equal(reference.weights, block.weights)
 
@@ -147,3 +150,32 @@ def test_what_no_block_runs():
         assert block_runner(people, Crowd(people, 1, training.serp_length), training, ranker) is None
         assert simulated(of).interactions == 80
         make_aggregation(training, ranker)
+
+
+@pytest.mark.parametrize("exploration", ["swaps:0.2", "share:0.3", "interleaving", "sampling:0.5"])
+def test_another_exploration_is_run_by_the_reference(exploration):
+    """Blocks sample as in the papers; what is asked for by name is played list by list, and is learned from."""
+    of = config(exploration=exploration)
+    assert resolve(of, 8)[0].exploration == read_exploration(exploration)
+    with pytest.raises(SettingsError, match="not run in blocks"):
+        simulated(of, runner="block")
+    played = simulated(of)
+    # The first model has documents as they are given: two equal lists leave interleaving nothing to compare.
+    assert bool(played.weights.any()) is (exploration != "interleaving")
+    assert not np.array_equal(played.weights, simulated(config()).weights)
+
+
+def test_without_exploration_nothing_is_learned():
+    """The best list is certain, so its clicks could not be freed of the order's bias."""
+    assert not simulated(config(exploration="none")).weights.any()
+
+
+@pytest.mark.parametrize(("method", "allowed"), [("fpdgd", True), ("local", False), ("foltr-es", False)])
+def test_the_papers_exploration_is_by_default_and_by_name_the_same(method, allowed):
+    """Sampling, by name or not; another is refused of a method that is run without, or has lists of its own."""
+    if method != "foltr-es":
+        of = config(method=method)
+        assert np.array_equal(simulated(of).weights, simulated(config(method=method, exploration="sampling")).weights)
+    if not allowed:
+        with pytest.raises(SettingsError, match="exploration"):
+            simulated(config(method=method, exploration="swaps:0.1"))

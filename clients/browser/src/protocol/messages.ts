@@ -66,12 +66,28 @@ const unusable: Check<{ kind: "unusable"; of: string }> = (value, place) => {
 
 const ranker = union({ linear: map({ kind: literal("linear"), n_features: dim }) }, unusable);
 
+const noSuchExploration: Check<never> = (_value, place) => {
+  throw new MessageError("malformed", `${place}: there is no such exploration`);
+};
+const temperature = number(0.001, 1000);
+const exploration = union(
+  {
+    none: map({ kind: literal("none") }),
+    share: map({ kind: literal("share"), share: number(Number.MIN_VALUE, 1), temperature }),
+    swaps: map({ kind: literal("swaps"), probability: number(Number.MIN_VALUE, 0.5) }),
+    interleaving: map({ kind: literal("interleaving") }),
+    sampling: map({ kind: literal("sampling"), temperature: optional(temperature, null) }),
+  },
+  noSuchExploration,
+);
+
 const training = union(
   {
     pdgd: map({
       serp_length: integer(1, 1000),
       min_interactions: integer(1, 100_000),
       max_interactions: integer(1, 100_000),
+      exploration: optional(exploration, { kind: "swaps", probability: 0.05 }),
       kind: literal("pdgd"),
       learning_rate: rate,
     }),
@@ -81,6 +97,7 @@ const training = union(
 
 export type RankerSpec = ReturnType<typeof ranker>;
 export type Training = ReturnType<typeof training>;
+export type Exploration = ReturnType<typeof exploration>;
 export type PdgdTraining = Extract<Training, { kind: "pdgd" }>;
 
 const noneOther: Check<never> = (_value, place) => {
