@@ -33,10 +33,13 @@ def _group() -> None:
 
 RUN_FIELDS = (
     *("client_id", "credentials", "broker_url", "federation", "dataset", "clicks", "interactions", "store", "seed"),
-    *("give_up_after_s", "aggregation", "byzantine"),
+    *("feature_schema", "give_up_after_s", "aggregation", "byzantine"),
 )
 # What the rule is to those who attack it; it is the federator's to choose.
 RUN_OPTIONS = {
+    "feature_schema": Option(
+        "--schema", "FILE", "The devices' feature schema as JSON, which scales the data's features; default: by query"
+    ),
     "aggregation": Option(text="With --attack: the rule that the attackers believe in"),
     "byzantine": Option(
         text="With --attack: how many hostile clients they believe the rule withstands, or which share below 0.5"
@@ -129,6 +132,7 @@ async def _run_fleet(
     from foltr.aggregation.rule_spec import read_rule
     from foltr.cli.experiments.datasets import find_data
     from foltr.cli.fleet.fleet import Fleet
+    from foltr.protocol.schemas import FeatureSchema
 
     attack, n_attackers = (None, 0) if attacking is None else attacking
     believed = (
@@ -142,7 +146,13 @@ async def _run_fleet(
         )
     )
 
-    data = find_data(settings.dataset, settings.seed)
+    schema = None if settings.feature_schema is None else FeatureSchema.read(settings.feature_schema)
+    data = find_data(settings.dataset, settings.seed, normalise=schema is None)
+    if schema is not None and schema.n_features != data.train.n_features:
+        raise SettingsError(
+            f"schema: {settings.feature_schema} has {schema.n_features} features, {data.description} "
+            f"{data.train.n_features}"
+        )
     names = [name] if count == 1 else [f"{name}-{i:04d}" for i in range(1, count + 1)]
     credentials = device_credentials(settings, names)
     federation = next((one.federation for one in credentials.values()), settings.federation)
@@ -162,6 +172,7 @@ async def _run_fleet(
         n_attackers=n_attackers,
         believed_rule=believed,
         guard=guard,
+        schema=schema,
     )
     task = asyncio.create_task(fleet.run())
     loop = asyncio.get_running_loop()

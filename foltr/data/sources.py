@@ -30,13 +30,14 @@ class LoadedData:
         return label_scale(self.train, self.test)
 
 
-def load_data(name: str, seed: int, fold: int | None = None) -> LoadedData:
+def load_data(name: str, seed: int, fold: int | None = None, *, normalise: bool = True) -> LoadedData:
     """The data set called ``name``.
 
     Args:
         name: a folder in one of the published layouts, or one of the names above.
         seed: makes the synthetic sets.
         fold: which fold of a folder that holds several; by default its first.
+        normalise: see `foltr.data.letor.load_letor`; synthetic sets are made in [0, 1].
 
     Raises:
         DataError: the folder is not one that can be read.
@@ -52,19 +53,19 @@ def load_data(name: str, seed: int, fold: int | None = None) -> LoadedData:
     if name == SYNTHETIC_LARGE:
         return _synthetic_large(seed)
     if name == MSLR_SAMPLE:
-        return _mslr_sample()
+        return _mslr_sample(normalise)
     from foltr.data.layouts import load_published
 
     folder = Path(name)
-    split = load_published(folder, fold)
+    split = load_published(folder, fold, normalise)
     return LoadedData(split.train, split.test, str(folder) if fold is None else f"{folder}, fold {fold}")
 
 
-def _mslr_sample() -> LoadedData:
+def _mslr_sample(normalise: bool) -> LoadedData:
     from foltr.data.letor import load_split
     from foltr.data.mslr_sample import fetch_mslr_sample
 
-    split = load_split(fetch_mslr_sample())
+    split = load_split(fetch_mslr_sample(), normalise)
     return LoadedData(split.train, split.test, "MSLR-WEB10K sample (genuine rows)")
 
 

@@ -1,8 +1,14 @@
 """``foltr federator run``: the schema and the first model, as files say them."""
 
-import pytest
-from cli.commands import foltr
+import json
 
+import numpy as np
+import pytest
+from cli.commands import foltr, foltr_process, start, stop
+from databases import migrated_sqlite
+
+from broker.embedded import embedded_broker
+from foltr.data.synthetic import synthetic_dataset
 from foltr.protocol.schemas import Feature, FeatureSchema
 
 SHOP = FeatureSchema(name="shop", version=1, features=[Feature(name=name, scaling="ratio") for name in ("bm25", "age")])
@@ -29,3 +35,62 @@ def test_a_file_that_does_not_fit_is_refused_before_anything_begins(tmp_path, op
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
     assert not list(tmp_path.glob("*.sqlite"))
+
+
+@pytest.fixture
+def logged(tmp_path):
+    """Logged data of the shop, its features between 0 and 10, as a training and as a test set."""
+    dataset = synthetic_dataset(np.random.default_rng(5), n_queries=12, docs_per_query=8, n_features=2)
+    lines = []
+    for i in range(dataset.n_queries):
+        for (bm25, age), grade in zip(*dataset.query(i), strict=True):
+            lines.append(f"{grade} qid:{i} 1:{10 * bm25:g} 2:{10 * age:g}\n")
+    for name in ("train.txt", "test.txt"):
+        (tmp_path / name).write_text("".join(lines))
+    return tmp_path
+
+
+def test_a_federation_from_files_learns_replays_and_keeps_what_it_began_with(logged):
+    """The devices have the same schema; afterwards neither another schema nor another first model is taken."""
+    features = [Feature(name=name, scaling="min_max", low=0, high=10) for name in ("bm25", "age")]
+    schema = SHOP.model_copy(update={"features": features})
+    (logged / "schema.json").write_text(schema.to_json())
+    (logged / "newer.json").write_text(schema.model_copy(update={"version": 2}).to_json())
+    db = ("--db", migrated_sqlite(logged / "foltr.sqlite"))
+    out = ("--schema", "schema.json", "--out", "first.json")
+    assert foltr("models", "from-feature", "age", *out, cwd=logged).returncode == 0
+    files = ("--schema", "schema.json", "--initial-model", "first.json")
+    with embedded_broker() as address:
+        run = ("federator", "run", "--allow-unsigned", *db, "--broker", str(address))
+        rounds = ("--rounds", "2", "--min-clients", "2", "--max-clients", "2", "--min-time", "0")
+        federator = start(*run, *rounds, *files, cwd=logged)
+        try:
+            devices = ("--count", "2", "--data", ".", "--broker", str(address), "--give-up-after", "20")
+            done = foltr_process("client", "run", *devices, "--schema", "schema.json", "--json", cwd=logged)
+        finally:
+            code, output = stop(federator)
+        assert (code, done.returncode) == (0, 0), output + done.stderr
+        assert json.loads(done.stdout)["receipts"] == {"accepted": 4}
+        for options, words in (
+            (("--schema", "newer.json"), f"schema_hash = '{schema.hash.hex()}'"),
+            (("--features", "2"), "schema_hash = None"),
+            (("--schema", "schema.json", "--initial-model", "other.json"), "initial_model: federation 'default' began"),
+        ):
+            (logged / "other.json").write_text('{"weights": [1, 1]}')
+            refused = foltr(*run, *options, cwd=logged)
+            assert refused.returncode == 2
+            assert words in refused.stderr.splitlines()[-1]
+    assert foltr("models", "export", *db, "--version", "0", "--out", "zero.npy", cwd=logged).returncode == 0
+    assert np.load(logged / "zero.npy").tolist() == [0.0, 8.0]
+    for number in (1, 2):
+        replayed = foltr("replay", number, *db, cwd=logged)
+        assert replayed.returncode == 0, replayed.stderr + replayed.stdout
+
+
+def test_devices_with_a_schema_of_other_data_are_refused(logged):
+    """The data set has other features than the schema."""
+    features = [*SHOP.features, Feature(name="price", scaling="ratio")]
+    (logged / "schema.json").write_text(SHOP.model_copy(update={"features": features}).to_json())
+    done = foltr("client", "run", "--data", ".", "--schema", "schema.json", cwd=logged)
+    assert done.returncode == 2
+    assert "schema.json has 3 features" in done.stderr

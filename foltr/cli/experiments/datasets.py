@@ -5,14 +5,14 @@ from foltr.data.sources import MSLR_SAMPLE, SYNTHETIC, LoadedData, load_data
 from foltr.errors import DataError, SettingsError, UnavailableError
 
 
-def find_data(name: str | None, seed: int, fold: int | None = None) -> LoadedData:
+def find_data(name: str | None, seed: int, fold: int | None = None, *, normalise: bool = True) -> LoadedData:
     """As `foltr.data.sources.load_data`; by default the MSLR sample, or a synthetic set where that cannot be had."""
     if name is None and fold is not None:
         raise SettingsError(f"fold {fold}: only a folder has folds; expected --data with a folder")
     sample = name in (None, MSLR_SAMPLE)
     try:
         with console.status("Fetching the MSLR-WEB10K sample (once, 2 MB)" if sample else "Reading the data"):
-            return load_data(MSLR_SAMPLE if name is None else name, seed, fold)
+            return load_data(MSLR_SAMPLE if name is None else name, seed, fold, normalise=normalise)
     except (UnavailableError, DataError) as error:
         if name is not None:
             raise

@@ -20,6 +20,7 @@ from foltr.errors import FoltrError, first_cause
 from foltr.evaluation.click_models import ClickModel, click_model, examination_by_rank, personal
 from foltr.numerics.streams import client_streams
 from foltr.operator.credentials import Credentials
+from foltr.protocol.schemas import FeatureSchema
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +58,7 @@ class Fleet:
         users: by name, where devices differ.
         attack: what the first ``n_attackers`` devices do; None: all are honest.
         believed_rule: by which the attackers think the federator aggregates.
-        guard: of the devices, see `EdgeClient`.
+        guard, schema: of the devices, see `EdgeClient`.
         receipts: how often each receipt code was received, over all devices that are done.
         n_refused_models: that guards refused, likewise.
     """
@@ -77,6 +78,7 @@ class Fleet:
     n_attackers: int = 0
     believed_rule: RuleSpec | None = None
     guard: float | None = None
+    schema: FeatureSchema | None = None
     receipts: Counter[str] = field(default_factory=Counter)
     n_refused_models: int = 0
     newest_round: int = 0
@@ -141,6 +143,7 @@ class Fleet:
             seed=streams.device_seed,
             propensities=_propensities(click_models),
             guard=self.guard,
+            schema=self.schema,
             alter_update=None if collusion is None else collusion.alteration_of(name),
             give_up_after_s=self.give_up_after_s,
         )
