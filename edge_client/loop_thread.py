@@ -1,4 +1,4 @@
-"""An event loop runs in a thread of its own, for those who have none."""
+"""An event loop runs in a thread of its own, for those who have none. What is computed there is by plain functions."""
 
 import asyncio
 import threading
@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from foltr.errors import UsageError
+from foltr.numerics.compiled import plain_functions
 
 T = TypeVar("T")
 
@@ -64,6 +65,10 @@ class LoopThread:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
+        with plain_functions():
+            self._turn()
+
+    def _turn(self) -> None:
         try:
             self._loop.run_forever()
             # Not `asyncio.Runner`: it starts another thread at its end, which a process that ends may not.

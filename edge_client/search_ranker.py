@@ -30,7 +30,7 @@ from edge_client.options import (
     checked_seed,
     declared_schema,
 )
-from edge_client.serps import Serp, as_features
+from edge_client.serps import Serp
 from edge_client.store.store import KEPT_INTERACTIONS
 from edge_client.threaded_device import ThreadedDevice
 from foltr.errors import DataError
@@ -174,9 +174,7 @@ class SearchRanker:
     def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Return as `EdgeClient.scores` does."""
         self._check_width(features)
-        if self._device.agent is None:
-            return np.zeros(len(as_features(self._device.features.scaled(features))), np.float32)
-        return self._device.agent.scores(features)
+        return self._device.scores(features)
 
     def _check_width(self, features: npt.ArrayLike) -> None:
         shape = np.shape(features)

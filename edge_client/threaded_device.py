@@ -1,7 +1,8 @@
 """A device for an application without an event loop: many threads rank and record, one of its own does the rest.
 
 What a caller waits for is the store, which every click is written to before `record` returns; never the network, and
-never what is learned. Ranking takes a snapshot of the working model and no lock.
+never what is learned. Ranking takes a snapshot of the working model and no lock. All is computed by plain functions, as
+on a device without numba: nobody waits until machine code is loaded, and what is computed does not depend on that.
 
 It begins with a store and nothing else. With credentials it is a client of a federation, now or later; what was
 recorded before is then that client's.
@@ -13,6 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 
 from edge_client.agent import Agent
@@ -23,10 +25,11 @@ from edge_client.loop_thread import LoopThread
 from edge_client.options import DeviceOptions
 from edge_client.recording import store_list
 from edge_client.runtime import SERP_LENGTH, Runtime
-from edge_client.serps import Serp, clicks_on, make_serp
+from edge_client.serps import Serp, as_features, clicks_on, make_serp
 from edge_client.store.store import DeviceStore
 from foltr.errors import UsageError
 from foltr.logs import get_logger
+from foltr.numerics.compiled import plain_functions
 from foltr.protocol.schemas import FeatureSchema
 
 log = get_logger(__name__)
@@ -148,18 +151,27 @@ class ThreadedDevice:
     def rank(self, features: npt.ArrayLike, k: int) -> Serp:
         """Make a list; in the order given where there is no device any more, since search goes on."""
         agent = self.agent
-        if agent is None or self._closed or self.is_forked:
-            return make_serp(self.features.scaled(features), k, None, None)
-        return agent.rank(features, k)
+        with plain_functions():
+            if agent is None or self._closed or self.is_forked:
+                return make_serp(self.features.scaled(features), k, None, None)
+            return agent.rank(features, k)
+
+    def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """Return as `EdgeClient.scores` says."""
+        with plain_functions():
+            if self.agent is None:
+                return np.zeros(len(as_features(self.features.scaled(features))), np.float32)
+            return self.agent.scores(features)
 
     def record(self, serp: Serp, clicked: Sequence[int]) -> None:
         """Record clicks; on disk when it returns."""
         self.check_open()
         agent = self.agent
-        if agent is None:
-            store_list(self._store, serp, clicks_on(serp, clicked))
-        else:
-            agent.record_clicks(serp, clicked)
+        with plain_functions():  # a guard judges
+            if agent is None:
+                store_list(self._store, serp, clicks_on(serp, clicked))
+            else:
+                agent.record_clicks(serp, clicked)
 
     def _soon(self, work: Callable[[], None]) -> None:
         def done() -> None:

@@ -4,6 +4,9 @@ A device install has no numba (its compiler is larger than everything else a dev
 numba takes longer than the whole device agent may. So `compiled` decides by looking for the package without
 importing it, and compiles at the first call. What is compiled is then cached on disk by numba, keyed by the
 source of the kernel and of every kernel it calls.
+
+Where somebody waits for a single call, as in an application's thread, even loading machine code takes too long: under
+`plain_functions` a thread calls the plain functions, as if numba were not installed.
 """
 
 import contextlib
@@ -11,6 +14,7 @@ import functools
 import hashlib
 import importlib.util
 import os
+import threading
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +31,25 @@ COMPILED: bool = all(importlib.util.find_spec(name) for name in ("numba", "scipy
 """Whether kernels run as machine code in this process."""
 
 
+class _Form(threading.local):
+    """In which form this thread calls kernels."""
+
+    plain = False
+
+
+_form = _Form()
+
+
+@contextlib.contextmanager
+def plain_functions() -> Iterator[None]:
+    """Let this thread call kernels as the plain functions that they are made of: no numba is loaded, and none used."""
+    before, _form.plain = _form.plain, True
+    try:
+        yield
+    finally:
+        _form.plain = before
+
+
 class _CompiledAtFirstCall:
     """A kernel that numba turns into machine code when it is first needed.
 
@@ -41,6 +64,8 @@ class _CompiledAtFirstCall:
 
     def __call__(self, *args: Any) -> Any:
         # No keyword arguments: positional calls keep the hand-over to machine code below a microsecond.
+        if _form.plain:
+            return self.py_func(*args)
         dispatcher = self._dispatcher
         if dispatcher is None:
             dispatcher = self.dispatcher()

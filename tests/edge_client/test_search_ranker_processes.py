@@ -6,10 +6,11 @@ import subprocess
 import sys
 
 import pytest
-from played import N_FEATURES
+from played import N_FEATURES, model
 
 from edge_client.store.store import DeviceStore
 from foltr.operator.credentials import BrokerAccess, device_identity, write_credentials
+from foltr.protocol.codec import encode
 from foltr.protocol.signing import SigningKey
 
 OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
@@ -55,6 +56,36 @@ def stored(path):
     with contextlib.closing(store):
         assert store.rows("PRAGMA integrity_check") == [("ok",)]
         return [serp_id for (serp_id,) in store.rows("SELECT serp_id FROM interactions ORDER BY id")]
+
+
+FIRST = """
+import time
+started = time.perf_counter()
+serp = ranker.rank(np.random.default_rng(1).random((100, 16)))
+first = time.perf_counter() - started
+ranker.record_clicks(serp, [1])
+assert ranker.scores(DOCUMENTS).shape == (5,)
+time.sleep(0.2)  # it may learn
+print(first, serp.model_version, "numba" in sys.modules)
+"""
+
+
+def test_the_first_list_comes_at_once(nowhere, path, tmp_path):
+    """With a model from the last start, in a fresh process, whether numba is installed or not: it is not loaded."""
+    file = tmp_path / "device-7.json"
+    access = BrokerAccess(broker_url=nowhere)
+    write_credentials(file, device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access))
+    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=1000)) as store:
+        store.put_model(encode(model(3)))
+    seconds = []
+    for _ in range(3):
+        done = run(FIRST, file, path)
+        assert done.returncode == 0, done.stderr
+        first, version, with_numba = done.stdout.split()
+        assert (version, with_numba) == ("3", "False")
+        seconds.append(float(first))
+    print(f"the first list of a process took {[round(1000 * one, 2) for one in seconds]} ms")  # noqa: T201
+    assert min(seconds) < 0.1, "under load; alone it is well below 0.02"
 
 
 def test_what_was_recorded_outlives_kill_9(credentials, path):

@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -117,3 +118,22 @@ def test_without_numba_a_kernel_is_the_function_itself(monkeypatch: pytest.Monke
         return x
 
     assert compiled_module.compiled(kernel) is kernel
+
+
+@needs_numba
+def test_a_thread_may_call_the_plain_functions() -> None:
+    """As if numba were not there; other threads go on with machine code, and so does this one afterwards."""
+    calls = []
+
+    def noted(x: float) -> float:
+        calls.append(x)
+        return x
+
+    kernel = compiled_module.compiled(noted)
+    with compiled_module.plain_functions(), compiled_module.plain_functions():
+        assert kernel(1.0) == 1.0
+    with ThreadPoolExecutor(1) as pool, compiled_module.plain_functions():
+        assert kernel(2.0) == 2.0
+        assert pool.submit(plackett_luce.log_add_exp, 0.0, 0.0).result() == pytest.approx(np.log(2.0))
+    assert calls == [1.0, 2.0]
+    assert getattr(plackett_luce.log_add_exp, "dispatcher")().signatures  # noqa: B009
