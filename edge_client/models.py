@@ -151,4 +151,5 @@ class Models:
                 log.warning("model_not_stored", cause=str(error))  # it serves until the next start
             self._trainer.catch_up()
             self._contributor.contribute()
-            self._tell(ModelInUse(model.version))
+            if self._participation.learns_from(model):
+                self._tell(ModelInUse(model.version))

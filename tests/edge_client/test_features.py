@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from broker.link import InboundMessage
 from edge_client.agent import Agent
+from edge_client.events import ModelInUse
 from edge_client.features import Features
 from edge_client.objections import Objection, objection_to
 from edge_client.store.store import DeviceStore
@@ -145,11 +146,14 @@ async def test_a_device_with_other_features_keeps_its_clicks_and_says_so(device,
 
 async def test_once_the_schemas_agree_the_clicks_are_learned(device):
     """Those that waited go into the first update, and the model is used."""
-    with device.started(OURS):
+    told = []
+    with device.started(OURS, on_event=told.append):
         device.hear_of(THEIRS)
         device.see(1, 2, 3)
+        assert told == []
         device.hear_of(OURS, 2)
         (update,) = await device.updates()
+        assert ModelInUse(1) in told
         assert content(update) == [1, 2, 3]
         assert device.agent.schema_difference is None
         assert device.agent.trainer.working_model.base_version == 1

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from foltr.cli.doctor.checks import Finding, State, days_left
 from foltr.cli.doctor.checks_policy import policy_findings
+from foltr.cli.doctor.checks_schema import schema_findings
 from foltr.errors import MessageError, SettingsError, UnavailableError
 from foltr.operator.credentials import Credentials
 from foltr.protocol.announcements import RoundAnnouncement
@@ -51,6 +52,11 @@ class Visit:
     @property
     def user(self) -> str:
         return self.address.username or f"foltr-doctor-{self.nonce}"
+
+    def retained(self, topic: str) -> bytes | None:
+        """Return what was heard on a topic; None where nothing was."""
+        message = self.heard.get(topic)
+        return None if message is None else message.payload
 
     @property
     def believed(self) -> Credentials | None:
@@ -94,7 +100,7 @@ class Visit:
 
 async def look(visit: Visit) -> list[Finding]:
     """Everything about one broker; each wait is bounded."""
-    findings = [await _encryption(visit)]
+    findings, topics = [await _encryption(visit)], visit.topics
     if findings[0].state is State.PROBLEM and visit.address.tls:
         return [*findings, Finding("broker", State.PROBLEM, f"{visit.address}: no connection, see tls")]
     try:
@@ -106,9 +112,13 @@ async def look(visit: Visit) -> list[Finding]:
     # A federator may not read what it announces itself, and need not.
     if visit.is_federator:
         return findings
-    policy = visit.heard.get(visit.topics.policy)
-    retained = None if policy is None else policy.payload
-    return [*findings, *announced_findings(visit), *policy_findings(visit.credentials, retained)]
+    policy, schema, round_ = (visit.retained(topic) for topic in (topics.policy, topics.schema, topics.round))
+    return [
+        *findings,
+        *announced_findings(visit),
+        *policy_findings(visit.credentials, policy),
+        *schema_findings(visit.credentials, schema, round_),
+    ]
 
 
 async def _encryption(visit: Visit) -> Finding:
@@ -161,6 +171,7 @@ async def _round_trip(visit: Visit) -> Finding:
             visit.anothers_topic,
             topics.federator_key,
             topics.policy,
+            topics.schema,
             topics.round,
             topics.model,
             topics.roster,
