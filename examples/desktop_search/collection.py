@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from documents import Document, read_documents
-from features import Features
+from features import SCHEMA, Features
 from foltr.data.dataset import RankingDataset
 from index import Index
 from queries import Query, devices_of, make_queries
@@ -19,21 +19,24 @@ class Asked:
     """Queries whose document is among the candidates.
 
     Attributes:
-        dataset: one document of each query is relevant; candidates are in the order of BM25, best first.
+        dataset: with scaled features; one document of each query is relevant, and candidates are in the order of BM25,
+            best first.
+        features: (docs, features) float64, not scaled.
         base: (docs,) float64, BM25.
         devices: (queries,) int64, who asks.
         n_asked: how many queries there were, found or not.
     """
 
     dataset: RankingDataset
+    features: NDArray[np.float64]
     base: NDArray[np.float64]
     devices: NDArray[np.int64]
     n_asked: int
 
-    def query(self, i: int) -> tuple[NDArray[np.float32], NDArray[np.float64], int]:
+    def query(self, i: int) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
         """Return the features of a query's candidates, their BM25, and the row of the one that is meant."""
         rows = slice(*self.dataset.offsets[i : i + 2])
-        return self.dataset.features[rows], self.base[rows], int(self.dataset.relevance[rows].argmax())
+        return self.features[rows], self.base[rows], int(self.dataset.relevance[rows].argmax())
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,15 +75,14 @@ def _ask(
     offsets = np.concatenate([[0], np.cumsum([len(matrix) for matrix in matrices])])
     relevance = np.zeros(offsets[-1], np.int16)
     relevance[offsets[:-1] + targets] = 1
-    dataset = RankingDataset(
-        name, np.concatenate(matrices), relevance, offsets.astype(np.int64), np.arange(len(found), dtype=np.int64)
-    )
-    return Asked(dataset, np.concatenate(scores), np.array(devices, np.int64), len(queries))
+    scaled = np.concatenate([SCHEMA.normalise(matrix) for matrix in matrices])
+    dataset = RankingDataset(name, scaled, relevance, offsets.astype(np.int64), np.arange(len(found), dtype=np.int64))
+    return Asked(dataset, np.concatenate(matrices), np.concatenate(scores), np.array(devices, np.int64), len(queries))
 
 
 def _found(
     queries: Sequence[Query], devices: Sequence[int], index: Index, features: Features
-) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float64], int, int]]:
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], int, int]]:
     for query, device in zip(queries, devices, strict=True):
         hits = index.search(query.text)
         numbers = [hit.number for hit in hits]

@@ -67,12 +67,8 @@ class Features:
             for document, text in zip(documents, texts, strict=True)
         ]
 
-    def of(self, query: str, hits: Sequence[Hit]) -> npt.NDArray[np.float32]:
-        """Return (hits, features) float32 in [0, 1]."""
-        return SCHEMA.normalise(self.unscaled(query, hits))
-
-    def unscaled(self, query: str, hits: Sequence[Hit]) -> npt.NDArray[np.float64]:
-        """Return (hits, features) float64; (0,) where there are no hits."""
+    def of(self, query: str, hits: Sequence[Hit]) -> npt.NDArray[np.float64]:
+        """Return (hits, features) float64."""
         asked = tuple(dict.fromkeys(_stems(query)))
         rarity = {word: self._rarity.get(word, self._rarest) for word in asked}
         spelling = _spelling(query)
@@ -89,7 +85,7 @@ class Features:
                     *known.itself,
                 )
             )
-        return np.array(rows)
+        return np.array(rows).reshape(len(hits), SCHEMA.n_features)
 
 
 def _fit_of_name(

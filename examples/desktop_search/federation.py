@@ -16,6 +16,7 @@ from federator.round import RoundPolicy
 from federator.service import FederatorService
 from foltr.operator.credentials import BrokerAccess, Credentials, device_identity
 from foltr.protocol.fields import unpack_vector
+from foltr.protocol.schemas import FeatureSchema
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.trainings import Training
 from storage.database import Database
@@ -47,7 +48,7 @@ class Federation:
 
 @asynccontextmanager
 async def running_federation(
-    names: Sequence[str], n_features: int, training: Training, n_rounds: int, folder: Path
+    names: Sequence[str], schema: FeatureSchema, training: Training, n_rounds: int, folder: Path
 ) -> AsyncIterator[Federation]:
     """Run a federation whose rounds end when all devices have sent.
 
@@ -56,7 +57,15 @@ async def running_federation(
     """
     operator, federator = SigningKey.generate(), SigningKey.generate()
     policy = RoundPolicy(len(names), len(names), 0.0, _LONGEST_ROUND_S)
-    plan = FederationPlan(NAME, n_features, policy, training, stop_after_round=n_rounds, enrolment_key=operator.public)
+    plan = FederationPlan(
+        NAME,
+        schema.n_features,
+        policy,
+        training,
+        stop_after_round=n_rounds,
+        enrolment_key=operator.public,
+        schema=schema,
+    )
     with embedded_broker() as address:
         access = BrokerAccess(broker_url=str(address), username=address.username, password=address.password)
         credentials = {

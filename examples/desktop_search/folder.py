@@ -23,13 +23,13 @@ class Found:
     Attributes:
         exact: the documents that are called like the query; they are no candidates.
         candidates: all others, in the order of BM25.
-        features: (candidates, features) float32 in [0, 1].
+        features: (candidates, features) float64, as the schema's features are before they are scaled.
         bm25: (candidates,) float64.
     """
 
     exact: list[Document]
     candidates: list[Document]
-    features: npt.NDArray[np.float32]
+    features: npt.NDArray[np.float64]
     bm25: npt.NDArray[np.float64]
 
 

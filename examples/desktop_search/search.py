@@ -5,6 +5,7 @@ from typing import Final
 
 from documents import Document
 from edge_client.client import Serp
+from features import SCHEMA
 from folder import Folder
 from foltr import SearchRanker
 
@@ -23,7 +24,7 @@ class Search:
         self.learning, self.n_exact, self.ranker = True, 0, self._open_ranker()
 
     def _open_ranker(self) -> SearchRanker:
-        return SearchRanker(self._credentials, store=self._home / _STORE)
+        return SearchRanker(self._credentials, store=self._home / _STORE, schema=SCHEMA)
 
     def find(self, query: str) -> list[Document]:
         """Return what is called like the query, whatever was learned, and then the best of all else."""

@@ -11,7 +11,7 @@ import json
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from collection import Asked, Collection, make_collection
 from documents import standard_library
 from edge_client.client import EdgeClient
+from features import SCHEMA
 from federation import Federation, running_federation
 from foltr.cli.output import configure_logging
 from foltr.errors import first_cause
@@ -28,6 +29,7 @@ from foltr.evaluation.click_models import click_model, simulate_clicks
 from foltr.learning.lambdarank import fit_lambdarank
 from foltr.learning.linear import score
 from foltr.numerics.streams import ClientStreams, client_streams
+from foltr.protocol.explorations import exploration_text, read_exploration
 from foltr.protocol.trainings import PdgdTraining
 from queries import N_DEVICES
 
@@ -107,12 +109,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"{collection.test.n_asked} to judge by, {collection.train.dataset.n_queries} and "
         f"{collection.test.dataset.n_queries} have their document among BM25's first 50"
     )
-    training = PdgdTraining(learning_rate=options.learning_rate)
+    training = _training(options)
     try:
         models, people = asyncio.run(simulate(collection, settings, training))
     except BaseExceptionGroup as failures:
         raise first_cause(failures) from failures
     results = report(collection, settings, models, people)
+    results["settings"] |= {
+        "learning_rate": training.learning_rate,
+        "exploration": exploration_text(training.exploration),
+    }
     results["seconds"] = round(time.perf_counter() - started, 1)
     _show(results)
     if options.json is not None:
@@ -124,9 +130,8 @@ async def simulate(
 ) -> tuple[list[NDArray[np.float32]], list[Person]]:
     """Let all people search in all rounds; return the models that were announced, and the people."""
     names = [f"device-{i}" for i in range(1, N_DEVICES + 1)]
-    n_features = collection.train.dataset.n_features
     with tempfile.TemporaryDirectory() as folder:
-        async with running_federation(names, n_features, training, settings.rounds, Path(folder)) as federation:
+        async with running_federation(names, SCHEMA, training, settings.rounds, Path(folder)) as federation:
             people = await asyncio.gather(
                 *(_person(i, name, federation, collection, settings) for i, name in enumerate(names))
             )
@@ -139,7 +144,8 @@ async def _person(i: int, name: str, federation: Federation, collection: Collect
     streams = client_streams(settings.seed, name)
     queries = np.flatnonzero(collection.train.devices == i)
     credentials = federation.credentials[name]
-    async with EdgeClient(credentials=credentials, store=":memory:", seed=streams.device_seed) as client:
+    client = EdgeClient(credentials=credentials, store=":memory:", schema=SCHEMA, seed=streams.device_seed)
+    async with client:
         person = Person(client, collection.train, queries, streams, settings, [], [])
         await person.take_part()
     return person
@@ -157,7 +163,7 @@ def report(
     blocks = [slice(at, at + LONGEST_BLOCK) for at in range(0, settings.rounds, LONGEST_BLOCK)]
     by_round = [mrr_at_10(score(weights, test.dataset.features), test) for weights in models]
     return {
-        "settings": vars(settings),
+        "settings": asdict(settings),
         "base_mrr_at_10": mrr_at_10(test.base, test),
         "model_mrr_at_10": by_round[-1],
         "full_information": full_information(collection, settings.seed),
@@ -212,6 +218,16 @@ def _show(results: dict[str, Any]) -> None:
         )
 
 
+def _training(options: argparse.Namespace) -> PdgdTraining:
+    """What the federation tells its devices: its defaults, but for what is asked for."""
+    chosen: dict[str, Any] = {}
+    if options.learning_rate is not None:
+        chosen["learning_rate"] = options.learning_rate
+    if options.exploration is not None:
+        chosen["exploration"] = read_exploration(options.exploration)
+    return PdgdTraining(**chosen)
+
+
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Eight people search; a federation learns from their clicks.")
     parser.add_argument("--json", type=Path, help="write the results to this file")
@@ -219,7 +235,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--shuffle", action="store_true", help="hand candidates over in any order")
-    parser.add_argument("--learning-rate", type=float, default=0.1)
+    parser.add_argument("--learning-rate", type=float, help="another than the federation's default")
+    parser.add_argument("--exploration", help="another than the federation's default, e.g. sampling, or swaps:0.1")
     parser.add_argument("--share", type=float, default=1.0, help="of the queries; fewer are sooner there")
     parser.add_argument("--folder", type=Path, default=standard_library(), help="what is searched")
     return parser.parse_args(arguments)

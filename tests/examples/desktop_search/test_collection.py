@@ -25,7 +25,7 @@ def test_a_query_has_its_candidates_in_the_order_of_bm25_and_the_one_that_is_mea
         assert features.shape == (len(base), SCHEMA.n_features)
         assert 0 <= meant < len(base) <= N_CANDIDATES
         assert (np.diff(base) <= 0.0).all()
-        assert ((features >= 0.0) & (features <= 1.0)).all()
+        assert (SCHEMA.normalise(features) == asked.dataset.query(i).features).all()
     assert asked.dataset.relevance.sum() == asked.dataset.n_queries == len(asked.devices)
     assert set(asked.devices.tolist()) <= set(range(N_DEVICES))
 

@@ -21,7 +21,7 @@ def told():
 
     def tell(query: str) -> list[dict[str, float]]:
         hits = [Hit(number, 3.0 - number, 2.0, 1.0) for number in range(len(DOCUMENTS))]
-        return [dict(zip(SCHEMA.names, row, strict=True)) for row in features.unscaled(query, hits).tolist()]
+        return [dict(zip(SCHEMA.names, row, strict=True)) for row in features.of(query, hits).tolist()]
 
     return tell
 
@@ -83,7 +83,7 @@ def test_the_schema_takes_whatever_is_found():
     index = Index(DOCUMENTS)
     for query in ("tree", "whole shelf of books", "qwertz"):
         hits = index.search(query)
-        scaled = features.of(query, hits)
+        scaled = SCHEMA.normalise(features.of(query, hits))
         assert scaled.shape == (len(hits), SCHEMA.n_features)
         assert scaled.dtype == np.float32
         assert ((scaled >= 0.0) & (scaled <= 1.0)).all()

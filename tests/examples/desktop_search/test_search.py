@@ -146,7 +146,7 @@ async def test_with_credentials_two_devices_learn_from_each_other(books, tmp_pat
         search_and_open(waited)
     waited.close()
     training = PdgdTraining(min_interactions=4, max_interactions=4)
-    async with running_federation(names, SCHEMA.n_features, training, 2, tmp_path) as federation:
+    async with running_federation(names, SCHEMA, training, 2, tmp_path) as federation:
         searches = []
         for name in names:
             write_credentials(tmp_path / f"{name}.json", federation.credentials[name])
