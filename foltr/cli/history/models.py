@@ -15,6 +15,7 @@ from foltr.protocol.fields import unpack_vector
 
 if TYPE_CHECKING:
     from storage.database import Database
+    from storage.records import ModelRow
 
 app = typer.Typer(help="Look at model versions, export one, and make the first.", no_args_is_help=True)
 
@@ -46,21 +47,50 @@ def models_export(
     federation: options.Federation = None,
 ) -> None:
     """Write the weights of one model version as a NumPy array."""
-    from storage.models import get_model, latest_model
 
     async def query(database: "Database", name: str) -> None:
-        model = await (latest_model(database, name) if version is None else get_model(database, name, version))
-        if model is None:
-            raise SettingsError(f"federation {name!r} has no model {version}; see: foltr models list")
-        if model.withdrawn_at is not None:
-            raise SettingsError(
-                f"version: {model.version} was withdrawn on {model.withdrawn_at:%Y-%m-%d}: a client that was forgotten "
-                "was in it, and its weights are deleted; see: foltr models list"
-            )
+        model = await _find_model(database, name, version)
         np.save(out, unpack_vector(model.weights))
         console.print(f"wrote version {model.version} ({model.n_values} weights) to {out}", soft_wrap=True)
 
     check_folder(out)
+    run_query(db, federation, query)
+
+
+@app.command("carry")
+def models_carry(
+    old: Annotated[
+        Path, typer.Option("--from", metavar="FILE", help="The schema of the federation that has the model")
+    ],
+    new: Annotated[Path, typer.Option("--to", metavar="FILE", help="The schema of the federation that is to begin")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write, for --initial-model")],
+    version: Annotated[int | None, typer.Option(min=0, help="The version; default: the newest")] = None,
+    db: options.Db = None,
+    federation: options.Federation = None,
+) -> None:
+    """Write a first model for another schema: the weights of a stored model, where features stayed as they are."""
+    from foltr.methods.initial_models import InitialModel, carried
+    from foltr.protocol.schemas import FeatureSchema
+    from storage.federations import get_federation
+
+    check_folder(out)
+    before, after = FeatureSchema.read(old), FeatureSchema.read(new)
+
+    async def query(database: "Database", name: str) -> None:
+        stored, model = await get_federation(database, name), await _find_model(database, name, version)
+        if stored is None or stored.schema_hash != before.hash:
+            raise SettingsError(f"from: {old} is not the schema of {name!r}; foltr schema show FILE has its hash")
+        if stored.ranker != "linear":
+            raise SettingsError(f"federation: {name!r} has a {stored.ranker} ranker, not a weight for each feature")
+        weights, n_stayed = carried(unpack_vector(model.weights)[: before.n_features], before, after)
+        out.write_text(InitialModel.of(after, weights).to_json())
+        console.print(
+            f"wrote {n_stayed} of {before.n_features} weights of version {model.version} to {out}, for the "
+            f"{after.n_features} features of schema {after.name} {after.version}",
+            soft_wrap=True,
+            highlight=False,
+        )
+
     run_query(db, federation, query)
 
 
@@ -84,3 +114,18 @@ def models_from_feature(
     weights = np.array([weight * (one == name) for one in features.names])
     out.write_text(InitialModel.of(features, weights).to_json())
     console.print(f"wrote a model that ranks by {name!r} to {out}", soft_wrap=True, markup=False, highlight=False)
+
+
+async def _find_model(database: "Database", name: str, version: int | None) -> "ModelRow":
+    """One version, or the newest; SettingsError where there is none, or its weights are deleted."""
+    from storage.models import get_model, latest_model
+
+    model = await (latest_model(database, name) if version is None else get_model(database, name, version))
+    if model is None:
+        raise SettingsError(f"federation {name!r} has no model {version}; see: foltr models list")
+    if model.withdrawn_at is not None:
+        raise SettingsError(
+            f"version: {model.version} was withdrawn on {model.withdrawn_at:%Y-%m-%d}: a client that was forgotten "
+            "was in it, and its weights are deleted; see: foltr models list"
+        )
+    return model
