@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Packages are pinned by version and hash; the project itself is installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test browser-test test-quick test-slow fuzz lint format docs bench bench-peers soak load servers pins clean
+.PHONY: help demo test browser-test chromium test-quick test-slow fuzz lint format docs bench bench-peers soak load servers pins clean
 
 # What stands behind ## is what `make help` says of a target; those without it are parts of others.
 help:
@@ -43,7 +43,7 @@ test: $(INSTALLED) servers ## all tests, with real Mosquitto and PostgreSQL wher
 
 # What npm installs is pinned by version and hash, like the rest (`npm run pins` after a change of package.json).
 BROWSER := clients/browser
-browser-test: ## the client for browsers: types, tests, size; skipped where there is no Node.js 20 or no npm registry
+browser-test: ## the client for browsers: types, tests, size; skipped without Node.js 20 or packages
 	@if ! node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)' 2>/dev/null || ! command -v npm >/dev/null; then \
 		echo "SKIPPED: no Node.js 20 with npm here: the client for browsers was not tested"; \
 	elif ! { test $(BROWSER)/node_modules/.package-lock.json -nt $(BROWSER)/package-lock.json || \
@@ -51,6 +51,17 @@ browser-test: ## the client for browsers: types, tests, size; skipped where ther
 		echo "SKIPPED: npm could not install the pinned packages: the client for browsers was not tested"; \
 	else \
 		cd $(BROWSER) && npm test --silent; \
+	fi
+
+chromium: ## install Chromium for browser-test, if it is missing and you may
+	@if ! command -v chromium >/dev/null; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "Installing Chromium with apt"; \
+			{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } >/dev/null 2>&1 || \
+				echo "Chromium could not be installed: its test will be skipped"; \
+		else \
+			echo "No Chromium, and not root to install it: its test will be skipped"; \
+		fi; \
 	fi
 
 test-quick: $(INSTALLED) ## the tests that take a moment each

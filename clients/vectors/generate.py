@@ -19,12 +19,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.errors import MessageError
-from foltr.learning.display import plackett_luce_log_odds, reversal_weights
+from foltr.learning.display import (
+    interleaved_list,
+    plackett_luce_log_odds,
+    reversal_weights,
+    sampled_list,
+    sometimes_sampled_list,
+    swapped_list,
+)
 from foltr.learning.interaction import Interaction
+from foltr.learning.linear import rank_by_score
 from foltr.methods.base import DeviceContext
 from foltr.methods.fpdgd import FPDGD
 from foltr.protocol.client_selection import is_selected, round_seed, ticket
 from foltr.protocol.codec import open_envelope
+from foltr.protocol.explorations import (
+    InterleavingExploration,
+    SamplingExploration,
+    ShareExploration,
+    SwapsExploration,
+)
 from foltr.protocol.fields import SCHEMA_VERSION, payload_digest, unpack_vector
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signing import SessionSequence, epoch_and_number, signed_bytes
@@ -130,6 +144,29 @@ def learning() -> list[dict[str, Any]]:
     return cases
 
 
+def lists() -> list[dict[str, Any]]:
+    """Return lists that each exploration has drawn, with their log-probability and reversals."""
+    rng = np.random.default_rng(17)
+    cases = []
+    for k in (1, 4, 5, 10):
+        scores, base = (np.round(rng.standard_normal(k + 2), 3).astype(np.float32) for _ in range(2))
+        best, of_base = rank_by_score(scores, k), rank_by_score(base, k)
+        drawn = [
+            (ShareExploration(share=0.3, temperature=0.5), sometimes_sampled_list(scores, k, rng, 0.3, 0.5)),
+            (ShareExploration(share=1.0, temperature=0.5), sometimes_sampled_list(scores, k, rng, 1.0, 0.5)),
+            (SwapsExploration(probability=0.5), swapped_list(best, rng, 0.5)),
+            (SwapsExploration(probability=0.05), swapped_list(best, rng, 0.05)),
+            (InterleavingExploration(), interleaved_list(best, of_base, rng)),
+            (SamplingExploration(), sampled_list(scores, k, rng)),
+            (SamplingExploration(temperature=0.7), sampled_list(scores, k, rng, 0.7)),
+        ]
+        for exploration, shown in drawn:
+            case = {"exploration": exploration.model_dump(), "scores": scores.tolist(), "base": base.tolist()}
+            told = {"log_probability": float(shown.log_probability), "reversals": shown.reversals.tolist()}
+            cases.append({**case, "ranking": shown.ranking.tolist(), **told})
+    return cases
+
+
 def selections() -> list[dict[str, Any]]:
     """Return tickets of rounds, and whether a cutoff asks the client."""
     cases = []
@@ -169,6 +206,7 @@ VECTORS: dict[str, Callable[[], Any]] = {
     "messages.json": messages,
     "refused.json": refused,
     "learning.json": learning,
+    "lists.json": lists,
     "selections.json": selections,
     "sequences.json": sequences,
     "receipt_codes.json": receipt_codes,

@@ -17,7 +17,7 @@ from foltr.operator.credentials import Credentials
 from foltr.protocol.signing import SigningKey
 
 CLIENT = Path(__file__).parents[2] / "clients" / "browser"
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def build(folder: Path) -> Path:

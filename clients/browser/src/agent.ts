@@ -7,6 +7,7 @@ import { isPolicyOf, type Credentials } from "./credentials.js";
 import { MessageError, SettingsError, UnavailableError } from "./errors.js";
 import { Forgetting, type ForgetResult } from "./forgetting.js";
 import { Inbox, type Parts } from "./inbox.js";
+import { SAFE } from "./learning/display.js";
 import { causeOf, type Log } from "./log.js";
 import { MqttLink, type BrokerAccess } from "./messaging/mqtt_link.js";
 import { Session } from "./messaging/session.js";
@@ -214,7 +215,7 @@ export class Agent {
       weights,
       modelVersion: weights === null ? null : (model?.announcement.version ?? null),
       serpLength: training?.serp_length ?? DEFAULT_SERP_LENGTH,
-      exploration: { kind: "sampling", temperature: null },
+      exploration: training?.exploration ?? SAFE,
       isForgotten: forgetting.isForgotten,
       connected: this.link.connected,
       round: round?.round ?? null,

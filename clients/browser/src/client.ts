@@ -12,7 +12,7 @@ import { readCredentials } from "./credentials.js";
 import { DataError, SettingsError } from "./errors.js";
 import type { ForgetResult } from "./forgetting.js";
 import { keptKey } from "./keys.js";
-import type { Exploration } from "./learning/display.js";
+import { SAFE, type Exploration } from "./learning/display.js";
 import { causeOf, toConsole, type Log } from "./log.js";
 import { verifyNatively, verifyPortably } from "./protocol/signing.js";
 import { clicksOn, DEFAULT_SERP_LENGTH, makeSerp, type FeaturesLike, type Serp } from "./serps.js";
@@ -29,8 +29,8 @@ export interface EdgeClientOptions {
   /** How many interactions may wait on the device; beyond it the oldest are dropped. */
   readonly maxInteractions?: number;
   /**
-   * How many of those that count are kept, to learn from them again when another client is to be unlearned, or when they
-   * count no more. Never sent.
+   * How many of those that count are kept, to learn from them again when another client is to be unlearned, or when
+   * they count no more. Never sent.
    */
   readonly keepInteractions?: number;
   /** False shows the best list the device knows, of which nothing is learned. */
@@ -53,7 +53,7 @@ const NOTHING_YET: DeviceState = {
   weights: null,
   modelVersion: null,
   serpLength: DEFAULT_SERP_LENGTH,
-  exploration: { kind: "sampling", temperature: null },
+  exploration: SAFE,
   isForgotten: false,
   connected: false,
   round: null,
@@ -89,7 +89,8 @@ export class EdgeClient {
 
   /** Open the device's store, and begin to connect in one of the page's tabs. Ranking never waits for that. */
   static async open(options: EdgeClientOptions): Promise<EdgeClient> {
-    if (!/^wss?:\/\//.test(options.broker)) throw new SettingsError(`broker: ${options.broker} is no ws:// or wss:// address`);
+    if (!/^wss?:\/\//.test(options.broker))
+      throw new SettingsError(`broker: ${options.broker} is no ws:// or wss:// address`);
     const log = options.log ?? toConsole;
     const key = await keptKey(options.keyLabel ?? "device", indexedDB);
     const verify = key.kind === "webcrypto" ? verifyNatively : verifyPortably;
@@ -119,7 +120,9 @@ export class EdgeClient {
     return this.state.weights;
   }
 
-  /** Whether the federation has erased this client: nothing is kept or sent any more, and the name is not used again. */
+  /**
+   * Whether the federation has erased this client: nothing is kept or sent any more, and the name is not used again.
+   */
   get isForgotten(): boolean {
     return this.state.isForgotten;
   }

@@ -11,7 +11,15 @@ import type { DeviceStore } from "./store/store.js";
 import type { Trainer } from "./training/trainer.js";
 
 /** The update was no message of this federation's: one of the two sides is not as it should be. */
-const WRONG = ["client_mismatch", "wrong_federation", "malformed", "wrong_shape", "out_of_range", "not_finite", "too_large"];
+const WRONG = [
+  "client_mismatch",
+  "wrong_federation",
+  "malformed",
+  "wrong_shape",
+  "out_of_range",
+  "not_finite",
+  "too_large",
+];
 
 export class Contributor {
   /** How many distinct updates the federation said count. */
@@ -32,7 +40,8 @@ export class Contributor {
   async contribute(): Promise<void> {
     const { round } = this.participation;
     const { workingModel } = this.trainer;
-    if (round === null || workingModel === null || !this.trainer.hasEnough || !this.participation.mayContribute()) return;
+    if (round === null || workingModel === null || !this.trainer.hasEnough || !this.participation.mayContribute())
+      return;
     const { mark } = await this.store.bounds();
     if (mark === null) return; // the answer to the join will tell it
     const ids = workingModel.interactionIds.slice();

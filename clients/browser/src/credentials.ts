@@ -44,7 +44,10 @@ export async function readCredentials(file: unknown, key: KeptKey, verify: Verif
   return credentials;
 }
 
-/** Return credentials that believe the federator's key that the operator states. MessageError where it is none, or older. */
+/**
+ * Return credentials that believe the federator's key that the operator states. MessageError where it is none, or
+ * older.
+ */
 export async function withFederatorKey(
   credentials: Credentials,
   statement: Bytes,
@@ -80,7 +83,7 @@ async function checkEnrolment(credentials: Credentials, key: KeptKey, verify: Ve
   const enrolment = readEnvelope(envelope, Enrolment);
   if (!sameBytes(enrolment.public_key, key.publicKey)) {
     throw new SettingsError(
-      `credentials: they are of the key ${toHex(enrolment.public_key)}, and this browser has ${toHex(key.publicKey)}; ` +
+      `credentials: they are of the key ${toHex(enrolment.public_key)}; this browser has ${toHex(key.publicKey)}: ` +
         "enrol that one with `foltr enrol --replace --public-key`",
     );
   }
@@ -108,6 +111,7 @@ function bytesOf(file: Record<string, unknown>, field: string): Bytes {
 
 function keyOf(file: Record<string, unknown>, field: string): Bytes {
   const key = bytesOf(file, field);
-  if (key.length !== KEY_BYTES) throw new SettingsError(`credentials: ${field} is not the base64 text of ${KEY_BYTES} bytes`);
+  if (key.length !== KEY_BYTES)
+    throw new SettingsError(`credentials: ${field} is not the base64 text of ${KEY_BYTES} bytes`);
   return key;
 }

@@ -1,7 +1,7 @@
 // A device that is to be forgotten asks for that, hears how far it is, and deletes what it keeps itself.
 //
-// It sends `forget` again until it is answered; the broker retains it meanwhile, so that it also reaches a federator that
-// comes back when the page is closed. Once the erasure is stored the device clears what is retained of it.
+// It sends `forget` again until it is answered; the broker retains it meanwhile, so that it also reaches a federator
+// that comes back when the page is closed. Once the erasure is stored the device clears what is retained of it.
 
 import { FoltrError, UnavailableError } from "./errors.js";
 import { causeOf, type Log } from "./log.js";
@@ -64,7 +64,7 @@ export class Forgetting {
     if (notice.code === "forgotten") {
       this.receipt = notice.receipt === null ? null : new TextDecoder().decode(notice.receipt);
       this.done.set();
-    } else if (notice.code !== "forgetting" && notice.code !== "busy") this.refusal = notice; // busy: asked again anyway
+    } else if (notice.code !== "forgetting" && notice.code !== "busy") this.refusal = notice; // that is asked again
   }
 
   /** Ask to be erased, and to have unlearned what was contributed; wait for the answer up to `timeoutS`. */
@@ -130,7 +130,9 @@ export class Forgetting {
     this.participation.left = hadLeft;
     this.retained = ["forget"];
     await this.turns.run(() => this.finish());
-    return new FoltrError(`this client cannot be forgotten: ${refusal.code}: ${refusal.detail}. The operator can: foltr forget`);
+    return new FoltrError(
+      `this client cannot be forgotten: ${refusal.code}: ${refusal.detail}. The operator can: foltr forget`,
+    );
   }
 
   private later(error: unknown): void {

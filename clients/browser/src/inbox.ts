@@ -78,7 +78,8 @@ export class Inbox {
     const { session, forgetting } = this.parts;
     const { topics } = session;
     const isForUs = message.topic === session.topic("inbox");
-    if (isForUs && envelope.kind === ErasureNotice.kindName) await this.takeErasure(readEnvelope(envelope, ErasureNotice));
+    if (isForUs && envelope.kind === ErasureNotice.kindName)
+      await this.takeErasure(readEnvelope(envelope, ErasureNotice));
     else if (forgetting.isForgotten) return;
     else if (isForUs) await this.takeReceipt(envelope);
     else if (message.topic === topics.model) await this.takeModel(envelope, message.payload);
@@ -88,7 +89,7 @@ export class Inbox {
 
   private async takeModel(envelope: Envelope, payload: Bytes): Promise<void> {
     const { session, store, participation, trainer, contributor, log } = this.parts;
-    if (envelope.kind === "manifest") return log("error", "model_too_large"); // it comes in chunks, which are not for pages
+    if (envelope.kind === "manifest") return log("error", "model_too_large"); // one in chunks is not for pages
     const announcement = readEnvelope(envelope, ModelAnnouncement);
     if (announcement.federation !== session.federation) return;
     if (!participation.takeModel({ announcement, hash: await shortHash(announcement.weights) })) return;
@@ -106,7 +107,10 @@ export class Inbox {
     const { model } = participation;
     if (model !== null && model.announcement.version < round.withdraws_below) {
       // It holds what was unlearned since: the application's order is shown until the next one comes.
-      this.parts.log("warning", "model_withdrawn", { version: model.announcement.version, below: round.withdraws_below });
+      this.parts.log("warning", "model_withdrawn", {
+        version: model.announcement.version,
+        below: round.withdraws_below,
+      });
       participation.model = null;
       trainer.forget();
       await store.removeModel();
@@ -124,7 +128,9 @@ export class Inbox {
     this.objection = objection;
   }
 
-  /** The operator wants nothing to be seen but sums: from then on nothing is sent raw, whatever a federator announces. */
+  /**
+   * The operator wants nothing to be seen but sums: from then on nothing is sent raw, whatever a federator announces.
+   */
   private async takePolicy(signed: Bytes): Promise<void> {
     const { credentials, verify, store, participation, relearning, trainer } = this.parts;
     if (participation.underPolicy || !(await isPolicyOf(credentials, signed, verify))) return;
@@ -144,7 +150,8 @@ export class Inbox {
 
   private async takeReceipt(envelope: Envelope): Promise<void> {
     const { session, contributor } = this.parts;
-    if (envelope.kind === MembershipReceipt.kindName) return this.takeMembership(readEnvelope(envelope, MembershipReceipt));
+    if (envelope.kind === MembershipReceipt.kindName)
+      return this.takeMembership(readEnvelope(envelope, MembershipReceipt));
     const receipt = readEnvelope(envelope, UpdateReceipt);
     if (!session.isForUs(receipt)) return;
     this.receipts[receipt.code] = (this.receipts[receipt.code] ?? 0) + 1;
@@ -157,10 +164,12 @@ export class Inbox {
     if (!session.isForUs(receipt) || !session.isOfThisSession(receipt)) return;
     if (isErased(receipt.code)) return this.onErased();
     const isStored = await contributor.takeMembershipReceipt(receipt);
-    if (receipt.code === "joined" && !isStored) return; // joined is who knows what counts; asked again, it is answered again
+    // Joined is who knows what counts; asked again, it is answered again.
+    if (receipt.code === "joined" && !isStored) return;
     if (receipt.code === "left") hasLeft.set();
     else if (receipt.code !== "joined") log("error", "join_refused", { code: receipt.code, detail: receipt.detail });
-    if (receipt.code === "replayed" && receipt.newest_sequence !== null) await session.beginAbove(receipt.newest_sequence);
+    if (receipt.code === "replayed" && receipt.newest_sequence !== null)
+      await session.beginAbove(receipt.newest_sequence);
     participation.takeMembershipReceipt(receipt, now());
     await contributor.contribute();
   }

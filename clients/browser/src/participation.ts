@@ -1,7 +1,7 @@
 // A device's part in its federation decides, without I/O, what the device does next.
 //
-// The agent says what arrived and when, and is told what to send. A join is sent until it is answered, and an update until
-// it has its receipt, always the same bytes, with growing pauses. Hashes take I/O here, so callers bring them.
+// The agent says what arrived and when, and is told what to send. A join is sent until it is answered, and an update
+// until it has its receipt, always the same bytes, with growing pauses. Hashes take I/O here, so callers bring them.
 
 import { sameBytes, type Bytes } from "./protocol/fields.js";
 import type { MembershipReceipt, ModelAnnouncement, RoundAnnouncement, UpdateReceipt } from "./protocol/messages.js";
@@ -97,7 +97,10 @@ export class Participation {
     this.update = broughtForward(this.update, now);
   }
 
-  /** Join again, after a random moment, where another federator announces than before: its database may be a restored one. */
+  /**
+   * Join again, after a random moment, where another federator announces than before: its database may be a restored
+   * one.
+   */
   hearEpoch(epoch: bigint, now: number): void {
     if (this.epoch !== null && epoch > this.epoch) this.joinAgain(now + this.random() * JOIN_SPREAD_S);
     this.epoch = epoch;

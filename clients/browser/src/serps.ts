@@ -69,7 +69,8 @@ export function makeSerp(
 export function clicksOn(serp: Serp, clicked: readonly number[]): boolean[] {
   const clicks = serp.ranking.map(() => false);
   for (const position of clicked) {
-    if (!(position in clicks)) throw new DataError(`clicked: position ${position} is outside the list (0 to ${clicks.length - 1})`);
+    if (!(position in clicks))
+      throw new DataError(`clicked: position ${position} is outside the list (0 to ${clicks.length - 1})`);
     clicks[position] = true;
   }
   return clicks;
@@ -85,7 +86,8 @@ function asFeatures(features: FeaturesLike): Features {
   const values = new Float32Array(nDocuments * nFeatures);
   if (isMatrix) values.set((features as Features).values);
   rows.forEach((row, d) => {
-    if (row.length !== nFeatures) throw new DataError(`features: row ${d} has ${row.length} numbers; the first has ${nFeatures}`);
+    if (row.length !== nFeatures)
+      throw new DataError(`features: row ${d} has ${row.length} numbers; the first has ${nFeatures}`);
     values.set(row, d * nFeatures);
   });
   if (!values.every(Number.isFinite)) throw new DataError("features: expected finite numbers that fit float32");
@@ -93,6 +95,7 @@ function asFeatures(features: FeaturesLike): Features {
 }
 
 function finite(scores: Float32Array<ArrayBuffer>): Float32Array<ArrayBuffer> {
-  if (!scores.every(Number.isFinite)) throw new DataError("features: too large, the scores are not finite; normalise them to [0, 1]");
+  if (!scores.every(Number.isFinite))
+    throw new DataError("features: too large, the scores are not finite; normalise them to [0, 1]");
   return scores;
 }

@@ -1,7 +1,7 @@
 // One device over all tabs of a page: one of them leads, and is the only one that is connected, learns and sends.
 //
-// Web Locks say who leads; when that tab is closed the next one does. All of them rank and record: lists are made by what
-// the leader has told of its model, and clicks go into the database that they share.
+// Web Locks say who leads; when that tab is closed the next one does. All of them rank and record: lists are made by
+// what the leader has told of its model, and clicks go into the database that they share.
 
 import { DataError, FoltrError, UnavailableError } from "./errors.js";
 

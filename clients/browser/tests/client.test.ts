@@ -98,6 +98,17 @@ test("a model ranks, and features of another width are shown in the application'
   assert.deepEqual([narrow.ranking, narrow.source], [[0, 1], "base"]);
 });
 
+test("lists are drawn as the federation asks, or the call", async () => {
+  await federation.announceModel();
+  const training = { serp_length: 3, min_interactions: 2, max_interactions: 4, kind: "pdgd", learning_rate: 0.1 };
+  await federation.announceRound(1, { training: { ...training, exploration: { kind: "interleaving" } } as any });
+  const client = await open();
+  await eventually(() => client.state.round === 1 && client.modelVersion === 1);
+  assert.equal(client.rank(ROWS).source, "interleaved");
+  assert.equal(client.rank(ROWS, { exploration: { kind: "sampling", temperature: 1 } }).source, "model");
+  assert.deepEqual([...client.rank(ROWS, { exploration: { kind: "none" } }).reversals], [0, 0, 0]);
+});
+
 test("enough clicks become an update of the model's weights, which counts by its mark", async () => {
   const client = await joined();
   await click(client, 2);
@@ -209,7 +220,11 @@ test("under a policy of the operator nothing is sent raw any more", async () => 
   const client = await joined();
   const { topics, operator } = federation;
   const { seal } = await import("../src/protocol/codec.js");
-  await federation.publish(topics.policy, await seal("policy", new Uint8Array([0x80]), topics.policy, 1n, operator), true);
+  await federation.publish(
+    topics.policy,
+    await seal("policy", new Uint8Array([0x80]), topics.policy, 1n, operator),
+    true,
+  );
   await federation.announceRound(2);
   await eventually(() => said.includes("round_objected"));
   await click(client, 4);
@@ -264,7 +279,13 @@ test("a step of an unlearning job is answered from clicks that were kept", async
   await eventually(() => client.state.countedThrough === 2);
   const { UnlearningRound } = await import("../src/protocol/messages.js");
   const { packVector } = await import("../src/protocol/fields.js");
-  const training = { serp_length: 5, min_interactions: 2, max_interactions: 4, kind: "pdgd" as const, learning_rate: 0.1 };
+  const training = {
+    serp_length: 5,
+    min_interactions: 2,
+    max_interactions: 4,
+    kind: "pdgd" as const,
+    learning_rate: 0.1,
+  };
   const step = { federation: "mail", job: 1, step: 2, open: true, ranker: { kind: "linear" as const, n_features: 2 } };
   const asks = { n_auxiliary: 0, weights: packVector([0, 0]), local_interactions: 1, closes_at: 1600.5, training };
   await federation.say(UnlearningRound, { ...step, ...asks } as any, federation.topics.unlearningRound);
@@ -276,7 +297,10 @@ test("credentials of another key, or of nobody, are refused in words", async () 
   await assert.rejects(open({ credentials: "nonsense" }), SettingsError);
   await assert.rejects(open({ credentials: { role: "federator", version: 1 } }), SettingsError);
   const other: Bytes = (await generateKey(false)).publicKey;
-  await assert.rejects(open({ credentials: await federation.enrol(name, other) }), /foltr enrol --replace --public-key/);
+  await assert.rejects(
+    open({ credentials: await federation.enrol(name, other) }),
+    /foltr enrol --replace --public-key/,
+  );
   await assert.rejects(open({ broker: "mqtt://127.0.0.1" }), SettingsError);
   const { publicKey } = await deviceKey(name);
   const forged = await federation.enrol(name, fromHex(publicKey));

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { DataError } from "../src/errors.js";
-import { drawList, plackettLuce, withReversals, type Exploration } from "../src/learning/display.js";
+import { drawList, logProbabilityOf, withReversals, type Exploration } from "../src/learning/display.js";
 import { rankByScore, score, type Features } from "../src/learning/linear.js";
 import { pdgdStep, scoreGradient } from "../src/learning/pdgd.js";
 import { vectorsOf } from "./vectors.js";
@@ -13,14 +13,28 @@ function featuresOf(rows: number[][]): Features {
   return { nDocuments: rows.length, nFeatures: rows[0].length, values: Float32Array.from(rows.flat()) };
 }
 
+const SAMPLING = { kind: "sampling", temperature: null } as const;
+
 vectorsOf("learning").forEach((vector: any, i: number) => {
   test(`step ${i} ends where Python's does, to 1e-6`, () => {
-    const { reversals } = withReversals(vector.ranking, plackettLuce(vector.drawn_by));
+    const { reversals } = withReversals(
+      vector.ranking,
+      logProbabilityOf(SAMPLING, vector.drawn_by, [], vector.ranking.length),
+    );
     const list = { ranking: vector.ranking, clicks: vector.clicks, reversals };
     const stepped = pdgdStep(Float64Array.from(vector.base), featuresOf(vector.features), list, vector.learning_rate);
     stepped.forEach((weight, w) => {
       assert.ok(Math.abs(weight - vector.weights[w]) <= 1e-6, `${weight} where ${vector.weights[w]} belongs`);
     });
+  });
+});
+
+vectorsOf("lists").forEach(({ exploration, scores, base, ranking, ...drawn }: any, i: number) => {
+  test(`list ${i}, by ${exploration.kind}, is as likely as Python says, and so are its reversals`, () => {
+    const shown = withReversals(ranking, logProbabilityOf(exploration, scores, base, ranking.length));
+    assert.ok(Math.abs(shown.logProbability - drawn.log_probability) <= 1e-6, `${shown.logProbability}`);
+    assert.equal(shown.reversals.length, drawn.reversals.length);
+    shown.reversals.forEach((reversal, pair) => assert.ok(Math.abs(reversal - drawn.reversals[pair]) <= 1e-6));
   });
 });
 
@@ -31,7 +45,18 @@ test("documents of equal score keep their order", () => {
 });
 
 test("scores are the dot products in float32", () => {
-  assert.deepEqual([...score([0.5, -1], featuresOf([[1, 0.5], [0.1, 0.2]]))], [0, Math.fround(0.05 - 0.2)].map(Math.fround));
+  assert.deepEqual(
+    [
+      ...score(
+        [0.5, -1],
+        featuresOf([
+          [1, 0.5],
+          [0.1, 0.2],
+        ]),
+      ),
+    ],
+    [0, Math.fround(0.05 - 0.2)].map(Math.fround),
+  );
 });
 
 test("what cannot be learned is refused", () => {
@@ -77,7 +102,10 @@ for (const exploration of EXPLORATIONS) {
     assert.ok(Math.abs(total - 1) < 0.005, `probabilities sum to ${total}`);
     for (const [list, probability] of probabilities) {
       const error = 5 * Math.sqrt((probability * (1 - probability)) / nDrawn) + 1e-9;
-      assert.ok(Math.abs(counts.get(list)! / nDrawn - probability) <= error, `${list}: ${counts.get(list)} ${probability}`);
+      assert.ok(
+        Math.abs(counts.get(list)! / nDrawn - probability) <= error,
+        `${list}: ${counts.get(list)} ${probability}`,
+      );
       let pair = 0;
       for (let i = 0; i < 4; i++) {
         for (let j = i + 1; j < 4; j++) {

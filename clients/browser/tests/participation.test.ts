@@ -16,7 +16,13 @@ function pendingUpdate(): Sent {
 }
 
 function round(fields: Partial<RoundAnnouncement> = {}): RoundAnnouncement {
-  const training = { kind: "pdgd" as const, serp_length: 10, min_interactions: 1, max_interactions: 5, learning_rate: 0.1 };
+  const training = {
+    kind: "pdgd" as const,
+    serp_length: 10,
+    min_interactions: 1,
+    max_interactions: 5,
+    learning_rate: 0.1,
+  };
   const times = { opened_at: 0, closes_at: 1, withdraws_below: 0 };
   const base = { federation: "mail", round: 4, open: true, last: false, base_version: 2, base_hash: HASH };
   return { ...base, ...times, training, selection: null, secure: null, ...fields } as RoundAnnouncement;
@@ -38,7 +44,10 @@ function joined(pending: Sent | null = null): Participation {
 
 function withModel(participation = joined()): Participation {
   const announcement = { federation: "mail", version: 2, n_auxiliary: 0, weights: new Uint8Array(8) };
-  participation.takeModel({ announcement: { ...announcement, ranker: { kind: "linear", n_features: 2 } }, hash: HASH } as Model);
+  participation.takeModel({
+    announcement: { ...announcement, ranker: { kind: "linear", n_features: 2 } },
+    hash: HASH,
+  } as Model);
   return participation;
 }
 

@@ -58,7 +58,10 @@ for (const vector of vectors.messages) {
 
 test("every kind that a device takes is among the vectors", () => {
   const kinds = new Set(vectors.messages.map((vector: { kind: string }) => vector.kind));
-  assert.deepEqual([...MESSAGE_TYPES.keys()].filter((kind) => !kinds.has(kind)), []);
+  assert.deepEqual(
+    [...MESSAGE_TYPES.keys()].filter((kind) => !kinds.has(kind)),
+    [],
+  );
 });
 
 test("a field that is unknown, missing or wrong is refused, and named", () => {
@@ -95,7 +98,7 @@ test("a key that cannot be exported signs to the same bytes", async () => {
   }
 });
 
-test("a key that is made signs what both ways of verifying believe, and shows no secret where it need not", async () => {
+test("a key that is made signs what both ways of verifying believe, and shows no secret", async () => {
   assert.ok(await signing.hasEd25519());
   for (const isNative of [true, false]) {
     const key = await signing.generateKey(isNative);

@@ -1,4 +1,5 @@
-// A device's store: each interaction counts, waits, is on its way or is spent, by its number, whatever happens in between.
+// A device's store: each interaction counts, waits, is on its way or is spent, by its number, whatever happens in
+// between.
 
 import "fake-indexeddb/auto";
 
@@ -77,7 +78,7 @@ for (const { mark, waiting, lost } of [
   { mark: 3, waiting: [4, 5, 6], lost: false }, // its round was abandoned
   { mark: 0, waiting: [1, 2, 3, 4, 5, 6], lost: true }, // the federation's database was restored
 ]) {
-  test(`a mark that goes back to ${mark} gives back what was kept${lost ? ", and the federation has lost something" : ""}`, async () => {
+  test(`a mark that goes back to ${mark} gives back what was kept; is the federation at a loss: ${lost}`, async () => {
     const store = await opened();
     await recorded(store, 6);
     await store.settle(0);

@@ -1,7 +1,7 @@
 // How a list is drawn that is to be shown, and with which probability: what learning from its clicks has to know.
 //
-// foltr/learning/display.py is the same and says more. Here the reversals follow from the probability alone, list by list,
-// which is slower and shorter than Python's kernels.
+// foltr/learning/display.py is the same and says more. Here the reversals follow from the probability alone, list by
+// list, which is slower and shorter than Python's kernels.
 
 import { DataError } from "../errors.js";
 import { rankByScore, samplePlackettLuce } from "./linear.js";
@@ -31,6 +31,9 @@ export type Exploration =
   | { readonly kind: "interleaving" }
   | { readonly kind: "sampling"; readonly temperature: number | null };
 
+/** The exploration where none is asked for: users see lists that hardly differ from the best one known. */
+export const SAFE: Exploration = { kind: "swaps", probability: 0.05 };
+
 /**
  * Draw a list of k.
  *
@@ -45,20 +48,28 @@ export function drawList(
   random: Random,
 ): Shown {
   const best = rankByScore(scores, k);
+  if (exploration.kind === "none") return certain(best);
+  const ranking = drawRanking(exploration, scores, best, base, random);
+  return withReversals(ranking, logProbabilityOf(exploration, scores, base, k));
+}
+
+/** Return log P of each list that an exploration may show of these scores. */
+export function logProbabilityOf(
+  exploration: Exclude<Exploration, { kind: "none" }>,
+  scores: ArrayLike<number>,
+  base: ArrayLike<number>,
+  k: number,
+): LogProbability {
+  const best = rankByScore(scores, k);
   switch (exploration.kind) {
-    case "none":
-      return certain(best);
     case "share":
-      return sometimesSampled(scores, best, exploration.share, exploration.temperature, random);
+      return bestOrSampled(best, plackettLuce(tempered(scores, exploration.temperature)), exploration.share);
     case "swaps":
-      return swapped(best, exploration.probability, random);
+      return neighbourSwaps(best, exploration.probability);
     case "interleaving":
-      return interleaved(best, rankByScore(base, k), random);
-    case "sampling": {
-      const { temperature } = exploration;
-      const drawnBy = temperature === null ? scores : standardised(scores).map((each) => each / temperature);
-      return withReversals(samplePlackettLuce(drawnBy, k, random), plackettLuce(drawnBy));
-    }
+      return teamDraft(best, rankByScore(base, k));
+    case "sampling":
+      return plackettLuce(tempered(scores, exploration.temperature));
   }
 }
 
@@ -96,7 +107,7 @@ export function withReversals(ranking: number[], logP: LogProbability): Shown {
 }
 
 /** Return log P of lists by the Plackett-Luce model of the scores (FPDGD, Eq. 2). */
-export function plackettLuce(scores: ArrayLike<number>): LogProbability {
+function plackettLuce(scores: ArrayLike<number>): LogProbability {
   return (ranking) => {
     const shown = new Set(ranking);
     let logDenominator = -Infinity;
@@ -112,8 +123,17 @@ export function plackettLuce(scores: ArrayLike<number>): LogProbability {
   };
 }
 
+/**
+ * Return with which probability positions `upper` and `upper + 1` (from 0) are exchanged, the first ones' given.
+ *
+ * It rises as what the user loses by it falls, 1 / (i (i + 1)) of reciprocal rank at position i from 1; at most 1/2.
+ */
+function exchangeProbability(upper: number, first: number): number {
+  return Math.min(0.5, (first * (upper + 1) * (upper + 2)) / 2);
+}
+
 /** Return log P of lists that are `best` with neighbours exchanged, of one of both pairings of positions. */
-export function neighbourSwaps(best: readonly number[], probability: number): LogProbability {
+function neighbourSwaps(best: readonly number[], probability: number): LogProbability {
   return (ranking) => {
     let logProbability = -Infinity;
     for (const first of [0, 1]) {
@@ -121,10 +141,10 @@ export function neighbourSwaps(best: readonly number[], probability: number): Lo
       for (let i = 0; i < best.length; i++) {
         const isPaired = i >= first && i + 1 < best.length && (i - first) % 2 === 0;
         if (isPaired && ranking[i] === best[i + 1] && ranking[i + 1] === best[i]) {
-          ofPairing += Math.log(probability);
+          ofPairing += Math.log(exchangeProbability(i, probability));
           i++;
         } else if (isPaired && ranking[i] === best[i] && ranking[i + 1] === best[i + 1]) {
-          ofPairing += Math.log1p(-probability);
+          ofPairing += Math.log1p(-exchangeProbability(i, probability));
           i++;
         } else if (isPaired || ranking[i] !== best[i]) {
           ofPairing = -Infinity;
@@ -137,7 +157,7 @@ export function neighbourSwaps(best: readonly number[], probability: number): Lo
 }
 
 /** Return log P of lists made of two by team draft, summed over its coins, one for two positions. */
-export function teamDraft(model: readonly number[], base: readonly number[]): LogProbability {
+function teamDraft(model: readonly number[], base: readonly number[]): LogProbability {
   return (ranking) => {
     const taken = new Set<number>();
     const bestLeft = (order: readonly number[], except = -1) => order.find((d) => !taken.has(d) && d !== except);
@@ -158,42 +178,58 @@ export function teamDraft(model: readonly number[], base: readonly number[]): Lo
   };
 }
 
+/** Return log P of lists that are the best one, or with probability `share` a sample. */
+function bestOrSampled(best: readonly number[], sampledBy: LogProbability, share: number): LogProbability {
+  return (ranking) => {
+    const sampled = sampledBy(ranking) + Math.log(share);
+    return share < 1 && ranking.every((d, i) => d === best[i]) ? logAddExp(Math.log1p(-share), sampled) : sampled;
+  };
+}
+
+function tempered(scores: ArrayLike<number>, temperature: number | null): ArrayLike<number> {
+  return temperature === null ? scores : standardised(scores).map((each) => each / temperature);
+}
+
 function certain(ranking: number[]): Shown {
   const n = Math.min(ranking.length, MOST_COMPARED);
   return { ranking, logProbability: 0, reversals: new Float64Array((n * (n - 1)) / 2) };
 }
 
-function sometimesSampled(
+function drawRanking(
+  exploration: Exclude<Exploration, { kind: "none" }>,
   scores: ArrayLike<number>,
   best: number[],
-  share: number,
-  temperature: number,
+  base: ArrayLike<number>,
   random: Random,
-): Shown {
-  const tempered = standardised(scores).map((each) => each / temperature);
-  const sampledBy = plackettLuce(tempered);
-  const ranking = random() < share ? samplePlackettLuce(tempered, best.length, random) : best;
-  return withReversals(ranking, (list) => {
-    const sampled = sampledBy(list) + Math.log(share);
-    return share < 1 && list.every((d, i) => d === best[i]) ? logAddExp(Math.log1p(-share), sampled) : sampled;
-  });
+): number[] {
+  switch (exploration.kind) {
+    case "share":
+      if (random() >= exploration.share) return best;
+      return samplePlackettLuce(tempered(scores, exploration.temperature), best.length, random);
+    case "swaps":
+      return swapped(best, exploration.probability, random);
+    case "interleaving":
+      return interleaved(best, rankByScore(base, best.length), random);
+    case "sampling":
+      return samplePlackettLuce(tempered(scores, exploration.temperature), best.length, random);
+  }
 }
 
-function swapped(best: number[], probability: number, random: Random): Shown {
+function swapped(best: readonly number[], probability: number, random: Random): number[] {
   const ranking = best.slice();
   for (let i = random() < 0.5 ? 0 : 1; i + 1 < best.length; i += 2) {
-    if (random() < probability) [ranking[i], ranking[i + 1]] = [best[i + 1], best[i]];
+    if (random() < exchangeProbability(i, probability)) [ranking[i], ranking[i + 1]] = [best[i + 1], best[i]];
   }
-  return withReversals(ranking, neighbourSwaps(best, probability));
+  return ranking;
 }
 
-function interleaved(model: number[], base: number[], random: Random): Shown {
+function interleaved(model: readonly number[], base: readonly number[], random: Random): number[] {
   const ranking: number[] = [];
   for (let i = 0; i < model.length; i += 2) {
     const sides = random() < 0.5 ? [model, base] : [base, model];
     for (const order of sides.slice(0, model.length - i)) ranking.push(order.find((d) => !ranking.includes(d))!);
   }
-  return withReversals(ranking, teamDraft(model, base));
+  return ranking;
 }
 
 function logAddExp(left: number, right: number): number {

@@ -1,7 +1,7 @@
 // One MQTT session over a WebSocket that keeps itself up; the only module that knows MQTT.js.
 //
-// Each connection is a client of its own, since each has a last will that is signed anew. The broker's acknowledgement says
-// that it has a message, no more: the federator's receipts are what counts.
+// Each connection is a client of its own, since each has a last will that is signed anew. The broker's acknowledgement
+// says that it has a message, no more: the federator's receipts are what counts.
 
 import mqtt, { type MqttClient } from "mqtt";
 
@@ -15,6 +15,8 @@ const BACKOFF_LIMIT_S = 30;
 const TIMEOUT_S = 10;
 const KEEPALIVE_S = 30;
 const GOODBYE_S = 2;
+const STEADY_S = 10;
+const DOUBLINGS_KEPT = 2; // a pause of up to 1 s after a connection that did not last
 
 /** Where the broker is, and how to get in. */
 export interface BrokerAccess {
@@ -36,6 +38,7 @@ export interface LinkHandlers {
 export class MqttLink {
   private client: MqttClient | null = null;
   private isUp = false;
+  private upSince: number | null = null;
   private isClosing = false;
   private wakeUp: () => void = () => undefined;
   private readonly running: Promise<void>;
@@ -85,13 +88,14 @@ export class MqttLink {
   }
 
   private async keepUp(): Promise<void> {
-    for (let failures = 0; !this.isClosing; ) {
-      try {
-        await this.connection(() => (failures = 0));
-      } catch (error) {
-        failures += 1;
-        if (failures === 1) this.log("warning", "broker_unreachable", { broker: this.access.url, cause: causeOf(error) });
-      }
+    for (let failures = 0; !this.isClosing; failures++) {
+      this.upSince = null;
+      let cause = "the connection ended";
+      await this.connection().catch((error: unknown) => (cause = causeOf(error)));
+      // Not from the start after a moment: the broker may end each connection as soon as it is made.
+      if (this.upSince !== null)
+        failures = performance.now() - this.upSince > STEADY_S * 1000 ? 0 : Math.min(failures, DOUBLINGS_KEPT);
+      else if (failures === 0) this.log("warning", "broker_unreachable", { broker: this.access.url, cause });
       this.client = null;
       this.isUp = false;
       if (this.isClosing) return;
@@ -102,7 +106,7 @@ export class MqttLink {
   }
 
   /** Connect, and return or throw once that connection has ended. */
-  private async connection(onSteady: () => void): Promise<void> {
+  private async connection(): Promise<void> {
     const will = await this.handlers.lastWill();
     if (this.isClosing) return;
     const { url, username, password } = this.access;
@@ -123,17 +127,18 @@ export class MqttLink {
     let cause: Error | null = null;
     client.on("error", (error) => (cause = error));
     client.on("message", (topic, payload) => this.handlers.message({ topic, payload: new Uint8Array(payload) }));
-    client.on("connect", () => void this.begin(client, onSteady).catch((error: Error) => ((cause = error), client.end(true))));
+    client.on("connect", () => void this.begin(client).catch((error: Error) => ((cause = error), client.end(true))));
     await new Promise<void>((resolve) => client.once("close", () => resolve()));
     client.end(true);
     if (cause !== null) throw cause;
   }
 
-  private async begin(client: MqttClient, onSteady: () => void): Promise<void> {
+  private async begin(client: MqttClient): Promise<void> {
     const granted = await client.subscribeAsync([...this.subscriptions], { qos: 1 });
-    if (granted.some(({ qos }) => qos >= 128)) throw new Error("the broker refused a subscription (see its access list)");
+    if (granted.some(({ qos }) => qos >= 128))
+      throw new Error("the broker refused a subscription (see its access list)");
     this.isUp = true;
-    onSteady();
+    this.upSince = performance.now();
     this.handlers.connected();
   }
 

@@ -93,7 +93,8 @@ export class Session {
   ): Promise<Bytes> {
     const whole = { federation: this.federation, client_id: this.clientId, ...fields } as unknown as Fields<S>;
     const payload = await encode(type, whole, this.topic(topic), sequence, this.key);
-    if (topic === "join" || topic === "leave") this.claims = [...this.claims, await shortHash(payload)].slice(-N_CLAIMS);
+    if (topic === "join" || topic === "leave")
+      this.claims = [...this.claims, await shortHash(payload)].slice(-N_CLAIMS);
     return payload;
   }
 

@@ -3,7 +3,17 @@
 import { Decoder, Encoder } from "@msgpack/msgpack";
 
 import { MessageError } from "../errors.js";
-import { bytes, isMap, map, MAX_MESSAGE_BYTES, sequenceNumber, shown, type Bytes, type Fields, type Shape } from "./fields.js";
+import {
+  bytes,
+  isMap,
+  map,
+  MAX_MESSAGE_BYTES,
+  sequenceNumber,
+  shown,
+  type Bytes,
+  type Fields,
+  type Shape,
+} from "./fields.js";
 import type { MessageType } from "./messages.js";
 import { sign, SIGNATURE_BYTES, signedBytes, type KeptKey, type Verify } from "./signing.js";
 
@@ -58,7 +68,8 @@ export function openEnvelope(payload: Bytes): Envelope {
   const envelope = unpack(payload, "envelope");
   // The version is looked at before anything else, so that another version's envelope gets a clear answer.
   const version = envelope["v"];
-  if (typeof version !== "number") throw new MessageError("malformed", "the envelope has no integer schema version 'v'");
+  if (typeof version !== "number")
+    throw new MessageError("malformed", "the envelope has no integer schema version 'v'");
   if (version !== SCHEMA_VERSION) {
     const older = version < SCHEMA_VERSION ? "the peer" : "this side";
     throw new MessageError(

@@ -105,7 +105,8 @@ export function map<S extends Shape>(shape: S): Check<Fields<S>> {
   return (value, place) => {
     if (!isMap(value)) throw wrong(place, "a map");
     const unknown = Object.keys(value).find((key) => !(key in shape));
-    if (unknown !== undefined) throw new MessageError("malformed", `${place}: a field is unknown here: ${shown(unknown)}`);
+    if (unknown !== undefined)
+      throw new MessageError("malformed", `${place}: a field is unknown here: ${shown(unknown)}`);
     const entries = Object.entries(shape).map(([key, check]) => [key, check(value[key], `${place}.${key}`)]);
     return Object.fromEntries(entries) as Fields<S>;
   };

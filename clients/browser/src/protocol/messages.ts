@@ -33,6 +33,7 @@ import {
   isMap,
 } from "./fields.js";
 import { MessageError } from "../errors.js";
+import { SAFE } from "../learning/display.js";
 import { RECEIPT_CODES } from "./receipts.js";
 
 /** A kind of message: its name on the wire, and what its body has to be. */
@@ -57,10 +58,11 @@ const whoIs = { federation: name, client_id: name };
 const anyBytes = bytes(0, MAX_MESSAGE_BYTES);
 const receiptCode = literal(...RECEIPT_CODES);
 
-// --- of models and methods: what this device cannot use, it passes over as a `kind` -----------------------------------
+// --- of models and methods: what this device cannot use, it passes over as a `kind` --------------------------------
 
 const unusable: Check<{ kind: "unusable"; of: string }> = (value, place) => {
-  if (!isMap(value) || typeof value["kind"] !== "string") throw new MessageError("malformed", `${place}: it has no kind`);
+  if (!isMap(value) || typeof value["kind"] !== "string")
+    throw new MessageError("malformed", `${place}: it has no kind`);
   return { kind: "unusable", of: text(64)(value["kind"], `${place}.kind`) };
 };
 
@@ -87,7 +89,7 @@ const training = union(
       serp_length: integer(1, 1000),
       min_interactions: integer(1, 100_000),
       max_interactions: integer(1, 100_000),
-      exploration: optional(exploration, { kind: "swaps", probability: 0.05 }),
+      exploration: optional(exploration, SAFE),
       kind: literal("pdgd"),
       learning_rate: rate,
     }),
@@ -97,7 +99,6 @@ const training = union(
 
 export type RankerSpec = ReturnType<typeof ranker>;
 export type Training = ReturnType<typeof training>;
-export type Exploration = ReturnType<typeof exploration>;
 export type PdgdTraining = Extract<Training, { kind: "pdgd" }>;
 
 const noneOther: Check<never> = (_value, place) => {
@@ -105,7 +106,7 @@ const noneOther: Check<never> = (_value, place) => {
 };
 const updateBody = union({ dense: map({ kind: literal("dense"), dim, values: anyBytes }) }, noneOther);
 
-// --- announcements ----------------------------------------------------------------------------------------------------
+// --- announcements -------------------------------------------------------------------------------------------------
 
 function weightsProblem(fields: { ranker: RankerSpec; n_auxiliary: number; weights: Uint8Array }): string | null {
   if (fields.ranker.kind !== "linear") return null;
@@ -139,10 +140,7 @@ export const RoundAnnouncement = message(
     opened_at: timestamp,
     closes_at: timestamp,
     training,
-    selection: optional(
-      map({ first_seed: sha256, cutoff: bytes(8, 8), n_selected: count, n_eligible: count }),
-      null,
-    ),
+    selection: optional(map({ first_seed: sha256, cutoff: bytes(8, 8), n_selected: count, n_eligible: count }), null),
     secure: optional(map({ policy_hash: sha256, clip_norm: number(Number.MIN_VALUE, 1e6) }), null),
     schema_hash: optional(sha256, null),
   },
@@ -167,7 +165,7 @@ export const UnlearningRound = message(
   (model) => weightsProblem(model),
 );
 
-// --- of a device ------------------------------------------------------------------------------------------------------
+// --- of a device ---------------------------------------------------------------------------------------------------
 
 export const Join = message("join", {
   ...whoIs,
@@ -205,7 +203,7 @@ export const UnlearningUpdate = message("unlearning_update", {
   body: updateBody,
 });
 
-// --- answers ----------------------------------------------------------------------------------------------------------
+// --- answers -------------------------------------------------------------------------------------------------------
 
 export const UpdateReceipt = message("update_receipt", {
   ...whoIs,
@@ -234,7 +232,7 @@ export const ErasureNotice = message("erasure_notice", {
   detail: optional(detail, "" as string),
 });
 
-// --- of the operator --------------------------------------------------------------------------------------------------
+// --- of the operator -----------------------------------------------------------------------------------------------
 
 export const Enrolment = message("enrolment", {
   ...whoIs,

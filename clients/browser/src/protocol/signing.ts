@@ -1,8 +1,8 @@
 // Ed25519 keys tell who is who. A device's key signs what it sends; the federator's and the operator's are believed.
 //
 // WebCrypto signs and verifies where the browser has Ed25519 there, with a private key that no script can read. Where
-// it has not, @noble/ed25519 does both, and the private key is 32 bytes that scripts of the page can read. It is loaded only
-// there.
+// it has not, @noble/ed25519 does both, and the private key is 32 bytes that scripts of the page can read. It is loaded
+// only there.
 
 import { concat, type Bytes } from "./fields.js";
 
@@ -18,8 +18,7 @@ const EPOCH_BITS = 30n;
 
 /** A device's key as it is kept in IndexedDB, which stores a CryptoKey without ever showing it. */
 export type KeptKey = { readonly publicKey: Bytes } & (
-  | { readonly kind: "webcrypto"; readonly privateKey: CryptoKey }
-  | { readonly kind: "portable"; readonly seed: Bytes }
+  { readonly kind: "webcrypto"; readonly privateKey: CryptoKey } | { readonly kind: "portable"; readonly seed: Bytes }
 );
 
 const noble = () => import("@noble/ed25519");

@@ -68,8 +68,8 @@ export function isTakenBack({ markBefore, mark, givenUp }: Settlement): boolean 
  * The pending update goes if it counts. What it covers waits again if it does not, and has its answer.
  *
  * @param answered the update's id that the answer settles for good, if it does that.
- * @returns what has changed, the new bounds, and by how much every interaction's number is raised: one that was recorded
- *   before the federation has told a mark counted nowhere, and is numbered above it.
+ * @returns what has changed, the new bounds, and by how much every interaction's number is raised: one that was
+ *   recorded before the federation has told a mark counted nowhere, and is numbered above it.
  */
 export function settle(
   bounds: Bounds,

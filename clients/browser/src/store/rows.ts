@@ -4,7 +4,9 @@ import { DataError } from "../errors.js";
 
 const VERSION = 1;
 
-/** What is in the database: `meta` has one value for each key, `interactions` the lists with their clicks, by number. */
+/**
+ * What is in the database: `meta` has one value for each key, `interactions` the lists with their clicks, by number.
+ */
 type StoreName = "meta" | "interactions";
 
 /** The rows within one transaction. It ends by itself once nothing is asked of it: await nothing else in between. */
@@ -62,7 +64,9 @@ export class Database {
       };
       return new Database(await done(request as IDBRequest<IDBDatabase>), name);
     } catch (error) {
-      throw new DataError(`device store ${name}: ${(error as Error).message}. Does this browser keep data for the page?`);
+      throw new DataError(
+        `device store ${name}: ${(error as Error).message}. Does this browser keep data for the page?`,
+      );
     }
   }
 

@@ -1,11 +1,20 @@
-// A device remembers across restarts its clicks, its unsent update and the newest model; every change is one transaction.
+// A device remembers across restarts its clicks, its unsent update and the newest model; every change is one
+// transaction.
 //
-// Interactions are numbered, and no number is used twice; what one is follows from numbers alone (`bounds`). So a click is
-// in no two updates that count, as far as the device can tell; that it never is, the federator's database sees to.
+// Interactions are numbered, and no number is used twice; what one is follows from numbers alone (`bounds`). So a click
+// is in no two updates that count, as far as the device can tell; that it never is, the federator's database sees to.
 
 import { DataError } from "../errors.js";
 import { concat, sameBytes, sha256Of, type Bytes } from "../protocol/fields.js";
-import { isChanged, learnedThrough, NO_BOUNDS, settle, type Bounds, type PendingUpdate, type Settlement } from "./bounds.js";
+import {
+  isChanged,
+  learnedThrough,
+  NO_BOUNDS,
+  settle,
+  type Bounds,
+  type PendingUpdate,
+  type Settlement,
+} from "./bounds.js";
 import { Database, done, type Rows } from "./rows.js";
 
 const SALT_BYTES = 16;
@@ -126,7 +135,9 @@ export class DeviceStore {
 
   // --- the unsent update ------------------------------------------------------------------------------------------
 
-  /** Make an update the pending one. DataError where these are not the interactions that wait, or the mark is another. */
+  /**
+   * Make an update the pending one. DataError where these are not the interactions that wait, or the mark is another.
+   */
   putUpdate(update: PendingUpdate, interactionIds: readonly number[]): Promise<void> {
     return this.database.write(async (rows) => {
       const bounds = await boundsIn(rows);
@@ -134,9 +145,12 @@ export class DeviceStore {
       const waiting = update.through > learnedThrough(bounds) ? await done(rows.interactions.getAllKeys(range)) : [];
       const isSame = waiting.length === interactionIds.length && waiting.every((id, i) => id === interactionIds[i]);
       if (!isSame || bounds.mark !== update.after || bounds.pending !== null) {
-        throw new DataError(`update ${update.updateId}: its interactions are not those that wait up to ${update.through}`);
+        throw new DataError(
+          `update ${update.updateId}: its interactions are not those that wait up to ${update.through}`,
+        );
       }
-      if ((await rows.get("policy")) !== undefined) throw new DataError("this device is under a policy: nothing is sent raw");
+      if ((await rows.get("policy")) !== undefined)
+        throw new DataError("this device is under a policy: nothing is sent raw");
       await putBounds(rows, { ...bounds, pending: update });
     });
   }

@@ -38,7 +38,7 @@ export class Trainer {
     const { model, round } = this.participation;
     if (model === null || round === null) return;
     if (this.begunWith?.model !== model || !isSameTraining(this.begunWith.training, round.training)) this.begin();
-    for (let isAllLearned = false; !isAllLearned; ) {
+    for (let isAllLearned = false; !isAllLearned;) {
       const { workingModel } = this;
       if (workingModel === null) return;
       const waiting = await this.store.waitingIds(workingModel.training.max_interactions);
@@ -75,7 +75,8 @@ export class Trainer {
     if (cause !== null && cause !== this.loggedCause) this.log("error", "method_not_usable", { cause }); // once
     this.loggedCause = cause ?? "";
     const base = linearWeights(announcement);
-    if (cause === null && base !== null && training.kind === "pdgd") this.workingModel = new WorkingModel(base, training);
+    if (cause === null && base !== null && training.kind === "pdgd")
+      this.workingModel = new WorkingModel(base, training);
   }
 
   /** Learn these, and discard what cannot be learned: one such list must not keep the others from it. */

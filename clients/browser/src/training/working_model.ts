@@ -13,7 +13,9 @@ const LARGEST_WEIGHT = 3.4028234663852886e38 / 2;
 /** What announces weights to begin with: a model, or a step of an unlearning job. */
 type Announced = Pick<ModelAnnouncement, "ranker" | "n_auxiliary" | "weights">;
 
-/** Return (features,) weights of an announced linear ranker; null where it is another one, which this device cannot use. */
+/**
+ * Return (features,) weights of an announced linear ranker; null where it is another one, which this device cannot use.
+ */
 export function linearWeights(announced: Announced): Float64Array<ArrayBuffer> | null {
   const { ranker, weights } = announced;
   if (ranker.kind !== "linear") return null;
@@ -52,7 +54,10 @@ export class WorkingModel {
     if (features.nFeatures !== this.base.length) {
       throw new DataError(`${features.nFeatures} features; the federation's ranker has ${this.base.length}`);
     }
-    this.learned = checkedWeights(pdgdStep(this.learned, features, interaction, this.training.learning_rate), this.base);
+    this.learned = checkedWeights(
+      pdgdStep(this.learned, features, interaction, this.training.learning_rate),
+      this.base,
+    );
     this.interactionIds.push(interaction.id);
   }
 

@@ -2,7 +2,8 @@
 //
 //     node device.js '{"store": FILE, "seed": HEX, "public_key": HEX, "credentials": {...}, "broker": "ws://...", ...}'
 //
-// It prints a line of JSON for each list that is on its disk, and at the end, after a line on its standard input, its state.
+// It prints a line of JSON for each list that is on its disk, and at the end, after a line on its standard input, its
+// state.
 
 import { keep, keyOf } from "./keys.js";
 import { persistIn } from "./persistent.js";

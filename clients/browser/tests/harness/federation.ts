@@ -20,7 +20,13 @@ import { generateKey, type KeptKey } from "../../src/protocol/signing.js";
 import { Topics } from "../../src/protocol/topics.js";
 
 const FEDERATION = "mail";
-const TRAINING = { serp_length: 5, min_interactions: 2, max_interactions: 4, kind: "pdgd" as const, learning_rate: 0.1 };
+const TRAINING = {
+  serp_length: 5,
+  min_interactions: 2,
+  max_interactions: 4,
+  kind: "pdgd" as const,
+  learning_rate: 0.1,
+};
 
 /** What a device has sent: its kind, its bytes, and its fields. */
 export interface Heard {
@@ -78,7 +84,12 @@ export class PlayedFederation {
   async announceRound(round: number, fields: Partial<RoundAnnouncement> = {}): Promise<void> {
     const announced = {
       ...{ federation: FEDERATION, round, open: true, last: false, base_version: this.version },
-      ...{ base_hash: await shortHash(packVector(this.weights)), withdraws_below: 0, opened_at: 1000.5, closes_at: 1600.5 },
+      ...{
+        base_hash: await shortHash(packVector(this.weights)),
+        withdraws_below: 0,
+        opened_at: 1000.5,
+        closes_at: 1600.5,
+      },
       ...{ training: TRAINING, selection: null, secure: null },
       ...fields,
     };
@@ -88,14 +99,28 @@ export class PlayedFederation {
   /** Answer a join or a leave by its bytes. */
   async answerMembership(said: Heard, code: ReceiptCode, mark: number | null): Promise<void> {
     const { federation, client_id } = said.fields;
-    const answer = { federation, client_id, code, payload_digest: await shortHash(said.payload), newest_sequence: null };
+    const answer = {
+      federation,
+      client_id,
+      code,
+      payload_digest: await shortHash(said.payload),
+      newest_sequence: null,
+    };
     await this.say(MembershipReceipt, { ...answer, counted_through: mark, detail: "" }, this.inboxOf(client_id));
   }
 
   async answerUpdate(said: Heard, code: ReceiptCode, mark: number | null): Promise<void> {
     const { federation, client_id, update_id } = said.fields;
     const digest = await shortHash(said.payload);
-    const answer = { federation, client_id, update_id, payload_digest: digest, code, counted_through: mark, detail: "" };
+    const answer = {
+      federation,
+      client_id,
+      update_id,
+      payload_digest: digest,
+      code,
+      counted_through: mark,
+      detail: "",
+    };
     await this.say(UpdateReceipt, { ...answer, retry_after_s: null, missing: null }, this.inboxOf(client_id));
   }
 
@@ -152,7 +177,7 @@ export class PlayedFederation {
 
 /** Return what is found, once something is. */
 export async function eventually<T>(look: () => T | undefined | false, what = "it", patienceS = 8): Promise<T> {
-  for (const giveUpAt = Date.now() + patienceS * 1000; Date.now() < giveUpAt; ) {
+  for (const giveUpAt = Date.now() + patienceS * 1000; Date.now() < giveUpAt;) {
     const found = look();
     if (found !== undefined && found !== false) return found;
     await new Promise((resolve) => setTimeout(resolve, 10));
