@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from broker.address import BrokerAddress
 from foltr.errors import SettingsError, UnavailableError
+from foltr.extras import install_command
 from foltr.protocol.fields import MAX_MESSAGE_BYTES
 
 LOOPBACK = "127.0.0.1"
@@ -26,7 +27,7 @@ def embedded_broker(port: int = 0) -> Iterator[BrokerAddress]:
         from iotcore import Broker
     except ImportError as error:
         raise SettingsError(
-            "the embedded broker needs the package iotcore: pip install 'foltr[simulation]', "
+            f"the embedded broker needs the package iotcore: {install_command('simulation')}, "
             "or use Mosquitto (`foltr broker config`)"
         ) from error
     port = port or _free_port()

@@ -20,6 +20,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from foltr.errors import SettingsError, UnavailableError
+from foltr.extras import install_command
 from storage.keys import KeyStore
 from storage.rewriting import rewrite_postgres, rewrite_sqlite
 
@@ -337,9 +338,7 @@ def _create_engine(url: URL) -> AsyncEngine:
         engine = create_async_engine(url, connect_args=options, pool_timeout=CONNECT_TIMEOUT_S)
     except ModuleNotFoundError as error:
         extra = "federator" if is_sqlite else "postgres"
-        raise UnavailableError(
-            f"{_describe(url)} needs the package {error.name}: pip install 'foltr[{extra}]'"
-        ) from error
+        raise UnavailableError(f"{_describe(url)} needs the package {error.name}: {install_command(extra)}") from error
     if is_sqlite:
         event.listen(engine.sync_engine, "connect", _prepare_sqlite)
         event.listen(engine.sync_engine, "begin", _begin_sqlite)

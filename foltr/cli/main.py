@@ -8,6 +8,7 @@ import typer
 from foltr import __version__
 from foltr.cli.commands import LazyGroup
 from foltr.errors import FoltrError, SettingsError, UnavailableError
+from foltr.extras import extra_of, install_command
 
 app = typer.Typer(
     cls=LazyGroup,
@@ -49,6 +50,12 @@ def main() -> None:
         if isinstance(error, SettingsError):
             sys.exit(EXIT_SETTINGS)
         sys.exit(EXIT_UNAVAILABLE if isinstance(error, UnavailableError) else EXIT_FAILED)
+    except ModuleNotFoundError as error:
+        extra = extra_of(error.name or "")
+        if extra is None:
+            raise
+        _print_error(f"error: this needs {error.name}, of the extra {extra}: {install_command(extra)}")
+        sys.exit(EXIT_SETTINGS)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:

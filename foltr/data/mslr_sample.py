@@ -24,6 +24,7 @@ from typing import Any
 
 from foltr.data.dataset import cache_directory
 from foltr.errors import UnavailableError
+from foltr.extras import install_command
 
 _PACKAGE = "rankeval"
 _VERSION = "0.8.2"
@@ -98,7 +99,7 @@ def _download(deadline: float) -> bytes:
         from unearth.auth import MultiDomainBasicAuth
         from unearth.fetchers import PyPIClient
     except ModuleNotFoundError as error:
-        raise UnavailableError("fetching data needs unearth: pip install 'foltr[simulation]'") from error
+        raise UnavailableError(f"fetching data needs unearth: {install_command('simulation')}") from error
     settings = _pip_settings()
     # What the library itself falls back to is the default index; no host is named here.
     index_urls = _index_urls(settings, PackageFinder().sources[0]["url"])

@@ -21,6 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from foltr.erasure.states import NOTHING_UNLEARNED, Requester
 from foltr.errors import DataError, SettingsError
+from foltr.extras import install_command
 from foltr.protocol.fields import Count, Name
 from foltr.protocol.signing import KEY_BYTES, SigningKey, key_from_text
 from foltr.protocol.states import Strategy
@@ -263,5 +264,5 @@ def _signatures() -> "PyJWS":
     try:
         from jwt import PyJWS
     except ImportError as error:
-        raise SettingsError("receipts need PyJWT, of the extra 'federator': pip install 'foltr[federator]'") from error
+        raise SettingsError(f"receipts need PyJWT, of the extra 'federator': {install_command('federator')}") from error
     return PyJWS(algorithms=[_ALGORITHM])

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.errors import UnavailableError
+from foltr.extras import install_command
 from foltr.reproductions.outcomes import METRICS, Labels, Results
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def require_matplotlib() -> None:
     try:
         import matplotlib as mpl
     except ImportError as error:
-        raise UnavailableError("figures need matplotlib; install it with: pip install 'foltr[research]'") from error
+        raise UnavailableError(f"figures need matplotlib; install it with: {install_command('research')}") from error
     del mpl
 
 

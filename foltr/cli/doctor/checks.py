@@ -14,6 +14,7 @@ from typing import get_args
 from foltr import __version__
 from foltr.cli.settings import Settings
 from foltr.errors import MessageError, SettingsError
+from foltr.extras import MODULES, install_command
 from foltr.operator.credentials import Credentials, Role, read_credentials
 from foltr.protocol.enrolment import read_enrolment
 from foltr.protocol.fields import SCHEMA_VERSION
@@ -38,12 +39,6 @@ class Finding:
 
 
 CERTIFICATE_WARNING_DAYS = 30
-_EXTRAS = {
-    "federator": ("sqlalchemy", "alembic", "aiosqlite", "jwt"),
-    "postgres": ("asyncpg",),
-    "simulation": ("iotcore", "joblib", "numba", "scipy", "unearth"),
-    "research": ("distributed", "matplotlib", "pyarrow"),
-}
 _BINARIES = "/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/sbin"
 
 
@@ -51,9 +46,9 @@ def installation() -> list[Finding]:
     """foltr itself, and the parts that only some machines need."""
     version = f"{__version__} on Python {platform.python_version()}, speaks schema version {SCHEMA_VERSION}"
     findings = [Finding("foltr", State.OK, version)]
-    for extra, modules in _EXTRAS.items():
+    for extra, modules in MODULES.items():
         missing = [module for module in modules if importlib.util.find_spec(module) is None]
-        detail = f"no {', '.join(missing)}; if this machine needs it: pip install 'foltr[{extra}]'"
+        detail = f"no {', '.join(missing)}; if this machine needs it: {install_command(extra)}"
         findings.append(
             Finding(f"extra {extra}", State.ABSENT, detail)
             if missing

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from foltr.errors import DataError, FoltrError, SettingsError, UnavailableError
+from foltr.extras import install_command
 from foltr.simulation.config import SimulationConfig, check_config, check_data_name
 from foltr.simulation.fingerprints import data_fingerprint, program_fingerprint
 from foltr.simulation.method_names import check_name_of_method, simulated_parameters_of
@@ -230,7 +231,7 @@ def _backend(backend: Backend, jobs: int, scheduler: str | None) -> Iterator[dic
         from distributed import Client, LocalCluster
     except ImportError as error:
         raise SettingsError(
-            "backend: dask needs distributed, of the extra 'research': pip install 'foltr[research]'"
+            f"backend: dask needs distributed, of the extra 'research': {install_command('research')}"
         ) from error
     if scheduler is not None:
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from foltr.errors import SettingsError
+from foltr.extras import install_command
 
 SUFFIXES = (".parquet", ".csv")
 
@@ -56,7 +57,7 @@ def check_table_path(path: Path) -> None:
             import pyarrow.parquet  # noqa: F401
         except ImportError as error:
             raise SettingsError(
-                f"{path}: Parquet needs pyarrow, of the extra 'research': pip install 'foltr[research]'; or write .csv"
+                f"{path}: Parquet needs pyarrow, of the extra 'research': {install_command('research')}; or write .csv"
             ) from error
 
 

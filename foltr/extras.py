@@ -1,0 +1,41 @@
+"""Extras are what only some installs have; whoever lacks one is told how to get it from where foltr came from.
+
+foltr is in no package index, so that ``pip install 'foltr[...]'`` would find nothing, or something else.
+"""
+
+import json
+from importlib.metadata import PackageNotFoundError, distribution
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+MODULES: Final = {
+    "federator": ("sqlalchemy", "alembic", "aiosqlite", "jwt"),
+    "postgres": ("asyncpg",),
+    "simulation": ("iotcore", "joblib", "numba", "scipy", "threadpoolctl", "unearth"),
+    "research": ("distributed", "matplotlib", "pyarrow"),
+}
+"""What each extra brings, by the names that are imported."""
+
+
+def extra_of(module: str) -> str | None:
+    """Return the extra that brings a module or what it is a part of; None where no extra does."""
+    top = module.partition(".")[0]
+    return next((extra for extra, modules in MODULES.items() if top in modules), None)
+
+
+def install_command(extra: str) -> str:
+    """Return the command that adds an extra to this install, be it of a checkout, a wheel or an index."""
+    source, is_editable = _source()
+    return f"pip install {'-e ' if is_editable else ''}'{source}[{extra}]'"
+
+
+def _source() -> tuple[str, bool]:
+    """Where this foltr was installed from (PEP 610), and whether as a checkout that may be edited."""
+    try:
+        direct = json.loads(distribution("foltr").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return "foltr", False
+    url = urlsplit(direct.get("url", ""))
+    if url.scheme != "file":
+        return "foltr", False
+    return unquote(url.path), bool(direct.get("dir_info", {}).get("editable"))
