@@ -9,6 +9,7 @@ import asyncio
 import logging
 import math
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -147,7 +148,7 @@ class MqttLink:
             return None
         if self.failure is not None or self._backoff is None:
             return self.failure or self._no_connection("not connected")
-        seconds = asyncio.get_running_loop().time() - self._backoff.down_since
+        seconds = time.monotonic() - self._backoff.down_since  # also asked by threads that have no loop
         return self._no_connection(f"{'lost' if self._was_up else 'no connection'} for {seconds:.0f} s")
 
     @property
@@ -234,13 +235,12 @@ class MqttLink:
             raise UnavailableError(f"the broker refused a subscription of {self.client_id} (see its ACL)")
 
     async def _keep_up(self) -> None:
-        loop = asyncio.get_running_loop()
-        backoff = self._backoff = Backoff(loop.time())
+        backoff = self._backoff = Backoff(time.monotonic())
         while not self._leaving:
-            up_since = loop.time()
+            up_since = time.monotonic()
             try:
                 async with self._connection() as client:
-                    up_since = loop.time()
+                    up_since = time.monotonic()
                     await self._serve(client)
             except (aiomqtt.MqttError, UnavailableError, OSError, ValueError) as error:
                 answered = self._up.is_set()
@@ -249,14 +249,16 @@ class MqttLink:
                     continue
                 cause = explain(error, self._ending, tls=self.address.tls, answered=answered)
                 in_order = self._ending.error is None
-                self._cause = backoff.note(cause, loop.time(), up_since if answered else None, in_order=in_order)
+                self._cause = backoff.note(cause, time.monotonic(), up_since if answered else None, in_order=in_order)
             finally:
                 self._up.clear()
                 self._client = None
                 for wait in list(self._waits):
                     if not wait.expired():
-                        wait.reschedule(loop.time())  # what this connection did not acknowledge, none will
-            await self._pause(backoff, loop.time())
+                        wait.reschedule(
+                            asyncio.get_running_loop().time()
+                        )  # what this connection did not acknowledge, none will
+            await self._pause(backoff, time.monotonic())
 
     async def _pause(self, backoff: Backoff, now: float) -> None:
         """Wait before the next connection. Raises UnavailableError where it is time to give up."""

@@ -34,6 +34,7 @@ from edge_client.contribution import Alteration
 from edge_client.events import Observer
 from edge_client.forgetting import ForgetResult
 from edge_client.guard.held_back import RefusedModel
+from edge_client.hindrances import Hindrance
 from edge_client.options import (
     DeviceOptions,
     agreed_name,
@@ -228,6 +229,20 @@ class EdgeClient:
         return self._runtime.federator_online
 
     @property
+    def hindrance(self) -> Hindrance | None:
+        """What keeps this device from taking part, and what to do about it; None where nothing is known to.
+
+        The broker may be away, refuse the login, or have let another process take this one's session over; the
+        federator may be away, or not take this client in. Ranking and recording go on all the same.
+        """
+        return self._runtime.hindrance
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether the federation has taken this client in, since it was made."""
+        return self._agent.membership.has_joined
+
+    @property
     def schema_difference(self) -> str | None:
         """How the federation's features differ from the application's, in words; None while nothing speaks for it.
 
@@ -305,8 +320,8 @@ class EdgeClient:
             a round with ``open=False`` where ``after`` was the federation's last one and is closed.
 
         Raises:
-            UnavailableError: no such round within ``timeout_s``, or the broker was given up, or this client was
-                forgotten.
+            UnavailableError: no such round within ``timeout_s``, with what was in the way; or the broker was given up,
+                or this client was forgotten, or the federator does not take it in.
         """
         return await self._runtime.next_round(after, timeout_s)
 

@@ -16,6 +16,8 @@ log = get_logger(__name__)
 
 # The receipt of a leave may be lost; the leave may be repeated.
 _LEAVE_AGAIN_S = 3.0
+# What a device sees to by itself when it joins again.
+_PASSING = (ReceiptCode.REPLAYED, ReceiptCode.BUSY)
 
 
 class Membership:
@@ -23,6 +25,8 @@ class Membership:
 
     Attributes:
         left: set once the federator has confirmed it.
+        has_joined: the federator has taken it in, since it was made.
+        refusal: why the federator does not take it in, where only its operator can change that.
     """
 
     def __init__(self, outbox: Outbox, session: Session, participation: Participation) -> None:
@@ -30,6 +34,8 @@ class Membership:
         self._session = session
         self._participation = participation
         self.left = asyncio.Event()
+        self.has_joined = False
+        self.refusal: MembershipReceipt | None = None
 
     async def leave(self, timeout_s: float) -> bool:
         """Leave as `EdgeClient.leave` says."""
@@ -57,7 +63,10 @@ class Membership:
         """Take the receipt of a join or a leave of this session."""
         if receipt.code is ReceiptCode.LEFT:
             self.left.set()
-        elif receipt.code is not ReceiptCode.JOINED:
+        elif receipt.code is ReceiptCode.JOINED:
+            self.has_joined, self.refusal = True, None
+        else:
+            self.refusal = None if receipt.code in _PASSING else receipt
             log.error("join_refused", client_id=self._session.client_id, code=receipt.code, detail=receipt.detail)
         if receipt.code is ReceiptCode.REPLAYED and receipt.newest_sequence is not None:
             self._session.begin_above(receipt.newest_sequence)

@@ -9,6 +9,7 @@ from broker.link import InboundMessage, LastWill, MqttLink
 from edge_client.agent import Agent
 from edge_client.events import Connected, Observer, quiet
 from edge_client.forgetting import ENROL_AGAIN, ForgetResult
+from edge_client.hindrances import Hindrance, hindrance_of
 from edge_client.options import DeviceOptions
 from edge_client.recording import Later
 from edge_client.store.store import DeviceStore
@@ -135,6 +136,11 @@ class Runtime:
         return self.agent.watch.online(time.monotonic()) if self.connected else None
 
     @property
+    def hindrance(self) -> Hindrance | None:
+        """Return as `EdgeClient.hindrance` says."""
+        return hindrance_of(self._link, self.agent, time.monotonic())
+
+    @property
     def was_started(self) -> bool:
         return self._loop is not None
 
@@ -161,6 +167,8 @@ class Runtime:
         def ready() -> bool:
             if agent.forgotten:
                 raise UnavailableError(f"client {client_id} of {federation!r} was forgotten: {ENROL_AGAIN}")
+            if agent.membership.refusal is not None and self.hindrance is not None:
+                raise UnavailableError(f"client {client_id} of {federation!r}: {self.hindrance.in_words}")
             if self._link.failure is not None:
                 raise self._link.failure
             round_ = agent.participation.round
@@ -175,10 +183,9 @@ class Runtime:
             return round_.base_version in at_hand
 
         if not await self._true_within(ready, timeout_s):
-            raise UnavailableError(
-                f"client {client_id}: no round after {after} within {timeout_s:g} s. "
-                f"Is a federator of {federation!r} running (`foltr federator run`)?"
-            )
+            there = f"the federator of {federation!r} is there; what it waits for says, where it runs, foltr rounds why"
+            cause = there if self.hindrance is None else self.hindrance.in_words
+            raise UnavailableError(f"client {client_id}: no round after {after} within {timeout_s:g} s: {cause}")
         round_ = agent.participation.round
         if round_ is None:
             raise RuntimeError("a round was announced and is gone")
@@ -187,7 +194,10 @@ class Runtime:
     async def wait_settled(self, timeout_s: float) -> bool:
         """Wait as `EdgeClient.wait_settled` says."""
         self._check_loop()
-        return await self._true_within(lambda: self.agent.is_settled, timeout_s)
+        agent = self.agent
+        # Whoever is not taken in waits in vain.
+        await self._true_within(lambda: agent.is_settled or agent.membership.refusal is not None, timeout_s)
+        return agent.is_settled
 
     async def leave(self, timeout_s: float) -> bool:
         """Leave as `EdgeClient.leave` says."""

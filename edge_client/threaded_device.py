@@ -131,9 +131,9 @@ class ThreadedDevice:
             return "not enrolled: lists are in the application's order, and clicks wait in the store"
         if agent.forgotten:
             return "forgotten: lists are in the application's order, and nothing is recorded"
-        model = agent.trainer.working_model
+        model, hindrance = agent.trainer.working_model, runtime.hindrance
         parts = [
-            "left" if agent.participation.left else "connected" if runtime.connected else "without a broker",
+            "left" if agent.participation.left else "connected" if hindrance is None else hindrance.obstacle.state,
             "no model yet" if model is None else f"model {model.base_version}",
             *(["in quarantine"] if agent.contributor.quarantined else []),
             *(["other features than the federation"] if agent.schema_difference is not None else []),

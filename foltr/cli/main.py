@@ -1,4 +1,4 @@
-"""The command ``foltr``. Exit codes: 0 done, 1 failed, 2 wrong settings or usage, 3 broker or database away."""
+"""The command ``foltr``. Exit codes: 0 done, 1 failed, 2 wrong settings or usage, 3 not reached, or not let in."""
 
 import sys
 from typing import Annotated

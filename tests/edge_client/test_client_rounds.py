@@ -45,9 +45,9 @@ async def test_a_last_round_is_the_end_for_those_who_took_part(mqtt_broker):
 
 
 async def test_waiting_for_a_round_ends(nowhere):
-    """With what to do in the message."""
+    """With what is in the way, here the broker, and what to do in the message."""
     async with device(nowhere) as client:
-        with pytest.raises(UnavailableError, match=r"no round after 7 within 0\.05 s.*foltr federator run"):
+        with pytest.raises(UnavailableError, match=r"no round after 7 within 0\.05 s.*foltr broker run"):
             await client.next_round(after=7, timeout_s=0.05)
 
 

@@ -4,19 +4,21 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 import structlog
 from numpy.typing import NDArray
 
 from edge_client.client import EdgeClient
+from edge_client.hindrances import REFUSALS, Hindrance, Obstacle
 from foltr.aggregation.rule_spec import RuleSpec
 from foltr.attacks.registry import CLICKS, AttackSpec
 from foltr.cli.fleet.collusion import Collusion
 from foltr.cli.fleet.simulated_user import SimulatedUser
 from foltr.data.dataset import RankingDataset
 from foltr.data.sources import LoadedData
-from foltr.errors import FoltrError, first_cause
+from foltr.errors import FoltrError, UnavailableError, first_cause
 from foltr.evaluation.click_models import ClickModel, click_model, examination_by_rank, personal
 from foltr.numerics.streams import client_streams
 from foltr.operator.credentials import Credentials
@@ -26,6 +28,8 @@ log = structlog.get_logger(__name__)
 
 _ROUND_TIMEOUT_S = 86_400.0
 _SILENCE_S = 15.0
+_LOOK_S = 2.5
+_N_LOOKED_AT = 20
 # As many documents as any federation may ask to show.
 _LONGEST_SERP = 1000
 
@@ -60,6 +64,7 @@ class Fleet:
         believed_rule: by which the attackers think the federator aggregates.
         guard, schema: of the devices, see `EdgeClient`.
         receipts: how often each receipt code was received, over all devices that are done.
+        refused: why devices could not take part, by name.
         n_refused_models: that guards refused, likewise.
     """
 
@@ -82,9 +87,15 @@ class Fleet:
     receipts: Counter[str] = field(default_factory=Counter)
     n_refused_models: int = 0
     newest_round: int = 0
+    refused: dict[str, str] = field(default_factory=dict)
+    _clients: dict[str, EdgeClient] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Run all devices to the federation's last round (or ``n_rounds``)."""
+        """Run all devices to the federation's last round (or ``n_rounds``).
+
+        Raises:
+            UnavailableError: some could not take part; the others have.
+        """
         log.info("clients_started", n_clients=len(self.stores), federation=self.federation, broker=self.broker_url)
         collusion = self._collusion()
         try:
@@ -104,6 +115,13 @@ class Fleet:
             if others is None and expected is not None:
                 raise first_cause(expected) from failures
             raise
+        if self.refused:
+            raise self._refusal()
+
+    def _refusal(self) -> UnavailableError:
+        name, why = next(iter(self.refused.items()))
+        n, all_ = len(self.refused), len(self.stores)
+        return UnavailableError(why if all_ == 1 else f"{n} of {all_} devices could not take part; {name}: {why}")
 
     def _collusion(self) -> Collusion | None:
         if self.attack is None:
@@ -111,11 +129,30 @@ class Fleet:
         return Collusion(self.attack, tuple(self.stores), self.n_attackers, self.seed, self.believed_rule)
 
     async def _say_when_waiting(self) -> None:
+        """Say why devices wait: soon after something is in the way, and now and then while there is no new round."""
+        silent_s, before = 0.0, self.newest_round
+        seen: Obstacle | None = None
+        told: Obstacle | None = None
         while True:
-            before = self.newest_round
-            await asyncio.sleep(_SILENCE_S)
-            if self.newest_round == before:
-                log.warning("no_new_round", newest=before, federation=self.federation, hint="is its federator running?")
+            await asyncio.sleep(_LOOK_S)
+            silent_s, before = (silent_s + _LOOK_S if self.newest_round == before else 0.0), self.newest_round
+            hindrance = self._hindrance()
+            last, seen = seen, None if hindrance is None else hindrance.obstacle
+            if hindrance is not None and seen is last and seen is not told:  # not what passes while all begin
+                log.warning("clients_wait", federation=self.federation, cause=hindrance.in_words)
+                told = seen
+            elif told is not None and seen is None:
+                log.info("clients_go_on", federation=self.federation)
+                told = None
+            elif silent_s >= _SILENCE_S:
+                why = "the federator is there: foltr rounds why" if hindrance is None else hindrance.in_words
+                log.warning("no_new_round", newest=before, federation=self.federation, hint=why)
+                silent_s = 0.0
+
+    def _hindrance(self) -> Hindrance | None:
+        """What keeps one of the first devices from taking part; the same usually stops them all."""
+        looked_at = islice(self._clients.values(), _N_LOOKED_AT)
+        return next((found for client in looked_at if (found := client.hindrance) is not None), None)
 
     def _seen_round(self, number: int) -> None:
         if number > self.newest_round:
@@ -148,6 +185,7 @@ class Fleet:
             give_up_after_s=self.give_up_after_s,
         )
         async with client:
+            self._clients[name] = client
             try:
                 if self.give_up_after_s is not None:
                     await client.wait_connected(self.give_up_after_s)
@@ -159,9 +197,23 @@ class Fleet:
                     on_round=self._seen_round,
                 )
                 log.debug("device_done", client_id=name, rounds=n_rounds, interactions=user.n_interactions)
+                self._note_refused(name, client, "the federator has not answered")
+            except UnavailableError as error:
+                if client.hindrance is None or client.hindrance.obstacle not in REFUSALS:
+                    raise
+                self._note_refused(name, client, str(error))
             finally:
+                del self._clients[name]
                 self.receipts.update(client.receipts)
                 self.n_refused_models += len(client.refused_models)
+
+    def _note_refused(self, name: str, client: EdgeClient, why: str) -> None:
+        """Note a device that no federation took in, or takes in no more."""
+        hindrance = client.hindrance
+        if client.forgotten or (client.has_joined and (hindrance is None or hindrance.obstacle not in REFUSALS)):
+            return
+        self.refused[name] = why if hindrance is None else hindrance.in_words
+        log.error("device_refused", client_id=name, cause=self.refused[name])
 
 
 def _poisoned(user: FleetUser) -> FleetUser:

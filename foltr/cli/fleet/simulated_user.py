@@ -1,14 +1,21 @@
 """A simulated user: queries from a ranking dataset, clicks from a click model, through the same SDK."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.client import EdgeClient
+from edge_client.hindrances import REFUSALS
 from foltr.data.dataset import RankingDataset
 from foltr.errors import UnavailableError
 from foltr.evaluation.click_models import ClickModel, clicks_from_draws, personal
+from foltr.protocol.announcements import RoundAnnouncement
+
+# A broker that does not let a device in may only not have heard of its enrolment yet.
+_LOOK_S = 30.0
+_SETTLE_S = 10.0
 
 
 class SimulatedUser:
@@ -67,12 +74,12 @@ class SimulatedUser:
             on_round: told the number of each round as it opens.
 
         Raises:
-            UnavailableError: no new round within ``round_timeout_s``.
+            UnavailableError: no new round within ``round_timeout_s``, or the device is let in no more.
         """
         seen = newest = 0
         while n_rounds is None or seen < n_rounds:
             try:
-                round_ = await self._client.next_round(after=newest, timeout_s=round_timeout_s)
+                round_ = await self._next_round(newest, round_timeout_s)
             except UnavailableError:
                 if self._client.forgotten:
                     break
@@ -88,5 +95,23 @@ class SimulatedUser:
                 n_held_back = self._client.n_held_back
                 self.interact()
                 n_learned += self._client.n_held_back == n_held_back
-        await self._client.wait_settled(timeout_s=10.0)
+        await self._client.wait_settled(timeout_s=_SETTLE_S)
         return seen
+
+    async def _next_round(self, after: int, timeout_s: float) -> RoundAnnouncement:
+        """Wait for a round as long as there may be one: whoever is not let in waits in vain."""
+        loop, left_s = asyncio.get_running_loop(), timeout_s
+        while True:
+            look_s, started = min(left_s, _LOOK_S), loop.time()
+            try:
+                return await self._client.next_round(after, timeout_s=look_s)
+            except UnavailableError:
+                left_s -= look_s
+                # What is told before its time is final.
+                if left_s <= 0.0 or loop.time() - started < look_s or self._is_refused:
+                    raise
+
+    @property
+    def _is_refused(self) -> bool:
+        hindrance = self._client.hindrance
+        return hindrance is not None and hindrance.obstacle in REFUSALS

@@ -13,12 +13,15 @@ from edge_client.training.working_model import device_for
 from foltr.cli.fleet.fleet import Fleet, FleetUser
 from foltr.data.sources import LoadedData
 from foltr.data.synthetic import synthetic_dataset
+from foltr.errors import UnavailableError
 from foltr.evaluation.click_models import ClickModel, click_model, examination_by_rank, personal
 from foltr.learning.interaction import Interaction
 from foltr.methods.base import DeviceContext
 from foltr.numerics.streams import client_streams
 from foltr.protocol.announcements import ModelAnnouncement
+from foltr.protocol.codec import decode
 from foltr.protocol.fields import pack_vector
+from foltr.protocol.membership import Join
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.trainings import FedIpsTraining, LinearRankerSpec
 
@@ -134,3 +137,34 @@ async def test_a_fleet_goes_on_without_a_device_that_was_forgotten(mqtt_broker, 
                 await running
             await federator.nothing_on("updates")
         assert fleet.receipts == ({"accepted": 2, "forgotten": 1} if number == 1 else {"accepted": 2})
+
+
+async def test_whoever_is_not_taken_in_ends_with_an_error_and_the_others_go_on(mqtt_broker, data):
+    """It does not go through the rounds as if it took part, nor wait for ever; the fleet says so at its end."""
+    async with Federator(mqtt_broker, takes_joins=False) as federator:
+        fleet = fleet_of(mqtt_broker, data, ["one", "two"])
+        running = asyncio.create_task(fleet.run())
+        await federator.announce(1, training=TRAINING, newest=model())
+        for _ in fleet.stores:
+            join = decode(await federator.next("join"), Join)
+            code = ReceiptCode.REVOKED if join.client_id == "one" else ReceiptCode.JOINED
+            await federator.membership(join.client_id, code)
+        update = await federator.update()
+        assert update.client_id == "two"
+        await federator.receipt(update, ReceiptCode.ACCEPTED)
+        async with asyncio.timeout(WITHIN_S):
+            with pytest.raises(
+                UnavailableError, match=r"^1 of 2 devices could not take part; one: .*revoked.*foltr enrol"
+            ):
+                await running
+    assert fleet.receipts == {"accepted": 1}
+
+
+async def test_a_device_that_nobody_answered_has_not_taken_part(mqtt_broker, data, monkeypatch):
+    """A round that the broker retains is not taken for a federator."""
+    monkeypatch.setattr("foltr.cli.fleet.simulated_user._SETTLE_S", 0.1)
+    async with Federator(mqtt_broker, takes_joins=False) as federator:
+        await federator.announce(1, training=TRAINING, newest=model())
+        async with asyncio.timeout(WITHIN_S):
+            with pytest.raises(UnavailableError, match="the federator of 'mail' has said nothing at this broker"):
+                await fleet_of(mqtt_broker, data, ["one"]).run()

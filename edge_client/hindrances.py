@@ -1,0 +1,77 @@
+"""What keeps a device from taking part in its federation, and what to do about it, in words for whoever runs it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+from broker.failures import Trouble
+from broker.link import MqttLink
+from edge_client.agent import Agent
+from edge_client.forgetting import ENROL_AGAIN
+from foltr.protocol.receipts import MembershipReceipt, ReceiptCode
+
+
+class Obstacle(StrEnum):
+    """What is in the way; `state` says in a few words where that leaves the device."""
+
+    state: str
+
+    # The default is for type checkers, to whom `Obstacle("forgotten")` is a call of this.
+    def __new__(cls, value: str, state: str = "") -> Self:
+        obstacle = str.__new__(cls, value)
+        obstacle._value_ = value
+        obstacle.state = state
+        return obstacle
+
+    FORGOTTEN = "forgotten", "forgotten"
+    BROKER_AWAY = "broker_away", "without a broker"
+    LOGIN_REFUSED = "login_refused", "not let in by the broker"
+    SESSION_TAKEN_OVER = "session_taken_over", "thrown out by another process with its credentials"
+    JOIN_REFUSED = "join_refused", "not taken in by the federation"
+    FEDERATOR_AWAY = "federator_away", "connected, but without a federator"
+
+
+# They do not pass by themselves: somebody has to enrol the device, or give it its own credentials.
+REFUSALS = (Obstacle.LOGIN_REFUSED, Obstacle.JOIN_REFUSED)
+_OF_LINK = {
+    Trouble.LOGIN_REFUSED: Obstacle.LOGIN_REFUSED,
+    Trouble.TAKEN_OVER: Obstacle.SESSION_TAKEN_OVER,
+}
+_ENROL = {
+    ReceiptCode.NOT_ENROLLED: "start it with the file that `foltr enrol NAME` writes (--credentials)",
+    ReceiptCode.REVOKED: "ask the operator for a new file: foltr enrol NAME --replace",
+    ReceiptCode.BAD_SIGNATURE: "start it with the newest file of this name: foltr enrol NAME --replace writes one",
+}
+
+
+@dataclass(frozen=True)
+class Hindrance:
+    """An obstacle; ``in_words`` says what happened, and what to do."""
+
+    obstacle: Obstacle
+    in_words: str
+
+
+def hindrance_of(link: MqttLink, agent: Agent, now: float) -> Hindrance | None:
+    """Return what keeps a device from taking part, the nearest first; None where nothing is known to."""
+    if agent.forgotten:
+        return Hindrance(Obstacle.FORGOTTEN, f"the client was forgotten: {ENROL_AGAIN}")
+    outage = link.outage
+    if outage is not None:
+        trouble = link.trouble
+        return Hindrance(
+            Obstacle.BROKER_AWAY if trouble is None else _OF_LINK.get(trouble, Obstacle.BROKER_AWAY), str(outage)
+        )
+    refusal = agent.membership.refusal
+    if refusal is not None:
+        return Hindrance(Obstacle.JOIN_REFUSED, _refusal_in_words(refusal))
+    absence = agent.watch.absence(now)
+    if absence is not None:
+        start = "start it with `foltr federator run`; what is clicked waits on the device"
+        return Hindrance(Obstacle.FEDERATOR_AWAY, f"{absence}: {start}")
+    return None
+
+
+def _refusal_in_words(receipt: MembershipReceipt) -> str:
+    said = f"the federator does not take it in: {receipt.code}" + (f", {receipt.detail}" if receipt.detail else "")
+    return said + (f"; {_ENROL[receipt.code]}" if receipt.code in _ENROL else "")

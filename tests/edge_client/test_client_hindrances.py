@@ -1,0 +1,117 @@
+"""What keeps a device from taking part is said as it is: the broker, the login, the federator, or a refused join."""
+
+import pytest
+from played import TOPICS, WITHIN_S, Federator, device, until
+from servers import MissingError, ProvisionedMosquitto
+
+from edge_client.client import EdgeClient
+from edge_client.hindrances import Obstacle
+from foltr.errors import UnavailableError
+from foltr.operator.credentials import BrokerAccess, device_identity
+from foltr.protocol.heartbeat import FederatorStatus
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.signing import SigningKey
+
+
+async def beat(federator, *, online=True):
+    status = FederatorStatus(federation="mail", online=online, at=1.0, interval_s=30.0, software_version="1")
+    await federator.say(TOPICS.federator_status, status, retain=True)
+
+
+async def words_of_next_round(client):
+    with pytest.raises(UnavailableError) as caught:
+        await client.next_round(timeout_s=0.2)
+    return str(caught.value)
+
+
+async def test_a_broker_that_is_away_is_no_federator_that_is(nowhere):
+    """With its address, the cause and the next step."""
+    async with device(nowhere) as client:
+        await until(lambda: "onnect" in client.hindrance.in_words.split(": ", 2)[-1])
+        assert client.hindrance.obstacle is Obstacle.BROKER_AWAY
+        assert client.federator_online is None
+        said = await words_of_next_round(client)
+        assert nowhere in said
+        assert "foltr broker run" in said
+        assert "federator" not in said
+
+
+async def test_a_broker_that_was_lost_is_said_to_be(mosquitto_server):
+    """Since when, too."""
+    async with Federator(mosquitto_server.url) as federator, device(mosquitto_server.url) as client:
+        await beat(federator)
+        await until(lambda: client.federator_online)
+        mosquitto_server.kill()
+        await until(lambda: client.hindrance is not None)
+        assert client.federator_online is None
+        assert client.hindrance.obstacle is Obstacle.BROKER_AWAY
+        assert " lost for 0 s: " in client.hindrance.in_words
+
+
+async def test_a_login_that_is_refused_is_called_so(tmp_path):
+    """With what the broker said, and its code."""
+    try:
+        server = ProvisionedMosquitto(tmp_path, "passwords")
+    except MissingError as error:
+        pytest.skip(f"Mosquitto: {error}")
+    server.start()
+    try:
+        known = server.service("operator")
+        access = BrokerAccess(broker_url=known.broker_url, username="device-7", password="wrong", ca=known.ca)  # noqa: S106
+        credentials = device_identity(
+            SigningKey.generate(), SigningKey.generate().public, "mail", "device-7", 1, access
+        )
+        async with EdgeClient(credentials=credentials, store=":memory:") as client:
+            await until(lambda: client.hindrance.obstacle is Obstacle.LOGIN_REFUSED)
+            said = await words_of_next_round(client)
+        assert "it does not let this user in, or not with this password (" in said
+        assert "code 135" in said
+        assert "foltr enrol" in said
+    finally:
+        server.stop()
+
+
+async def test_a_federator_that_is_away_is_said_to_be(mqtt_broker):
+    """Whether it never spoke at this broker, or said goodbye; and that it is there, where it only opens no round."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await client.wait_connected(WITHIN_S)
+        assert client.hindrance.obstacle is Obstacle.FEDERATOR_AWAY
+        assert "the federator of 'mail' has said nothing at this broker" in await words_of_next_round(client)
+        await beat(federator)
+        await until(lambda: client.federator_online)
+        assert client.hindrance is None
+        assert "the federator of 'mail' is there" in await words_of_next_round(client)
+        await beat(federator, online=False)
+        await until(lambda: client.federator_online is False)
+        said = await words_of_next_round(client)
+        assert "no round after 0 within 0.2 s: the federator of 'mail' is away, last heard 0 s ago" in said
+        assert "foltr federator run" in said
+
+
+@pytest.mark.parametrize(
+    ("code", "obstacle"),
+    [
+        (ReceiptCode.NOT_ENROLLED, Obstacle.JOIN_REFUSED),
+        (ReceiptCode.REVOKED, Obstacle.JOIN_REFUSED),
+        (ReceiptCode.BUSY, None),
+    ],
+)
+async def test_who_is_not_taken_in_need_not_wait(mqtt_broker, code, obstacle):
+    """Its rounds are announced to all, so it is told at once; not where it only has to ask again."""
+    async with Federator(mqtt_broker, takes_joins=False) as federator, device(mqtt_broker) as client:
+        await beat(federator)
+        await federator.next("join")
+        await federator.membership("device-7", code)
+        if obstacle is None:
+            await until(lambda: client.federator_online)
+            assert client.hindrance is None
+            return
+        await until(lambda: client.hindrance is not None and client.hindrance.obstacle is obstacle)
+        with pytest.raises(
+            UnavailableError, match=rf"device-7 of 'mail': the federator does not take it in: {code}.*enrol"
+        ):
+            await client.next_round(timeout_s=WITHIN_S)
+        assert not client.has_joined
+        await federator.membership("device-7", ReceiptCode.JOINED)
+        await until(lambda: client.has_joined)
+        assert client.hindrance is None
