@@ -91,7 +91,7 @@ class NodeProcess:
         await self._reading
 
     async def tell_to_end(self) -> None:
-        """Let it end by itself, as a page that is closed."""
+        """Let it end by itself, as a page that is closed once all that it has recorded counts."""
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")

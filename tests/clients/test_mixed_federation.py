@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,17 +17,37 @@ from sqlalchemy import select
 from edge_client.client import EdgeClient
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
-from foltr.protocol.trainings import PdgdTraining
+from foltr.learning.interaction import Interaction
+from foltr.methods.base import DeviceContext
+from foltr.methods.fpdgd import FPDGD
+from foltr.protocol.explorations import SamplingExploration
+from foltr.protocol.fields import unpack_vector
+from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
 from storage.database import Database
+from storage.models import list_models
 from storage.queries import count_rejections, list_clients
 from storage.tables import clients, updates
 
 pytestmark = pytest.mark.slow
 
-PYTHONS, BROWSERS = ("python-1", "python-2", "python-3"), ("browser-1", "browser-2")
-N_SEARCHES = 40
-KILLS = 4
+PYTHONS = tuple(f"python-{i}" for i in range(10))
+BROWSERS = tuple(f"browser-{i}" for i in range(5))
+N_SEARCHES = 25
+KILLS = 3
+OFFLINE_S = 0.5
 COUNTED_WITHIN_S = 60
+TRAINING = PdgdTraining(min_interactions=1, max_interactions=3, exploration=SamplingExploration())
+
+
+@dataclass(frozen=True)
+class StoredUpdate:
+    """An update that counts: the interactions above ``after`` up to ``through``, ``n`` of them, and what it says."""
+
+    after: int
+    through: int
+    n: int
+    base_version: int
+    delta: np.ndarray
 
 
 class Scene:
@@ -35,27 +57,40 @@ class Scene:
         self.database = database
         self.operator = Operator()
         self.mqtt = addresses["mqtt"]
-        self.browsers = []
+        self.browsers: dict[str, BrowserDevice] = {}
         for name in BROWSERS:
             credentials = self.operator.enrol(name, self.mqtt)
             searching = {"n_features": DIM, "pause_ms": 40, "searches": N_SEARCHES}
             web_socket = addresses["webSocket"]
-            browser = BrowserDevice(harness, folder, credentials, credentials.key, web_socket, **searching)
-            self.browsers.append(browser)
+            device = BrowserDevice(harness, folder, credentials, credentials.key, web_socket, **searching)
+            self.browsers[name] = device
 
     def python(self, name: str) -> EdgeClient:
         return EdgeClient(credentials=self.operator.enrol(name, self.mqtt), store=":memory:")
 
-    async def ranges(self, client_id: str) -> list[tuple[int, int, int]]:
-        """Return of each stored update of a client that counts: after, through, and how many interactions."""
+    async def updates_of(self, client_id: str) -> list[StoredUpdate]:
+        """Return the stored updates of a client that count, in order."""
         of_client = select(clients.c.id).where(clients.c.client_id == client_id).scalar_subquery()
-        columns = (updates.c.covers_after, updates.c.covers_through, updates.c.n_interactions)
-        statement = select(*columns).where(updates.c.client == of_client, updates.c.covers_after.is_not(None))
+        columns = (updates.c.covers_after, updates.c.covers_through, updates.c.n_interactions, updates.c.base_version)
+        counts = (updates.c.client == of_client, updates.c.covers_after.is_not(None))
+        statement = select(*columns, updates.c.body).where(*counts).order_by(updates.c.covers_after)
         async with self.database.reading() as connection:
-            return sorted((int(a), int(b), int(n)) for a, b, n in await connection.execute(statement))
+            rows = (await connection.execute(statement)).all()
+        return [StoredUpdate(*map(int, row[:4]), unpack_vector(row[4])) for row in rows]
 
     async def marks(self) -> dict[str, int]:
         return {row.client_id: row.counted_through for row in await list_clients(self.database, FEDERATION)}
+
+    async def wait_counted(self) -> None:
+        """Wait until all that devices said they have recorded counts."""
+        async with asyncio.timeout(COUNTED_WITHIN_S):
+            while True:
+                marks = await self.marks()
+                at_least = dict.fromkeys(PYTHONS, N_SEARCHES)
+                at_least |= {name: device.n_recorded for name, device in self.browsers.items()}
+                if all(marks[name] >= n for name, n in at_least.items()):
+                    return
+                await asyncio.sleep(0.1)
 
 
 @asynccontextmanager
@@ -68,11 +103,10 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
         addresses = await broker.first_line()
         database = await ends.enter_async_context(await open_migrated(migrated_sqlite(tmp_path / "foltr.sqlite")))
         made = Scene(harness, tmp_path, database, addresses)
-        for browser in made.browsers:
-            ends.push_async_callback(browser.kill)
+        for device in made.browsers.values():
+            ends.push_async_callback(device.kill)
         policy = RoundPolicy(1, len(PYTHONS) + len(BROWSERS), 0.3, 20)
-        training = PdgdTraining(min_interactions=1, max_interactions=3)
-        plan = FederationPlan(FEDERATION, DIM, policy, training, enrolment_key=made.operator.key.public)
+        plan = FederationPlan(FEDERATION, DIM, policy, TRAINING, enrolment_key=made.operator.key.public)
         await ends.enter_async_context(served(made.mqtt, database, plan, made.operator.federator_key, timeout_s=140))
         yield made
 
@@ -86,47 +120,59 @@ async def search(client: EdgeClient) -> None:
         await asyncio.sleep(0.05)
 
 
-async def die_and_live_on(browser: BrowserDevice) -> None:
-    """Search; die in the middle, again and again, and go on with what is on the disk."""
-    await browser.start()
+async def die_and_live_on(device: BrowserDevice) -> None:
+    """Search; die in the middle, again and again, and go on after a while with what is on the disk."""
+    await device.start()
     for life in range(1, KILLS + 1):
-        await browser.wait_said("recorded", 5 * life)
-        await browser.kill()
-        await browser.start()
-    await browser.wait_said("searched")
+        await device.wait_said("recorded", 5 * life)
+        await device.kill()
+        await asyncio.sleep(OFFLINE_S)
+        await device.start()
+    await device.wait_said("searched")
 
 
-@pytest.mark.timeout(180)
+def learned_in_python(base: np.ndarray, lists: list[dict[str, Any]]) -> np.ndarray:
+    """Return what a Python device sends of these lists."""
+    device = FPDGD.device(TRAINING, LinearRankerSpec(n_features=DIM), base, 1, DeviceContext(1))
+    rng = np.random.default_rng(0)
+    for each in lists:
+        features = np.array(each["features"], np.float32).reshape(-1, DIM)
+        ranking, clicks = np.array(each["ranking"]), np.array(each["clicks"], np.bool_)
+        reversals = np.array(each["reversals"])
+        device.learn(Interaction(each["id"], features, ranking, clicks, reversals=reversals), rng)
+    return unpack_vector(device.body(rng).model_dump()["values"])
+
+
+@pytest.mark.timeout(200)
 async def test_each_click_counts_once_although_browsers_die(tmp_path):
-    """What a browser had on its disk when it died counts once, when it is open again; so does all else."""
+    """What a browser had on its disk when it died counts once, when it is open again; so does all else.
+
+    And what each of its updates says is what a Python device learns from the same lists and the same model.
+    """
     async with scene(tmp_path) as made, AsyncExitStack() as ends:
         pythons = [await ends.enter_async_context(made.python(name)) for name in PYTHONS]
         async with asyncio.TaskGroup() as group:
             for client in pythons:
                 group.create_task(search(client))
-            for browser in made.browsers:
-                group.create_task(die_and_live_on(browser))
-
-        async def all_counted() -> bool:
-            marks = await made.marks()
-            return all(marks[name] >= N_SEARCHES for name in PYTHONS) and all(
-                marks[name] >= browser.n_recorded for name, browser in zip(BROWSERS, made.browsers, strict=True)
-            )
-
-        async with asyncio.timeout(COUNTED_WITHIN_S):
-            while not await all_counted():  # noqa: ASYNC110 (the database tells nobody)
-                await asyncio.sleep(0.1)
-        for browser in made.browsers:
-            await browser.tell_to_end()
+            for device in made.browsers.values():
+                group.create_task(die_and_live_on(device))
+        await made.wait_counted()
+        for device in made.browsers.values():
+            await device.tell_to_end()
         marks = await made.marks()
-        for name, browser in zip(BROWSERS, made.browsers, strict=True):
-            # A list may be on the disk of a process that died before it could say so.
-            assert browser.n_recorded <= marks[name] <= browser.n_recorded + KILLS
-            (ended,) = browser.all_said("ended")
-            assert (ended["state"]["countedThrough"], ended["state"]["nWaiting"]) == (marks[name], 0)
+        models = {row.version: unpack_vector(row.weights) for row in await list_models(made.database, FEDERATION)}
         for name in (*PYTHONS, *BROWSERS):
-            ranges = await made.ranges(name)
-            assert [after for after, _, _ in ranges] == [0, *(through for _, through, _ in ranges[:-1])]
-            assert ranges[-1][1] == sum(n for _, _, n in ranges) == marks[name]
+            stored = await made.updates_of(name)
+            assert [one.after for one in stored] == [0, *(one.through for one in stored[:-1])]
+            assert stored[-1].through == sum(one.n for one in stored) == marks[name]
+        for name, device in made.browsers.items():
+            # A list may be on the disk of a process that died before it could say so.
+            assert device.n_recorded <= marks[name] <= device.n_recorded + KILLS
+            (ended,) = device.all_said("ended")
+            assert (ended["state"]["countedThrough"], ended["state"]["nWaiting"]) == (marks[name], 0)
+            for one in await made.updates_of(name):
+                lists = [each for each in ended["interactions"] if one.after < each["id"] <= one.through]
+                expected = learned_in_python(models[one.base_version], lists)
+                np.testing.assert_allclose(one.delta, expected, rtol=0, atol=1e-6)
         # Whoever was dead when its round ended is late.
         assert set(await count_rejections(made.database, FEDERATION)) <= {"late", "stale"}

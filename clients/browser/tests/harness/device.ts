@@ -2,14 +2,16 @@
 //
 //     node device.js '{"store": FILE, "seed": HEX, "public_key": HEX, "credentials": {...}, "broker": "ws://...", ...}'
 //
-// It prints a line of JSON for each list that is on its disk, and at the end, after a line on its standard input, its
-// state.
+// It prints a line of JSON for each list that is on its disk, and at the end, after a line on its standard input and
+// once all of them count, its state and its lists.
 
 import { keep, keyOf } from "./keys.js";
 import { persistIn } from "./persistent.js";
 
 import { fromHex } from "../../src/protocol/fields.js";
 import { EdgeClient } from "../../src/index.js";
+import { done } from "../../src/store/rows.js";
+import type { Interaction } from "../../src/store/store.js";
 
 const { store, seed, public_key, credentials, broker, n_features, pause_ms, searches } = JSON.parse(process.argv[2]);
 
@@ -22,7 +24,7 @@ function pause(milliseconds: number): Promise<void> {
 }
 
 await keep(await keyOf(fromHex(seed), fromHex(public_key)));
-await persistIn(store, `foltr:${credentials.federation}/${credentials.name}`);
+const database = await persistIn(store, `foltr:${credentials.federation}/${credentials.name}`);
 const client = await EdgeClient.open({
   credentials,
   broker,
@@ -40,8 +42,10 @@ for (let i = 0; i < searches && !isEnding; i++) {
   await pause(pause_ms);
 }
 say("searched", {});
-while (!isEnding) await pause(20);
+while (!isEnding || client.state.nWaiting > 0 || client.state.isUpdatePending) await pause(20);
 await client.close();
-const { weights, ...state } = client.state;
-say("ended", { state, weights: weights === null ? null : [...weights] });
+const interactions = await database.read((rows) => done<Interaction[]>(rows.interactions.getAll()));
+const { weights: _weights, ...state } = client.state;
+const asJson = (each: Interaction) => ({ ...each, features: [...each.features], reversals: [...each.reversals] });
+say("ended", { state, interactions: interactions.map(asJson) });
 process.exit(0);

@@ -176,7 +176,7 @@ export class PlayedFederation {
 }
 
 /** Return what is found, once something is. */
-export async function eventually<T>(look: () => T | undefined | false, what = "it", patienceS = 8): Promise<T> {
+export async function eventually<T>(look: () => T | undefined | false, what = "it", patienceS = 30): Promise<T> {
   for (const giveUpAt = Date.now() + patienceS * 1000; Date.now() < giveUpAt;) {
     const found = look();
     if (found !== undefined && found !== false) return found;

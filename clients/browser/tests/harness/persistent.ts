@@ -14,8 +14,8 @@ interface Snapshot {
   readonly interactions: unknown[];
 }
 
-/** Keep the database of one client in a file, from its opening on. */
-export async function persistIn(path: string, databaseName: string): Promise<void> {
+/** Keep the database of one client in a file, from its opening on, and return it. */
+export async function persistIn(path: string, databaseName: string): Promise<Database> {
   const database = await Database.open(databaseName, indexedDB);
   if (existsSync(path)) await restore(database, deserialize(readFileSync(path)) as Snapshot);
   const write = Database.prototype.write;
@@ -26,6 +26,7 @@ export async function persistIn(path: string, databaseName: string): Promise<voi
     await last;
     return result as T;
   };
+  return database;
 }
 
 function restore(database: Database, snapshot: Snapshot): Promise<void> {
