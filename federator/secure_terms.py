@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass
 
+from foltr.methods.registry import usual_clip_norm
 from foltr.protocol.policies import SecureRound, cohort_of, is_turn_of
 from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.trainings import Training
-from foltr.secure.encoding import clip_norm_for
-
-_USUAL_RATE = 0.1
 
 
 @dataclass(frozen=True)
@@ -16,7 +14,7 @@ class SecureSettings:
 
     Args:
         policy: the operator's newest that is known at start; a newer one is taken up with the round after it comes.
-        clip_norm: C; None follows from B and the learning rate.
+        clip_norm: C; None follows from B, the learning rate and the exploration.
         helper_deadline_s: a round is abandoned once a helper that is asked has said nothing useful for so long.
     """
 
@@ -28,8 +26,7 @@ class SecureSettings:
         """Return what a round that opens under this policy is under."""
         if self.clip_norm is not None:
             return SecureTerms(policy, self.clip_norm)
-        rate: float = getattr(training, "learning_rate", _USUAL_RATE)
-        return SecureTerms(policy, clip_norm_for(policy.policy.n_interactions, rate))
+        return SecureTerms(policy, usual_clip_norm(training, policy.policy.n_interactions))
 
 
 @dataclass(frozen=True)

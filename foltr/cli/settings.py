@@ -90,7 +90,8 @@ class Settings(BaseSettings):
     privacy: Privacy = Privacy.TRUSTED
     """trusted: the federator sees every update. secure: noised sums only, by the policy in its credentials; fixed."""
     clip_norm: float | None = Field(default=None, gt=0, le=1e6)
-    """Secure: devices shorten what they send to this norm; unset 0.15 * sqrt(interactions) * learning_rate / 0.1."""
+    """Secure: devices shorten what they send to this norm; unset 0.15 * sqrt(interactions) * learning_rate / 0.1 if
+    lists are sampled, else a fifth of it."""
     helper_deadline_s: float = Field(default=60.0, gt=0, le=86_400)
     """Secure: a round is abandoned once a helper that is asked has said nothing for so many seconds."""
     interactions: int = Field(default=5, ge=1, le=100_000)
@@ -104,7 +105,7 @@ class Settings(BaseSettings):
     ] = Field(default_factory=dict)
     """Parameters of the method as name=value,name=value; those not named keep the method's defaults."""
     exploration: str | None = None
-    """How devices draw lists: none, share:0.1, swaps:0.05, interleaving, sampling or sampling:0.3; unset swaps:0.05."""
+    """How devices draw lists: none, share:0.1, swaps:0.1, interleaving, sampling or sampling:0.3; unset swaps:0.1."""
     aggregation: str = "mean"
     """The rule by which updates become one, as `foltr rules` lists; of several secure sums the default is median."""
     byzantine: float = Field(default=0.2, ge=0, allow_inf_nan=False)

@@ -114,7 +114,9 @@ def exchange_probabilities(k: int, probability: float) -> NDArray[np.float64]:
     return np.minimum(0.5, probability * upper * (upper + 1.0) / 2.0)
 
 
-def interleaved_list(model: NDArray[np.int64], base: NDArray[np.int64], rng: np.random.Generator) -> Shown:
+def interleaved_list(
+    model: NDArray[np.int64], base: NDArray[np.int64], rng: np.random.Generator
+) -> tuple[Shown, NDArray[np.bool_]]:
     """Interleave two lists by team draft: two by two, a fair coin says who of both is first to add its best one left.
 
     Radlinski, Kurup and Joachims, "How Does Clickthrough Data Reflect Retrieval Quality?" (CIKM 2008), Algorithm 2.
@@ -122,11 +124,15 @@ def interleaved_list(model: NDArray[np.int64], base: NDArray[np.int64], rng: np.
     Args:
         model: (k,) distinct document indices, best first.
         base: (k,) likewise, of the same candidates.
+
+    Returns:
+        the list, and (k,) whether the document at each position was added by the model's turn.
     """
     n_documents = int(max(model.max(initial=-1), base.max(initial=-1))) + 1
     model_first = rng.random((len(model) + 1) // 2) < 0.5
-    ranking = _draft(model, base, model_first, n_documents)
-    return Shown(ranking, *_draft_reversals(model, base, ranking, n_documents))
+    by_model = np.repeat(model_first, 2)[: len(model)] == (np.arange(len(model)) % 2 == 0)
+    ranking = _draft(model, base, by_model, n_documents)
+    return Shown(ranking, *_draft_reversals(model, base, ranking, n_documents)), by_model
 
 
 def standardised(scores: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -247,15 +253,14 @@ def _swap_reversals(
 
 @compiled
 def _draft(
-    model: NDArray[np.int64], base: NDArray[np.int64], model_first: NDArray[np.bool_], n_documents: int
+    model: NDArray[np.int64], base: NDArray[np.int64], by_model: NDArray[np.bool_], n_documents: int
 ) -> NDArray[np.int64]:
-    """Return (k,) the list that the coins make: ``model_first``, one for two positions."""
+    """Return (k,) the list that the coins make: whose turn each position is."""
     length = model.shape[0]
     ranking = np.empty(length, np.int64)
     taken = np.zeros(n_documents, np.bool_)
     for i in range(length):
-        from_model = model_first[i // 2] == (i % 2 == 0)
-        ranking[i] = _best_left(model if from_model else base, taken)
+        ranking[i] = _best_left(model if by_model[i] else base, taken)
         taken[ranking[i]] = True
     return ranking
 

@@ -1,5 +1,7 @@
 """A list to show is made of scores as the method asks: drawn from them, or the best list by them."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +13,7 @@ from foltr.learning.display import (
     sometimes_sampled_list,
     swapped_list,
 )
+from foltr.learning.gate import Source, interleaving_credits
 from foltr.learning.linear import rank_by_score
 from foltr.methods.registry import spec_of
 from foltr.methods.spec import Lists
@@ -52,7 +55,7 @@ def draw_list(exploration: Exploration, scores: NDArray[np.floating], k: int, rn
         case SwapsExploration():
             return swapped_list(rank_by_score(scores, k), rng, exploration.probability)
         case InterleavingExploration():
-            return interleaved_list(rank_by_score(scores, k), np.arange(min(k, len(scores))), rng)
+            return interleaved_list(rank_by_score(scores, k), np.arange(min(k, len(scores))), rng)[0]
         case SamplingExploration():
             return sampled_list(scores, k, rng, exploration.temperature)
 
@@ -73,3 +76,41 @@ def draw_base_list(exploration: Exploration, scores: NDArray[np.floating], k: in
             return sampled_list(scores, k, rng, 1.0)
         case _:
             return draw_list(exploration, scores, k, rng)
+
+
+@dataclass(frozen=True, eq=False)
+class SourcedList:
+    """A list that was drawn, and what a gate has to know of it.
+
+    Attributes:
+        source: where its order is from.
+        to_credit: (k,) of an interleaved list, see `foltr.learning.gate.interleaving_credits`; None of others.
+    """
+
+    shown: Shown
+    source: Source
+    to_credit: NDArray[np.int8] | None = None
+
+
+def list_from(
+    source: Source,
+    exploration: Exploration,
+    scores: NDArray[np.floating],
+    base_scores: NDArray[np.floating],
+    k: int,
+    rng: np.random.Generator,
+) -> SourcedList:
+    """Draw a list of ``k`` of the candidates from where a gate says.
+
+    Where exploration itself is interleaving, every list of the model is interleaved, and judges it.
+
+    Args:
+        scores, base_scores: (documents,) the model's and the application's, in the latter's order.
+    """
+    if source is Source.BASE:
+        return SourcedList(draw_base_list(exploration, base_scores, k, rng), source)
+    if source is Source.MODEL and not isinstance(exploration, InterleavingExploration):
+        return SourcedList(draw_list(exploration, scores, k, rng), source)
+    model, base = rank_by_score(scores, k), np.arange(min(k, len(scores)))
+    shown, by_model = interleaved_list(model, base, rng)
+    return SourcedList(shown, Source.INTERLEAVED, interleaving_credits(by_model, base, model))

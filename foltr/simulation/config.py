@@ -26,9 +26,10 @@ from foltr.methods.registry import (
     ranker_for,
     spec_of,
     training_for,
+    usual_learning_rate,
 )
 from foltr.methods.spec import Lists
-from foltr.protocol.explorations import Exploration, SamplingExploration, read_exploration
+from foltr.protocol.explorations import SAFE, Exploration, SamplingExploration, read_exploration
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.trainings import Training
 from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
@@ -145,9 +146,14 @@ class SimulationConfig(BaseModel):
     helpers: Annotated[int, Field(ge=N_MIN_HELPERS, le=N_MAX_HELPERS)] = 2
     """Secure: each adds all of the noise."""
     clip_norm: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
-    """Secure: to which updates are shortened; unset 0.15 * sqrt(interactions) * learning_rate / 0.1."""
+    """Secure: to which updates are shortened; unset 0.15 * sqrt(interactions) * learning_rate / 0.1 if
+    lists are sampled, else a fifth of it."""
     exploration: str | None = None
-    """How devices draw lists, as `foltr federator run` spells it; unset `sampling`, as in the papers."""
+    """How devices draw lists, as `foltr federator run` spells it; unset `sampling`, as in the papers, or
+    where there is a base what a federation does."""
+    base_feature: Count | None = None
+    """The application's own order: by this feature, highest first. Lists are from it until the model has earned better;
+    unset there is none, as in the papers, and lists are the model's from the first one on."""
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
     """Seed of everything simulated."""
     eval_every: Count = 10
@@ -217,6 +223,9 @@ def check_config(config: SimulationConfig) -> None:
         raise SettingsError("lambdarank: it is a method for linear rankers; choose ranker = linear")
     if config.method == "lambdarank" and config.participants is not None:
         raise SettingsError("participants: lambdarank has no rounds of clients, one learner sees all; leave it out")
+    if config.base_feature is not None and not (config.method in METHODS and draws_lists(config.method)):
+        drawn = ", ".join(methods_with(Lists.DRAWN))
+        raise SettingsError(f"base_feature: {config.method} draws no lists by score; choose one of {drawn}")
     parameter_values(config)
     training = _training(config)
     # With one feature: the data's are not known yet, and only the size of a neural ranker depends on them.
@@ -390,14 +399,19 @@ def _training(config: SimulationConfig) -> Training:
         raise SettingsError("logging_policy: set logging_fraction instead, the share of queries it is trained on")
     if "n_clients" in parameters_of(method):
         parameters.setdefault("n_clients", config.participants or config.clients)
+    exploration = _exploration(config, method)
+    usual = usual_learning_rate(config.method, config.ranker, exploration)
+    if usual is not None:
+        parameters.setdefault("learning_rate", usual)
     fewest, most = config.quantities_of_updates
-    training = training_for(method, parameters, most, _exploration(config, method))
+    training = training_for(method, parameters, most, exploration)
     return training.model_copy(update={"min_interactions": fewest})
 
 
 def _exploration(config: SimulationConfig, method: str) -> Exploration | None:
     if config.exploration is None:
-        return SamplingExploration() if draws_lists(method) else None
+        laboratory = SamplingExploration() if config.base_feature is None else SAFE
+        return laboratory if draws_lists(method) else None
     exploration = read_exploration(config.exploration)
     if config.method in SIMULATOR_METHODS and exploration != SamplingExploration():
         raise SettingsError(f"exploration: {config.method} is run with sampling only; leave it unset")

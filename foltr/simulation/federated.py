@@ -68,6 +68,7 @@ class _Log:
     evaluations: list[tuple[int, float, float | None]] = field(default_factory=list)
     online: list[float] = field(default_factory=list)
     reciprocal_ranks: list[float] = field(default_factory=list)
+    base_online: list[float] = field(default_factory=list)
     robustness: Robustness = field(default_factory=Robustness)
 
     def add_evaluation(self, evaluation: Evaluation) -> None:
@@ -189,9 +190,11 @@ def _one_round(learner: Learner, log: _Log, n_attackers: int) -> None:
     log.seconds_learning += time.perf_counter() - began
     log.round += 1
     log.interactions += experience.n_interactions
-    ndcg, reciprocal_ranks = experience.honest(n_attackers)
+    ndcg, reciprocal_ranks, base_ndcg = experience.honest(n_attackers)
     log.online.append(_mean(ndcg))
     log.reciprocal_ranks.append(_mean(reciprocal_ranks))
+    if base_ndcg is not None:
+        log.base_online.append(_mean(base_ndcg))
     if experience.defence is not None:
         log.robustness.add(log.round, experience.defence)
 
@@ -257,7 +260,11 @@ def _snapshot(config: SimulationConfig, digest: str, kind: str, log: _Log, learn
         "evaluations": log.evaluations,
         "robustness": log.robustness.to_dict(),
     }
-    curves = {"online": np.array(log.online), "max_rr": np.array(log.reciprocal_ranks)}
+    curves = {
+        "online": np.array(log.online),
+        "max_rr": np.array(log.reciprocal_ranks),
+        "base_online": np.array(log.base_online),
+    }
     return Snapshot(config, digest, progress, curves, learner.state(), crowd.state())
 
 
@@ -271,6 +278,7 @@ def _resume(snapshot: Snapshot, log: _Log, learner: Learner, crowd: Crowd) -> No
     log.robustness = Robustness.read(progress["robustness"])
     log.online = snapshot.curves["online"].tolist()
     log.reciprocal_ranks = snapshot.curves["max_rr"].tolist()
+    log.base_online = snapshot.curves["base_online"].tolist()
     crowd.restore(snapshot.crowd)
     learner.restore(snapshot.learner)
 
@@ -296,6 +304,7 @@ def _result(
         online_k=training.serp_length,
         online_per_round=np.array(log.online),
         reciprocal_ranks=np.array(log.reciprocal_ranks),
+        base_online_per_round=np.array(log.base_online) if log.base_online else None,
         weights=learner.weights,
         interactions=log.interactions,
         seconds_learning=log.seconds_learning,

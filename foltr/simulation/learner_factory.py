@@ -12,6 +12,7 @@ from foltr.methods.spec import PdgdSteps
 from foltr.protocol.trainings import Training
 from foltr.simulation.blocks.block_runners import block_runner
 from foltr.simulation.centralised import CentralLambdaRank, CentralPdgd, LocalPdgd
+from foltr.simulation.clients.applications import Applications
 from foltr.simulation.clients.crowd import Crowd
 from foltr.simulation.clients.population import Population
 from foltr.simulation.config import SimulationConfig, attack_of, parameter_values, rule_of
@@ -57,12 +58,15 @@ def make_learner(
             return LocalPdgd(*everything), "block"
         return CentralPdgd(*everything, batch=config.method == "pdgd-batch"), "central"
     chosen: Runner | None = None
-    if kind != "reference" and config.clicks_per_round is None:
+    if kind != "reference" and config.clicks_per_round is None and config.base_feature is None:
         chosen = block_runner(population, crowd, training, ranker)
     if chosen is None:
         if kind == "block":
             raise SettingsError(f"runner: {config.method} with these settings is not run in blocks")
-        chosen = ReferenceRunner(population, crowd, training, ranker, config.clicks_per_round)
+        applications = None
+        if config.base_feature is not None:
+            applications = Applications(config.base_feature, population.datasets[0].n_features)
+        chosen = ReferenceRunner(population, crowd, training, ranker, config.clicks_per_round, applications)
     chosen_kind = "reference" if isinstance(chosen, ReferenceRunner) else "block"
     learner = Federation(
         population,

@@ -31,6 +31,8 @@ class SimulationResult:
         online_per_round: (rounds,) float64, nDCG@K of the lists shown in a round: the mean over honest clients of the
             mean over each one's lists; NaN where no list was shown.
         reciprocal_ranks: (rounds,) float64, likewise the reciprocal rank of the highest click.
+        base_online_per_round: (rounds,) float64, as ``online_per_round``, of the lists that the applications would have
+            shown by themselves; None where they have no order of their own.
         weights: (n_weights,) float32, the shared ranker at the end.
         interactions: result lists shown in the whole run, those of attackers among them.
         seconds_learning: in interactions and aggregation; seconds_wall: evaluation and checkpoints too.
@@ -55,6 +57,7 @@ class SimulationResult:
     bytes_down: int
     privacy: dict[str, Any] | None
     robustness: dict[str, Any] | None = None
+    base_online_per_round: NDArray[np.float64] | None = None
     data: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -86,6 +89,9 @@ class SimulationResult:
             "online_k": self.online_k,
             "online_ndcg": _finite(self.online_ndcg),
             "online_per_round": [_finite(value) for value in self.online_per_round.tolist()],
+            "base_online_per_round": None
+            if self.base_online_per_round is None
+            else [_finite(value) for value in self.base_online_per_round.tolist()],
             "max_rr": [_finite(value) for value in self.reciprocal_ranks.tolist()],
             "weights_norm": float(np.linalg.norm(self.weights.astype(np.float64))),
             "interactions": self.interactions,
@@ -135,6 +141,9 @@ def rows_of(result: dict[str, Any]) -> list[dict[str, Any]]:
                 "ndcg_at_10_global": by_round.get(number),
                 # Nobody is shown anything by a model before the first round.
                 "online_ndcg_of_round": result["online_per_round"][number - 1] if number else None,
+                "base_ndcg_of_round": result["base_online_per_round"][number - 1]
+                if number and result.get("base_online_per_round")
+                else None,
                 "max_rr_of_round": result["max_rr"][number - 1] if number else None,
                 **run,
             }

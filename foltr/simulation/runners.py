@@ -4,6 +4,7 @@ It runs every method. `foltr.simulation.blocks.block_runners` does the same for 
 the same bits.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,11 +18,14 @@ from foltr.methods.base import Aggregation, Device, DeviceContext
 from foltr.methods.lists import make_list
 from foltr.methods.registry import Ranker, make_device
 from foltr.protocol.trainings import Training
+from foltr.simulation.clients.applications import Applications, OrderedQuery
 from foltr.simulation.clients.crowd import Crowd
 from foltr.simulation.clients.population import Population
 from foltr.simulation.defence_record import RoundDefence
 
 State = dict[str, NDArray[np.generic]]
+Seen = tuple[float, float, float]
+"""Of a list: its nDCG, its reciprocal rank by clicks, and the nDCG of the application's own; NaN without one."""
 # A user whose lists earn no clicks must not search for ever.
 MAX_REPETITIONS = 100
 
@@ -33,6 +37,8 @@ class Experience:
     Attributes:
         ndcg: (clients,) mean nDCG@K of the lists each was shown, 0 where no document is relevant.
         reciprocal_ranks: (clients,) mean reciprocal rank of the highest click, 0 without one.
+        base_ndcg: (clients,) mean nDCG@K of the lists that each one's application would have shown by itself; None
+            where applications have no order of their own.
         n_interactions: lists shown to all of them.
         clients: (clients,) int64, who they are.
         defence: what the federator did with their updates; None where it added all of them up.
@@ -43,11 +49,13 @@ class Experience:
     n_interactions: int
     clients: NDArray[np.int64]
     defence: RoundDefence | None = None
+    base_ndcg: NDArray[np.float64] | None = None
 
-    def honest(self, n_attackers: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return both means of all but the first so many clients: an attacker shows its lists to nobody."""
+    def honest(self, n_attackers: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64] | None]:
+        """Return the three means of all but the first so many clients: an attacker shows its lists to nobody."""
         chosen = self.clients >= n_attackers
-        return self.ndcg[chosen], self.reciprocal_ranks[chosen]
+        base_ndcg = None if self.base_ndcg is None else self.base_ndcg[chosen]
+        return self.ndcg[chosen], self.reciprocal_ranks[chosen], base_ndcg
 
 
 class Runner(Protocol):
@@ -78,6 +86,7 @@ class ReferenceRunner:
 
     Args:
         clicks_per_round: see `SimulationConfig.clicks_per_round`.
+        applications: the clients' own orders and gates; None where every list is the model's.
     """
 
     def __init__(
@@ -87,7 +96,9 @@ class ReferenceRunner:
         training: Training,
         ranker: Ranker,
         clicks_per_round: int | None = None,
+        applications: Applications | None = None,
     ) -> None:
+        self._applications = applications
         self._population = population
         self._crowd = crowd
         self._training = training
@@ -98,7 +109,7 @@ class ReferenceRunner:
     def run(
         self, base: NDArray[np.float32], version: int, clients: NDArray[np.int64], aggregation: Aggregation
     ) -> Experience:
-        ndcg, reciprocal_ranks = np.empty(len(clients)), np.empty(len(clients))
+        means = np.empty((len(clients), 3))
         n_interactions = 0
         for row, client in enumerate(clients.tolist()):
             device = self._device(client, base, version)
@@ -111,18 +122,22 @@ class ReferenceRunner:
             state = device.local_state()
             if state is not None:
                 self._local_states[client] = state
-            ndcg[row], reciprocal_ranks[row] = np.mean(np.array(seen), axis=0)
+            means[row] = np.mean(np.array(seen), axis=0)
             n_interactions += len(seen)
-        return Experience(ndcg, reciprocal_ranks, n_interactions, clients)
+        base_ndcg = None if self._applications is None else means[:, 2]
+        return Experience(means[:, 0], means[:, 1], n_interactions, clients, base_ndcg=base_ndcg)
 
     def ranker_of(self, client: int, base: NDArray[np.float32]) -> NDArray[np.floating]:
         return self._device(client, base, 0).weights
 
     def state(self) -> State:
-        return pack_local_states(self._local_states)
+        kept = pack_local_states(self._local_states)
+        return kept if self._applications is None else {**kept, **self._applications.state()}
 
     def restore(self, state: State) -> None:
         self._local_states = unpack_local_states(state)
+        if self._applications is not None:
+            self._applications.restore(state)
 
     def _device(self, client: int, base: NDArray[np.float32], version: int) -> Device:
         context = DeviceContext(
@@ -139,21 +154,21 @@ class ReferenceRunner:
             return None
         return examination_by_rank(models[0].examination_exponent, self._training.serp_length)
 
-    def _interact(self, client: int, device: Device, version: int) -> list[tuple[float, float]]:
+    def _interact(self, client: int, device: Device, version: int) -> list[Seen]:
         intentions = self._crowd.intend(np.array([client]))
         return [
-            self._show(client, device, version, i, *chosen)[:2]
+            self._show(client, device, version, i, *chosen)[0]
             for i, chosen in enumerate(
                 zip(intentions.picks[0].tolist(), intentions.models[0].tolist(), intentions.draws[0], strict=True)
             )
         ]
 
-    def _collect_clicks(self, client: int, device: Device, version: int, wanted: int) -> list[tuple[float, float]]:
+    def _collect_clicks(self, client: int, device: Device, version: int, wanted: int) -> list[Seen]:
         """Show the round's queries in turn, with fresh draws each time, until there are clicks enough (FedIPS, 4)."""
         intentions = self._crowd.intend(np.array([client]))
         user, n_models = self._crowd.streams(client).user, len(self._crowd.models_of(client))
         picks, models = intentions.picks[0].tolist(), intentions.models[0].tolist()
-        seen: list[tuple[float, float]] = []
+        seen: list[Seen] = []
         n_clicks = 0
         for repetition in range(MAX_REPETITIONS):
             for i, pick in enumerate(picks):
@@ -161,8 +176,8 @@ class ReferenceRunner:
                 if repetition:
                     draws = user.random(len(draws))
                     model = self._crowd.first_model_of(client) + int(draws[1] * n_models)
-                ndcg, reciprocal_ranks, clicks = self._show(client, device, version, len(seen), pick, model, draws)
-                seen.append((ndcg, reciprocal_ranks))
+                one, clicks = self._show(client, device, version, len(seen), pick, model, draws)
+                seen.append(one)
                 n_clicks += clicks
                 if n_clicks >= wanted:
                     return seen
@@ -177,10 +192,13 @@ class ReferenceRunner:
         pick: int,
         model: int,
         draws: NDArray[np.float64],
-    ) -> tuple[float, float, int]:
-        """Show a list; return its nDCG, its reciprocal rank, and how many clicks it got."""
+    ) -> tuple[Seen, int]:
+        """Show a list; return what was seen of it, and how many clicks it got."""
         query = self._population.datasets[self._population.clients[client].dataset].query(pick)
         k = min(self._training.serp_length, len(query.relevance))
+        if self._applications is not None:
+            ordered = self._applications.ordered(query.features, query.relevance)
+            return self._show_gated(self._applications, client, device, version, number, ordered, k, model, draws)
         rng = self._crowd.streams(client).device
         scores, variant = device.scores(query.features, exploring=True)
         shown = make_list(self._training, scores, k, rng)
@@ -188,7 +206,31 @@ class ReferenceRunner:
         clicks = clicks_from_draws(self._crowd.click_models[model], relevance, draws[2:])
         seen = (query.features, shown.ranking, clicks, variant, version, shown.reversals, shown.log_probability)
         device.learn(Interaction(number, *seen), rng)
-        return ndcg_at_k(relevance, k, query.relevance), reciprocal_rank(clicks), int(clicks.sum())
+        return (ndcg_at_k(relevance, k, query.relevance), reciprocal_rank(clicks), math.nan), int(clicks.sum())
+
+    def _show_gated(
+        self,
+        applications: Applications,
+        client: int,
+        device: Device,
+        version: int,
+        number: int,
+        query: OrderedQuery,
+        k: int,
+        model: int,
+        draws: NDArray[np.float64],
+    ) -> tuple[Seen, int]:
+        """Show a list as the client's gate says, and let the gate judge by what becomes of it."""
+        rng = self._crowd.streams(client).device
+        listed = applications.list_for(client, query, device, self._training.exploration, k, rng)
+        shown = listed.shown
+        relevance = query.relevance[shown.ranking]
+        clicks = clicks_from_draws(self._crowd.click_models[model], relevance, draws[2:])
+        applications.take_clicks(client, listed, clicks)
+        seen = (query.features, shown.ranking, clicks, 0, version, shown.reversals, shown.log_probability)
+        device.learn(Interaction(number, *seen), rng)
+        ndcg = ndcg_at_k(relevance, k, query.relevance)
+        return (ndcg, reciprocal_rank(clicks), query.base_ndcg(k)), int(clicks.sum())
 
 
 def pack_local_states(states: dict[int, bytes]) -> State:

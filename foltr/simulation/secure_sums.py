@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from foltr.aggregation.round_aggregation import TooFewUpdatesError
 from foltr.methods.base import NO_MEMORY, Memory, NextModel
-from foltr.methods.registry import Ranker, body_spec
+from foltr.methods.registry import Ranker, body_spec, usual_clip_norm
 from foltr.protocol.policies import cohort_of, is_turn_of
 from foltr.protocol.trainings import Training
 from foltr.protocol.updates import UpdateBody
 from foltr.secure.accounting import gaussian_variance, laplace_scale, rho_for
 from foltr.secure.coins import Entropy, seeded_entropy
-from foltr.secure.encoding import bound_for, clip_norm_for, decode_mean, encode_l1, encode_l2
+from foltr.secure.encoding import bound_for, decode_mean, encode_l1, encode_l2
 from foltr.secure.field import from_signed
 from foltr.secure.noise import draw_gaussian, draw_laplace
 from foltr.secure.plan import period_for
@@ -113,7 +113,7 @@ def secure_sums_of(config: SimulationConfig, training: Training, ranker: Ranker)
         mechanism=config.mechanism,
         bound=bound,
         noise=_noise_of(config, bound),
-        clip_norm=config.clip_norm or clip_norm_for(config.interactions, getattr(training, "learning_rate", 0.1)),
+        clip_norm=config.clip_norm or usual_clip_norm(training, config.interactions),
         helpers=config.helpers,
         cohorts=cohorts_of(config),
         period=period_for(config.rounds, config.participations),

@@ -74,7 +74,7 @@ def choose_method(settings: Settings, n_features: int, n_clients: int, **extra: 
         n_clients: who shares the noise of fpdgd-paper, unless its parameters say.
         extra: parameters that no text can give, i.e. a logging policy; one given as text is refused all the same.
     """
-    from foltr.methods.registry import check_method, parameters_of, ranker_for, training_for
+    from foltr.methods.registry import check_method, parameters_of, ranker_for, training_for, usual_learning_rate
     from foltr.protocol.explorations import read_exploration
 
     known = parameters_of(settings.method)
@@ -86,6 +86,9 @@ def choose_method(settings: Settings, n_features: int, n_clients: int, **extra: 
             raise SettingsError(f"learning_rate: {settings.method} has none on the devices; it has {', '.join(known)}")
         parameters.setdefault("learning_rate", settings.learning_rate)
     asked = None if settings.exploration is None else read_exploration(settings.exploration)
+    usual = usual_learning_rate(settings.method, settings.ranker, asked)
+    if usual is not None:
+        parameters.setdefault("learning_rate", usual)
     training = training_for(settings.method, parameters, settings.interactions, asked)
     ranker = ranker_for(settings.ranker, n_features, settings.hidden)
     check_method(training, ranker)

@@ -10,6 +10,7 @@ from federator.round import RoundPolicy
 from federator.secure_terms import SecureSettings
 from foltr.aggregation.rule_spec import read_rule
 from foltr.errors import SettingsError
+from foltr.protocol.explorations import SamplingExploration
 from foltr.protocol.policies import GaussianNoise
 from foltr.protocol.states import Pacing, Privacy
 from foltr.protocol.trainings import EvolutionTraining, FpdgdPaperTraining, PdgdTraining
@@ -92,7 +93,9 @@ def test_one_helper_or_sums_of_more_than_62_bits_are_no_policy():
 
 
 def test_the_clip_norm_follows_from_interactions_and_learning_rate():
-    """0.15 sqrt(B) (learning rate / 0.1), unless one is set."""
+    """0.15 sqrt(B) (learning rate / 0.1), a fifth of it where lists are hardly explored, unless one is set."""
     policy = FEW.issue(n_interactions=4)
-    assert SecureSettings(policy).terms(policy, PdgdTraining(learning_rate=0.2)).clip_norm == 0.15 * 2 * 0.2 / 0.1
+    sampled = PdgdTraining(learning_rate=0.2, exploration=SamplingExploration())
+    assert SecureSettings(policy).terms(policy, sampled).clip_norm == pytest.approx(0.15 * 2 * 0.2 / 0.1)
+    assert SecureSettings(policy).terms(policy, PdgdTraining(learning_rate=0.2)).clip_norm == pytest.approx(0.12)
     assert SecureSettings(policy, clip_norm=3.0).terms(policy, ONE).announced.clip_norm == 3.0

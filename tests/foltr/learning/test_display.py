@@ -42,8 +42,8 @@ EXPLORATIONS = {
     "share": lambda n, k, rng: sometimes_sampled_list(SCORES[:n], k, rng, 0.6, 3.0),
     "share of all": lambda n, k, rng: sometimes_sampled_list(SCORES[:n], k, rng, 1.0, 3.0),
     "swaps": lambda n, k, rng: swapped_list(_order(n)[:k], rng, 0.3),
-    "interleaving": lambda n, k, rng: interleaved_list(_order(n)[:k], _base(n, k), rng),
-    "interleaving of equal lists": lambda n, k, rng: interleaved_list(_order(n)[:k], _order(n)[:k], rng),
+    "interleaving": lambda n, k, rng: interleaved_list(_order(n)[:k], _base(n, k), rng)[0],
+    "interleaving of equal lists": lambda n, k, rng: interleaved_list(_order(n)[:k], _order(n)[:k], rng)[0],
 }
 CERTAIN = ("none", "interleaving of equal lists")
 SHAPES = [(4, 4), (4, 3), (5, 5), (5, 2), (3, 1), (2, 2), (1, 1)]
@@ -164,7 +164,7 @@ def test_interleaving_takes_turns():
     """Of two lists without a common document each adds one to every two positions."""
     rng = np.random.default_rng(3)
     for _ in range(20):
-        ranking = interleaved_list(np.array([0, 1, 2]), np.array([3, 4, 5]), rng).ranking
+        ranking = interleaved_list(np.array([0, 1, 2]), np.array([3, 4, 5]), rng)[0].ranking
         assert len({int(document) // 3 for document in ranking[:2]}) == 2
         for own in (ranking[ranking < 3], ranking[ranking >= 3]):
             assert (np.diff(own) > 0).all()
@@ -199,7 +199,7 @@ def test_only_the_first_positions_are_compared(rng):
     others = (
         sometimes_sampled_list(scores, k, rng, 0.5, 0.3),
         swapped_list(np.arange(k), rng, 0.5),
-        interleaved_list(rng.permutation(n)[:k], np.arange(k), rng),
+        interleaved_list(rng.permutation(n)[:k], np.arange(k), rng)[0],
         best_list(scores, k),
     )
     for one in (shown, *others):
@@ -226,7 +226,7 @@ def test_kernels_without_a_compiler_give_the_same_reversals(rng):
     from foltr.learning import display
 
     model, base = rng.permutation(12), rng.permutation(12)
-    ranking = interleaved_list(model, base, rng).ranking
+    ranking = interleaved_list(model, base, rng)[0].ranking
     plain = display._draft_reversals.py_func(model, base, ranking, 12)  # noqa: SLF001
     np.testing.assert_allclose(plain[1], display._draft_reversals(model, base, ranking, 12)[1], rtol=1e-14)  # noqa: SLF001
     scores = rng.normal(size=15)

@@ -5,8 +5,9 @@ import pytest
 from methods_of import trainings
 
 from foltr.learning.display import best_list, interleaved_list, sampled_list, sometimes_sampled_list, swapped_list
+from foltr.learning.gate import Source
 from foltr.learning.linear import rank_by_score
-from foltr.methods.lists import draw_base_list, draw_list, make_list
+from foltr.methods.lists import draw_base_list, draw_list, list_from, make_list
 from foltr.methods.registry import METHODS, draws_lists
 from foltr.protocol.explorations import SAFE, read_exploration
 
@@ -16,7 +17,7 @@ EXPECTED = {
     "none": lambda _rng: best_list(SCORES, K),
     "share:0.4:0.7": lambda rng: sometimes_sampled_list(SCORES, K, rng, 0.4, 0.7),
     "swaps:0.3": lambda rng: swapped_list(rank_by_score(SCORES, K), rng, 0.3),
-    "interleaving": lambda rng: interleaved_list(rank_by_score(SCORES, K), np.arange(K), rng),
+    "interleaving": lambda rng: interleaved_list(rank_by_score(SCORES, K), np.arange(K), rng)[0],
     "sampling": lambda rng: sampled_list(SCORES, K, rng),
     "sampling:0.3": lambda rng: sampled_list(SCORES, K, rng, 0.3),
 }
@@ -64,3 +65,21 @@ def test_the_applications_order_is_explored_around_too():
         assert shown[0].log_probability == pytest.approx(shown[1].log_probability)
     swapped = [draw_base_list(SAFE, falling, K, rng(seed)).ranking for seed in range(30)]
     assert max(np.abs(ranking - np.arange(K)).max() for ranking in swapped) == 1
+
+
+@pytest.mark.parametrize("text", EXPECTED)
+def test_a_list_comes_from_where_the_gate_says(text):
+    """And says so: one that was interleaved by the exploration is to somebody's credit, too."""
+    exploration, falling = read_exploration(text), np.arange(9, 0, -1.0)
+    of_base = list_from(Source.BASE, exploration, SCORES, falling, K, np.random.default_rng(1))
+    assert (of_base.source, of_base.to_credit) == (Source.BASE, None)
+    expected = draw_base_list(exploration, falling, K, np.random.default_rng(1))
+    np.testing.assert_array_equal(of_base.shown.ranking, expected.ranking)
+    of_model = list_from(Source.MODEL, exploration, SCORES, falling, K, np.random.default_rng(1))
+    expected = draw_list(exploration, SCORES, K, np.random.default_rng(1))
+    np.testing.assert_array_equal(of_model.shown.ranking, expected.ranking)
+    assert of_model.source is (Source.INTERLEAVED if text == "interleaving" else Source.MODEL)
+    interleaved = list_from(Source.INTERLEAVED, exploration, SCORES, falling, K, np.random.default_rng(1))
+    assert interleaved.source is Source.INTERLEAVED
+    assert interleaved.to_credit is not None
+    assert set(interleaved.to_credit.tolist()) == {-1, 1}

@@ -23,7 +23,7 @@ from foltr.protocol.trainings import PdgdTraining
         ("share", ShareExploration(share=0.1, temperature=0.3), "share:0.1:0.3"),
         ("share:0.25", ShareExploration(share=0.25), "share:0.25:0.3"),
         ("share:1:2.5", ShareExploration(share=1.0, temperature=2.5), "share:1.0:2.5"),
-        ("swaps:0.05", SwapsExploration(probability=0.05), "swaps:0.05"),
+        ("swaps:0.1", SwapsExploration(probability=0.1), "swaps:0.1"),
         ("interleaving", InterleavingExploration(), "interleaving"),
         (" sampling ", SamplingExploration(), "sampling"),
         ("sampling:0.3", SamplingExploration(temperature=0.3), "sampling:0.3"),
@@ -39,7 +39,7 @@ def test_one_word_says_an_exploration(text, exploration, again):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "known are none, share, swaps, interleaving, sampling, e.g. swaps:0.05"),
+        ("", "known are none, share, swaps, interleaving, sampling, e.g. swaps:0.1"),
         ("greedy", "known are none"),
         ("none:1", "none has 0 numbers: none"),
         ("sampling:0.3:1", "sampling has 1 numbers: temperature"),
@@ -59,4 +59,4 @@ def test_what_is_none_is_refused(text, complaint):
 
 def test_a_federation_that_says_nothing_is_safe():
     """No document is moved by more than one position unless somebody asks for more."""
-    assert PdgdTraining().exploration == SAFE == SwapsExploration(probability=0.05)
+    assert PdgdTraining().exploration == SAFE == SwapsExploration(probability=0.1)
