@@ -233,7 +233,8 @@ class EdgeClient:
         """What keeps this device from taking part, and what to do about it; None where nothing is known to.
 
         The broker may be away, refuse the login, or have let another process take this one's session over; the
-        federator may be away, or not take this client in. Ranking and recording go on all the same.
+        federator may be away, or not take this client in, or learn from other features. Ranking and recording go on
+        all the same.
         """
         return self._runtime.hindrance
 

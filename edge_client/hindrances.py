@@ -29,10 +29,12 @@ class Obstacle(StrEnum):
     SESSION_TAKEN_OVER = "session_taken_over", "thrown out by another process with its credentials"
     JOIN_REFUSED = "join_refused", "not taken in by the federation"
     FEDERATOR_AWAY = "federator_away", "connected, but without a federator"
+    OTHER_FEATURES = "other_features", "connected, but with other features than the federation"
 
 
-# They do not pass by themselves: somebody has to enrol the device, or give it its own credentials.
-REFUSALS = (Obstacle.LOGIN_REFUSED, Obstacle.JOIN_REFUSED)
+# They do not pass by themselves: somebody has to enrol the device, or give it its own credentials, or bring the
+# application and its schema up to date.
+REFUSALS = (Obstacle.LOGIN_REFUSED, Obstacle.JOIN_REFUSED, Obstacle.OTHER_FEATURES)
 _OF_LINK = {
     Trouble.LOGIN_REFUSED: Obstacle.LOGIN_REFUSED,
     Trouble.TAKEN_OVER: Obstacle.SESSION_TAKEN_OVER,
@@ -69,6 +71,10 @@ def hindrance_of(link: MqttLink, agent: Agent, now: float) -> Hindrance | None:
     if absence is not None:
         start = "start it with `foltr federator run`; what is clicked waits on the device"
         return Hindrance(Obstacle.FEDERATOR_AWAY, f"{absence}: {start}")
+    difference = agent.schema_difference
+    if difference is not None:
+        follow = "give the device the schema that the federator was started with; what is clicked waits on it"
+        return Hindrance(Obstacle.OTHER_FEATURES, f"{difference}: {follow}")
     return None
 
 

@@ -136,7 +136,6 @@ class ThreadedDevice:
             "left" if agent.participation.left else "connected" if hindrance is None else hindrance.obstacle.state,
             "no model yet" if model is None else f"model {model.base_version}",
             *(["in quarantine"] if agent.contributor.quarantined else []),
-            *(["other features than the federation"] if agent.schema_difference is not None else []),
         ]
         return ", ".join(parts)
 

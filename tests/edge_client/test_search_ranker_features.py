@@ -82,7 +82,6 @@ async def test_search_goes_on_where_the_federation_has_other_features(mqtt_broke
         await until(lambda: ranker.schema_difference is not None)
         await asyncio.to_thread(search, ranker, 4)
         assert ranker.rank(DOCUMENTS).ranking.tolist() == [0, 1, 2, 3, 4]
-        assert ranker.state.endswith("no model yet, other features than the federation")
         await federator.nothing_on("updates")
         assert ranker.n_waiting == 4
         await asyncio.to_thread(ranker.close)

@@ -6,6 +6,7 @@ from integration.peers import DIM, FEDERATION, ONE_EACH, TOPICS, Operator, event
 from links import connected
 
 from edge_client.client import EdgeClient
+from edge_client.hindrances import Obstacle
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from foltr.errors import SettingsError
@@ -51,6 +52,15 @@ async def heard_difference(client, words):
     return await eventually(look, lambda found: words in found)
 
 
+async def heard_hindrance(client):
+    """The federator's heartbeat may come after its round; without it the federator is away."""
+
+    async def look():
+        return client.hindrance
+
+    return await eventually(look, lambda found: found is not None and found.obstacle is Obstacle.OTHER_FEATURES)
+
+
 async def test_two_devices_with_different_schemas_are_in_one_federation(mqtt_broker, database, tmp_path):
     """One teaches; the other's clicks wait, in no update, also once its application was brought up to date."""
     operator = Operator()
@@ -67,6 +77,8 @@ async def test_two_devices_with_different_schemas_are_in_one_federation(mqtt_bro
             await heard_difference(client, "3 features here and 4 there")
             assert [search(client, DIM - 1) for _ in range(3)] == [[0, 1, 2, 3]] * 3
             assert (client.n_waiting, client.model_version) == (3, None)
+            hindrance = await heard_hindrance(client)
+            assert client.schema_difference in hindrance.in_words
             async with EdgeClient(
                 credentials=new, store=":memory:", schema=tmp_path / "shop.json", seed=1, explore=False
             ) as other:
