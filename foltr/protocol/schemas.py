@@ -14,6 +14,7 @@ model's, and so another federation's.
 """
 
 import hashlib
+import re
 import struct
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Annotated, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, StringConstraints, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from foltr.errors import DataError, SettingsError
 from foltr.learning.scaling import LARGEST_VALUE, Bounds, Scaling, bounds_of, first_unusable, scale
@@ -31,8 +32,17 @@ MAX_FEATURES: Final = 1000
 """So that a schema is one message. A federation without one may have more features."""
 _HEADING: Final = b"foltr schema 1\n"
 
-# Printable ASCII without spaces at the ends: what programs in any language write as the same bytes.
-FeatureName = Annotated[str, StringConstraints(pattern=r"^[!-~]([ -~]{0,62}[!-~])?$")]
+_NAME: Final = re.compile(r"[!-~]([ -~]{0,62}[!-~])?")
+
+
+def _checked_name(name: str) -> str:
+    # What programs in any language write as the same bytes.
+    if _NAME.fullmatch(name) is None:
+        raise ValueError(f"{name!r:.80} is not 1 to 64 printable ASCII characters without a space at either end")
+    return name
+
+
+FeatureName = Annotated[str, AfterValidator(_checked_name)]
 _Bound = Annotated[float, Field(ge=-LARGEST_VALUE, le=LARGEST_VALUE, allow_inf_nan=False)]
 _NEEDED: Final = {
     Scaling.MIN_MAX: ("low", "high"),
@@ -151,7 +161,9 @@ class FeatureSchema(Message):
 
     def _as_values(self, matrix: npt.ArrayLike) -> npt.NDArray[np.float64]:
         try:
-            values = np.asarray(matrix, np.float64)
+            exact = np.asarray(matrix)
+            # NumPy would only warn of what complex numbers lose.
+            values = exact.astype(np.float64, casting="same_kind" if exact.dtype.kind == "c" else "unsafe")
         except (TypeError, ValueError, OverflowError) as error:
             raise DataError(f"features: expected numbers, (documents, features): {error}") from error
         if values.shape[:1] == (0,):

@@ -93,6 +93,8 @@ def test_features_are_scaled_by_column():
         (5.0, "4 columns"),
         ([["a", "b", "c", "d"]], "expected numbers"),
         ([[1, 2], [3]], "expected numbers"),
+        ([[1, 2, 0.5, 4j]], "expected numbers"),
+        ([[1, 2, 0.5, None]], "'age' of document 0 is nan"),
     ],
 )
 def test_what_cannot_be_scaled_is_named(matrix, words):
@@ -112,8 +114,11 @@ def test_what_cannot_be_scaled_is_named(matrix, words):
         ({"scaling": "log", "high": 0}, "not above 0"),
         ({"scaling": "min_max", "low": 0, "high": float("inf")}, "finite"),
         ({"scaling": "zscore"}, "min_max"),
-        ({"scaling": "ratio", "name": " x"}, "pattern"),
-        ({"scaling": "ratio", "name": "a\nb"}, "pattern"),
+        ({"scaling": "ratio", "name": " x"}, "' x' is not 1 to 64 printable ASCII"),
+        ({"scaling": "ratio", "name": "a\nb"}, "printable ASCII"),
+        ({"scaling": "ratio", "name": "Größe"}, "printable ASCII"),
+        ({"scaling": "ratio", "name": "x" * 65}, "1 to 64"),
+        ({"scaling": "ratio", "name": ""}, "1 to 64"),
         ({"scaling": "ratio", "unit": "s"}, "unit"),
     ],
 )
