@@ -28,7 +28,7 @@ from edge_client.messaging.transfer import ModelInParts
 from edge_client.models import Models
 from edge_client.participation import Participation
 from edge_client.recording import Later, Recorder
-from edge_client.serps import Serp, as_features, check_width, clicks_on, make_serp
+from edge_client.serps import Gate, OpenGate, Serp, as_features, check_width, clicks_on, make_serp, read_candidates
 from edge_client.store.store import DeviceStore
 from edge_client.sums.pinned_policy import PinnedPolicy
 from edge_client.sums.secure_sums import SecureSums
@@ -38,6 +38,7 @@ from edge_client.training.working_model import Learner, WorkingModel
 from foltr.errors import MessageError
 from foltr.logs import get_logger
 from foltr.operator.credentials import Credentials
+from foltr.protocol.explorations import Exploration, NoExploration
 from foltr.protocol.schemas import FeatureSchema
 from foltr.protocol.topics import ClientTopic
 
@@ -50,7 +51,7 @@ class Agent:
     Args:
         link: what it publishes by. Whoever makes the link has it call `begin_session` before each connection,
             `begin_connection` once it is up, and `receive` for every message.
-        explore, seed, learner, propensities, guard, schema, alter_update: as `EdgeClient` says, and checked already.
+        exploration, seed, learner, propensities, guard, schema, alter_update: as `EdgeClient` says, checked already.
         later: see `Recorder`; with it, any thread may rank and record.
         on_event: told what happens.
 
@@ -66,7 +67,7 @@ class Agent:
         client_id: str,
         credentials: Credentials | None = None,
         *,
-        explore: bool = True,
+        exploration: Exploration | None = None,
         seed: int | None = None,
         learner: Learner | None = None,
         propensities: npt.NDArray[np.float64] | None = None,
@@ -79,7 +80,8 @@ class Agent:
         self.federation, self.client_id = federation, client_id
         self.wake = asyncio.Event()
         self._link, self.store = link, store
-        self._explore = explore
+        self._exploration = exploration
+        self._gate: Gate = OpenGate()
         self._later = later
         self._tell = quiet(on_event)
         # An erasure and a click do not meet: nothing is stored of a client once it is forgotten.
@@ -161,15 +163,19 @@ class Agent:
 
     # --- what the application does --------------------------------------------------------------------------
 
-    def rank(self, features: npt.ArrayLike, k: int) -> Serp:
+    def rank(
+        self,
+        features: npt.ArrayLike,
+        k: int,
+        base: npt.ArrayLike | None = None,
+        exploration: Exploration | None = None,
+    ) -> Serp:
         """Rank candidate documents as `EdgeClient.rank` says."""
-        return make_serp(
-            self.features.scaled(features),
-            k,
-            self._snapshot(),
-            # Where nothing is ever learned nothing is explored, and the order given is kept.
-            self._rng if self._explore and not self.forgotten and self.participation.other_schema is None else None,
-        )
+        chosen = self._exploration if exploration is None else exploration
+        if self.forgotten or self.participation.other_schema is not None:
+            chosen = NoExploration()  # nothing is ever learned from it
+        candidates = read_candidates(self.features.scaled(features), base)
+        return make_serp(candidates, k, self._snapshot(), self._rng, exploration=chosen, gate=self._gate)
 
     def record_clicks(self, serp: Serp, clicked: Sequence[int]) -> None:
         """Record clicks as `EdgeClient.record_clicks` says."""

@@ -39,6 +39,7 @@ from edge_client.options import (
     DeviceOptions,
     agreed_name,
     broker_address,
+    checked_exploration,
     checked_guard,
     checked_keep_interactions,
     checked_propensities,
@@ -52,6 +53,7 @@ from edge_client.training.working_model import Learner
 from foltr.errors import UsageError
 from foltr.operator.credentials import Credentials, read_credentials
 from foltr.protocol.announcements import RoundAnnouncement
+from foltr.protocol.explorations import Exploration
 from foltr.protocol.schemas import FeatureSchema
 
 __all__ = ["EdgeClient", "ForgetResult", "Serp"]
@@ -69,9 +71,9 @@ class EdgeClient:
         store: the device's own SQLite file, opened when the client is entered; by default
             ``{federation}-{client_id}.sqlite`` in the working directory. ``":memory:"`` for a device that need not
             survive a restart.
-        explore: show what the announced method learns from, e.g. samples of the ranker's Plackett-Luce
-            distribution, or the lists of a perturbed ranker; False shows the best list the device knows, of which
-            FOLtR-ES learns nothing.
+        exploration: how lists are drawn around the best order the device knows, by name (``"none"``, ``"swaps:0.05"``;
+            `foltr.protocol.explorations`); None: as the federation says. Of ``"none"`` no method learns that draws its
+            lists, and FOLtR-ES shows no perturbed ranker's.
         max_interactions: how many interactions may wait on the device; beyond it the oldest are dropped.
         keep_interactions: how many of those that count are kept on the device, to learn from them again when another
             client is to be unlearned, or when they count no more because their round was abandoned; the oldest go.
@@ -103,7 +105,7 @@ class EdgeClient:
         client_id: str | None = None,
         credentials: str | Path | Credentials | None = None,
         store: str | Path | None = None,
-        explore: bool = True,
+        exploration: Exploration | str | None = None,
         max_interactions: int = 10_000,
         keep_interactions: int = KEPT_INTERACTIONS,
         seed: int | None = None,
@@ -128,11 +130,11 @@ class EdgeClient:
             self.client_id,
             broker_address(broker, credentials),
             credentials,
-            explore=explore,
+            exploration=checked_exploration(exploration),
             seed=checked_seed(seed),
             learner=learner,
             propensities=checked_propensities(propensities),
-            guard=checked_guard(guard, explore=explore),
+            guard=checked_guard(guard, exploration),
             schema=declared_schema(schema),
             alter_update=alter_update,
             give_up_after_s=give_up_after_s,
@@ -285,19 +287,33 @@ class EdgeClient:
         """
         return self._agent.scores(features)
 
-    def rank(self, features: npt.ArrayLike, k: int | None = None) -> Serp:
-        """Rank candidate documents.
+    def rank(
+        self,
+        features: npt.ArrayLike,
+        k: int | None = None,
+        *,
+        base: npt.ArrayLike | None = None,
+        exploration: Exploration | str | None = None,
+    ) -> Serp:
+        """Rank candidate documents. Without candidates the list is empty, and recording it is nothing.
+
+        The order is the model's. Where there is no model, or one of another number of features, it is the application's
+        own; whatever a federation announces, there is a list to show.
 
         Args:
             features: (documents, features), finite: as the application computes them where the client was given their
                 schema, else normalised as the federation's devices agreed to.
             k: how many to show; by default `serp_length`.
+            base: (documents,) the application's own scores, higher is better; None: the documents are given in its
+                order, best first. Of documents that the model scores alike it decides, too.
+            exploration: of this list; by default as the client was made with.
 
         Raises:
-            DataError: not a non-empty finite matrix, or not of the schema's number of features, or of the ranker's,
-                or so large that scores are not finite.
+            DataError: not a finite matrix, or not of the schema's number of features; or not as many numbers in
+                ``base``.
+            SettingsError: there is no such exploration.
         """
-        return self._agent.rank(features, self.serp_length if k is None else k)
+        return self._agent.rank(features, self.serp_length if k is None else k, base, checked_exploration(exploration))
 
     def record_clicks(self, serp: Serp, clicked: Sequence[int]) -> None:
         """Record the user's clicks on a shown list: positions from 0, best first; none is a record too.

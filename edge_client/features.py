@@ -31,12 +31,13 @@ class Features:
         self._published: FeatureSchema | None = None
 
     def scaled(self, features: npt.ArrayLike) -> npt.ArrayLike:
-        """Return features as the schema scales them; without one, as they are.
+        """Return features as the schema scales them; without one, or without documents, as they are.
 
         Raises:
             DataError: as `FeatureSchema.normalise`.
         """
-        return features if self.schema is None else self.schema.normalise(features)
+        no_documents = isinstance(features, list | tuple) and not features
+        return features if self.schema is None or no_documents else self.schema.normalise(features)
 
     def take_published(self, payload: bytes) -> None:
         """Take what the operator says the federation's schema is. It is only for words: a hash decides."""

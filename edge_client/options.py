@@ -12,6 +12,7 @@ from edge_client.guard.guard import checked_share
 from edge_client.training.working_model import Learner
 from foltr.errors import DataError, SettingsError
 from foltr.operator.credentials import Credentials
+from foltr.protocol.explorations import Exploration, NoExploration, read_exploration
 from foltr.protocol.schemas import FeatureSchema
 from foltr.protocol.topics import check_name
 
@@ -24,7 +25,7 @@ class DeviceOptions:
     client_id: str
     address: BrokerAddress
     credentials: Credentials | None = None
-    explore: bool = True
+    exploration: Exploration | None = None
     seed: int | None = None
     learner: Learner | None = None
     propensities: npt.NDArray[np.float64] | None = None
@@ -70,12 +71,17 @@ def checked_n_features(n_features: int | None, schema: FeatureSchema | None) -> 
     return n_features
 
 
-def checked_guard(guard: float | None, *, explore: bool) -> float | None:
+def checked_exploration(exploration: Exploration | str | None) -> Exploration | None:
+    """Return the exploration, from its text where that is given; SettingsError for a text that is none."""
+    return read_exploration(exploration) if isinstance(exploration, str) else exploration
+
+
+def checked_guard(guard: float | None, exploration: Exploration | str | None) -> float | None:
     """Return the share; SettingsError where it is none, or the lists say nothing of another order."""
     if guard is None:
         return None
-    if not explore:
-        raise SettingsError("guard: it judges by lists that are drawn; leave explore as it is, or guard away")
+    if isinstance(checked_exploration(exploration), NoExploration):
+        raise SettingsError("guard: it judges by lists that are drawn; leave it out, or exploration none")
     return checked_share(guard)
 
 

@@ -48,7 +48,9 @@ class Recorder:
         self._recorded: weakref.WeakSet[Serp] = weakref.WeakSet()
 
     def record(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> None:
-        """Record a list with its clicks (shown,); on disk when it returns. Again, it changes nothing."""
+        """Record a list with its clicks (shown,); on disk when it returns. Again, or an empty one, changes nothing."""
+        if not len(serp.ranking):
+            return
         with self._lock:
             if serp in self._recorded:
                 return
@@ -90,7 +92,9 @@ class Recorder:
 
 
 def store_list(store: DeviceStore, serp: Serp, clicks: npt.NDArray[np.bool_]) -> Interaction | None:
-    """Store a list with its clicks (shown,); None as `DeviceStore.add_interaction` says."""
+    """Store a list with its clicks (shown,); None as `DeviceStore.add_interaction` says, or where nothing was shown."""
+    if not len(serp.ranking):
+        return None
     return store.add_interaction(
         serp.serp_id,
         serp.features,

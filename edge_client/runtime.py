@@ -85,7 +85,7 @@ class Runtime:
             options.federation,
             options.client_id,
             options.credentials,
-            explore=options.explore,
+            exploration=options.exploration,
             seed=options.seed,
             learner=options.learner,
             propensities=options.propensities,

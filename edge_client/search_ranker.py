@@ -23,6 +23,7 @@ from edge_client.guard.held_back import RefusedModel
 from edge_client.options import (
     DeviceOptions,
     broker_address,
+    checked_exploration,
     checked_guard,
     checked_keep_interactions,
     checked_n_features,
@@ -35,6 +36,7 @@ from edge_client.store.store import KEPT_INTERACTIONS
 from edge_client.threaded_device import ThreadedDevice
 from foltr.errors import DataError
 from foltr.operator.credentials import Credentials, read_credentials
+from foltr.protocol.explorations import Exploration
 from foltr.protocol.schemas import FeatureSchema
 
 STORE = "foltr-search.sqlite"
@@ -46,14 +48,15 @@ class SearchRanker:
     Close it, or use it in a ``with``; a process that ends without either closes it too.
 
     Args:
-        credentials: what ``foltr enrol`` wrote for this device, or its path; None for now: lists are in the
-            application's order, and clicks are recorded. `enrol`, or a later start with credentials, goes on with them.
+        credentials: what ``foltr enrol`` wrote for this device, or its path; None for now: lists are drawn
+            around the application's order, and clicks are recorded. `enrol`, or a later start with credentials, goes
+            on with them.
         store: the device's own SQLite file; by default ``foltr-search.sqlite`` in the working directory, with and
             without credentials. ``":memory:"`` keeps nothing. It is one process's; two take two, and two devices.
         n_features: how many columns the application's features have. What has others is refused at once, and not when
             a model comes.
         schema: of the application's features, or its JSON file, as `EdgeClient` says. It says how many there are, too.
-        explore, max_interactions, keep_interactions, seed, propensities, guard, on_event: as `EdgeClient` says, but
+        exploration, max_interactions, keep_interactions, seed, propensities, guard, on_event: as `EdgeClient` says, but
             that ``on_event`` is called by this ranker's own thread.
 
     Raises:
@@ -68,7 +71,7 @@ class SearchRanker:
         store: str | Path = STORE,
         n_features: int | None = None,
         schema: FeatureSchema | str | Path | None = None,
-        explore: bool = True,
+        exploration: Exploration | str | None = None,
         max_interactions: int = 10_000,
         keep_interactions: int = KEPT_INTERACTIONS,
         seed: int | None = None,
@@ -78,14 +81,16 @@ class SearchRanker:
     ) -> None:
         self._schema = declared_schema(schema)
         self._n_features = checked_n_features(n_features, self._schema)
-        self._explore = explore
+        self._exploration = checked_exploration(exploration)
         self._seed = checked_seed(seed)
         self._propensities = checked_propensities(propensities)
-        self._guard = checked_guard(guard, explore=explore)
+        self._guard = checked_guard(guard, exploration)
         # Before the store is opened: what cannot be used leaves nothing locked behind.
         options = None if credentials is None else self._options(credentials)
         max_kept = checked_keep_interactions(keep_interactions)
-        self._device = ThreadedDevice(store, max_interactions, max_kept, on_event, self._schema)
+        self._device = ThreadedDevice(
+            store, max_interactions, max_kept, on_event, self._schema, self._exploration, self._seed
+        )
         # Also where nobody closes it, and at the end of the process.
         self._close = weakref.finalize(self, self._device.close)
         if options is not None:
@@ -103,7 +108,7 @@ class SearchRanker:
             credentials.name,
             broker_address(None, credentials),
             credentials,
-            explore=self._explore,
+            exploration=self._exploration,
             seed=self._seed,
             propensities=self._propensities,
             guard=self._guard,
@@ -141,16 +146,24 @@ class SearchRanker:
 
     # --- lists and clicks -----------------------------------------------------------------------------------
 
-    def rank(self, features: npt.ArrayLike, k: int | None = None) -> Serp:
+    def rank(
+        self,
+        features: npt.ArrayLike,
+        k: int | None = None,
+        *,
+        base: npt.ArrayLike | None = None,
+        exploration: Exploration | str | None = None,
+    ) -> Serp:
         """Rank candidate documents as `EdgeClient.rank` says. It waits for nothing and nobody.
 
-        After `close`, and in a process that was forked from this one, they are in the order given.
+        After `close`, and in a process that was forked from this one, they are in the application's order.
 
         Raises:
             DataError: as `EdgeClient.rank`, and where the features are not as many as ``n_features``.
         """
         self._check_width(features)
-        return self._device.rank(features, self.serp_length if k is None else k)
+        k = self.serp_length if k is None else k
+        return self._device.rank(features, k, base, checked_exploration(exploration))
 
     def record_clicks(self, serp: Serp, clicked: Sequence[int]) -> None:
         """Record clicks as `EdgeClient.record_clicks` says: on disk when it returns. It is learned afterwards.

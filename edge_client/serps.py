@@ -1,15 +1,21 @@
-"""A result list is made of features, and clicks on it are checked. No I/O."""
+"""A result list is made of features, around a model's order or the application's own, and clicks on it are checked."""
 
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from edge_client.training.working_model import WorkingModel
 from foltr.errors import DataError
-from foltr.learning.display import Shown, best_list, sampled_list
+from foltr.learning.display import Shown, best_list
+from foltr.learning.linear import rank_by_score
+from foltr.methods.lists import draw_base_list, draw_list
+from foltr.protocol.explorations import SAFE, Exploration, InterleavingExploration, NoExploration
+
+Source = Literal["base", "model", "interleaved"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,10 +24,11 @@ class Serp:
 
     Attributes:
         ranking: (shown,) int64, indices into the candidates given to `EdgeClient.rank`, best first.
-        model_version: the global model behind it; None before the first one arrived.
-        variant: which of the method's rankers made it (see `Interaction`).
+        model_version: the global model that the device had; None before the first one arrived.
         reversals, log_probability: of the list as it was drawn, see `foltr.learning.display.Shown`.
         base_ranks: (shown,) int32, where each document shown is in the application's own order, from 0.
+        variant: which of the method's rankers made it (see `Interaction`).
+        source: whose order it was drawn around: the application's, the model's, or both.
     """
 
     serp_id: str
@@ -32,47 +39,139 @@ class Serp:
     log_probability: float
     base_ranks: npt.NDArray[np.int32]
     variant: int = 0
+    source: Source = "base"
+
+
+class Gate(Protocol):
+    """A gate decides whether lists come from the model or from the application's own order."""
+
+    def shows_model(self) -> bool:
+        """Return whether the next list comes from the model."""
+
+
+class OpenGate:
+    """A gate that shows the model's lists wherever there are any."""
+
+    def shows_model(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """What there is to be ranked, and the application's own order of it.
+
+    Attributes:
+        features: (documents, features) float32, finite.
+        order: (documents,) int64, the documents in the application's order, best first.
+        scores: (documents,) float64 not rising, the application's, in its order.
+    """
+
+    features: npt.NDArray[np.float32]
+    order: npt.NDArray[np.int64]
+    scores: npt.NDArray[np.float64]
+
+
+def read_candidates(features: npt.ArrayLike, base: npt.ArrayLike | None) -> Candidates:
+    """Check what an application gives to be ranked.
+
+    Args:
+        features: (documents, features).
+        base: (documents,) the application's scores, higher is better; None: the documents are in its order.
+
+    Raises:
+        DataError: they are not finite numbers, or not one score for each document.
+    """
+    matrix = as_features(features)
+    n_documents = len(matrix)
+    if base is None:
+        return Candidates(matrix, np.arange(n_documents), -np.arange(n_documents, dtype=np.float64))
+    try:
+        scores = np.asarray(base, np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"base: expected a number for each document: {error}") from error
+    if scores.shape != (n_documents,):
+        raise DataError(f"base: expected a number for each of {n_documents} documents, got shape {scores.shape}")
+    if n_documents and not np.abs(scores).max() <= np.finfo(np.float32).max:  # written so that NaN fails it too
+        raise DataError("base: expected finite numbers that fit float32")
+    order = rank_by_score(scores, n_documents)
+    return Candidates(matrix, order, scores[order])
 
 
 def make_serp(
-    features: npt.ArrayLike,
+    candidates: Candidates,
     k: int,
     working_model: WorkingModel | None,
-    rng: np.random.Generator | None,
+    rng: np.random.Generator,
+    *,
+    exploration: Exploration | None = None,
+    gate: Gate | None = None,
 ) -> Serp:
     """Make a list of ``k`` of the candidates, or of all if they are fewer.
 
+    It is drawn around the application's order where there is no model, or one that cannot rank these candidates, or the
+    gate does not let the model's lists through. A federation's doing is no error here: an application has a list to
+    show whatever is announced.
+
     Args:
-        features: (documents, features), finite.
-        working_model: what ranks; None before the first model: then all documents score alike.
-        rng: of what the method explores by; None shows the best list it knows.
+        working_model: what ranks; None before the first model.
+        exploration: how it is drawn; None as the federation says, or safely before it does.
+        gate: None lets every model through.
 
     Raises:
-        DataError: ``k`` is below 1, or ``features`` cannot be ranked.
+        DataError: ``k`` is below 1.
     """
-    matrix = as_features(features)
     if k < 1:
         raise DataError(f"k: {k} documents to show; at least 1 is needed")
-    if working_model is None:
-        alike = np.zeros(len(matrix), np.float32)
-        shown = best_list(alike, k) if rng is None else sampled_list(alike, k, rng)
-        return _serp(matrix, shown, None, 0)
-    check_width(matrix, working_model.n_features)
-    scores, variant = working_model.ranker.scores(matrix, exploring=rng is not None)
-    shown = best_list(scores, k) if rng is None else working_model.draw(scores, k, rng)
-    return _serp(matrix, shown, working_model.base_version, variant)
+    if working_model is not None and len(candidates.order) and (gate is None or gate.shows_model()):
+        serp = _model_serp(candidates, k, working_model, rng, exploration)
+        if serp is not None:
+            return serp
+    if not len(candidates.order):
+        exploration = NoExploration()
+    elif exploration is None:
+        exploration = SAFE if working_model is None else working_model.exploration
+    shown = draw_base_list(exploration, candidates.scores, k, rng)
+    version = None if working_model is None else working_model.base_version
+    return _serp(candidates, shown, version, 0, "base")
 
 
-def _serp(matrix: npt.NDArray[np.float32], shown: Shown, version: int | None, variant: int) -> Serp:
+def _model_serp(
+    candidates: Candidates,
+    k: int,
+    working_model: WorkingModel,
+    rng: np.random.Generator,
+    exploration: Exploration | None,
+) -> Serp | None:
+    """Draw a list around the model's order; None where the model cannot rank the candidates."""
+    if candidates.features.shape[1] != working_model.n_features:
+        return None
+    explores = not isinstance(exploration, NoExploration)
+    try:
+        scores, variant = working_model.ranker.scores(candidates.features, exploring=explores)
+    except DataError:
+        return None  # not finite: too large for these weights, or the weights for them
+    scores, version = scores[candidates.order], working_model.base_version
+    if not working_model.draws_lists:
+        return _serp(candidates, best_list(scores, k), version, variant, "model")
+    if exploration is None:
+        exploration = working_model.exploration
+    shown = draw_list(exploration, scores, k, rng)
+    source: Source = "interleaved" if isinstance(exploration, InterleavingExploration) else "model"
+    return _serp(candidates, shown, version, variant, source)
+
+
+def _serp(candidates: Candidates, shown: Shown, version: int | None, variant: int, source: Source) -> Serp:
+    """Return a list that was drawn of the candidates in the application's order."""
     return Serp(
         uuid.uuid4().hex,
-        shown.ranking,
+        candidates.order[shown.ranking],
         version,
-        matrix,
+        candidates.features,
         shown.reversals,
         shown.log_probability,
         shown.ranking.astype(np.int32),
         variant,
+        source,
     )
 
 
@@ -94,8 +193,10 @@ def as_features(features: npt.ArrayLike) -> npt.NDArray[np.float32]:
             exact = exact.astype(np.float64, casting="same_kind" if exact.dtype.kind == "c" else "unsafe")
     except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"features: expected numbers, (documents, features): {error}") from error
+    if exact.shape[:1] == (0,):
+        return np.zeros((0, exact.shape[1] if exact.ndim == 2 else 0), np.float32)
     if exact.ndim != 2 or 0 in exact.shape:
-        raise DataError(f"features: expected a non-empty matrix (documents, features), got shape {exact.shape}")
+        raise DataError(f"features: expected a matrix (documents, features), got shape {exact.shape}")
     if not np.abs(exact).max() <= np.finfo(np.float32).max:  # written so that NaN fails it too
         raise DataError("features: expected finite numbers that fit float32")
     return np.array(exact, dtype=np.float32, order="C")

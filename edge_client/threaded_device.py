@@ -25,11 +25,12 @@ from edge_client.loop_thread import LoopThread
 from edge_client.options import DeviceOptions
 from edge_client.recording import store_list
 from edge_client.runtime import SERP_LENGTH, Runtime
-from edge_client.serps import Serp, as_features, clicks_on, make_serp
+from edge_client.serps import Serp, as_features, clicks_on, make_serp, read_candidates
 from edge_client.store.store import DeviceStore
 from foltr.errors import UsageError
 from foltr.logs import get_logger
 from foltr.numerics.compiled import plain_functions
+from foltr.protocol.explorations import Exploration, NoExploration
 from foltr.protocol.schemas import FeatureSchema
 
 log = get_logger(__name__)
@@ -55,8 +56,11 @@ class ThreadedDevice:
         max_kept: int,
         on_event: Observer | None,
         schema: FeatureSchema | None,
+        exploration: Exploration | None,
+        seed: int | None,
     ) -> None:
         self.features = Features(schema, None)
+        self._exploration, self._rng = exploration, np.random.default_rng(seed)
         self._store = DeviceStore(
             store, client_id=None, federation=None, max_interactions=max_interactions, max_kept=max_kept
         )
@@ -147,13 +151,20 @@ class ThreadedDevice:
         round_ = None if self.agent is None else self.agent.participation.round
         return SERP_LENGTH if round_ is None else round_.training.serp_length
 
-    def rank(self, features: npt.ArrayLike, k: int) -> Serp:
-        """Make a list; in the order given where there is no device any more, since search goes on."""
-        agent = self.agent
+    def rank(
+        self, features: npt.ArrayLike, k: int, base: npt.ArrayLike | None, exploration: Exploration | None
+    ) -> Serp:
+        """Make a list; in the application's order where there is no device any more, since search goes on.
+
+        Before it is a client its lists are drawn around that order: they are learned from once it is one.
+        """
+        agent, is_over = self.agent, self._closed or self.is_forked
         with plain_functions():
-            if agent is None or self._closed or self.is_forked:
-                return make_serp(self.features.scaled(features), k, None, None)
-            return agent.rank(features, k)
+            if agent is not None and not is_over:
+                return agent.rank(features, k, base, exploration)
+            chosen = NoExploration() if is_over else exploration or self._exploration
+            candidates = read_candidates(self.features.scaled(features), base)
+            return make_serp(candidates, k, None, self._rng, exploration=chosen)
 
     def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Return as `EdgeClient.scores` says."""

@@ -16,6 +16,7 @@ from edge_client.client import EdgeClient
 from foltr.errors import UnavailableError
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.codec import decode, encode
+from foltr.protocol.explorations import SamplingExploration
 from foltr.protocol.fields import model_hash, pack_vector, payload_digest, unpack_vector
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.topics import ClientTopic, Topics
@@ -136,7 +137,11 @@ class Federator:
     ):
         """Announce model ``base``, all zeros, or the ``newest`` given, and round ``number`` on it."""
         newest = newest or model(base)
-        training = training or PdgdTraining(min_interactions=min_interactions, max_interactions=max_interactions)
+        training = training or PdgdTraining(
+            min_interactions=min_interactions,
+            max_interactions=max_interactions,
+            exploration=SamplingExploration(),  # every list with a click says something
+        )
         await self.say(TOPICS.model, newest, retain=True, sequence=sequence, key=key)
         await self.announce_round(
             *(number, newest, training),

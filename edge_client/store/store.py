@@ -140,6 +140,16 @@ class DeviceStore(HeardStore):
         )
 
     @alone
+    def newest_waiting_width(self) -> int | None:
+        """Return how many features the newest interaction has that waits to be learned; None without one."""
+        row = self._db.execute(
+            "SELECT length(features) / (4 * n_documents) FROM interactions "
+            "WHERE id > ? AND schema_hash IS ? ORDER BY id DESC LIMIT 1",
+            (self._bounds.learned, self.schema_hash),
+        ).fetchone()
+        return None if row is None else int(row[0])
+
+    @alone
     def discard_interactions(self, ids: Sequence[int]) -> None:
         """Delete interactions that can never be used, e.g. with other features than the ranker's."""
         with self.transaction() as cursor:

@@ -81,6 +81,7 @@ class Trainer:
         self._device_seed = device_seed
         self._propensities = propensities
         self._logged_cause = ""
+        self._misfits_wait = False
         self.working_model: WorkingModel | None = None
 
     def catch_up(self) -> None:
@@ -120,7 +121,7 @@ class Trainer:
         working_model = self.working_model
         if working_model is None or working_model.training is None or working_model.device is None:
             return
-        if not in_order:
+        if not in_order or self._misfits_wait:
             self.catch_up()
         elif len(working_model.interaction_ids) < working_model.training.max_interactions:
             self._learn(working_model, [interaction])
@@ -192,6 +193,22 @@ class Trainer:
         self._logged_cause = ""
         return device
 
+    def _up_to_misfits(self, working_model: WorkingModel, interactions: list[Interaction]) -> list[Interaction]:
+        """Return those before the first that has not as many features as the ranker, if the application has not either.
+
+        Its newest list says how many it has. As long as they are not the federation's, its clicks wait: either may be
+        put right. Once they are, older lists of another number are as good as lost, and discarded.
+        """
+        fits = [interaction.features.shape[1] == working_model.n_features for interaction in interactions]
+        before = self._misfits_wait
+        self._misfits_wait = not all(fits) and self._store.newest_waiting_width() != working_model.n_features
+        if not self._misfits_wait:
+            return interactions
+        if not before:
+            width = interactions[fits.index(False)].features.shape[1]
+            log.warning("interactions_wait", cause=f"{width} features; the ranker has {working_model.n_features}")
+        return interactions[: fits.index(False)]
+
     def _learn(self, working_model: WorkingModel, interactions: list[Interaction]) -> bool:
         """Learn these, and discard what cannot be learned: one such list must not keep the others from it.
 
@@ -201,6 +218,8 @@ class Trainer:
             whether nothing was discarded.
         """
         under_policy = self._participation.policy is not None
+        if not under_policy:
+            interactions = self._up_to_misfits(working_model, interactions)
         refused: dict[str, list[int]] = {}
         for interaction in interactions:
             try:

@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.errors import DataError, SettingsError
-from foltr.learning.display import Shown
 from foltr.learning.interaction import Interaction
 from foltr.methods.base import Device, DeviceContext, checked_scores, checked_weights
 from foltr.methods.fpdgd import dense_delta
-from foltr.methods.lists import draw_list, make_list
-from foltr.methods.registry import Ranker, make_device, n_auxiliary
+from foltr.methods.registry import Ranker, make_device, n_auxiliary, spec_of
+from foltr.methods.spec import Lists
 from foltr.protocol.announcements import ModelAnnouncement
-from foltr.protocol.explorations import SAFE
+from foltr.protocol.explorations import SAFE, Exploration, NoExploration
 from foltr.protocol.fields import unpack_vector
 from foltr.protocol.trainings import Training
 from foltr.protocol.updates import UpdateBody
@@ -79,11 +78,17 @@ class WorkingModel:
     def n_features(self) -> int:
         return self.announcement.ranker.n_features
 
-    def draw(self, scores: NDArray[np.floating], k: int, rng: np.random.Generator) -> Shown:
-        """Return a list drawn as the method asks, or while none is known by the safe exploration."""
+    @property
+    def draws_lists(self) -> bool:
+        """Whether lists are drawn around the order of `Ranks.scores`; else a method has lists of its own."""
+        return self.training is None or spec_of(self.training).lists is Lists.DRAWN
+
+    @property
+    def exploration(self) -> Exploration:
+        """How the federation wants lists to be drawn; safely, before it says so."""
         if self.training is None:
-            return draw_list(SAFE, scores, k, rng)
-        return make_list(self.training, scores, k, rng)
+            return SAFE
+        return self.training.exploration if self.draws_lists else NoExploration()
 
     def scores(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the scores (documents,) by the weights; DataError where one is not finite."""

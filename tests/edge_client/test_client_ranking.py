@@ -7,7 +7,7 @@ import pytest
 from played import N_FEATURES, Federator, adding_learner, content, device, model, see
 
 from edge_client.store.store import DeviceStore
-from foltr.errors import DataError
+from foltr.errors import DataError, SettingsError
 from foltr.protocol.codec import encode
 from foltr.protocol.fields import unpack_vector
 
@@ -18,12 +18,9 @@ ROW = [0.0] * N_FEATURES
 @pytest.mark.parametrize(
     "features",
     [
-        pytest.param([ROW[:-1]], id="a feature too few"),
-        pytest.param([[*ROW, 0.0]], id="a feature too many"),
         pytest.param([[*ROW[:-1], NAN]], id="NaN"),
         pytest.param([[*ROW[:-1], INF]], id="infinity"),
         pytest.param([[*ROW[:-1], 1e300]], id="too large for float32"),
-        pytest.param([], id="no documents"),
         pytest.param([[], []], id="no features"),
         pytest.param(ROW, id="one dimension"),
         pytest.param([[ROW]], id="three dimensions"),
@@ -53,7 +50,7 @@ async def test_a_list_has_at_least_one_place(nowhere, k):
 
 
 async def test_ranking_needs_no_network(nowhere):
-    """Before the first model every order is as good as another; the list is full and has no document twice."""
+    """Before the first model the order is the application's; the list is full and has no document twice."""
     async with device(nowhere) as client:
         serp = client.rank(np.eye(30, N_FEATURES))
         assert serp.model_version is None
@@ -75,7 +72,7 @@ async def test_the_newest_model_survives_a_restart(mqtt_broker, nowhere, path):
 
 async def test_the_best_come_first_without_exploration(mqtt_broker):
     """What was learned on the device shows in its own rankings at once."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, explore=False) as client:
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, exploration="none") as client:
         await federator.announce(1, min_interactions=5)
         await client.next_round()
         see(client, 2, 2, 3)
@@ -116,3 +113,59 @@ async def test_large_features_do_not_end_a_device(mqtt_broker):
                 client.record_clicks(client.rank(np.eye(3, N_FEATURES) * scale), [1])
         await federator.announce(1)
         assert np.isfinite(unpack_vector((await federator.update()).body.values)).all()
+
+
+@pytest.mark.parametrize("row", [ROW[:-1], [*ROW, 0.0]], ids=["a feature too few", "a feature too many"])
+async def test_another_number_of_features_than_the_federations_breaks_no_search(mqtt_broker, path, row):
+    """The list is in the application's order, its clicks wait, and count once the federation's features are these."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, path) as client:
+        await federator.announce(1)
+        await client.next_round()
+        for _ in range(3):
+            serp = client.rank([row, row, row], exploration="none")
+            assert (serp.source, serp.ranking.tolist(), serp.model_version) == ("base", [0, 1, 2], 0)
+            client.record_clicks(serp, [1])
+        assert client.n_waiting == 3
+        await federator.nothing_on("updates")
+        see(client, 4, 5)
+        assert content(await federator.update()) == [4, 5]
+        assert client.n_waiting == 0
+
+
+async def test_no_candidates_are_an_empty_list(mqtt_broker, nowhere):
+    """Recording it is nothing, before there is a model and after."""
+    async with device(nowhere) as client:
+        for features in ([], np.zeros((0, N_FEATURES)), np.zeros((0, 3), np.float32)):
+            serp = client.rank(features, base=[])
+            assert (len(serp.ranking), len(serp.reversals), serp.source) == (0, 0, "base")
+            client.record_clicks(serp, [])
+            with pytest.raises(DataError, match="position 0"):
+                client.record_clicks(serp, [0])
+        assert client.n_waiting == 0
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(1)
+        await client.next_round()
+        client.record_clicks(client.rank([]), [])
+        assert (client.n_waiting, len(client.rank([]).ranking)) == (0, 0)
+
+
+async def test_one_list_may_be_explored_in_another_way(nowhere):
+    """Than the client was told, which goes before what the federation says."""
+    async with device(nowhere, exploration="swaps:0.5") as client:
+        features, base = np.eye(4, N_FEATURES), [0.1, 0.4, 0.2, 0.3]
+        assert client.rank(features, base=base, exploration="none").ranking.tolist() == [1, 3, 2, 0]
+        lists = {tuple(client.rank(features, base=base).ranking.tolist()) for _ in range(60)}
+        assert (1, 3, 2, 0) in lists
+        assert len(lists) > 3
+        with pytest.raises(SettingsError, match="exploration: 'greedy' is none"):
+            client.rank(features, exploration="greedy")
+    with pytest.raises(SettingsError, match="exploration: 'greedy' is none"):
+        device(nowhere, exploration="greedy")
+
+
+@pytest.mark.parametrize("base", [[1.0], [[1.0, 2.0]], [1.0, NAN], [1.0, INF], ["x", "y"], [1.0, 1e300], 3.0])
+async def test_a_base_is_a_number_for_each_document(nowhere, base):
+    """The application's mistake is its own error."""
+    async with device(nowhere) as client:
+        with pytest.raises(DataError, match="base: expected"):
+            client.rank([ROW, ROW], base=base)

@@ -80,7 +80,7 @@ async def test_two_devices_with_different_schemas_are_in_one_federation(mqtt_bro
             hindrance = await heard_hindrance(client)
             assert client.schema_difference in hindrance.in_words
             async with EdgeClient(
-                credentials=new, store=":memory:", schema=tmp_path / "shop.json", seed=1, explore=False
+                credentials=new, store=":memory:", schema=tmp_path / "shop.json", seed=1, exploration="none"
             ) as other:
                 await other.next_round(timeout_s=20)
                 assert other.schema_difference is None

@@ -18,6 +18,7 @@ from broker.link import InboundMessage, LastWill
 from edge_client.agent import Agent
 from edge_client.store.store import Interaction
 from foltr.errors import DataError, FoltrError, UnavailableError
+from foltr.protocol.explorations import NoExploration
 from foltr.protocol.trainings import PdgdTraining
 
 FEDERATION = "sim"
@@ -107,7 +108,8 @@ class SimulatedDevice:
                     FEDERATION,
                     self.client_id,
                     self.papers,  # type: ignore[arg-type]
-                    explore=False,  # whatever is shown, the device learns the same; and nothing need be compiled
+                    # Whatever is shown, the device learns the same; and nothing need be compiled.
+                    exploration=NoExploration(),
                     seed=self.i + 1000 * self._n_started,
                     learner=_power_learner(self.i),
                 )

@@ -11,7 +11,7 @@ from edge_client.client import EdgeClient
 from edge_client.guard.guard import Guard
 from edge_client.guard.held_back import MOST_LISTS, HeldBackStore
 from edge_client.guard.model_judgement import FEWEST_LISTS
-from edge_client.serps import Serp
+from edge_client.serps import Serp, make_serp, read_candidates
 from edge_client.store.store import DeviceStore
 from edge_client.training.working_model import WorkingModel
 from foltr.errors import DataError, SettingsError
@@ -129,9 +129,9 @@ def test_a_share_is_above_0_and_at_most_half(store, share):
 
 
 def test_the_best_list_says_nothing_of_another(nowhere):
-    """A device that does not explore cannot be guarded, and leaves nothing behind when it is told so."""
+    """A device that is told to explore nothing cannot be guarded, and leaves nothing behind when it is told so."""
     with pytest.raises(SettingsError, match="guard: it judges by lists that are drawn"):
-        EdgeClient(nowhere, federation="mail", client_id="device-7", store=":memory:", explore=False, guard=0.1)
+        EdgeClient(nowhere, federation="mail", client_id="device-7", store=":memory:", exploration="none", guard=0.1)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -142,8 +142,9 @@ def test_which_methods_are_guarded(method):
     draws_lists = METHODS[method].lists is Lists.DRAWN
     assert draws_lists is (method not in {"foltr-es", "fedips", "fedavg"})
     working_model = WorkingModel(announced(0, GOOD), training, None)
-    shown = working_model.draw(np.arange(2, dtype=np.float32), 2, np.random.default_rng(1))
-    assert bool(shown.reversals.any()) is draws_lists
+    candidates = read_candidates(np.eye(2, D), None)
+    serp = make_serp(candidates, 2, working_model, np.random.default_rng(1))
+    assert bool(serp.reversals.any()) is draws_lists
 
 
 def test_nothing_is_held_back_before_a_method_is_known(store):

@@ -363,6 +363,30 @@ def test_what_cannot_be_learned_makes_room_for_the_rest(path):
     assert sum(line["n"] for line in logs if line["event"] == "interactions_discarded") == 7
 
 
+def test_clicks_wait_as_long_as_the_application_has_other_features(path):
+    """Those before them are learned; once the application's newest list fits, what does not is discarded."""
+    device = Device(path, PdgdTraining(min_interactions=10, max_interactions=10))
+    device.see(2)
+
+    def see_others(n):
+        for i in range(n):
+            added = device.store.add_interaction(
+                f"other-{device.store.n_waiting()}-{i}", np.ones((2, 3), np.float32), np.arange(2), np.ones(2, np.bool_)
+            )
+            device.trainer.take_new(added, in_order=True)
+
+    with capture_logs() as logs:
+        see_others(3)
+        device.announce(2, 1)
+        see_others(9)
+    assert len(device.trainer.working_model.interaction_ids) == 2
+    assert device.store.n_waiting() == 14
+    assert [line["event"] for line in logs] == ["interactions_wait"]
+    device.see(1)
+    assert len(device.trainer.working_model.interaction_ids) == device.store.n_waiting() == 3
+    device.store.close()
+
+
 # --- FOLtR-ES -------------------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from features import SCHEMA
 from federation import running_federation
 from folder import Folder
+from foltr import SearchRanker
 from foltr.operator.credentials import write_credentials
 from foltr.protocol.trainings import PdgdTraining
 from search import N_SHOWN, Search
@@ -36,8 +38,9 @@ def books(tmp_path):
 
 
 @pytest.fixture
-def search(books, tmp_path):
-    """Without credentials: it records, and shows the order of BM25."""
+def search(books, tmp_path, monkeypatch):
+    """Without credentials and exploration: it records, and shows the order of BM25."""
+    monkeypatch.setattr("search.SearchRanker", partial(SearchRanker, exploration="none"))
     search = Search(books, tmp_path / "home")
     yield search
     search.close()

@@ -1,0 +1,129 @@
+"""A list is drawn around the model's order, or the application's where there is no model that could rank."""
+
+import numpy as np
+import pytest
+from methods_of import LINEAR, trainings
+
+from edge_client.serps import make_serp, read_candidates
+from edge_client.training.working_model import WorkingModel, device_for
+from foltr.learning.display import sampled_list
+from foltr.methods.base import DeviceContext
+from foltr.methods.registry import METHODS, draws_lists
+from foltr.protocol.announcements import ModelAnnouncement
+from foltr.protocol.explorations import SAFE, NoExploration, read_exploration
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.trainings import PdgdTraining
+
+FEATURES = np.random.default_rng(4).random((8, 6), np.float32)
+BASE = [3.0, 9.0, 1.0, 4.0, 9.0, 0.0, 2.0, 8.0]
+BASE_ORDER = [1, 4, 7, 3, 0, 6, 2, 5]
+WEIGHTS = np.array([2.0, -1.0, 0.5, 0.0, 1.0, -2.0], np.float32)
+
+
+class Closed:
+    """A gate that lets no model through."""
+
+    def shows_model(self):
+        return False
+
+
+def model_of(weights=WEIGHTS, training=None):
+    announced = ModelAnnouncement(federation="mail", version=3, ranker=LINEAR, weights=pack_vector(weights))
+    device = None if training is None else device_for(announced, training, DeviceContext(1))
+    return WorkingModel(announced, training, device)
+
+
+def best_of(weights):
+    """The model's order, of equal scores the application's."""
+    return sorted(BASE_ORDER, key=lambda document: -float(FEATURES[document] @ weights))
+
+
+def shown(model, text=None, gate=None, base=BASE, seed=1, k=5):
+    asked = None if text is None else read_exploration(text)
+    rng = np.random.default_rng(seed)
+    return make_serp(read_candidates(FEATURES, base), k, model, rng, exploration=asked, gate=gate)
+
+
+def test_without_a_model_the_order_is_the_applications():
+    """By its scores, of equal ones the first given; without any, as the documents are given."""
+    serp = shown(None, "none")
+    assert (serp.ranking.tolist(), serp.source, serp.model_version) == (BASE_ORDER[:5], "base", None)
+    assert serp.base_ranks.tolist() == [0, 1, 2, 3, 4]
+    assert shown(None, "none", base=None).ranking.tolist() == [0, 1, 2, 3, 4]
+    # Before a federation says how, it is explored with care.
+    lists = [shown(None, seed=seed) for seed in range(40)]
+    assert {len(set(BASE_ORDER[:5]) ^ set(one.ranking.tolist())) for one in lists} == {0}
+    assert max(np.abs(one.base_ranks - np.arange(5)).max() for one in lists) == 1
+    assert all(one.reversals.any() for one in lists)
+
+
+def test_a_model_ranks_and_the_application_decides_ties():
+    """Where each document shown is in the application's order is said with the list."""
+    serp = shown(model_of(), "none")
+    assert (serp.ranking.tolist(), serp.source, serp.model_version) == (best_of(WEIGHTS)[:5], "model", 3)
+    assert [BASE_ORDER[rank] for rank in serp.base_ranks] == serp.ranking.tolist()
+    assert serp.base_ranks.dtype == np.int32
+    alike = shown(model_of(np.zeros(6, np.float32)), "none")
+    assert (alike.ranking.tolist(), alike.source) == (BASE_ORDER[:5], "model")
+
+
+def test_a_list_is_drawn_as_the_federation_says_unless_it_is_asked_for_otherwise():
+    """From the same draws whatever the application's order: only ties depend on it."""
+    training = PdgdTraining(exploration=read_exploration("sampling"))
+    scores = FEATURES @ WEIGHTS
+    serp = shown(model_of(training=training), base=None)
+    expected = sampled_list(scores, 5, np.random.default_rng(1))
+    np.testing.assert_array_equal(serp.ranking, expected.ranking)
+    np.testing.assert_array_equal(serp.reversals, expected.reversals)
+    assert serp.log_probability == expected.log_probability
+    assert shown(model_of(training=training), "none").ranking.tolist() == best_of(WEIGHTS)[:5]
+
+
+def test_interleaving_shows_both():
+    """The first two positions hold the best of each list; without a model there is only one."""
+    model_order = best_of(WEIGHTS)
+    serp = shown(model_of(), "interleaving", base=[model_order.index(document) for document in range(8)], k=2)
+    assert (serp.source, set(serp.ranking.tolist())) == ("interleaved", {model_order[0], model_order[-1]})
+    assert shown(None, "interleaving").ranking.tolist() == BASE_ORDER[:5]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(
+            WorkingModel(
+                ModelAnnouncement(
+                    federation="mail",
+                    version=3,
+                    ranker=LINEAR.model_copy(update={"n_features": 5}),
+                    weights=pack_vector(WEIGHTS[:5]),
+                ),
+                None,
+                None,
+            ),
+            id="another number of features",
+        ),
+        pytest.param(model_of(np.full(6, 3e38, np.float32)), id="scores that are not finite"),
+    ],
+)
+def test_a_model_that_cannot_rank_breaks_no_search(model):
+    """The application has its own order, whatever a federation announces."""
+    serp = shown(model, "none")
+    assert (serp.ranking.tolist(), serp.source, serp.model_version) == (BASE_ORDER[:5], "base", 3)
+
+
+def test_a_gate_may_keep_the_model_from_users():
+    """Then lists are the application's, explored as the federation says."""
+    serp = shown(model_of(), "none", gate=Closed())
+    assert (serp.ranking.tolist(), serp.source, serp.model_version) == (BASE_ORDER[:5], "base", 3)
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "fedper"])  # whose ranker is neural
+def test_lists_of_a_methods_own_are_not_explored_around(method):
+    """What is announced of exploration is for methods that draw their lists."""
+    training = trainings()[method].model_copy(update={"exploration": read_exploration("sampling:1000")})
+    model = model_of(training=training)
+    assert model.exploration == (training.exploration if draws_lists(method) else NoExploration())
+    lists = [shown(model, seed=seed) for seed in range(9)]
+    assert any(one.reversals.any() for one in lists) is draws_lists(method)
+    assert WorkingModel(model.announcement, None, None).exploration == SAFE
