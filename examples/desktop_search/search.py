@@ -31,9 +31,9 @@ class Search:
         self.finish()
         found = self._folder.find(query)
         self.n_exact = len(found.exact)
-        if not (self.learning and found.candidates):
+        if not self.learning:
             return found.exact + found.candidates[:N_SHOWN]
-        self._serp = self.ranker.rank(found.features, k=N_SHOWN)
+        self._serp = self.ranker.rank(found.features, k=N_SHOWN, base=found.bm25)
         return found.exact + [found.candidates[i] for i in self._serp.ranking]
 
     def open(self, position: int) -> None:

@@ -11,7 +11,7 @@ import json
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,6 +64,7 @@ class Person:
     Attributes:
         queries: (n,) of the collection, which are asked here.
         shown, base: reciprocal ranks of what was meant, in the list that was shown and in that of BM25.
+        by_model: whether a model had a say in the list that was shown.
     """
 
     client: EdgeClient
@@ -71,8 +72,9 @@ class Person:
     queries: NDArray[np.int64]
     streams: ClientStreams
     settings: Settings
-    shown: list[float]
-    base: list[float]
+    shown: list[float] = field(default_factory=list)
+    base: list[float] = field(default_factory=list)
+    by_model: list[bool] = field(default_factory=list)
 
     async def take_part(self) -> None:
         """Search in every round until the last."""
@@ -88,14 +90,15 @@ class Person:
     def search(self) -> None:
         """Ask once, read the list, click."""
         rng = self.streams.user
-        features, _, meant = self.asked.query(int(rng.choice(self.queries)))
+        features, bm25, meant = self.asked.query(int(rng.choice(self.queries)))
         order = rng.permutation(len(features)) if self.settings.shuffle else np.arange(len(features))
-        serp = self.client.rank(features[order], K)
+        serp = self.client.rank(features[order], K, base=bm25[order])
         relevance = (order[serp.ranking] == meant).astype(np.int16)
         clicks = simulate_clicks(click_model(CLICK_MODELS[self.settings.clicks], 2), relevance, rng)
         self.client.record_clicks(serp, np.flatnonzero(clicks).tolist())
         self.shown.append(reciprocal_rank(relevance))
         self.base.append(reciprocal_rank(np.arange(K) == meant))
+        self.by_model.append(serp.source != "base")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -146,7 +149,7 @@ async def _person(i: int, name: str, federation: Federation, collection: Collect
     credentials = federation.credentials[name]
     client = EdgeClient(credentials=credentials, store=":memory:", schema=SCHEMA, seed=streams.device_seed)
     async with client:
-        person = Person(client, collection.train, queries, streams, settings, [], [])
+        person = Person(client, collection.train, queries, streams, settings)
         await person.take_part()
     return person
 
@@ -156,9 +159,9 @@ def report(
 ) -> dict[str, Any]:
     """Return what came of it: the models on the queries that nobody asked, and what people saw beside BM25."""
     test = collection.test
-    shown, base = (
+    shown, base, by_model = (
         np.array([getattr(person, which) for person in people]).reshape(len(people), settings.rounds, SEARCHES)
-        for which in ("shown", "base")
+        for which in ("shown", "base", "by_model")
     )
     blocks = [slice(at, at + LONGEST_BLOCK) for at in range(0, settings.rounds, LONGEST_BLOCK)]
     by_round = [mrr_at_10(score(weights, test.dataset.features), test) for weights in models]
@@ -170,6 +173,7 @@ def report(
         "shown_minus_base": [float((shown - base)[:, block].mean()) for block in blocks],
         "standard_errors": [float(standard_error((shown - base)[:, block])) for block in blocks],
         "shown_mrr_at_10": [float(shown[:, block].mean()) for block in blocks],
+        "lists_by_model": [float(by_model[:, block].mean()) for block in blocks],
         "model_mrr_at_10_by_round": by_round,
     }
 
@@ -214,7 +218,7 @@ def _show(results: dict[str, Any]) -> None:
         last = min(len(by_round) - 1, (i + 1) * LONGEST_BLOCK)
         print(
             f"rounds {i * LONGEST_BLOCK + 1:3} to {last:3}: the model {by_round[last]:.3f}, "
-            f"people saw {difference:+.3f} beside BM25"
+            f"people saw {difference:+.3f} beside BM25, {results['lists_by_model'][i]:.0%} of their lists by a model"
         )
 
 
