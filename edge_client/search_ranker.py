@@ -20,6 +20,7 @@ import numpy.typing as npt
 from edge_client.events import Observer
 from edge_client.forgetting import ForgetResult
 from edge_client.guard.held_back import RefusedModel
+from edge_client.hindrances import Hindrance
 from edge_client.options import (
     DeviceOptions,
     broker_address,
@@ -143,6 +144,11 @@ class SearchRanker:
     def state(self) -> str:
         """What it is doing, in words for a log or a settings page."""
         return self._device.state
+
+    @property
+    def hindrance(self) -> Hindrance | None:
+        """As `EdgeClient.hindrance`; None also as long as it is not enrolled."""
+        return self._device.hindrance
 
     # --- lists and clicks -----------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
@@ -34,10 +34,10 @@ class Serp:
     serp_id: str
     ranking: npt.NDArray[np.int64]
     model_version: int | None
-    features: npt.NDArray[np.float32]
-    reversals: npt.NDArray[np.float64]
-    log_probability: float
-    base_ranks: npt.NDArray[np.int32]
+    features: npt.NDArray[np.float32] = field(repr=False)
+    reversals: npt.NDArray[np.float64] = field(repr=False)
+    log_probability: float = field(repr=False)
+    base_ranks: npt.NDArray[np.int32] = field(repr=False)
     variant: int = 0
     source: Source = "base"
 

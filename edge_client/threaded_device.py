@@ -21,6 +21,7 @@ from edge_client.agent import Agent
 from edge_client.events import Observer
 from edge_client.features import Features
 from edge_client.forgetting import ForgetResult
+from edge_client.hindrances import Hindrance
 from edge_client.loop_thread import LoopThread
 from edge_client.options import DeviceOptions
 from edge_client.recording import store_list
@@ -124,6 +125,11 @@ class ThreadedDevice:
         if self._closed:
             raise UsageError("it is closed: construct another one on the same store")
         self._store.check_open()
+
+    @property
+    def hindrance(self) -> Hindrance | None:
+        """Return as `EdgeClient.hindrance` says; None as long as it is no client."""
+        return None if self._runtime is None or self._closed or self.is_forked else self._runtime.hindrance
 
     @property
     def state(self) -> str:

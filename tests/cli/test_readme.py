@@ -74,7 +74,7 @@ def test_the_python_of_the_readme_runs(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert query(str(tmp_path / "default-device-7.sqlite"), "SELECT count(*) FROM interactions") == [(1,)]
+    assert query(str(tmp_path / "clicks.sqlite"), "SELECT count(*) FROM interactions") == [(1,)]
 
 
 def query(database: str, sql: str) -> list[tuple]:

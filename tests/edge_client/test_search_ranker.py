@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from played import N_FEATURES, WITHIN_S, Federator, model
+from played import N_FEATURES, TOPICS, WITHIN_S, Federator, model
 from structlog.testing import capture_logs
 
 from edge_client.client import EdgeClient
@@ -23,8 +23,9 @@ from foltr.errors import DataError, SettingsError, UnavailableError, UsageError
 from foltr.numerics.compiled import plain_functions
 from foltr.operator.credentials import BrokerAccess, device_identity, write_credentials
 from foltr.protocol.fields import pack_vector
-from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import ClientTopic
 from foltr.protocol.trainings import PdgdTraining
 
 OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
@@ -404,6 +405,38 @@ async def test_no_click_outlives_an_erasure(mqtt_broker, path):
         await asyncio.to_thread(ranker.close)
     with stored(path) as store:
         assert (store.forgotten, store.rows("SELECT count(*) FROM interactions")) == (True, [(0,)])
+
+
+async def test_a_ranker_asks_to_be_forgotten(mqtt_broker, path):
+    """From a thread of the application: it gets the federation's receipt, and searches on without a trace."""
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
+        await federator.announce(1, min_interactions=2)
+        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path)
+        await asyncio.to_thread(ranker.wait_connected, WITHIN_S)
+        await federator.next("join")
+        click(ranker, 1)
+        asking = asyncio.create_task(asyncio.to_thread(ranker.forget_me, 10.0))
+        await federator.next("forget")
+        notice = ErasureNotice(
+            federation="mail", client_id="device-7", code=ReceiptCode.FORGOTTEN, receipt=b"a signed receipt"
+        )
+        await federator.say(TOPICS.client("device-7", ClientTopic.INBOX), notice)
+        assert await asking == ForgetResult("forgotten", "a signed receipt")
+        click(ranker, 2)
+        assert (ranker.forgotten, ranker.n_waiting, ranker.model_version) == (True, 0, None)
+        await asyncio.to_thread(ranker.close)
+    with stored(path) as store:
+        assert store.forgotten
+
+
+def test_what_is_in_the_way_is_said(nowhere, path):
+    """With the next step; nothing is before it is enrolled, or once it is over."""
+    with SearchRanker(store=path) as ranker:
+        assert ranker.hindrance is None
+        ranker.enrol(identity(nowhere))
+        until(lambda: ranker.hindrance is not None and ranker.hindrance.obstacle == "broker_away")
+        assert "foltr broker run" in ranker.hindrance.in_words
+    assert ranker.hindrance is None
 
 
 # --- the same device ------------------------------------------------------------------------------------------

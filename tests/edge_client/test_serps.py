@@ -127,3 +127,12 @@ def test_lists_of_a_methods_own_are_not_explored_around(method):
     lists = [shown(model, seed=seed) for seed in range(9)]
     assert any(one.reversals.any() for one in lists) is draws_lists(method)
     assert WorkingModel(model.announcement, None, None).exploration == SAFE
+
+
+def test_a_list_is_printed_in_a_line():
+    """What an application's developer wants to see of it: no matrix of features, no probabilities."""
+    serp = make_serp(read_candidates(np.zeros((500, 136)), None), 3, None, np.random.default_rng(1))
+    assert repr(serp) == (
+        f"Serp(serp_id='{serp.serp_id}', ranking={serp.ranking!r}, model_version=None, variant=0, source='base')"
+    )
+    assert len(repr(serp)) < 150

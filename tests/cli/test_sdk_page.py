@@ -1,0 +1,165 @@
+"""Every snippet of docs/sdk.md runs as it stands there; those for the web are driven as a browser would."""
+
+import asyncio
+import json
+import re
+import runpy
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+from cli.commands import PROJECT, environment, foltr
+
+PAGE = (PROJECT / "docs" / "sdk.md").read_text()
+SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+NAMED = {match[1]: code for code in SNIPPETS if (match := re.match(r"# (\w+)\.py\n", code))}
+
+
+@pytest.fixture
+def folder(tmp_path, unused_tcp_port, monkeypatch):
+    """Where the snippets run: with a device's credentials, and a broker that is away."""
+    access = {"FOLTR_BROKER_URL": f"mqtt://127.0.0.1:{unused_tcp_port}"}
+    assert foltr("enrol", "device-7", cwd=tmp_path, **access).returncode == 0
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(code, folder):
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def n_recorded(store):
+    with closing(sqlite3.connect(store)) as database:
+        return database.execute("SELECT count(*) FROM interactions").fetchone()[0]
+
+
+def snippet(sentence):
+    """The one snippet with this in it."""
+    (code,) = (code for code in SNIPPETS if sentence in code)
+    return code
+
+
+def test_ten_lines(folder):
+    """Without credentials: a list, and its clicks on disk."""
+    shown = run(snippet("# show them in this order"), folder)
+    assert sorted(json.loads(shown.replace("'", '"'))) == ["green tea", "tea", "teapot"]
+    assert n_recorded(folder / "clicks.sqlite") == 1
+
+
+def test_credentials_now_or_later(folder):
+    """Clicks from before are this client's; both ways to enrol are in it."""
+    run(snippet("# show them in this order"), folder)
+    code = snippet("# or so, while it runs")
+    assert run(code, folder) == "without a broker, no model yet\n"
+    assert run(code.replace("credentials if credentials.exists() else None", "None"), folder).startswith("without")
+    assert n_recorded(folder / "clicks.sqlite") == 1
+
+
+def test_what_it_tells(folder):
+    """With nothing to tell yet."""
+    said = run(snippet("def observe"), folder).splitlines()
+    assert said == [
+        "without a broker, no model yet",
+        "0 lists with their clicks are in no update yet",
+        "{}",
+        "None None",
+    ]
+
+
+def test_in_an_asyncio_program(folder):
+    """The broker is away, and the click is on disk."""
+    assert "no connection within 1 s" in run(snippet("asyncio.run(search())"), folder)
+    assert n_recorded(folder / "device-7.sqlite") == 1
+
+
+def test_flask(folder):
+    """A search, clicks on it, once more, and a search without results."""
+    names = runpy.run_path(written(folder, "flask_app"))
+    client = names["app"].test_client()
+    found = client.get("/search?q=tea").json
+    assert sorted(found["results"]) == ["green tea", "tea", "teapot"]
+    for _ in range(2):
+        assert client.post("/click", json={"id": found["id"], "positions": [0, 1]}).status_code == 204
+    assert client.post("/click", json={"id": "long ago", "positions": [0]}).status_code == 410
+    assert client.get("/search?q=wine").json["results"] == []
+    names["ranker"].close()
+    assert n_recorded(folder / "clicks.sqlite") == 1
+
+
+def test_fastapi(folder):
+    """The same, by the protocol that a server speaks to it."""
+    app = runpy.run_path(written(folder, "fastapi_app"))["app"]
+
+    async def visit():
+        async with app.router.lifespan_context(app):
+            status, body = await asgi(app, "GET", "/search", b"q=tea")
+            found = json.loads(body)
+            assert (status, sorted(found["results"])) == (200, ["green tea", "tea", "teapot"])
+            assert (await asgi(app, "POST", f"/click/{found['id']}", body=b"[0, 1]"))[0] == 204
+            assert (await asgi(app, "POST", "/click/long-ago", body=b"[0]"))[0] == 410
+            assert json.loads((await asgi(app, "GET", "/search", b"q=wine"))[1])["results"] == []
+
+    asyncio.run(visit())
+    assert n_recorded(folder / "clicks.sqlite") == 1
+
+
+def test_a_desktop_application(folder):
+    """Off, it records nothing and shows the order given; "forget me" deletes what is there."""
+    import numpy as np
+
+    search = runpy.run_path(written(folder, "desktop"))["LearningSearch"]("clicks.sqlite")
+    features = np.random.default_rng(1).random((5, 2))
+    serp, order = search.order(features)
+    assert sorted(order) == [0, 1, 2, 3, 4]
+    search.opened(serp, [1])
+    search.learns = False
+    serp, order = search.order(features)
+    assert order == [0, 1, 2, 3, 4]
+    search.opened(serp, [1])
+    assert search.status().endswith("clicks wait in the store; 1 searches wait to be learned from")
+    said = []
+    search.forget(said.append).join(30)
+    assert said == ["forgotten"]
+    assert "; 0 searches" in search.status()
+    search.close()
+
+
+def test_every_snippet_is_run():
+    """Those above, and no others."""
+    assert NAMED.keys() == {"flask_app", "fastapi_app", "desktop"}
+    assert len(SNIPPETS) == 4 + len(NAMED)
+
+
+def written(folder, name):
+    file = folder / f"{name}.py"
+    file.write_text(NAMED[name])
+    return str(file)
+
+
+async def asgi(app, method, path, query=b"", body=b""):
+    """One request; its status and its body."""
+    scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http"}
+    scope |= {"path": path, "raw_path": path.encode(), "query_string": query, "root_path": ""}
+    scope |= {"headers": [(b"content-type", b"application/json")], "server": ("x", 80), "client": ("y", 1)}
+    sent = []
+
+    async def receive():
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message):
+        sent.append(message)
+
+    await app(scope, receive, send)
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
