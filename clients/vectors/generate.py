@@ -34,6 +34,7 @@ from foltr.methods.fpdgd import FPDGD
 from foltr.protocol.client_selection import is_selected, round_seed, ticket
 from foltr.protocol.codec import open_envelope
 from foltr.protocol.explorations import (
+    SAFE,
     InterleavingExploration,
     SamplingExploration,
     ShareExploration,
@@ -41,6 +42,7 @@ from foltr.protocol.explorations import (
 )
 from foltr.protocol.fields import SCHEMA_VERSION, payload_digest, unpack_vector
 from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.schemas import Feature, FeatureSchema
 from foltr.protocol.signing import SessionSequence, epoch_and_number, signed_bytes
 from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
 
@@ -156,7 +158,7 @@ def lists() -> list[dict[str, Any]]:
             (ShareExploration(share=1.0, temperature=0.5), sometimes_sampled_list(scores, k, rng, 1.0, 0.5)),
             (SwapsExploration(probability=0.5), swapped_list(best, rng, 0.5)),
             (SwapsExploration(probability=0.05), swapped_list(best, rng, 0.05)),
-            (InterleavingExploration(), interleaved_list(best, of_base, rng)),
+            (InterleavingExploration(), interleaved_list(best, of_base, rng)[0]),
             (SamplingExploration(), sampled_list(scores, k, rng)),
             (SamplingExploration(temperature=0.7), sampled_list(scores, k, rng, 0.7)),
         ]
@@ -164,6 +166,26 @@ def lists() -> list[dict[str, Any]]:
             case = {"exploration": exploration.model_dump(), "scores": scores.tolist(), "base": base.tolist()}
             told = {"log_probability": float(shown.log_probability), "reversals": shown.reversals.tolist()}
             cases.append({**case, "ranking": shown.ranking.tolist(), **told})
+    return cases
+
+
+def schemas() -> list[dict[str, Any]]:
+    """Return feature schemas, the hash that names each, and candidates before and after scaling."""
+    rng = np.random.default_rng(18)
+    every = [
+        Feature(name="price in euros", scaling="min_max", low=-2.5, high=500.0),
+        Feature(name="bm25", scaling="log", high=40.0),
+        Feature(name="clicks/view", scaling="ratio"),
+        Feature(name="age", scaling="per_query"),
+    ]
+    cases = []
+    for name, features in (("shop", every), ("a", every[3:])):
+        schema = FeatureSchema(name=name, version=3, features=features)
+        matrix = np.round(rng.standard_normal((5, schema.n_features)) * 60, 3)
+        if name == "a":
+            matrix[:] = 7.0  # no candidate differs from another
+        case = {"schema": json.loads(schema.to_json()), "hash": schema.hash.hex(), "candidates": matrix.tolist()}
+        cases.append({**case, "scaled": schema.normalise(matrix).tolist()})
     return cases
 
 
@@ -202,14 +224,21 @@ def receipt_codes() -> dict[str, Any]:
     }
 
 
+def defaults() -> dict[str, Any]:
+    """Return what a device does before a federation says otherwise."""
+    return {"exploration": SAFE.model_dump(), "serp_length": PdgdTraining().serp_length}
+
+
 VECTORS: dict[str, Callable[[], Any]] = {
     "messages.json": messages,
     "refused.json": refused,
     "learning.json": learning,
     "lists.json": lists,
+    "schemas.json": schemas,
     "selections.json": selections,
     "sequences.json": sequences,
     "receipt_codes.json": receipt_codes,
+    "defaults.json": defaults,
 }
 
 

@@ -45,6 +45,8 @@ export interface AgentOptions {
   readonly verify: Verify;
   readonly broker: BrokerAccess;
   readonly store: DeviceStore;
+  /** Of the application's features; empty where it has not declared them. */
+  readonly schemaHash: string;
   readonly log: Log;
   /** Called after each turn with what may have changed. */
   readonly onState: (state: DeviceState) => void;
@@ -70,7 +72,7 @@ export class Agent {
     const session = await Session.of(credentials, key, verify, store, log);
     const pending = await session.signedPendingUpdate();
     const sent = pending === null ? null : { ...pending, digest: await shortHash(pending.payload) };
-    const participation = new Participation(sent, (await store.heard("policy")) !== null);
+    const participation = new Participation(sent, (await store.heard("policy")) !== null, options.schemaHash);
     const trainer = new Trainer(store, participation, log);
     const contributor = new Contributor(session, store, participation, trainer, log, now);
     const relearning = new Relearning(store, log, Math.random);
@@ -217,6 +219,7 @@ export class Agent {
       serpLength: training?.serp_length ?? DEFAULT_SERP_LENGTH,
       exploration: training?.exploration ?? SAFE,
       isForgotten: forgetting.isForgotten,
+      hasOtherFeatures: participation.hasOtherFeatures,
       connected: this.link.connected,
       round: round?.round ?? null,
       countedThrough: (await store.bounds()).mark,

@@ -15,6 +15,7 @@ import { keptKey } from "./keys.js";
 import { SAFE, type Exploration } from "./learning/display.js";
 import { causeOf, toConsole, type Log } from "./log.js";
 import { verifyNatively, verifyPortably } from "./protocol/signing.js";
+import type { FeatureSchema } from "./schema.js";
 import { clicksOn, DEFAULT_SERP_LENGTH, makeSerp, type FeaturesLike, type Serp } from "./serps.js";
 import { DeviceStore } from "./store/store.js";
 import { leadOnce, Tabs, type Request } from "./tabs.js";
@@ -26,6 +27,8 @@ export interface EdgeClientOptions {
   readonly broker: string;
   /** The label of the browser's key, if not the one that `deviceKey` takes by default. */
   readonly keyLabel?: string;
+  /** What the application's features are (`FeatureSchema.of`), if it has declared them: they are scaled by it. */
+  readonly schema?: FeatureSchema;
   /** How many interactions may wait on the device; beyond it the oldest are dropped. */
   readonly maxInteractions?: number;
   /**
@@ -55,6 +58,7 @@ const NOTHING_YET: DeviceState = {
   serpLength: DEFAULT_SERP_LENGTH,
   exploration: SAFE,
   isForgotten: false,
+  hasOtherFeatures: false,
   connected: false,
   round: null,
   countedThrough: null,
@@ -77,6 +81,7 @@ export class EdgeClient {
   private constructor(
     name: string,
     private readonly store: DeviceStore,
+    private readonly schema: FeatureSchema | null,
     private readonly explore: boolean,
     private readonly onChange: (client: EdgeClient) => void,
   ) {
@@ -96,14 +101,21 @@ export class EdgeClient {
     const verify = key.kind === "webcrypto" ? verifyNatively : verifyPortably;
     const credentials = await readCredentials(options.credentials, key, verify);
     const { federation, name, username, password } = credentials;
+    const schemaHash = options.schema?.hash ?? "";
     const limits = { maxInteractions: options.maxInteractions ?? 10_000, maxKept: options.keepInteractions ?? 500 };
-    const store = await DeviceStore.open(federation, name, limits, indexedDB);
+    const store = await DeviceStore.open(federation, name, limits, indexedDB, schemaHash);
     const broker = { url: options.broker, username, password };
     const lock = `foltr:${federation}/${name}`;
-    const client = new EdgeClient(lock, store, options.explore ?? true, options.onChange ?? (() => undefined));
+    const client = new EdgeClient(
+      lock,
+      store,
+      options.schema ?? null,
+      options.explore ?? true,
+      options.onChange ?? (() => undefined),
+    );
     const onState = (state: DeviceState) => client.tellState(state);
     const lead = async () => {
-      client.agent = await Agent.start({ credentials, key, verify, broker, store, log, onState });
+      client.agent = await Agent.start({ credentials, key, verify, broker, store, schemaHash, log, onState });
     };
     const leading = () => lead().catch((error: unknown) => log("error", "not_started", { cause: causeOf(error) }));
     client.endLead = leadOnce(lock, globalThis.navigator?.locks, () => (client.led = leading()));
@@ -136,7 +148,8 @@ export class EdgeClient {
    */
   rank(features: FeaturesLike, options: RankOptions = {}): Serp {
     const exploration = options.exploration ?? (this.explore ? this.state.exploration : { kind: "none" });
-    return makeSerp(features, options.k ?? this.state.serpLength, options.base ?? null, this.state, exploration);
+    const scaled = this.schema === null ? features : this.schema.normalise(features);
+    return makeSerp(scaled, options.k ?? this.state.serpLength, options.base ?? null, this.state, exploration);
   }
 
   /**

@@ -44,6 +44,7 @@ export class Inbox {
   /** How often each code of an update's receipt came. */
   readonly receipts: Record<string, number> = {};
   private objection = "";
+  private hasToldFeatures = false;
 
   /** @param onErased called when the federation says that it has erased this client. */
   constructor(
@@ -122,6 +123,9 @@ export class Inbox {
 
   /** Say once, and again when it is another, why nothing is sent to the rounds of this federation. */
   private tellObjection(round: RoundAnnouncement): void {
+    if (this.parts.participation.hasOtherFeatures && !this.hasToldFeatures)
+      this.parts.log("warning", "features_differ");
+    this.hasToldFeatures = this.parts.participation.hasOtherFeatures;
     const isSecure = this.parts.participation.underPolicy || round.secure !== null;
     const objection = isSecure ? "it is under a policy of secure sums, in which no browser takes part" : "";
     if (isSecure && objection !== this.objection) this.parts.log("warning", "round_objected", { cause: objection });
@@ -145,6 +149,7 @@ export class Inbox {
     const { session, participation, relearning } = this.parts;
     // Under a policy an answer would show what this device alone has learned.
     if (participation.underPolicy || participation.left || round.federation !== session.federation) return;
+    if (!participation.isOfMySchema(round.schema_hash)) return; // what is kept was learned under another schema
     await relearning.takeStep(round);
   }
 

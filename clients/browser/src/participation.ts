@@ -3,7 +3,7 @@
 // The agent says what arrived and when, and is told what to send. A join is sent until it is answered, and an update
 // until it has its receipt, always the same bytes, with growing pauses. Hashes take I/O here, so callers bring them.
 
-import { sameBytes, type Bytes } from "./protocol/fields.js";
+import { sameBytes, toHex, type Bytes } from "./protocol/fields.js";
 import type { MembershipReceipt, ModelAnnouncement, RoundAnnouncement, UpdateReceipt } from "./protocol/messages.js";
 import { joinsFirst, reactionTo } from "./protocol/receipts.js";
 import type { PendingUpdate } from "./store/bounds.js";
@@ -56,10 +56,12 @@ export class Participation {
 
   /**
    * @param underPolicy the operator wants nothing to be seen but sums, which this kind of device cannot take part in.
+   * @param schemaHash of the features of the device's application; empty where it has not declared them.
    */
   constructor(
     public pending: Sent | null,
     public underPolicy: boolean,
+    private readonly schemaHash = "",
     private readonly random: () => number = Math.random,
   ) {}
 
@@ -159,11 +161,22 @@ export class Participation {
       round.open &&
       round.secure === null &&
       round.round !== this.settledRound &&
+      !this.hasOtherFeatures &&
       model !== null &&
       model.announcement.version === round.base_version &&
       sameBytes(model.hash, round.base_hash) &&
       this.isAsked
     );
+  }
+
+  /** Whether what was announced last is of other features than those of this device's application. */
+  get hasOtherFeatures(): boolean {
+    const announced = [this.round?.schema_hash, this.model?.announcement.schema_hash];
+    return announced.some((hash) => hash !== undefined && !this.isOfMySchema(hash));
+  }
+
+  isOfMySchema(announced: Bytes | null): boolean {
+    return (announced === null ? "" : toHex(announced)) === this.schemaHash;
   }
 
   contribute(update: Sent, now: number): void {

@@ -2,7 +2,7 @@
 
 import { DataError } from "./errors.js";
 import { drawList, type Exploration, type Random } from "./learning/display.js";
-import { score, type Features } from "./learning/linear.js";
+import { rankByScore, score, type Features } from "./learning/linear.js";
 
 /** The candidates' features: rows of numbers, or all of them row by row with their number. */
 export type FeaturesLike = readonly ArrayLike<number>[] | Features;
@@ -31,6 +31,8 @@ export interface RankingState {
   readonly exploration: Exploration;
   /** The federation has erased this client: documents are shown in the order given, and nothing is kept. */
   readonly isForgotten: boolean;
+  /** The federation's features are others than the application's: its order is shown, and nothing is explored. */
+  readonly hasOtherFeatures: boolean;
 }
 
 export const DEFAULT_SERP_LENGTH = 10;
@@ -38,7 +40,7 @@ export const DEFAULT_SERP_LENGTH = 10;
 /**
  * Make a list of k of the candidates, or of all if they are fewer.
  *
- * Without a model, or where it is of another number of features, the application's own order is shown.
+ * Without a model, or where it cannot rank these candidates, the application's own order is shown.
  *
  * @param base (documents,) the application's own scores, higher is better; null: the rows are given in its order.
  */
@@ -56,13 +58,38 @@ export function makeSerp(
   if (ofBase.length !== matrix.nDocuments || !Array.from(ofBase).every(Number.isFinite)) {
     throw new DataError(`base: expected ${matrix.nDocuments} finite numbers, one for each candidate`);
   }
-  const fits = !state.isForgotten && state.weights !== null && state.weights.length === matrix.nFeatures;
-  const scores = fits ? finite(score(state.weights!, matrix)) : ofBase;
-  const drawn = drawList(state.isForgotten ? { kind: "none" } : exploration, scores, ofBase, k, random);
-  const source = !fits ? "base" : exploration.kind === "interleaving" ? "interleaved" : "model";
-  const modelVersion = fits ? state.modelVersion : null;
-  const { ranking, reversals, logProbability } = drawn;
-  return { serpId: crypto.randomUUID(), ranking, source, modelVersion, features: matrix, reversals, logProbability };
+  // Of equal scores the application's order decides.
+  const order = rankByScore(ofBase, matrix.nDocuments);
+  const byModel = modelScores(matrix, state);
+  const scores = order.map((document) => (byModel ?? ofBase)[document]);
+  const places = order.map((_, place) => -place);
+  const isPlain = state.isForgotten || state.hasOtherFeatures;
+  const drawnBy = isPlain ? { kind: "none" as const } : byModel === null ? aroundBase(exploration) : exploration;
+  const { ranking, reversals, logProbability } = drawList(drawnBy, scores, places, k, random);
+  return {
+    serpId: crypto.randomUUID(),
+    ranking: ranking.map((place) => order[place]),
+    source: byModel === null ? "base" : exploration.kind === "interleaving" ? "interleaved" : "model",
+    modelVersion: byModel === null ? null : state.modelVersion,
+    features: matrix,
+    reversals,
+    logProbability,
+  };
+}
+
+/** Return the model's scores; null where there is no model, or one that cannot rank these candidates. */
+function modelScores(features: Features, { weights, isForgotten }: RankingState): Float32Array | null {
+  if (isForgotten || weights === null || weights.length !== features.nFeatures) return null;
+  const scores = score(weights, features);
+  return scores.every(Number.isFinite) ? scores : null;
+}
+
+/** Sampling of scores as they are would be of another application's scale each time; interleaving has one list. */
+function aroundBase(exploration: Exploration): Exploration {
+  if (exploration.kind === "interleaving") return { kind: "none" };
+  return exploration.kind === "sampling"
+    ? { kind: "sampling", temperature: exploration.temperature ?? 1 }
+    : exploration;
 }
 
 /** Return, for each position shown, whether it was clicked; DataError for a position outside the list. */
@@ -92,10 +119,4 @@ function asFeatures(features: FeaturesLike): Features {
   });
   if (!values.every(Number.isFinite)) throw new DataError("features: expected finite numbers that fit float32");
   return { nDocuments, nFeatures, values };
-}
-
-function finite(scores: Float32Array<ArrayBuffer>): Float32Array<ArrayBuffer> {
-  if (!scores.every(Number.isFinite))
-    throw new DataError("features: too large, the scores are not finite; normalise them to [0, 1]");
-  return scores;
 }

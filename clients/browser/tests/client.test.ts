@@ -6,6 +6,7 @@ import assert from "node:assert/strict";
 import test, { after, afterEach, before, beforeEach } from "node:test";
 
 import { DataError, EdgeClient, FoltrError, SettingsError, deviceKey, type EdgeClientOptions } from "../src/index.js";
+import { FeatureSchema } from "../src/schema.js";
 import { fromHex, toHex, unpackVector, type Bytes } from "../src/protocol/fields.js";
 import { openEnvelope } from "../src/protocol/codec.js";
 import { generateKey } from "../src/protocol/signing.js";
@@ -107,6 +108,29 @@ test("lists are drawn as the federation asks, or the call", async () => {
   assert.equal(client.rank(ROWS).source, "interleaved");
   assert.equal(client.rank(ROWS, { exploration: { kind: "sampling", temperature: 1 } }).source, "model");
   assert.deepEqual([...client.rank(ROWS, { exploration: { kind: "none" } }).reversals], [0, 0, 0]);
+});
+
+test("with other features than the federation's the application's order is shown, and clicks are kept", async () => {
+  const features = [
+    { name: "first", scaling: "min_max", low: 0, high: 2 },
+    { name: "second", scaling: "ratio" },
+  ];
+  const schema = await FeatureSchema.of({ name: "shop", version: 1, features });
+  await federation.announceModel();
+  await federation.announceRound(1);
+  const client = await open({ schema });
+  await federation.answerMembership(await federation.hear("join"), "joined", 0);
+  await eventually(() => client.state.hasOtherFeatures && client.state.countedThrough === 0);
+  assert.deepEqual([client.rank(ROWS).source, client.rank(ROWS).ranking], ["base", [0, 1, 2]]);
+  await click(client, 3);
+  await eventually(() => client.state.nWaiting === 3 && said.includes("features_differ"));
+  assert.deepEqual(federation.all("update"), []);
+  federation.schemaHash = fromHex(schema.hash);
+  await federation.announceModel([1, 0], 2);
+  await federation.announceRound(2);
+  const { fields } = await federation.hear("update");
+  assert.deepEqual([fields.through, fields.base_version], [3, 2]);
+  assert.deepEqual([...client.rank(ROWS).features.values], [0, 1, 0.5, 0, 0.25, 0.5]);
 });
 
 test("enough clicks become an update of the model's weights, which counts by its mark", async () => {

@@ -4,9 +4,10 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { DataError } from "../src/errors.js";
-import { drawList, logProbabilityOf, withReversals, type Exploration } from "../src/learning/display.js";
+import { drawList, logProbabilityOf, SAFE, withReversals, type Exploration } from "../src/learning/display.js";
 import { rankByScore, score, type Features } from "../src/learning/linear.js";
 import { pdgdStep, scoreGradient } from "../src/learning/pdgd.js";
+import { DEFAULT_SERP_LENGTH, makeSerp } from "../src/serps.js";
 import { vectorsOf } from "./vectors.js";
 
 function featuresOf(rows: number[][]): Features {
@@ -36,6 +37,51 @@ vectorsOf("lists").forEach(({ exploration, scores, base, ranking, ...drawn }: an
     assert.equal(shown.reversals.length, drawn.reversals.length);
     shown.reversals.forEach((reversal, pair) => assert.ok(Math.abs(reversal - drawn.reversals[pair]) <= 1e-6));
   });
+});
+
+test("before a federation says otherwise, lists are as Python's", () => {
+  const { exploration, serp_length } = vectorsOf("defaults");
+  assert.deepEqual([SAFE, DEFAULT_SERP_LENGTH], [exploration, serp_length]);
+});
+
+const NO_STATE = { serpLength: 10, exploration: SAFE, isForgotten: false, hasOtherFeatures: false, modelVersion: null };
+
+test("of documents that a model scores alike the application's order decides", () => {
+  const state = { ...NO_STATE, weights: new Float64Array([1, 0]), modelVersion: 3 };
+  const rows = [
+    [0.5, 1],
+    [0.5, 2],
+    [0.9, 3],
+  ];
+  const serp = makeSerp(rows, 10, [1, 2, 0], state, { kind: "none" });
+  assert.deepEqual([serp.ranking, serp.source], [[2, 1, 0], "model"]);
+});
+
+test("scores that are not finite show the application's order", () => {
+  const state = { ...NO_STATE, weights: new Float64Array([3e38, 3e38]), modelVersion: 3 };
+  const serp = makeSerp(
+    [
+      [1e38, 1],
+      [1, 1],
+    ],
+    10,
+    [1, 2],
+    state,
+    { kind: "none" },
+  );
+  assert.deepEqual([serp.ranking, serp.source, serp.modelVersion], [[1, 0], "base", null]);
+});
+
+test("around the application's order, sampling is of scores of one scale, and interleaving shows that order", () => {
+  const state = { ...NO_STATE, weights: null };
+  for (const base of [
+    [1, 2],
+    [1e6, 2e6],
+  ]) {
+    const { logProbability } = makeSerp([[1], [1]], 1, base, state, { kind: "sampling", temperature: null }, () => 0.5);
+    assert.ok(Math.abs(logProbability + Math.log1p(Math.exp(-2))) < 1e-9, `${logProbability}`);
+  }
+  assert.deepEqual(makeSerp([[1], [1]], 2, [1, 2], state, { kind: "interleaving" }).ranking, [1, 0]);
 });
 
 test("documents of equal score keep their order", () => {

@@ -34,7 +34,7 @@ function receipt(code: ReceiptCode, fields: Partial<UpdateReceipt> = {}): Update
 }
 
 function joined(pending: Sent | null = null): Participation {
-  const participation = new Participation(pending, false, () => 0.5);
+  const participation = new Participation(pending, false, "", () => 0.5);
   participation.beginConnection(0);
   assert.deepEqual(participation.due(0), ["join"]);
   const answer = { ...WHO, code: "joined" as const, payload_digest: null, newest_sequence: null, detail: "" };
@@ -52,7 +52,7 @@ function withModel(participation = joined()): Participation {
 }
 
 test("a join is sent again with growing pauses until it is answered, and an update only after it", () => {
-  const participation = new Participation(pendingUpdate(), false, () => 0.5);
+  const participation = new Participation(pendingUpdate(), false, "", () => 0.5);
   participation.beginConnection(0);
   assert.deepEqual(participation.due(0), ["join"]);
   assert.deepEqual(participation.due(4.9), []);

@@ -9,15 +9,15 @@ import test from "node:test";
 import { DataError } from "../src/errors.js";
 import { keptKey, deviceKey } from "../src/keys.js";
 import type { PendingUpdate } from "../src/store/bounds.js";
-import { DeviceStore, type Interaction, type Limits } from "../src/store/store.js";
+import { DeviceStore, type Limits, type Recorded } from "../src/store/store.js";
 
 let nStores = 0;
 
-function opened(limits: Partial<Limits> = {}, name = `device-${++nStores}`): Promise<DeviceStore> {
-  return DeviceStore.open("mail", name, { maxInteractions: 100, maxKept: 10, ...limits }, indexedDB);
+function opened(limits: Partial<Limits> = {}, name = `device-${++nStores}`, schemaHash = ""): Promise<DeviceStore> {
+  return DeviceStore.open("mail", name, { maxInteractions: 100, maxKept: 10, ...limits }, indexedDB, schemaHash);
 }
 
-export function listOf(serpId: string): Omit<Interaction, "id"> {
+function listOf(serpId: string): Recorded {
   const features = Float32Array.from([1, 0, 0, 1]);
   const shown = { ranking: [1, 0], clicks: [true, false], reversals: new Float64Array([0.5]), logProbability: -0.7 };
   return { serpId, nFeatures: 2, features, ...shown, baseVersion: null };
@@ -36,7 +36,7 @@ test("an interaction comes back as it was, and the same list is stored once", as
   assert.equal(await store.addInteraction(listOf("a")), 1);
   assert.equal(await store.addInteraction(listOf("a")), null);
   assert.equal(await store.addInteraction(listOf("b")), 2);
-  assert.deepEqual(await store.interactions([1]), [{ ...listOf("a"), id: 1 }]);
+  assert.deepEqual(await store.interactions([1]), [{ ...listOf("a"), id: 1, schemaHash: "" }]);
   assert.deepEqual(await store.waitingIds(10), [1, 2]);
 });
 
@@ -146,6 +146,20 @@ test("under a policy all that was sent is spent, nothing is sent raw, and clicks
   assert.deepEqual(await store.waitingIds(10), [3, 4]);
   assert.equal((await store.bounds()).pending, null);
   await assert.rejects(store.putUpdate({ ...updateOf(0, 4) }, [3, 4]), DataError);
+});
+
+test("what was recorded under another schema is kept and not learned, and goes when an update passes it", async () => {
+  const before = await opened({}, "schemas", "aa");
+  await recorded(before, 2);
+  before.close();
+  const store = await opened({}, "schemas", "bb");
+  await recorded(store, 2, 3);
+  assert.deepEqual([await store.waitingIds(10), await store.nWaiting()], [[3, 4], 2]);
+  await store.settle(0);
+  await store.putUpdate(updateOf(0, 3), [3]);
+  await store.settle(3);
+  assert.deepEqual([await store.keptIds(), await store.waitingIds(10)], [[3], [4]]);
+  assert.deepEqual(await store.interactions([1, 2]), []);
 });
 
 test("who was forgotten leaves a mark and nothing else, and records nothing", async () => {

@@ -32,7 +32,7 @@ export type Exploration =
   | { readonly kind: "sampling"; readonly temperature: number | null };
 
 /** The exploration where none is asked for: users see lists that hardly differ from the best one known. */
-export const SAFE: Exploration = { kind: "swaps", probability: 0.05 };
+export const SAFE: Exploration = { kind: "swaps", probability: 0.1 };
 
 /**
  * Draw a list of k.

@@ -61,6 +61,7 @@ export class Database {
         request.result.createObjectStore("meta");
         const interactions = request.result.createObjectStore("interactions", { keyPath: "id" });
         interactions.createIndex("serpId", "serpId", { unique: true });
+        interactions.createIndex("schema", ["schemaHash", "id"]);
       };
       return new Database(await done(request as IDBRequest<IDBDatabase>), name);
     } catch (error) {

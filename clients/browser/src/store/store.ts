@@ -33,6 +33,8 @@ export interface Interaction {
   readonly baseVersion: number | null;
   readonly reversals: Float64Array<ArrayBuffer>;
   readonly logProbability: number;
+  /** Of the application's features when it was shown; empty where they were not declared. */
+  readonly schemaHash: string;
 }
 
 /** How much a store holds. */
@@ -43,18 +45,33 @@ export interface Limits {
   readonly maxKept: number;
 }
 
+/** What a list is recorded with; the store knows the rest. */
+export type Recorded = Omit<Interaction, "id" | "schemaHash">;
+
 /** The store of one client, in one database; tabs may have it open together. */
 export class DeviceStore {
   private constructor(
     private readonly database: Database,
     private readonly owner: string,
     private readonly limits: Limits,
+    private readonly schemaHash: string,
   ) {}
 
-  /** Open the store of a client. */
-  static async open(federation: string, clientId: string, limits: Limits, factory: IDBFactory): Promise<DeviceStore> {
+  /**
+   * Open the store of a client.
+   *
+   * @param schemaHash of the application's features; empty where it has not declared them. What was recorded under
+   *   another schema is kept and not learned, in case that one comes back.
+   */
+  static async open(
+    federation: string,
+    clientId: string,
+    limits: Limits,
+    factory: IDBFactory,
+    schemaHash = "",
+  ): Promise<DeviceStore> {
     const owner = `${federation}/${clientId}`;
-    return new DeviceStore(await Database.open(`foltr:${owner}`, factory), owner, limits);
+    return new DeviceStore(await Database.open(`foltr:${owner}`, factory), owner, limits, schemaHash);
   }
 
   close(): void {
@@ -64,14 +81,14 @@ export class DeviceStore {
   // --- interactions -----------------------------------------------------------------------------------------------
 
   /** Store an interaction, and return its number; null if this list is stored already, or the client was forgotten. */
-  addInteraction(interaction: Omit<Interaction, "id">): Promise<number | null> {
+  addInteraction(interaction: Recorded): Promise<number | null> {
     return this.database.write(async (rows) => {
       if ((await rows.get("forgotten")) !== undefined) return null;
       const { interactions } = rows;
       if ((await done(interactions.index("serpId").getKey(interaction.serpId))) !== undefined) return null;
       const bounds = await boundsIn(rows);
       const id = bounds.newest + 1;
-      await done(interactions.add({ ...interaction, id }));
+      await done(interactions.add({ ...interaction, id, schemaHash: this.schemaHash }));
       await putBounds(rows, { ...bounds, newest: id });
       await this.makeRoom(rows, bounds, id);
       return id;
@@ -81,8 +98,7 @@ export class DeviceStore {
   /** Return the numbers of the oldest interactions that wait to be learned. */
   waitingIds(limit: number): Promise<number[]> {
     return this.database.read(async (rows) => {
-      const above = IDBKeyRange.lowerBound(learnedThrough(await boundsIn(rows)), true);
-      return done(rows.interactions.getAllKeys(above, limit)) as Promise<number[]>;
+      return this.mine(rows, learnedThrough(await boundsIn(rows)), Infinity, limit);
     });
   }
 
@@ -103,7 +119,7 @@ export class DeviceStore {
 
   nWaiting(): Promise<number> {
     return this.database.read(async (rows) => {
-      return done(rows.interactions.count(IDBKeyRange.lowerBound(learnedThrough(await boundsIn(rows)), true)));
+      return (await this.mine(rows, learnedThrough(await boundsIn(rows)), Infinity)).length;
     });
   }
 
@@ -111,7 +127,7 @@ export class DeviceStore {
   keptIds(): Promise<number[]> {
     return this.database.read(async (rows) => {
       const { mark } = await boundsIn(rows);
-      return done(rows.interactions.getAllKeys(IDBKeyRange.upperBound(mark ?? 0))) as Promise<number[]>;
+      return this.mine(rows, 0, mark ?? 0);
     });
   }
 
@@ -141,8 +157,8 @@ export class DeviceStore {
   putUpdate(update: PendingUpdate, interactionIds: readonly number[]): Promise<void> {
     return this.database.write(async (rows) => {
       const bounds = await boundsIn(rows);
-      const range = IDBKeyRange.bound(learnedThrough(bounds), update.through, true);
-      const waiting = update.through > learnedThrough(bounds) ? await done(rows.interactions.getAllKeys(range)) : [];
+      const learned = learnedThrough(bounds);
+      const waiting = await this.mine(rows, learned, update.through);
       const isSame = waiting.length === interactionIds.length && waiting.every((id, i) => id === interactionIds[i]);
       if (!isSame || bounds.mark !== update.after || bounds.pending !== null) {
         throw new DataError(
@@ -152,6 +168,10 @@ export class DeviceStore {
       if ((await rows.get("policy")) !== undefined)
         throw new DataError("this device is under a policy: nothing is sent raw");
       await putBounds(rows, { ...bounds, pending: update });
+      // Those of another schema in between are in no update.
+      const covered = await done(rows.interactions.getAllKeys(IDBKeyRange.bound(learned, update.through, true)));
+      const others = covered.filter((id) => !waiting.includes(id as number));
+      await Promise.all(others.map((id) => done(rows.interactions.delete(id))));
     });
   }
 
@@ -231,6 +251,13 @@ export class DeviceStore {
   }
 
   // --- rows -------------------------------------------------------------------------------------------------------
+
+  /** Return the numbers above the one and up to the other of interactions with the application's features of today. */
+  private mine(rows: Rows, above: number, through: number, limit?: number): Promise<number[]> {
+    if (!(through > above)) return Promise.resolve([]);
+    const range = IDBKeyRange.bound([this.schemaHash, above], [this.schemaHash, through], true);
+    return done(rows.interactions.index("schema").getAllKeys(range, limit)) as Promise<number[]>;
+  }
 
   private async makeRoom(rows: Rows, bounds: Bounds, newest: number): Promise<void> {
     const waiting = IDBKeyRange.bound(learnedThrough(bounds), newest, true);

@@ -23,7 +23,8 @@ export class Trainer {
 
   /** (features,) weights to rank by; null where there is no linear model. */
   get weights(): Float64Array<ArrayBuffer> | null {
-    const { model } = this.participation;
+    const { model, hasOtherFeatures } = this.participation;
+    if (hasOtherFeatures) return null; // it ranks other features
     return this.workingModel?.weights ?? (model === null ? null : linearWeights(model.announcement));
   }
 
@@ -36,6 +37,7 @@ export class Trainer {
   /** Learn what waits and was not learned, from the newest model by the newest announced settings. */
   async catchUp(): Promise<void> {
     const { model, round } = this.participation;
+    if (this.participation.hasOtherFeatures) return this.forget(); // and these teach it nothing
     if (model === null || round === null) return;
     if (this.begunWith?.model !== model || !isSameTraining(this.begunWith.training, round.training)) this.begin();
     for (let isAllLearned = false; !isAllLearned;) {

@@ -41,6 +41,7 @@ export class PlayedFederation {
   readonly heard: Heard[] = [];
   weights = [0.5, 0.25];
   version = 1;
+  schemaHash: Bytes | null = null;
   private sequence = 1n << 40n;
   private serial = 0;
 
@@ -78,6 +79,7 @@ export class PlayedFederation {
     [this.weights, this.version] = [weights, version];
     const ranker = { kind: "linear" as const, n_features: weights.length };
     const model = { federation: FEDERATION, version, ranker, n_auxiliary: 0, weights: packVector(weights) } as any;
+    model.schema_hash = this.schemaHash;
     await this.say(ModelAnnouncement, model, this.topics.model, true);
   }
 
@@ -90,7 +92,7 @@ export class PlayedFederation {
         opened_at: 1000.5,
         closes_at: 1600.5,
       },
-      ...{ training: TRAINING, selection: null, secure: null },
+      ...{ training: TRAINING, selection: null, secure: null, schema_hash: this.schemaHash },
       ...fields,
     };
     await this.say(RoundAnnouncement, announced as any, this.topics.round, true);
