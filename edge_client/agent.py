@@ -172,8 +172,9 @@ class Agent:
     ) -> Serp:
         """Rank candidate documents as `EdgeClient.rank` says."""
         chosen = self._exploration if exploration is None else exploration
-        if self.forgotten or self.participation.other_schema is not None:
-            chosen = NoExploration()  # nothing is ever learned from it
+        if self.forgotten or (chosen is None and self.participation.other_schema is not None):
+            # Nothing is learned from it, or not soon: what the federation asks for disturbs nobody's order.
+            chosen = NoExploration()
         candidates = read_candidates(self.features.scaled(features), base)
         return make_serp(candidates, k, self._snapshot(), self._rng, exploration=chosen, gate=self._gate)
 

@@ -19,6 +19,7 @@ from foltr.errors import DataError
 from foltr.operator.credentials import BrokerAccess, Credentials
 from foltr.protocol.announcements import RoundAnnouncement, UnlearningRound
 from foltr.protocol.codec import decode, encode
+from foltr.protocol.explorations import SamplingExploration
 from foltr.protocol.fields import model_hash, pack_vector, payload_digest
 from foltr.protocol.policies import SecureRound
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode
@@ -142,6 +143,19 @@ async def test_a_device_with_other_features_keeps_its_clicks_and_says_so(device,
         said = [line for line in logs if line["log_level"] == "warning"]
         assert [(line["event"], line["cause"]) for line in said] == [("round_objected", Objection.OTHER_SCHEMA)]
         assert said[0]["difference"] == device.agent.schema_difference
+
+
+async def test_the_order_is_the_applications_unless_it_asks_to_explore(device):
+    """By its own scores; what the federation would explore by is not followed, what the application says is."""
+    with device.started(OURS):
+        device.hear_of(THEIRS)
+        rank, features = device.agent.rank, np.zeros((4, N_FEATURES))
+        for _ in range(20):
+            serp = rank(features, 3, base=[0.1, 3.0, 2.0, -1.0])
+            assert (serp.ranking.tolist(), serp.source, serp.model_version) == ([1, 2, 0], "base", None)
+        assert (
+            len({tuple(rank(features, 4, exploration=SamplingExploration()).ranking.tolist()) for _ in range(20)}) > 1
+        )
 
 
 async def test_once_the_schemas_agree_the_clicks_are_learned(device):

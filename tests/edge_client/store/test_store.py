@@ -407,7 +407,7 @@ def test_an_update_without_local_state_leaves_it(store):
 
 
 class AnyUse(RuleBasedStateMachine):
-    """Any sequence of uses and answers: what an interaction is follows from its number alone."""
+    """Any sequence of uses and answers: what an interaction is follows from its number and its schema alone."""
 
     @initialize(max_kept=st.sampled_from([0, 2, 500]))
     def start(self, max_kept):
@@ -418,18 +418,28 @@ class AnyUse(RuleBasedStateMachine):
         self.n_added, self.mark, self.floor = 0, 0, 0
         self.store.settle(0)
         self.there: list[int] = []
+        self.schema_of: dict[int, bytes | None] = {}
         self.pending: PendingUpdate | None = None
         self.began = [0]  # where each update that counts began, the newest last
 
     def waiting(self):
         last = max(self.mark, self.floor, self.pending.through if self.pending else 0)
-        return [i for i in self.there if i > last]
+        return [i for i in self.mine() if i > last]
+
+    def mine(self):
+        return [i for i in self.there if self.schema_of[i] == self.store.schema_hash]
+
+    @rule(schema_hash=st.sampled_from([None, b"1" * 32, b"2" * 32]))
+    def declare(self, schema_hash):
+        """Another version of the application is started."""
+        self.store.schema_hash = schema_hash
 
     @rule()
     def record(self):
         (interaction,) = add(self.store, f"serp-{self.n_added}")
         self.n_added += 1
         self.there.append(interaction.id)
+        self.schema_of[interaction.id] = self.store.schema_hash
 
     @precondition(lambda self: self.pending is None and self.waiting())
     @rule(n=st.integers(1, 4), spent=st.booleans())
@@ -437,6 +447,8 @@ class AnyUse(RuleBasedStateMachine):
         ids = self.waiting()[:n]
         self.pending = PendingUpdate("u", 1, self.mark, ids[-1], b"bytes")
         self.store.put_update(self.pending, ids, spent=spent)
+        passed_over = {i for i in self.there if max(self.mark, self.floor) < i < ids[-1]} - set(ids)
+        self.there = [i for i in self.there if i not in passed_over]
         self.floor = ids[-1] if spent else self.floor
 
     @precondition(lambda self: self.pending is not None)
@@ -474,7 +486,8 @@ class AnyUse(RuleBasedStateMachine):
     def each_is_in_its_place(self):
         assert self.store.mark() == self.mark
         assert waiting_ids(self.store) == self.waiting()
-        assert self.store.kept_ids() == [i for i in self.there if i <= self.mark]
+        assert self.store.n_waiting() == len(self.waiting())
+        assert self.store.kept_ids() == [i for i in self.mine() if i <= self.mark]
         assert self.store.pending_update() == self.pending
         assert [row[0] for row in self.store.rows("SELECT id FROM interactions ORDER BY id")] == self.there
 
