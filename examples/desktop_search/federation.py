@@ -15,7 +15,7 @@ from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from federator.service import FederatorService
 from foltr.operator.credentials import BrokerAccess, Credentials, device_identity
-from foltr.protocol.fields import unpack_vector
+from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.schemas import FeatureSchema
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.trainings import Training
@@ -48,12 +48,18 @@ class Federation:
 
 @asynccontextmanager
 async def running_federation(
-    names: Sequence[str], schema: FeatureSchema, training: Training, n_rounds: int, folder: Path
+    names: Sequence[str],
+    schema: FeatureSchema,
+    training: Training,
+    n_rounds: int,
+    folder: Path,
+    first_weights: NDArray[np.float32] | None = None,
 ) -> AsyncIterator[Federation]:
     """Run a federation whose rounds end when all devices have sent.
 
     Args:
         folder: for its database.
+        first_weights: (features,) of the model it begins with; None: zeros.
     """
     operator, federator = SigningKey.generate(), SigningKey.generate()
     policy = RoundPolicy(len(names), len(names), 0.0, _LONGEST_ROUND_S)
@@ -65,6 +71,7 @@ async def running_federation(
         stop_after_round=n_rounds,
         enrolment_key=operator.public,
         schema=schema,
+        first_weights=None if first_weights is None else pack_vector(first_weights),
     )
     with embedded_broker() as address:
         access = BrokerAccess(broker_url=str(address), username=address.username, password=address.password)

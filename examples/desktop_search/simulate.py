@@ -49,12 +49,14 @@ class Settings:
     Attributes:
         clicks: a key of `CLICK_MODELS`.
         shuffle: whether candidates are handed over in any order, not in that of BM25.
+        warm_start: the weight of BM25 in the first model, all others being 0.
     """
 
     clicks: str
     rounds: int
     seed: int
     shuffle: bool
+    warm_start: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +105,7 @@ class Person:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _options(arguments)
-    settings = Settings(options.clicks, options.rounds, options.seed, options.shuffle)
+    settings = Settings(options.clicks, options.rounds, options.seed, options.shuffle, options.warm_start)
     started = time.perf_counter()
     configure_logging("error", "console")
     collection = make_collection(options.folder, settings.seed, options.share)
@@ -134,7 +136,10 @@ async def simulate(
     """Let all people search in all rounds; return the models that were announced, and the people."""
     names = [f"device-{i}" for i in range(1, N_DEVICES + 1)]
     with tempfile.TemporaryDirectory() as folder:
-        async with running_federation(names, SCHEMA, training, settings.rounds, Path(folder)) as federation:
+        running = running_federation(
+            names, SCHEMA, training, settings.rounds, Path(folder), _weight_of_bm25(settings.warm_start)
+        )
+        async with running as federation:
             people = await asyncio.gather(
                 *(_person(i, name, federation, collection, settings) for i, name in enumerate(names))
             )
@@ -199,8 +204,7 @@ def standard_error(values: NDArray[np.float64]) -> float:
 
 def full_information(collection: Collection, seed: int) -> float:
     """Return what a linear ranker of the same features can: told which documents were meant, it needs no clicks."""
-    start = np.zeros(collection.train.dataset.n_features)
-    start[0] = 5.0  # BM25
+    start = _weight_of_bm25(5.0)
     rng = np.random.default_rng([seed, *b"full information"])
     rankers = [
         fit_lambdarank(collection.train.dataset, rng, learning_rate=rate, epochs=10, weights=start)
@@ -209,6 +213,13 @@ def full_information(collection: Collection, seed: int) -> float:
     validation, test = collection.validation, collection.test
     best = max(rankers, key=lambda weights: mrr_at_10(score(weights, validation.dataset.features), validation))
     return mrr_at_10(score(best, test.dataset.features), test)
+
+
+def _weight_of_bm25(weight: float) -> NDArray[np.float32]:
+    """The model that ranks as BM25 does, and is the surer of it the larger the weight is."""
+    weights = np.zeros(SCHEMA.n_features, np.float32)
+    weights[SCHEMA.names.index("bm25")] = weight
+    return weights
 
 
 def _show(results: dict[str, Any]) -> None:
@@ -239,6 +250,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--shuffle", action="store_true", help="hand candidates over in any order")
+    parser.add_argument("--warm-start", type=float, default=0.0, help="the weight of BM25 in the first model")
     parser.add_argument("--learning-rate", type=float, help="another than the federation's default")
     parser.add_argument("--exploration", help="another than the federation's default, e.g. sampling, or swaps:0.1")
     parser.add_argument("--share", type=float, default=1.0, help="of the queries; fewer are sooner there")
