@@ -140,6 +140,24 @@ async def test_clicks_of_the_week_before_count(mqtt_broker, nowhere, path):
             await federator.nothing_on("updates")
 
 
+async def test_a_long_time_offline_keeps_the_newest_clicks(mqtt_broker, nowhere, path):
+    """More than may wait: search and recording go on, the oldest make room, and what is left is in one update."""
+    with SearchRanker(identity(nowhere), store=path, max_interactions=6) as ranker:
+        click(ranker, *range(10))
+        assert ranker.n_waiting == 6
+    with stored(path) as store:
+        numbers = [interaction.id for interaction in store.waiting_interactions(100)]
+    assert numbers == [5, 6, 7, 8, 9, 10]
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
+        await federator.announce(1, min_interactions=6)
+        with SearchRanker(identity(mqtt_broker), store=path, max_interactions=6) as ranker:
+            update = await federator.update()
+            assert (update.n_interactions, update.after, update.through) == (6, 0, 10)
+            await federator.receipt(update, ReceiptCode.ACCEPTED)
+            assert await asyncio.to_thread(ranker.wait_settled, WITHIN_S)
+            assert ranker.n_waiting == 0
+
+
 def test_a_store_of_somebody_is_never_taken_over(nowhere, path):
     """Neither at a start nor by `enrol`; the ranker that is refused leaves it free for its owner."""
     with SearchRanker(identity(nowhere), store=path) as ranker:
