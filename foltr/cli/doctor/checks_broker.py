@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from foltr.cli.doctor.checks import Finding, State, days_left
+from foltr.cli.doctor.checks_federator import federator_finding
 from foltr.cli.doctor.checks_policy import policy_findings
 from foltr.cli.doctor.checks_schema import schema_findings
 from foltr.errors import MessageError, SettingsError, UnavailableError
@@ -21,6 +22,7 @@ from foltr.protocol.chunks import Assembly
 from foltr.protocol.codec import Envelope, open_envelope
 from foltr.protocol.enrolment import read_roster
 from foltr.protocol.fields import MAX_CHUNKED_BYTES, SCHEMA_VERSION
+from foltr.protocol.heartbeat import FederatorStatus
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.updates import Chunk, Manifest
 
@@ -68,6 +70,12 @@ class Visit:
             return self.credentials.with_federator_key(stated.payload)
         except MessageError:
             return self.credentials
+
+    @property
+    def federator_status(self) -> FederatorStatus | None:
+        """What the broker retains of the federator's heartbeat. MessageError where it cannot be read."""
+        heard = self.heard.get(self.topics.federator_status)
+        return None if heard is None else open_envelope(heard.payload).read(FederatorStatus)
 
     @property
     def is_federator(self) -> bool:
@@ -173,6 +181,7 @@ async def _round_trip(visit: Visit) -> Finding:
             topics.policy,
             topics.schema,
             topics.round,
+            topics.federator_status,
             topics.model,
             topics.roster,
             topics.roster_chunks,
@@ -251,10 +260,11 @@ def announced_findings(visit: Visit) -> list[Finding]:
         return [Finding("federation", State.ABSENT, detail)]
     findings = []
     try:
-        for topic in (topics.model, topics.round):
+        for topic in (topics.model, topics.round, topics.federator_status):
             if topic in visit.heard:
                 _check_signed(visit, topic, open_envelope(visit.heard[topic].payload, MAX_CHUNKED_BYTES))
         announced = open_envelope(visit.heard[topics.round].payload).read(RoundAnnouncement)
+        status = visit.federator_status
     except MessageError as error:
         return [Finding("federation", State.PROBLEM, f"what {visit.federation!r} announces: {error.detail}")]
     state = (
@@ -267,6 +277,7 @@ def announced_findings(visit: Visit) -> list[Finding]:
     signed = "" if visit.credentials is None else ", signed by its federator"
     detail = f"round {announced.round} of {visit.federation} is {state}{signed}; schema version {SCHEMA_VERSION}"
     findings.append(Finding("federation", State.OK, detail))
+    findings.append(federator_finding(status, is_over=announced.last))
     findings.append(_clock(visit, announced))
     if visit.credentials is not None and visit.credentials.role == "device" and topics.roster in visit.heard:
         findings += _revoked(visit.credentials, visit)

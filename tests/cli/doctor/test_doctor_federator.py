@@ -1,0 +1,38 @@
+"""``foltr doctor`` says whether the federator is there."""
+
+import pytest
+
+from foltr.cli.doctor import checks_federator
+from foltr.cli.doctor.checks import State
+from foltr.cli.doctor.checks_federator import federator_finding
+from foltr.protocol.heartbeat import FederatorStatus
+
+NOW = 1_000_000.0
+
+
+def status(age_s: float = 1.0, *, online: bool = True) -> FederatorStatus:
+    return FederatorStatus(federation="mail", online=online, at=NOW - age_s, interval_s=30.0, software_version="1.2")
+
+
+@pytest.fixture(autouse=True)
+def still_clock(monkeypatch):
+    monkeypatch.setattr(checks_federator.time, "time", lambda: NOW)
+
+
+@pytest.mark.parametrize(
+    ("heard", "is_over", "state", "said"),
+    [
+        (status(), False, State.OK, "it is there: foltr 1.2, its last beat is from 1 s ago"),
+        (status(online=False), False, State.PROBLEM, "which says that it is away"),
+        (status(online=False), True, State.OK, "after its last round"),
+        (status(600.0), False, State.WARNING, "it hangs or cannot reach its database, or the clocks differ"),
+        (None, False, State.WARNING, "the broker has no heartbeat of it"),
+    ],
+    ids=["there", "away", "done", "silent", "never"],
+)
+def test_whether_the_federator_is_there(heard, is_over, state, said):
+    """Where it is not, with the next step; one that was told to stop after a round is no problem."""
+    found = federator_finding(heard, is_over=is_over)
+    assert (found.what, found.state) == ("federator", state)
+    assert said in found.detail
+    assert ("foltr federator run" in found.detail) == (("away" in said and not is_over) or heard is None)
