@@ -66,7 +66,7 @@ def credentials(settings: Settings) -> tuple[list[Finding], Credentials | None]:
         return [Finding("credentials", State.ABSENT, detail)], None
     path = Path(settings.credentials)
     try:
-        found = read_credentials(path, _role(path))
+        found = read_credentials(path, role_of(path))
         if "federation" in settings.model_fields_set and settings.federation != found.federation:
             raise SettingsError(
                 f"federation: {settings.federation!r} was given, but {path} is for {found.federation!r}; "
@@ -96,7 +96,7 @@ def days_left(what: str, who: str, not_after: float, advice: str) -> Finding:
     return Finding(what, State.OK, f"{who}, valid for {days:.0f} days more")
 
 
-def _role(path: Path) -> Role:
+def role_of(path: Path) -> Role:
     """The role the file says it is for; anything else fails in `read_credentials`, with its own words."""
     try:
         role = json.loads(path.read_text(encoding="utf-8"))["role"]

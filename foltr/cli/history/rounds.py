@@ -1,5 +1,6 @@
 """``foltr rounds``: what the database remembers of rounds, and what the open one waits for."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from json import loads
 from types import SimpleNamespace
@@ -8,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foltr.cli import options
+from foltr.cli.history.heartbeat import Heard, hear
 from foltr.cli.history.orders import deadline
 from foltr.cli.history.query import run_query
 from foltr.cli.history.sums import COLUMNS as SUM_COLUMNS
 from foltr.cli.history.sums import sum_lines
 from foltr.cli.history.why import Standing, explain
 from foltr.cli.output import console, print_json, print_record, print_rows, to_plain
+from foltr.cli.settings import load_settings
 from foltr.errors import SettingsError
 from foltr.protocol.events import EventKind
 from foltr.protocol.states import FOR_WANT_OF_HELPERS, AbandonReason, Membership
@@ -31,6 +34,7 @@ _FATE_COLUMNS = ("client_id", "n_interactions", "fate", "share", "score", "reaso
 _EVENT_COLUMNS = ("at", "kind", "code", "client_id", "detail")
 # Among them is the one that was given up, also where helpers have been away for a day.
 _NEWEST_ROUNDS = 1000
+_MISSED_BEATS = 3
 
 
 @app.command("list")
@@ -61,12 +65,18 @@ def rounds_list(
 def rounds_why(
     db: options.Db = None,
     federation: options.Federation = None,
+    credentials: options.Credentials = None,
+    broker: options.Broker = None,
     json: options.Json = False,
 ) -> None:
-    """What the open round waits for, and whether its federator is running."""
+    """What the open round waits for, and whether its federator is running.
+
+    The broker knows at once whether it is: it is asked with --broker, or as the user of --credentials, an operator's.
+    """
+    settings = load_settings(credentials=credentials, broker_url=broker)
 
     async def query(database: "Database", name: str) -> None:
-        standing = await standing_of(database, name)
+        standing = with_heartbeat(await standing_of(database, name), await hear(settings, name))
         sentences = explain(standing)
         if json:
             parts = {"awaited": standing.awaited, "n_not_asked": standing.n_not_asked}
@@ -168,6 +178,23 @@ def rule_in_words(configured: str, made: "RoundAggregationRow") -> str:
 
 def _say(text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def with_heartbeat(standing: Standing, heard: Heard | None) -> Standing:
+    """Add what the broker says, if it was asked."""
+    if heard is None:
+        return standing
+    if heard.unreachable is not None:
+        return replace(standing, broker="unreachable", broker_detail=heard.unreachable)
+    status = heard.status
+    if status is None:
+        return replace(standing, broker="unknown", connected=heard.devices)
+    if not status.online:
+        return replace(standing, broker="away", connected=heard.devices)
+    silent_s = standing.at.timestamp() - status.at
+    if silent_s > _MISSED_BEATS * status.interval_s:
+        return replace(standing, broker="silent", broker_detail=f"{silent_s:.0f} s", connected=heard.devices)
+    return replace(standing, broker="there", connected=heard.devices)
 
 
 async def standing_of(database: "Database", name: str) -> Standing:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from foltr.protocol.client_selection import is_selected
 from foltr.protocol.states import ASKING_HELPERS, Pacing, RoundState
@@ -15,6 +15,10 @@ _DUE_TOLERANCE_S = 5.0
 _SILENCE_S = 60.0
 _SHOWN_NAMES = 10
 _START = "Start it: foltr federator run"
+_ASK = "foltr rounds why --credentials foltr-operator/operator.json"
+
+
+BrokerSays = Literal["there", "silent", "away", "unknown", "unreachable"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,10 @@ class Standing:
         refused: by reason code, updates that named this round.
         last_activity: when anything of this federation was last stored.
         given_up: of a round for which helpers are awaited, why the one before ended without its sum.
+        broker: what the broker says of the federator: ``there``, ``silent``, ``away``, ``unknown``, or ``unreachable``;
+            None where it was not asked.
+        broker_detail: since when it is silent, or why the broker was not reached.
+        connected: the devices that the broker says are connected.
     """
 
     at: datetime
@@ -41,6 +49,14 @@ class Standing:
     started_at: datetime | None = None
     last_activity: datetime | None = None
     given_up: str | None = None
+    broker: BrokerSays | None = None
+    broker_detail: str = ""
+    connected: list[str] = field(default_factory=list)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no round is open any more."""
+        return self.round is not None and self.round.state in (RoundState.COMPLETED, RoundState.ABANDONED)
 
     @property
     def awaited(self) -> list[str]:
@@ -69,7 +85,12 @@ class Standing:
 
     @property
     def federator(self) -> str:
-        """``stopped`` if something due was not done, ``silent`` if nothing was stored for a while, else ``active``."""
+        """``stopped`` if the broker says so or something due was not done.
+
+        ``silent`` if nothing was stored for a while, else ``active``.
+        """
+        if self.broker in ("away", "unknown"):
+            return "stopped"
         overdue = self.overdue_s
         if overdue is not None and min(overdue, self._silence_s) > _DUE_TOLERANCE_S:
             return "stopped"
@@ -93,6 +114,33 @@ _ASKED = {RoundState.CHECKING: "check their tickets", RoundState.OPENING: "open 
 
 def explain(standing: Standing) -> list[str]:
     """Sentences, the most important first."""
+    said, stored = _broker_says(standing), _stored(standing)
+    if standing.broker == "away" and standing.is_over:
+        return stored  # as it was told
+    return [*said, *stored] if standing.broker in ("away", "unknown", "silent") else [*stored, *said]
+
+
+def _broker_says(standing: Standing) -> list[str]:
+    """What the broker says of the federator; it knows at once what the database shows at the deadline."""
+    is_, s = ("is", "s") if len(standing.connected) == 1 else ("are", "")
+    waiting = f" {_names(standing.connected)} {is_} connected and wait{s} for it." if standing.connected else ""
+    match standing.broker:
+        case "away":
+            return [f"Its federator is not running, or has lost the broker, which says so.{waiting} {_START}"]
+        case "unknown":
+            return [f"The broker has heard no federator of {standing.federation}.{waiting} {_START}"]
+        case "silent":
+            why = "it hangs, or cannot reach its database (or the clocks differ): look at its log"
+            return [f"Its federator has not beaten for {standing.broker_detail}, {why}.{waiting}"]
+        case "there":
+            return ["Its federator is there, as the broker says."]
+        case "unreachable":
+            return [f"Whether its federator is there could not be asked: {standing.broker_detail}"]
+        case None:
+            return []
+
+
+def _stored(standing: Standing) -> list[str]:
     row = standing.round
     if row is None:
         return [f"No round of {standing.federation} was ever opened: its federator has not run. {_START}"]
@@ -170,7 +218,10 @@ def _ends(standing: Standing, row: "RoundRow") -> str:
 def _waits_for(standing: Standing) -> list[str]:
     n_online, awaited = len(standing.online), standing.awaited
     if not n_online:
-        return ["No member is online: start devices, or look at the broker with: foltr doctor"]
+        if standing.broker in ("away", "unknown", "silent"):
+            return []  # nobody has written down who came
+        ask = "" if standing.broker is not None else f". Whether its federator runs the broker knows: {_ASK}"
+        return [f"No member is online: start devices, or look at the broker with: foltr doctor{ask}"]
     asked = f"; {standing.n_not_asked} were not asked" if standing.n_not_asked else ""
     of = f"(of {n_online} online member{'s' * (n_online != 1)}{asked})"
     if not awaited:

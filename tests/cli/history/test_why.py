@@ -192,3 +192,45 @@ def test_a_round_that_waits_for_helpers_says_so():
     assert "foltr helper run" in words(found)
     assert "not yet heard from" not in words(found)
     assert "helpers" not in words(standing(5, online=devices(1, 2), contributed=devices(1), given_up="silent"))
+
+
+def test_a_federator_that_the_broker_says_is_away_comes_first():
+    """The database shows it at the deadline only, and nobody has written down which devices came since."""
+    said = explain(standing(40, last=35, broker="away", connected=devices(1, 2)))
+    assert said[0] == (
+        "Its federator is not running, or has lost the broker, which says so. device-1, device-2 are connected and "
+        "wait for it. Start it: foltr federator run"
+    )
+    assert "No member is online" not in " ".join(said)
+    assert standing(40, last=35, broker="away").federator == "stopped"
+    assert explain(standing(40, broker="unknown"))[0].startswith("The broker has heard no federator of mail. Start it")
+
+
+def test_a_federator_that_hangs_is_told_from_one_that_is_away():
+    """It is connected, and beats no more."""
+    said = explain(standing(400, last=35, broker="silent", broker_detail="300 s", connected=devices(1)))
+    assert said[0].startswith("Its federator has not beaten for 300 s, it hangs, or cannot reach its database")
+    assert said[0].endswith("device-1 is connected and waits for it.")
+
+
+def test_a_federator_that_is_there_is_said_to_be():
+    """After what the round waits for; then it is devices that are missing."""
+    said = explain(standing(40, broker="there"))
+    assert said[0].startswith("Round 12 has no update")
+    assert said[-1] == "Its federator is there, as the broker says."
+    assert "No member is online: start devices, or look at the broker with: foltr doctor" in said
+
+
+def test_whom_to_ask_is_said_where_the_broker_was_not():
+    """By default nobody connects anywhere; and a broker that is away is no federator that is."""
+    assert "foltr rounds why --credentials foltr-operator/operator.json" in words(standing(40))
+    said = words(standing(40, broker="unreachable", broker_detail="MQTT broker mqtt://b:1: refused"))
+    assert "Whether its federator is there could not be asked: MQTT broker mqtt://b:1: refused" in said
+
+
+def test_a_federation_that_is_over_needs_no_federator():
+    """It was told to stop after its last round."""
+    over = replace(ROUND, state=RoundState.COMPLETED, model_version=8, closed_at=at(30))
+    said = explain(standing(40, over, broker="away"))
+    assert said[0].startswith("No round is open: round 12")
+    assert "is not running, or has lost" not in " ".join(said)

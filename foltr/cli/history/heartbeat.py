@@ -1,0 +1,112 @@
+"""Asks the broker what the database cannot tell: whether the federator is there, and which devices wait for it."""
+
+import asyncio
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foltr.cli.doctor.checks import role_of
+from foltr.cli.operator.identities import broker_of
+from foltr.cli.settings import Settings
+from foltr.errors import MessageError, UnavailableError
+from foltr.operator.credentials import BrokerAccess, Credentials, read_credentials
+from foltr.protocol.codec import decode, open_envelope
+from foltr.protocol.heartbeat import FederatorStatus
+from foltr.protocol.membership import Status
+from foltr.protocol.topics import ClientTopic, Topics
+
+if TYPE_CHECKING:
+    from broker.address import BrokerAddress
+    from broker.link import InboundMessage
+
+_CONNECT_S = 3.0
+# What is retained comes at once or not at all.
+_QUIET_S = 0.5
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a broker retains of a federation.
+
+    Attributes:
+        status: the federator's newest heartbeat; None where there is none that it has signed.
+        devices: those that are connected, as far as this user may see them.
+        unreachable: why the broker could not be asked.
+    """
+
+    status: FederatorStatus | None = None
+    devices: list[str] = field(default_factory=list)
+    unreachable: str | None = None
+
+
+async def hear(settings: Settings, federation: str) -> Heard | None:
+    """Ask the broker that the settings name; None where they name none, or only the federator's own user.
+
+    A second connection of that user would throw the running federator out.
+    """
+    path = None if settings.credentials is None else Path(settings.credentials)
+    credentials = None if path is None else read_credentials(path, role_of(path))
+    if credentials is None and "broker_url" not in settings.model_fields_set:
+        return None
+    if credentials is not None and credentials.role == "federator" and _is_named(credentials.broker):
+        return None
+    from broker.address import BrokerAddress
+
+    address = BrokerAddress.parse(settings.broker_url) if credentials is None else broker_of(settings, credentials)
+    try:
+        return _read(await _retained(address, Topics(federation)), Topics(federation), credentials)
+    except UnavailableError as error:
+        return Heard(unreachable=str(error))
+
+
+def _is_named(access: BrokerAccess) -> bool:
+    return access.username is not None or access.certificate is not None
+
+
+async def _retained(address: "BrokerAddress", topics: Topics) -> "dict[str, InboundMessage]":
+    from broker.link import InboundMessage, MqttLink
+
+    heard: dict[str, InboundMessage] = {}
+
+    def take(message: InboundMessage) -> None:
+        heard[message.topic] = message
+
+    link = MqttLink(
+        address,
+        client_id=address.username or f"foltr-why-{secrets.token_hex(8)}",
+        subscriptions=[topics.federator_key, topics.federator_status, topics.client("+", ClientTopic.STATUS)],
+        on_message=take,
+        persistent=False,
+        timeout_s=_CONNECT_S,
+        give_up_after_s=0.0,
+    )
+    async with link:
+        await link.wait_connected(_CONNECT_S)
+        await asyncio.sleep(_QUIET_S)
+    return heard
+
+
+def _read(heard: "dict[str, InboundMessage]", topics: Topics, credentials: Credentials | None) -> Heard:
+    status, devices = None, []
+    for topic, message in heard.items():
+        try:
+            if topic == topics.federator_status:
+                status = _status(message.payload, heard, topics, credentials)
+            elif topic != topics.federator_key and decode(message.payload, Status).online:
+                devices.append(decode(message.payload, Status).client_id)
+        except MessageError:
+            continue  # somebody else wrote it, or another version: it says nothing
+    return Heard(status, sorted(devices))
+
+
+def _status(
+    payload: bytes, heard: "dict[str, InboundMessage]", topics: Topics, credentials: Credentials | None
+) -> FederatorStatus | None:
+    envelope = open_envelope(payload)
+    if credentials is not None:
+        stated = heard.get(topics.federator_key)
+        believed = credentials if stated is None else credentials.with_federator_key(stated.payload)
+        if not envelope.is_signed_by(believed.federator_public_key, topics.federator_status):
+            return None
+    return envelope.read(FederatorStatus)
