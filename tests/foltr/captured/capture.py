@@ -24,7 +24,7 @@ from foltr.protocol.announcements import (
     UnlearningRound,
 )
 from foltr.protocol.codec import encode
-from foltr.protocol.explorations import InterleavingExploration, SamplingExploration, ShareExploration
+from foltr.protocol.explorations import InterleavingExploration, SamplingExploration, ShareExploration, SwapsExploration
 from foltr.protocol.fields import CHUNK_BYTES, SCHEMA_VERSION, Message, pack_vector
 from foltr.protocol.heartbeat import FederatorStatus
 from foltr.protocol.helper_messages import (
@@ -163,6 +163,8 @@ _OF_HELPER = {
 }
 _KEYS = {"federation": "mail", "sequence": 2, "old_key": bytes(32), "new_key": KEY.public}
 _BOUNDS = {"serp_length": 10, "min_interactions": 5, "max_interactions": 8}
+# Written out: a default that changes is no other message.
+_USUAL = {**_BOUNDS, "exploration": SwapsExploration(probability=0.05)}
 # Every message with all its fields set, and the topic it is signed for.
 MESSAGES: list[tuple[Message, str]] = [
     (Join(**CLIENT, sdk_version="0.3.0", enrolment=b"an enrolment"), _own(ClientTopic.JOIN)),
@@ -178,7 +180,7 @@ MESSAGES: list[tuple[Message, str]] = [
         ),
         _TOPICS.model,
     ),
-    _round(PdgdTraining(**_BOUNDS, learning_rate=0.1)),
+    _round(PdgdTraining(**_USUAL, learning_rate=0.1)),
     _update(DenseDelta(dim=2, values=pack_vector([0.5, -0.25]))),
     (
         UpdateReceipt(
@@ -276,7 +278,7 @@ MESSAGES: list[tuple[Message, str]] = [
             weights=pack_vector([0.5, -0.25]),
             local_interactions=3,
             closes_at=1600.5,
-            training=PdgdTraining(**_BOUNDS, learning_rate=0.1),
+            training=PdgdTraining(**_USUAL, learning_rate=0.1),
             schema_hash=bytes(range(32)),
         ),
         _TOPICS.unlearning_round,
@@ -396,12 +398,12 @@ VARIANTS: list[tuple[Message, str]] = [
     ),
     _round(
         EvolutionTraining(
-            **_BOUNDS, noise_scale=0.01, antithetic=True, truth_probability=0.9, server_learning_rate=0.001
+            **_USUAL, noise_scale=0.01, antithetic=True, truth_probability=0.9, server_learning_rate=0.001
         )
     ),
     _round(
         FedIpsTraining(
-            **_BOUNDS,
+            **_USUAL,
             learning_rate=0.001,
             server_learning_rate=0.5,
             propensities="estimated",
@@ -411,9 +413,7 @@ VARIANTS: list[tuple[Message, str]] = [
         )
     ),
     _round(
-        FedAvgTraining(
-            **_BOUNDS, learning_rate=0.001, server_learning_rate=0.5, logging_policy=pack_vector([0.5, 0.25])
-        )
+        FedAvgTraining(**_USUAL, learning_rate=0.001, server_learning_rate=0.5, logging_policy=pack_vector([0.5, 0.25]))
     ),
     _update(PartDelta(dim=4, start=1, values=pack_vector([0.5, -0.25]))),
     _update(EvolutionPair(seed=2**62, plus=0.5, minus=0.25)),
