@@ -9,7 +9,7 @@
 
 import { Agent, type DeviceState } from "./agent.js";
 import { readCredentials } from "./credentials.js";
-import { DataError, SettingsError } from "./errors.js";
+import { SettingsError } from "./errors.js";
 import type { ForgetResult } from "./forgetting.js";
 import { keptKey } from "./keys.js";
 import { SAFE, type Exploration } from "./learning/display.js";
@@ -192,9 +192,7 @@ export class EdgeClient {
   }
 
   private perform(agent: Agent, { method, timeoutS }: Request): Promise<unknown> {
-    if (method === "leave") return agent.leave(timeoutS);
-    if (method === "forgetMe") return agent.forgetMe(timeoutS);
-    throw new DataError("nothing of that name can be asked for");
+    return method === "leave" ? agent.leave(timeoutS) : agent.forgetMe(timeoutS);
   }
 
   private tellState(state: DeviceState): void {

@@ -11,7 +11,7 @@ export class MessageError extends FoltrError {
 
   constructor(
     readonly code: string,
-    readonly detail: string,
+    detail: string,
   ) {
     super(`${code}: ${detail}`);
   }

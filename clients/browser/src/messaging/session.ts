@@ -9,7 +9,7 @@ import { causeOf, type Log } from "../log.js";
 import { encode, isSignedBy, openEnvelope, readEnvelope, type Envelope } from "../protocol/codec.js";
 import { sameBytes, shortHash, type Bytes, type Fields, type Shape } from "../protocol/fields.js";
 import { ModelUpdate, Status, type MembershipReceipt, type MessageType } from "../protocol/messages.js";
-import { epochAndNumber, SessionSequence, type KeptKey, type Verify } from "../protocol/signing.js";
+import { SessionSequence, type KeptKey, type Verify } from "../protocol/signing.js";
 import { Topics, type ClientTopic } from "../protocol/topics.js";
 import type { PendingUpdate } from "../store/bounds.js";
 import type { DeviceStore } from "../store/store.js";
@@ -148,7 +148,7 @@ export class Session {
       throw new MessageError("bad_signature", "not signed by the federator these credentials name");
     }
     const newest = this.newest.get(message.topic) ?? (await this.store.newestBelieved(message.topic));
-    if (envelope.sequence < newest) throw new MessageError("replayed", whatIsOlder(envelope.sequence, newest));
+    if (envelope.sequence < newest) throw new MessageError("replayed", `${envelope.sequence}; ${newest} was heard`);
     this.newest.set(message.topic, envelope.sequence > newest ? envelope.sequence : newest);
     return envelope;
   }
@@ -176,12 +176,4 @@ export class Session {
     const digest = receipt.payload_digest;
     return digest !== null && this.claims.some((claim) => sameBytes(claim, digest));
   }
-}
-
-/** Say what makes a message older than what was heard: its epoch, a claim of the federation, or its number in that. */
-function whatIsOlder(sequence: bigint, newest: bigint): string {
-  const [epoch, number] = epochAndNumber(sequence);
-  const [newestEpoch, newestNumber] = epochAndNumber(newest);
-  if (epoch < newestEpoch) return `of epoch ${epoch}; ${newestEpoch} was heard already`;
-  return `message ${number} of epoch ${epoch}; ${newestNumber} was heard already`;
 }

@@ -68,8 +68,8 @@ const unusable: Check<{ kind: "unusable"; of: string }> = (value, place) => {
 
 const ranker = union({ linear: map({ kind: literal("linear"), n_features: dim }) }, unusable);
 
-const noSuchExploration: Check<never> = (_value, place) => {
-  throw new MessageError("malformed", `${place}: there is no such exploration`);
+const noneOther: Check<never> = (_value, place) => {
+  throw new MessageError("malformed", `${place}: there is no such kind here`);
 };
 const temperature = number(0.001, 1000);
 const exploration = union(
@@ -80,7 +80,7 @@ const exploration = union(
     interleaving: map({ kind: literal("interleaving") }),
     sampling: map({ kind: literal("sampling"), temperature: optional(temperature, null) }),
   },
-  noSuchExploration,
+  noneOther,
 );
 
 const training = union(
@@ -101,9 +101,6 @@ export type RankerSpec = ReturnType<typeof ranker>;
 export type Training = ReturnType<typeof training>;
 export type PdgdTraining = Extract<Training, { kind: "pdgd" }>;
 
-const noneOther: Check<never> = (_value, place) => {
-  throw new MessageError("malformed", `${place}: it is none that a device of this kind sends`);
-};
 const updateBody = union({ dense: map({ kind: literal("dense"), dim, values: anyBytes }) }, noneOther);
 
 // --- announcements -------------------------------------------------------------------------------------------------

@@ -123,6 +123,14 @@ export class DeviceStore {
     });
   }
 
+  /** Return how many features the newest interaction has that waits to be learned; null without one. */
+  newestWaitingWidth(): Promise<number | null> {
+    return this.database.read(async (rows) => {
+      const newest = (await this.mine(rows, learnedThrough(await boundsIn(rows)), Infinity)).at(-1);
+      return newest === undefined ? null : (await done<Interaction>(rows.interactions.get(newest))).nFeatures;
+    });
+  }
+
   /** Return the numbers of the interactions that count and are kept, the oldest first. */
   keptIds(): Promise<number[]> {
     return this.database.read(async (rows) => {

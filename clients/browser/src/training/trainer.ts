@@ -14,6 +14,7 @@ export class Trainer {
   workingModel: WorkingModel | null = null;
   private begunWith: { model: Model; training: Training } | null = null;
   private loggedCause = "";
+  private doMisfitsWait = false;
 
   constructor(
     private readonly store: DeviceStore,
@@ -52,7 +53,8 @@ export class Trainer {
         continue;
       }
       // What had to be discarded made room for others.
-      isAllLearned = await this.learn(workingModel, await this.store.interactions(waiting.slice(nLearned)));
+      const news = await this.store.interactions(waiting.slice(nLearned));
+      isAllLearned = await this.learn(workingModel, await this.upToMisfits(workingModel, news));
     }
   }
 
@@ -79,6 +81,22 @@ export class Trainer {
     const base = linearWeights(announcement);
     if (cause === null && base !== null && training.kind === "pdgd")
       this.workingModel = new WorkingModel(base, training);
+  }
+
+  /**
+   * Return those before the first that has not as many features as the ranker, if the application has not either.
+   *
+   * Its newest list says how many it has. As long as they are not the federation's, its clicks wait: either may be put
+   * right. Once they are, older lists of another number are as good as lost, and discarded.
+   */
+  private async upToMisfits(model: WorkingModel, news: readonly Interaction[]): Promise<readonly Interaction[]> {
+    const first = news.findIndex(({ nFeatures }) => nFeatures !== model.base.length);
+    const before = this.doMisfitsWait;
+    this.doMisfitsWait = first >= 0 && (await this.store.newestWaitingWidth()) !== model.base.length;
+    if (!this.doMisfitsWait) return news;
+    if (!before)
+      this.log("warning", "interactions_wait", { features: news[first].nFeatures, ranker: model.base.length });
+    return news.slice(0, first);
   }
 
   /** Learn these, and discard what cannot be learned: one such list must not keep the others from it. */
