@@ -2,11 +2,12 @@
 
     python examples/desktop_search/curves.py results-*.json --out curves.png
 
-Files with the same clicks become one panel: means over their seeds, with bands of one standard deviation.
+Files that differ by their seed alone become one panel: means over seeds, with bands of one standard deviation.
 """
 
 import argparse
 import json
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,21 +32,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     panels = defaultdict(list)
     for file in options.results:
         results = json.loads(file.read_text())
-        panels[results["settings"]["clicks"]].append(results)
+        panels[_title(results["settings"])].append(results)
     draw(panels).savefig(options.out, dpi=80)
 
 
 def draw(panels: dict[str, list[dict[str, Any]]]) -> Figure:
-    """Return a figure with a panel for each kind of clicks."""
-    figure = Figure(figsize=(_PANEL_SIZE[0] * len(panels), _PANEL_SIZE[1]), layout="constrained")
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axis, (clicks, runs) in zip(axes, sorted(panels.items()), strict=True):
+    """Return a figure with a panel for each title."""
+    n_columns = min(2, len(panels))
+    n_rows = math.ceil(len(panels) / n_columns)
+    figure = Figure(figsize=(_PANEL_SIZE[0] * n_columns, _PANEL_SIZE[1] * n_rows), layout="constrained")
+    axes = [figure.add_subplot(n_rows, n_columns, i + 1) for i in range(len(panels))]
+    for axis, (title, runs) in zip(axes, panels.items(), strict=True):
         _draw_panel(axis, runs)
-        axis.set_title(f"{clicks} clicks, seeds: {len(runs)}")
+        axis.set_title(f"{title} (seeds: {len(runs)})", fontsize="medium")
         axis.set_xlabel("searches")
-    axes[0].set_ylabel("MRR@10 minus BM25's")
+        axis.set_ylabel("MRR@10 minus BM25's")
+        axis.sharey(axes[0])
     axes[-1].legend(loc="lower right", fontsize="small")
     return figure
+
+
+def _title(settings: dict[str, Any]) -> str:
+    start = "from BM25" if settings["warm_start"] else "from nothing"
+    return f"{settings['clicks']} clicks, {settings['exploration']}, {start}"
 
 
 def _draw_panel(axis: Axes, runs: Sequence[dict[str, Any]]) -> None:

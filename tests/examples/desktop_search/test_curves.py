@@ -1,4 +1,4 @@
-"""The figure shows both curves beside BM25, a panel for each kind of clicks."""
+"""The figure shows both curves beside BM25, a panel for each set of settings."""
 
 import json
 
@@ -7,7 +7,7 @@ from curves import draw, main
 
 def results(clicks: str, seed: int) -> dict[str, object]:
     return {
-        "settings": {"clicks": clicks, "seed": seed},
+        "settings": {"clicks": clicks, "seed": seed, "exploration": "swaps:0.05", "warm_start": 4.0},
         "base_mrr_at_10": 0.3,
         "full_information": 0.4,
         "model_mrr_at_10_by_round": [0.3, 0.32, 0.34 + seed / 100],
@@ -19,15 +19,15 @@ def test_means_over_seeds_are_drawn():
     """Of the model's advantage over BM25, and of what people saw."""
     figure = draw({"clean": [results("clean", 1), results("clean", 3)], "noisy": [results("noisy", 1)]})
     clean, noisy = figure.axes
-    assert clean.get_title() == "clean clicks, seeds: 2"
+    assert clean.get_title() == "clean (seeds: 2)"
     lines = {line.get_label(): line.get_ydata() for line in clean.get_lines()}
     assert list(lines) == ["BM25", "full information", "what the model can", "what people saw"]
     assert [round(float(y), 6) for y in lines["what the model can"]] == [0.0, 0.02, 0.06]
     assert [round(float(y), 6) for y in lines["what people saw"]] == [0.02]
-    assert noisy.get_title() == "noisy clicks, seeds: 1"
+    assert noisy.get_title() == "noisy (seeds: 1)"
 
 
-def test_files_of_the_same_clicks_are_one_panel(tmp_path):
+def test_files_of_other_seeds_are_one_panel(tmp_path):
     """And the figure is written where it was asked for."""
     files = []
     for seed in (1, 2):
