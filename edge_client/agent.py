@@ -19,6 +19,7 @@ from edge_client.events import Forgotten, Observer, quiet
 from edge_client.features import Features
 from edge_client.federator_watch import FederatorWatch
 from edge_client.forgetting import ENROL_AGAIN, Forgetting
+from edge_client.gating import DeviceGate
 from edge_client.guard.guard import Guard
 from edge_client.inbox import Inbox
 from edge_client.membership import Membership
@@ -28,7 +29,7 @@ from edge_client.messaging.transfer import ModelInParts
 from edge_client.models import Models
 from edge_client.participation import Participation
 from edge_client.recording import Later, Recorder
-from edge_client.serps import Gate, OpenGate, Serp, as_features, check_width, clicks_on, make_serp, read_candidates
+from edge_client.serps import Serp, as_features, check_width, clicks_on, make_serp, read_candidates
 from edge_client.store.store import DeviceStore
 from edge_client.sums.pinned_policy import PinnedPolicy
 from edge_client.sums.secure_sums import SecureSums
@@ -51,7 +52,7 @@ class Agent:
     Args:
         link: what it publishes by. Whoever makes the link has it call `begin_session` before each connection,
             `begin_connection` once it is up, and `receive` for every message.
-        exploration, seed, learner, propensities, guard, schema, alter_update: as `EdgeClient` says, checked already.
+        exploration, seed, learner, propensities, guard, gate, schema, alter_update: as `EdgeClient` says, and checked.
         later: see `Recorder`; with it, any thread may rank and record.
         on_event: told what happens.
 
@@ -72,6 +73,7 @@ class Agent:
         learner: Learner | None = None,
         propensities: npt.NDArray[np.float64] | None = None,
         guard: float | None = None,
+        gate: bool = True,
         schema: FeatureSchema | None = None,
         alter_update: Alteration | None = None,
         later: Later | None = None,
@@ -81,7 +83,7 @@ class Agent:
         self.wake = asyncio.Event()
         self._link, self.store = link, store
         self._exploration = exploration
-        self._gate: Gate = OpenGate()
+        self.gate = DeviceGate(store, client_id, seed) if gate else None
         self._later = later
         self._tell = quiet(on_event)
         # An erasure and a click do not meet: nothing is stored of a client once it is forgotten.
@@ -128,7 +130,9 @@ class Agent:
         sums = SecureSums(self.client_id, session.key, store, self.policy)
         self.contributor = Contributor(session, store, participation, trainer, sums, alteration, self.wake.set)
         self.models = Models(session, store, participation, in_parts, trainer, self.contributor, guard, self._tell)
-        self.recorder = Recorder(store, self.models, trainer, self.contributor, self.wake.set, self._later)
+        self.recorder = Recorder(
+            store, self.models, trainer, self.contributor, self.wake.set, self._later, self.gate, self._tell
+        )
         self.outbox = Outbox(self._link, session, participation, in_parts, enrolment)
         self.forgetting = Forgetting(self.outbox, session, participation, store)
         self.membership = Membership(self.outbox, session, participation)
@@ -176,7 +180,7 @@ class Agent:
             # Nothing is learned from it, or not soon: what the federation asks for disturbs nobody's order.
             chosen = NoExploration()
         candidates = read_candidates(self.features.scaled(features), base)
-        return make_serp(candidates, k, self._snapshot(), self._rng, exploration=chosen, gate=self._gate)
+        return make_serp(candidates, k, self._snapshot(), self._rng, exploration=chosen, gate=self.gate)
 
     def record_clicks(self, serp: Serp, clicked: Sequence[int]) -> None:
         """Record clicks as `EdgeClient.record_clicks` says."""
@@ -251,6 +255,8 @@ class Agent:
         self.relearning.forget()
         self.models.forget()
         self.recorder.forget()
+        if self.gate is not None:
+            self.gate.forget()
 
     # --- what it does of itself -----------------------------------------------------------------------------
 

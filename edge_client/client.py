@@ -51,6 +51,7 @@ from edge_client.serps import Serp
 from edge_client.store.store import KEPT_INTERACTIONS, DeviceStore
 from edge_client.training.working_model import Learner
 from foltr.errors import UsageError
+from foltr.learning.gate import Gate
 from foltr.operator.credentials import Credentials, read_credentials
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.explorations import Exploration
@@ -71,7 +72,7 @@ class EdgeClient:
         store: the device's own SQLite file, opened when the client is entered; by default
             ``{federation}-{client_id}.sqlite`` in the working directory. ``":memory:"`` for a device that need not
             survive a restart.
-        exploration: how lists are drawn around the best order the device knows, by name (``"none"``, ``"swaps:0.05"``;
+        exploration: how lists are drawn around the best order the device knows, by name (``"none"``, ``"swaps:0.1"``;
             `foltr.protocol.explorations`); None: as the federation says. Of ``"none"`` no method learns that draws its
             lists, and FOLtR-ES shows no perturbed ranker's.
         max_interactions: how many interactions may wait on the device; beyond it the oldest are dropped.
@@ -87,6 +88,9 @@ class EdgeClient:
             model that explains them far worse than the one in use is refused (`edge_client.guard.guard`). They are not
             learned from and never sent, which is the price: with 0.1, a tenth of the clicks. None: every model that
             the federation announces is used.
+        gate: lists come from the model only once the user's clicks say that it is better than the application's own
+            order, and as long as they do not say that it is worse (`foltr.learning.gate`). False, for experiments as in
+            the papers, shows the model's lists from the first model on.
         schema: of the application's features, or its JSON file (docs/features.md): `rank` scales them by it. Where the
             federation's is another one nothing is learned and lists are in the order given; see `schema_difference`.
             None: the application scales its features itself, as the federation's devices agreed to.
@@ -112,6 +116,7 @@ class EdgeClient:
         learner: Learner | None = None,
         propensities: npt.ArrayLike | None = None,
         guard: float | None = None,
+        gate: bool = True,
         schema: FeatureSchema | str | Path | None = None,
         alter_update: Alteration | None = None,
         give_up_after_s: float | None = None,
@@ -135,6 +140,7 @@ class EdgeClient:
             learner=learner,
             propensities=checked_propensities(propensities),
             guard=checked_guard(guard, exploration),
+            gate=gate,
             schema=declared_schema(schema),
             alter_update=alter_update,
             give_up_after_s=give_up_after_s,
@@ -252,6 +258,14 @@ class EdgeClient:
         As long as they do, clicks wait on the device, lists are in the order given, and nothing is sent.
         """
         return self._agent.schema_difference
+
+    @property
+    def gate(self) -> Gate:
+        """Whether lists come from the model, what that was decided by, and what each source's lists brought.
+
+        A copy, of this device's own numbers; without a gate one that has seen nothing.
+        """
+        return Gate() if self._agent.gate is None else self._agent.gate.gate
 
     @property
     def n_held_back(self) -> int:

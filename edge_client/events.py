@@ -36,11 +36,18 @@ class Connected:
 
 
 @dataclass(frozen=True)
+class GateChanged:
+    """Lists come from the model from here on, or from the application's own order again (`foltr.learning.gate`)."""
+
+    is_open: bool
+
+
+@dataclass(frozen=True)
 class Forgotten:
     """The federation has erased this client, and so has the device."""
 
 
-Event = ModelInUse | UpdateAnswered | Connected | Forgotten
+Event = ModelInUse | UpdateAnswered | Connected | GateChanged | Forgotten
 """An event is told in the thread that the device runs in."""
 
 Observer = Callable[[Event], None]

@@ -30,6 +30,7 @@ class DeviceOptions:
     learner: Learner | None = None
     propensities: npt.NDArray[np.float64] | None = None
     guard: float | None = None
+    gate: bool = True
     schema: FeatureSchema | None = None
     alter_update: Alteration | None = None
     give_up_after_s: float | None = None

@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_client.contribution import Contributor
+from edge_client.events import GateChanged, Observer, quiet
+from edge_client.gating import DeviceGate
 from edge_client.models import Models
 from edge_client.serps import Serp
-from edge_client.store.store import DeviceStore
+from edge_client.store.store import DeviceStore, Within
 from edge_client.training.trainer import Trainer
 from foltr.learning.interaction import Interaction
 
@@ -26,6 +28,8 @@ class Recorder:
         on_model: called when a list that was held back lets a refused model be judged again.
         later: given where threads record that are not the device's: what is recorded is learned by that one. None
             learns at once.
+        gate: judges by each list; None where every list is the model's.
+        tell: is told when the gate opens or closes, in the device's own thread.
     """
 
     def __init__(
@@ -36,6 +40,8 @@ class Recorder:
         contributor: Contributor,
         on_model: Callable[[], None],
         later: Later | None = None,
+        gate: DeviceGate | None = None,
+        tell: Observer | None = None,
     ) -> None:
         self._store = store
         self._models = models
@@ -43,6 +49,8 @@ class Recorder:
         self._contributor = contributor
         self._on_model = on_model
         self._later = later
+        self._gate = gate
+        self._tell = quiet(tell)
         self._lock = threading.Lock()
         # The store forgets a list once its update counts; the application may name it again.
         self._recorded: weakref.WeakSet[Serp] = weakref.WeakSet()
@@ -73,25 +81,40 @@ class Recorder:
     def _store_or_hold_back(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> Callable[[], None]:
         """Put a list on disk; return what is to be done in the device's own thread."""
         if self._models.hold_back(serp, clicks):
-            return self._judge_again
+            change = None if self._gate is None else self._gate.judge_by(serp, clicks)
+            return partial(self._judge_again, change)
         n_dropped = self._store.n_dropped
-        interaction = store_list(self._store, serp, clicks)
-        if self._later is not None:
-            return self.catch_up  # by then there may be others, in another order
+        judged, within = (None, None) if self._gate is None else self._gate.judgement_by(serp, clicks)
+        interaction = store_list(self._store, serp, clicks, within)
         if interaction is None:
             return _nothing
-        return partial(self._learn, interaction, in_order=self._store.n_dropped == n_dropped)
+        change = None if self._gate is None or judged is None else self._gate.take(judged)
+        if self._later is not None:
+            return partial(self._catch_up, change)  # by then there may be others, in another order
+        return partial(self._learn, interaction, change, in_order=self._store.n_dropped == n_dropped)
 
-    def _learn(self, interaction: Interaction, *, in_order: bool) -> None:
+    def _catch_up(self, change: GateChanged | None) -> None:
+        self._tell_of(change)
+        self.catch_up()
+
+    def _learn(self, interaction: Interaction, change: GateChanged | None, *, in_order: bool) -> None:
+        self._tell_of(change)
         self._trainer.take_new(interaction, in_order=in_order)
         self._contributor.contribute()
 
-    def _judge_again(self) -> None:
+    def _tell_of(self, change: GateChanged | None) -> None:
+        if change is not None:
+            self._tell(change)
+
+    def _judge_again(self, change: GateChanged | None) -> None:
+        self._tell_of(change)
         if self._models.judge_again():
             self._on_model()
 
 
-def store_list(store: DeviceStore, serp: Serp, clicks: npt.NDArray[np.bool_]) -> Interaction | None:
+def store_list(
+    store: DeviceStore, serp: Serp, clicks: npt.NDArray[np.bool_], within: Within | None = None
+) -> Interaction | None:
     """Store a list with its clicks (shown,); None as `DeviceStore.add_interaction` says, or where nothing was shown."""
     if not len(serp.ranking):
         return None
@@ -104,7 +127,7 @@ def store_list(store: DeviceStore, serp: Serp, clicks: npt.NDArray[np.bool_]) ->
         serp.model_version,
         serp.reversals,
         serp.log_probability,
-        serp.base_ranks,
+        within=within,
     )
 
 

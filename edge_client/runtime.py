@@ -90,6 +90,7 @@ class Runtime:
             learner=options.learner,
             propensities=options.propensities,
             guard=options.guard,
+            gate=options.gate,
             schema=options.schema,
             alter_update=options.alter_update,
             later=later,

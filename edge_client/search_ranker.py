@@ -36,6 +36,7 @@ from edge_client.serps import Serp
 from edge_client.store.store import KEPT_INTERACTIONS
 from edge_client.threaded_device import ThreadedDevice
 from foltr.errors import DataError
+from foltr.learning.gate import Gate
 from foltr.operator.credentials import Credentials, read_credentials
 from foltr.protocol.explorations import Exploration
 from foltr.protocol.schemas import FeatureSchema
@@ -57,8 +58,8 @@ class SearchRanker:
         n_features: how many columns the application's features have. What has others is refused at once, and not when
             a model comes.
         schema: of the application's features, or its JSON file, as `EdgeClient` says. It says how many there are, too.
-        exploration, max_interactions, keep_interactions, seed, propensities, guard, on_event: as `EdgeClient` says, but
-            that ``on_event`` is called by this ranker's own thread.
+        exploration, max_interactions, keep_interactions, seed, propensities, guard, gate, on_event: as `EdgeClient`
+            says, but that ``on_event`` is called by this ranker's own thread.
 
     Raises:
         SettingsError: an argument or the credentials are wrong, or the store is another client's.
@@ -78,6 +79,7 @@ class SearchRanker:
         seed: int | None = None,
         propensities: npt.ArrayLike | None = None,
         guard: float | None = None,
+        gate: bool = True,
         on_event: Observer | None = None,
     ) -> None:
         self._schema = declared_schema(schema)
@@ -86,6 +88,7 @@ class SearchRanker:
         self._seed = checked_seed(seed)
         self._propensities = checked_propensities(propensities)
         self._guard = checked_guard(guard, exploration)
+        self._gate = gate
         # Before the store is opened: what cannot be used leaves nothing locked behind.
         options = None if credentials is None else self._options(credentials)
         max_kept = checked_keep_interactions(keep_interactions)
@@ -113,6 +116,7 @@ class SearchRanker:
             seed=self._seed,
             propensities=self._propensities,
             guard=self._guard,
+            gate=self._gate,
             schema=self._schema,
         )
 
@@ -189,6 +193,11 @@ class SearchRanker:
     def weights(self) -> npt.NDArray[np.float64] | None:
         """As `EdgeClient.weights`."""
         return None if self._device.agent is None else self._device.agent.weights
+
+    @property
+    def gate(self) -> Gate:
+        """As `EdgeClient.gate`."""
+        return self._device.gate
 
     def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Return as `EdgeClient.scores` does."""

@@ -3,19 +3,18 @@
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from edge_client.training.working_model import WorkingModel
 from foltr.errors import DataError
-from foltr.learning.display import Shown, best_list
+from foltr.learning.display import best_list
+from foltr.learning.gate import Source
 from foltr.learning.linear import rank_by_score
-from foltr.methods.lists import draw_base_list, draw_list
-from foltr.protocol.explorations import SAFE, Exploration, InterleavingExploration, NoExploration
-
-Source = Literal["base", "model", "interleaved"]
+from foltr.methods.lists import SourcedList, draw_base_list, list_from
+from foltr.protocol.explorations import SAFE, Exploration, NoExploration
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,9 +25,9 @@ class Serp:
         ranking: (shown,) int64, indices into the candidates given to `EdgeClient.rank`, best first.
         model_version: the global model that the device had; None before the first one arrived.
         reversals, log_probability: of the list as it was drawn, see `foltr.learning.display.Shown`.
-        base_ranks: (shown,) int32, where each document shown is in the application's own order, from 0.
         variant: which of the method's rankers made it (see `Interaction`).
         source: whose order it was drawn around: the application's, the model's, or both.
+        to_credit: (shown,) int8 of an interleaved list, see `foltr.learning.gate.interleaving_credits`.
     """
 
     serp_id: str
@@ -37,23 +36,16 @@ class Serp:
     features: npt.NDArray[np.float32] = field(repr=False)
     reversals: npt.NDArray[np.float64] = field(repr=False)
     log_probability: float = field(repr=False)
-    base_ranks: npt.NDArray[np.int32] = field(repr=False)
     variant: int = 0
-    source: Source = "base"
+    source: Source = Source.BASE
+    to_credit: npt.NDArray[np.int8] | None = field(default=None, repr=False)
 
 
-class Gate(Protocol):
-    """A gate decides whether lists come from the model or from the application's own order."""
+class Decides(Protocol):
+    """A gate (`edge_client.gating`) decides whether lists come from the model or from the application's own order."""
 
-    def shows_model(self) -> bool:
-        """Return whether the next list comes from the model."""
-
-
-class OpenGate:
-    """A gate that shows the model's lists wherever there are any."""
-
-    def shows_model(self) -> bool:
-        return True
+    def source_of_next(self, *, may_interleave: bool) -> Source:
+        """Return where the next list should be from, given that there is a model for it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +96,7 @@ def make_serp(
     rng: np.random.Generator,
     *,
     exploration: Exploration | None = None,
-    gate: Gate | None = None,
+    gate: Decides | None = None,
 ) -> Serp:
     """Make a list of ``k`` of the candidates, or of all if they are fewer.
 
@@ -122,17 +114,16 @@ def make_serp(
     """
     if k < 1:
         raise DataError(f"k: {k} documents to show; at least 1 is needed")
-    if working_model is not None and len(candidates.order) and (gate is None or gate.shows_model()):
-        serp = _model_serp(candidates, k, working_model, rng, exploration)
+    if working_model is not None and len(candidates.order):
+        serp = _model_serp(candidates, k, working_model, rng, exploration, gate)
         if serp is not None:
             return serp
     if not len(candidates.order):
         exploration = NoExploration()
     elif exploration is None:
         exploration = SAFE if working_model is None else working_model.exploration
-    shown = draw_base_list(exploration, candidates.scores, k, rng)
-    version = None if working_model is None else working_model.base_version
-    return _serp(candidates, shown, version, 0, "base")
+    shown = SourcedList(draw_base_list(exploration, candidates.scores, k, rng), Source.BASE)
+    return _serp(candidates, shown, None if working_model is None else working_model.base_version, 0)
 
 
 def _model_serp(
@@ -141,8 +132,12 @@ def _model_serp(
     working_model: WorkingModel,
     rng: np.random.Generator,
     exploration: Exploration | None,
+    gate: Decides | None,
 ) -> Serp | None:
-    """Draw a list around the model's order; None where the model cannot rank the candidates."""
+    """Draw a list from where the gate says; None where the model cannot rank the candidates, or says nothing yet.
+
+    Methods that show lists of their own have no gate: they learn from these lists alone.
+    """
     if candidates.features.shape[1] != working_model.n_features:
         return None
     explores = not isinstance(exploration, NoExploration)
@@ -152,16 +147,20 @@ def _model_serp(
         return None  # not finite: too large for these weights, or the weights for them
     scores, version = scores[candidates.order], working_model.base_version
     if not working_model.draws_lists:
-        return _serp(candidates, best_list(scores, k), version, variant, "model")
+        return _serp(candidates, SourcedList(best_list(scores, k), Source.MODEL), version, variant)
+    source = Source.MODEL
+    if gate is not None:
+        if not working_model.weights.any():
+            return None
+        source = gate.source_of_next(may_interleave=explores)
     if exploration is None:
         exploration = working_model.exploration
-    shown = draw_list(exploration, scores, k, rng)
-    source: Source = "interleaved" if isinstance(exploration, InterleavingExploration) else "model"
-    return _serp(candidates, shown, version, variant, source)
+    return _serp(candidates, list_from(source, exploration, scores, candidates.scores, k, rng), version, variant)
 
 
-def _serp(candidates: Candidates, shown: Shown, version: int | None, variant: int, source: Source) -> Serp:
+def _serp(candidates: Candidates, listed: SourcedList, version: int | None, variant: int) -> Serp:
     """Return a list that was drawn of the candidates in the application's order."""
+    shown = listed.shown
     return Serp(
         uuid.uuid4().hex,
         candidates.order[shown.ranking],
@@ -169,9 +168,9 @@ def _serp(candidates: Candidates, shown: Shown, version: int | None, variant: in
         candidates.features,
         shown.reversals,
         shown.log_probability,
-        shown.ranking.astype(np.int32),
         variant,
-        source,
+        listed.source,
+        listed.to_credit,
     )
 
 

@@ -29,6 +29,7 @@ from edge_client.runtime import SERP_LENGTH, Runtime
 from edge_client.serps import Serp, as_features, clicks_on, make_serp, read_candidates
 from edge_client.store.store import DeviceStore
 from foltr.errors import UsageError
+from foltr.learning.gate import Gate
 from foltr.logs import get_logger
 from foltr.numerics.compiled import plain_functions
 from foltr.protocol.explorations import Exploration, NoExploration
@@ -171,6 +172,11 @@ class ThreadedDevice:
             chosen = NoExploration() if is_over else exploration or self._exploration
             candidates = read_candidates(self.features.scaled(features), base)
             return make_serp(candidates, k, None, self._rng, exploration=chosen)
+
+    @property
+    def gate(self) -> Gate:
+        """Return as `EdgeClient.gate` says."""
+        return Gate() if self.agent is None or self.agent.gate is None else self.agent.gate.gate
 
     def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Return as `EdgeClient.scores` says."""

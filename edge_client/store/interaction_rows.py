@@ -18,7 +18,6 @@ def insert_interaction(
     base_version: int | None,
     reversals: npt.NDArray[np.float64] | None,
     log_probability: float | None,
-    base_ranks: npt.NDArray[np.int32] | None,
     schema_hash: bytes | None,
 ) -> int | None:
     """Insert an interaction and return its number; None if this result list is there already.
@@ -36,13 +35,12 @@ def insert_interaction(
         base_version,
         None if reversals is None else reversals.astype("<f8", copy=False).tobytes(),
         log_probability,
-        None if base_ranks is None else base_ranks.astype("<i4", copy=False).tobytes(),
         schema_hash,
     )
     cursor.execute(
         "INSERT OR IGNORE INTO interactions "
         "(serp_id, n_documents, features, ranking, clicks, variant, base_version, reversals, log_probability, "
-        "base_ranks, schema_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "schema_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         values,
     )
     return cursor.lastrowid if cursor.rowcount == 1 else None
@@ -54,7 +52,7 @@ def read_interactions(
     """Return the interactions that a clause of SQL names."""
     rows = database.execute(
         "SELECT id, n_documents, features, ranking, clicks, variant, base_version, reversals, "  # noqa: S608 (our own)
-        f"log_probability, base_ranks FROM interactions {which}",
+        f"log_probability FROM interactions {which}",
         parameters,
     )
     return [_interaction(*row) for row in rows]
@@ -70,7 +68,6 @@ def _interaction(
     base_version: int | None,
     reversals: bytes | None,
     log_probability: float | None,
-    base_ranks: bytes | None,
 ) -> Interaction:
     # Copies: arrays on bytes cannot be written to, and kernels would be compiled a second time for such ones.
     return Interaction(
@@ -82,5 +79,4 @@ def _interaction(
         base_version,
         None if reversals is None else np.frombuffer(reversals, "<f8").copy(),
         log_probability,
-        None if base_ranks is None else np.frombuffer(base_ranks, "<i4").copy(),
     )

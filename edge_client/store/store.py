@@ -24,7 +24,7 @@ device never goes back.
 
 import hashlib
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,18 +33,24 @@ import numpy.typing as npt
 
 from edge_client.store import ledger
 from edge_client.store.bounds import Bounds, PendingUpdate, Settlement
+from edge_client.store.gate_rows import read_gate
 from edge_client.store.heard import HeardStore
 from edge_client.store.interaction_rows import insert_interaction, read_interactions
 from edge_client.store.ledger import LedgerEntry
 from edge_client.store.store_file import alone
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
+from foltr.learning.gate import Gate
 from foltr.learning.interaction import Interaction
 from foltr.secure.ledger import Spent
 
 __all__ = ["DeviceStore", "Interaction"]
 
 KEPT_INTERACTIONS = 500
+
+Within = Callable[[sqlite3.Cursor], None]
+"""It is run in the transaction that stores a list."""
+
 # The mark goes back by one update, or as far as a database that was restored.
 _REMEMBERED_UPDATES = 4
 
@@ -100,24 +106,31 @@ class DeviceStore(HeardStore):
         base_version: int | None = None,
         reversals: npt.NDArray[np.float64] | None = None,
         log_probability: float | None = None,
-        base_ranks: npt.NDArray[np.int32] | None = None,
+        within: Within | None = None,
     ) -> Interaction | None:
         """Store an interaction; None if this list is stored already, or nothing is any more of a forgotten client.
 
-        The arguments are `Interaction`'s.
+        The arguments are `Interaction`'s; ``within`` is run in the same transaction.
         """
         if self.forgotten:
             return None
-        shown = (features, ranking, clicks, variant, base_version, reversals, log_probability, base_ranks)
+        shown = (features, ranking, clicks, variant, base_version, reversals, log_probability)
         with self.transaction() as cursor:
             row_id = insert_interaction(cursor, serp_id, *shown, self.schema_hash)
             if row_id is None:
                 return None
             self._make_room(cursor, row_id)
+            if within is not None:
+                within(cursor)
             failpoint(Failpoint.IN_INTERACTION_TRANSACTION)
         self._bounds = replace(self._bounds, newest=row_id)
         failpoint(Failpoint.INTERACTION_STORED)
         return Interaction(row_id, *shown)
+
+    @alone
+    def gate(self) -> Gate:
+        """Return the gate as it was stored with the newest list; a new one before the first."""
+        return Gate() if self.forgotten else read_gate(self._db)
 
     @alone
     def waiting_ids(self, limit: int) -> list[int]:

@@ -17,7 +17,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from edge_client.store import ledger
+from edge_client.store import gate_rows, ledger
 from edge_client.store.one_process import create_private, leave_open, remember_open, take_lock
 from foltr.errors import DataError, SettingsError, UsageError
 
@@ -55,7 +55,6 @@ CREATE TABLE interactions (
     base_version INTEGER,     -- and of which global model; NULL before the first
     reversals BLOB,           -- little-endian float64, one for each pair shown: foltr.learning.display
     log_probability REAL,     -- of the list as it was drawn
-    base_ranks BLOB,          -- little-endian int32: the place of each document shown in the application's order
     schema_hash BLOB CHECK (length(schema_hash) = 32)  -- of the schema its features are of; NULL without one
 ) STRICT;
 CREATE TABLE bounds (
@@ -209,7 +208,7 @@ class StoreFile:
     def _create(self, cursor: sqlite3.Cursor) -> None:
         if cursor.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None:
             raise SettingsError(f"store: {self._path} is a database of something else; name another file")
-        for statement in (_SCHEMA + ledger.SCHEMA).split(";\n"):
+        for statement in (_SCHEMA + ledger.SCHEMA + gate_rows.SCHEMA).split(";\n"):
             cursor.execute(statement)
         cursor.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         self._begin_anew(cursor)

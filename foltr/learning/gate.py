@@ -59,6 +59,9 @@ class Source(StrEnum):
     MODEL = "model"
     INTERLEAVED = "interleaved"
 
+    def __repr__(self) -> str:
+        return repr(self.value)  # so that a list prints in words
+
 
 @dataclass(frozen=True)
 class FadingMean:

@@ -20,8 +20,6 @@ class Interaction:
         reversals: of the list as it was drawn, see `foltr.learning.display.Shown`; None where nobody knows, and then
             PDGD cannot learn from it.
         log_probability: of the list as it was drawn; None where nobody knows.
-        base_ranks: (shown,) int32, where each document shown is in the application's own order, from 0; None where
-            nobody knows.
     """
 
     id: int
@@ -32,4 +30,3 @@ class Interaction:
     base_version: int | None = None
     reversals: NDArray[np.float64] | None = None
     log_probability: float | None = None
-    base_ranks: NDArray[np.int32] | None = None

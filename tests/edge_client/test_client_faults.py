@@ -73,7 +73,7 @@ async def test_clicks_that_cannot_be_stored_are_told(nowhere, monkeypatch):
         serp = client.rank(np.eye(3, N_FEATURES))
         with monkeypatch.context() as full_disk:
 
-            def fail(*_):
+            def fail(*_, **__):
                 raise DataError("device store: database or disk is full")
 
             full_disk.setattr(DeviceStore, "add_interaction", fail)

@@ -80,7 +80,7 @@ async def test_a_client_that_is_over_says_so(nowhere, path):
 
 async def test_scores_and_weights_are_those_that_rank(mqtt_broker):
     """With what the device has learned; before the first model there are none, and all documents are alike."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, exploration="none") as client:
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, exploration="none", gate=False) as client:
         assert client.weights is None
         assert client.scores(DOCUMENTS).tolist() == [0.0, 0.0, 0.0]
         await federator.announce(1, min_interactions=5)

@@ -92,7 +92,7 @@ async def test_an_update_is_what_the_method_makes_of_it(mqtt_broker, dataset, rn
     by_hand, streams = ByHand(method, dataset), client_streams(3, "device-7")
     async with (
         Federator(mqtt_broker) as federator,
-        device(mqtt_broker, learner=None, seed=streams.device_seed) as client,
+        device(mqtt_broker, learner=None, gate=False, seed=streams.device_seed) as client,
     ):
         user = SimulatedUser(client, dataset, click_model("informational", 5), streams.user)
         for number in (1, 2, 3):
@@ -125,7 +125,7 @@ async def test_what_is_personal_survives_a_restart(mqtt_broker, path, dataset, r
             by_hand = make_device(training, ranker, weights, number, DeviceContext(1, local_state))
             for i in range(N_INTERACTIONS):
                 features = dataset.query(i).features
-                async with device(mqtt_broker, path, learner=None) as client:
+                async with device(mqtt_broker, path, learner=None, gate=False) as client:
                     await client.next_round()
                     await taken_in(client)
                     serp = client.rank(features)
@@ -141,7 +141,7 @@ async def test_what_is_personal_survives_a_restart(mqtt_broker, path, dataset, r
             kept = mark_state(local_state, training)
             with stored(path) as store:
                 assert (store.pending_update() is None, store.local_state()) == (False, kept)
-            async with device(mqtt_broker, path, learner=None) as client:
+            async with device(mqtt_broker, path, learner=None, gate=False) as client:
                 update = await federator.update()
                 assert update.body == by_hand.body(None)
                 await federator.receipt(update, ReceiptCode.ACCEPTED)
@@ -153,7 +153,7 @@ async def test_what_is_personal_survives_a_restart(mqtt_broker, path, dataset, r
 async def test_personal_weights_are_not_sent(mqtt_broker, path, dataset, rng):
     """A FedPer update covers the hidden layer; what this device adds to its output weights it keeps."""
     first = initial_weights(training_of("fedper"), NEURAL, rng)
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, path, learner=None) as client:
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, path, learner=None, gate=False) as client:
         await federator.announce(1, training=training_of("fedper"), newest=model_for("fedper", 0, first))
         await client.next_round()
         for i in range(N_INTERACTIONS):
@@ -172,12 +172,12 @@ async def test_a_device_without_a_seed_keeps_its_perturbation(mqtt_broker, path,
     async with Federator(mqtt_broker) as federator:
         await federator.announce(1, training=training, newest=newest)
         for _ in range(N_INTERACTIONS):
-            async with device(mqtt_broker, path, learner=None, seed=None) as client:
+            async with device(mqtt_broker, path, learner=None, gate=False, seed=None) as client:
                 await client.next_round()
                 serp = client.rank(dataset.query(0).features)
                 sent.append((serp.variant, tuple(serp.ranking.tolist())))
                 client.record_clicks(serp, [0])
-        async with device(mqtt_broker, path, learner=None, seed=None):
+        async with device(mqtt_broker, path, learner=None, gate=False, seed=None):
             assert (await federator.update()).n_interactions == N_INTERACTIONS
     plus, minus = sent[::2], sent[1::2]
     assert (len(set(plus)), len(set(minus))) == (1, 1)
@@ -191,7 +191,7 @@ async def test_a_list_is_learned_later_by_what_drew_it(mqtt_broker, path, datase
         store.put_model(encode(model_for("fpdgd", 0, first)))
     async with Federator(mqtt_broker) as federator:
         training = training_of("fpdgd").model_copy(update={"min_interactions": 1})
-        async with device(mqtt_broker, path, learner=None) as client:
+        async with device(mqtt_broker, path, learner=None, gate=False) as client:
             serp = client.rank(dataset.query(0).features)  # its method is not known yet
             client.record_clicks(serp, [2])
             await federator.announce(1, training=training, newest=model_for("fpdgd", 1, second))
@@ -212,7 +212,7 @@ async def test_a_neural_model_ranks_before_its_method_is_known(nowhere, path, da
     first = initial_weights(training_of("fedper"), NEURAL, rng)
     with stored(path) as store:
         store.put_model(encode(model_for("fedper", 2, first)))
-    async with device(nowhere, path, learner=None) as client:
+    async with device(nowhere, path, learner=None, gate=False) as client:
         serp = client.rank(dataset.query(0).features)
         client.record_clicks(serp, [0])
         assert (serp.model_version, client.n_waiting) == (2, 1)
@@ -220,7 +220,7 @@ async def test_a_neural_model_ranks_before_its_method_is_known(nowhere, path, da
 
 async def test_a_senseless_announcement_does_not_end_a_device(mqtt_broker):
     """It ranks, keeps its clicks, and contributes them once the federation makes sense again."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, learner=None) as client:
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, learner=None, gate=False) as client:
         await federator.announce(1, training=FedPerTraining(min_interactions=2, max_interactions=2))
         await client.next_round()
         for _ in range(2):
@@ -263,7 +263,7 @@ async def test_known_propensities_weigh_the_clicks(mqtt_broker, dataset):
     for propensity in (1.0, 0.25):
         async with (
             Federator(mqtt_broker) as federator,
-            device(mqtt_broker, learner=None, propensities=[1.0, 1.0, propensity, 1.0, 1.0]) as client,
+            device(mqtt_broker, learner=None, gate=False, propensities=[1.0, 1.0, propensity, 1.0, 1.0]) as client,
         ):
             await federator.announce(1, training=training, newest=newest)
             await client.next_round()

@@ -72,7 +72,7 @@ async def test_the_newest_model_survives_a_restart(mqtt_broker, nowhere, path):
 
 async def test_the_best_come_first_without_exploration(mqtt_broker):
     """What was learned on the device shows in its own rankings at once."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, exploration="none") as client:
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, exploration="none", gate=False) as client:
         await federator.announce(1, min_interactions=5)
         await client.next_round()
         see(client, 2, 2, 3)

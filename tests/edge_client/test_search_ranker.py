@@ -62,7 +62,7 @@ def until(condition):
 def test_without_credentials_it_keeps_the_order_and_the_clicks(path):
     """Search as it was, and nothing lost for later; the store is nobody's."""
     with SearchRanker(store=path) as ranker:
-        serp = ranker.rank(DOCUMENTS, k=3)
+        serp = ranker.rank(DOCUMENTS, k=3, exploration="none")
         assert serp.ranking.tolist() == [0, 1, 2]
         ranker.record_clicks(serp, [1])
         ranker.record_clicks(serp, [1])

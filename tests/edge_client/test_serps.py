@@ -7,6 +7,7 @@ from methods_of import LINEAR, trainings
 from edge_client.serps import make_serp, read_candidates
 from edge_client.training.working_model import WorkingModel, device_for
 from foltr.learning.display import sampled_list
+from foltr.learning.gate import Source
 from foltr.methods.base import DeviceContext
 from foltr.methods.registry import METHODS, draws_lists
 from foltr.protocol.announcements import ModelAnnouncement
@@ -20,11 +21,14 @@ BASE_ORDER = [1, 4, 7, 3, 0, 6, 2, 5]
 WEIGHTS = np.array([2.0, -1.0, 0.5, 0.0, 1.0, -2.0], np.float32)
 
 
-class Closed:
-    """A gate that lets no model through."""
+class Decided:
+    """A gate that has decided, and says it whenever it may."""
 
-    def shows_model(self):
-        return False
+    def __init__(self, source):
+        self.source = source
+
+    def source_of_next(self, *, may_interleave):
+        return self.source if may_interleave else Source.BASE
 
 
 def model_of(weights=WEIGHTS, training=None):
@@ -48,21 +52,18 @@ def test_without_a_model_the_order_is_the_applications():
     """By its scores, of equal ones the first given; without any, as the documents are given."""
     serp = shown(None, "none")
     assert (serp.ranking.tolist(), serp.source, serp.model_version) == (BASE_ORDER[:5], "base", None)
-    assert serp.base_ranks.tolist() == [0, 1, 2, 3, 4]
     assert shown(None, "none", base=None).ranking.tolist() == [0, 1, 2, 3, 4]
     # Before a federation says how, it is explored with care.
     lists = [shown(None, seed=seed) for seed in range(40)]
     assert {len(set(BASE_ORDER[:5]) ^ set(one.ranking.tolist())) for one in lists} == {0}
-    assert max(np.abs(one.base_ranks - np.arange(5)).max() for one in lists) == 1
+    assert max(abs(BASE_ORDER.index(d) - i) for one in lists for i, d in enumerate(one.ranking.tolist())) == 1
     assert all(one.reversals.any() for one in lists)
 
 
 def test_a_model_ranks_and_the_application_decides_ties():
-    """Where each document shown is in the application's order is said with the list."""
+    """Of equal scores the application's first one is shown first."""
     serp = shown(model_of(), "none")
     assert (serp.ranking.tolist(), serp.source, serp.model_version) == (best_of(WEIGHTS)[:5], "model", 3)
-    assert [BASE_ORDER[rank] for rank in serp.base_ranks] == serp.ranking.tolist()
-    assert serp.base_ranks.dtype == np.int32
     alike = shown(model_of(np.zeros(6, np.float32)), "none")
     assert (alike.ranking.tolist(), alike.source) == (BASE_ORDER[:5], "model")
 
@@ -112,10 +113,20 @@ def test_a_model_that_cannot_rank_breaks_no_search(model):
     assert (serp.ranking.tolist(), serp.source, serp.model_version) == (BASE_ORDER[:5], "base", 3)
 
 
-def test_a_gate_may_keep_the_model_from_users():
-    """Then lists are the application's, explored as the federation says."""
-    serp = shown(model_of(), "none", gate=Closed())
+def test_a_gate_decides_where_lists_are_from():
+    """Explored as the federation says; the best list is never interleaved."""
+    serp = shown(model_of(), "none", gate=Decided(Source.MODEL))
     assert (serp.ranking.tolist(), serp.source, serp.model_version) == (BASE_ORDER[:5], "base", 3)
+    sources = [shown(model_of(), gate=Decided(source)).source for source in Source]
+    assert sources == ["base", "model", "interleaved"]
+    interleaved = [shown(model_of(), gate=Decided(Source.INTERLEAVED), seed=seed) for seed in range(9)]
+    assert all(one.to_credit.shape == (5,) for one in interleaved)
+    assert any(one.reversals.any() for one in interleaved)
+
+
+def test_a_model_that_says_nothing_yet_is_not_asked_for():
+    """The first weights of a linear ranker are zeros: no list is compared with the application's own."""
+    assert shown(model_of(np.zeros(6, np.float32)), gate=Decided(Source.MODEL)).source == "base"
 
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method != "fedper"])  # whose ranker is neural

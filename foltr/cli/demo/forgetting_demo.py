@@ -124,7 +124,7 @@ class ForgettingDemo(Demo):
             device: EdgeClient
             if i < self._n_clients:
                 device = EdgeClient(
-                    credentials=own, store=":memory:", seed=streams.device_seed, give_up_after_s=GIVE_UP_S
+                    credentials=own, store=":memory:", seed=streams.device_seed, gate=False, give_up_after_s=GIVE_UP_S
                 )
             else:
                 device = leaver = LeavingDevice(own, store, streams.device_seed)

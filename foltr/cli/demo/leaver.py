@@ -33,6 +33,7 @@ class LeavingDevice(EdgeClient):
             credentials=credentials,
             store=store,
             seed=seed,
+            gate=False,
             alter_update=self._turned_round,
             give_up_after_s=GIVE_UP_S,
         )

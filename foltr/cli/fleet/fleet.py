@@ -180,6 +180,7 @@ class Fleet:
             seed=streams.device_seed,
             propensities=_propensities(click_models),
             guard=self.guard,
+            gate=False,  # a simulated user has no application with an order worth keeping
             schema=self.schema,
             alter_update=None if collusion is None else collusion.alteration_of(name),
             give_up_after_s=self.give_up_after_s,

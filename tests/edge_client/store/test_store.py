@@ -114,12 +114,11 @@ def test_who_showed_a_list_is_kept(path):
 
 def test_how_a_list_was_drawn_is_kept(path):
     """To the bit, while it waits and once it counted; and so is that it is not known."""
-    reversals, base_ranks = np.array([0.1, 3e-9, 1.0]), np.array([2, 70_000], np.int32)
+    reversals = np.array([0.1, 3e-9, 1.0])
     with opened(path) as store:
-        drawn = store.add_interaction("a", FEATURES, RANKING, CLICKS, 0, None, reversals, -0.7, base_ranks)
+        drawn = store.add_interaction("a", FEATURES, RANKING, CLICKS, 0, None, reversals, -0.7)
         (other,) = add(store, "b")
         assert drawn.reversals is reversals
-        assert drawn.base_ranks is base_ranks
     for spent in (False, True):
         with opened(path) as store:
             if spent:
@@ -129,10 +128,9 @@ def test_how_a_list_was_drawn_is_kept(path):
             else:
                 back = store.waiting_interactions(10)
         np.testing.assert_array_equal(back[0].reversals, reversals)
-        np.testing.assert_array_equal(back[0].base_ranks, base_ranks)
-        assert (back[0].reversals.dtype, back[0].base_ranks.dtype) == (np.float64, np.int32)
+        assert back[0].reversals.dtype == np.float64
         assert back[0].log_probability == -0.7
-        assert (back[1].reversals, back[1].log_probability, back[1].base_ranks) == (None, None, None)
+        assert (back[1].reversals, back[1].log_probability) == (None, None)
 
 
 def test_what_was_sent_with_noise_is_sent_once(store):

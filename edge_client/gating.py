@@ -1,0 +1,78 @@
+"""A device's gate says where each list should be from, and judges by what became of it. Nothing of it is ever sent.
+
+What it decides, and why, is in `foltr.learning.gate`. It is stored with the lists that it judged by, so after a restart
+it is what it was before.
+"""
+
+import threading
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_client.events import GateChanged
+from edge_client.serps import Serp
+from edge_client.store.gate_rows import write_gate
+from edge_client.store.store import DeviceStore, Within
+from foltr.learning.gate import Gate, Source, source_of_next, with_list
+from foltr.logs import get_logger
+
+log = get_logger(__name__)
+
+
+class DeviceGate:
+    """The gate of one device.
+
+    Args:
+        seed: of which lists are interleaved; None takes fresh entropy.
+
+    Attributes:
+        gate: as it is now.
+    """
+
+    def __init__(self, store: DeviceStore, client_id: str, seed: int | None) -> None:
+        self._store = store
+        self._client_id = client_id
+        self._rng = np.random.default_rng(None if seed is None else [seed, *b"gate"])
+        self._lock = threading.Lock()
+        self.gate: Gate = store.gate()
+
+    def source_of_next(self, *, may_interleave: bool) -> Source:
+        """Return where the next list should be from, given that there is a model for it.
+
+        Args:
+            may_interleave: False where the application asked for the best list and no other.
+        """
+        if not may_interleave:
+            return Source.MODEL if self.gate.is_open else Source.BASE
+        with self._lock:
+            return source_of_next(self.gate, self._rng)
+
+    def judgement_by(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> tuple[Gate, Within]:
+        """Return the gate after one more list (shown,), and what writes it; `take` it once that is on disk."""
+        judged = with_list(self.gate, serp.source, clicks, serp.to_credit)
+        return judged, partial(write_gate, gate=judged)
+
+    def judge_by(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> GateChanged | None:
+        """Judge by a list that is stored elsewhere, and store that; see `take`."""
+        judged, write = self.judgement_by(serp, clicks)
+        with self._store.transaction() as cursor:
+            write(cursor)
+        return self.take(judged)
+
+    def take(self, judged: Gate) -> GateChanged | None:
+        """Be the gate that was written; return what changed by that, if anything did."""
+        was_open, self.gate = self.gate.is_open, judged
+        if judged.is_open is was_open:
+            return None
+        log.info(
+            "gate_opened" if judged.is_open else "gate_closed",
+            client_id=self._client_id,
+            credit_score=round(judged.credit_score, 2),
+            model_score=round(judged.model_score, 2),
+        )
+        return GateChanged(judged.is_open)
+
+    def forget(self) -> None:
+        """Be as at the beginning: the client was forgotten."""
+        self.gate = Gate()

@@ -1,0 +1,58 @@
+"""A gate as rows of a device's store: whether it is open, what it decides by, and what each source's lists brought."""
+
+import sqlite3
+from typing import Final
+
+from foltr.learning.gate import FadingMean, Gate, ShownCount, Source
+
+_EVIDENCE: Final = ("credits", "of_base", "of_model")
+
+SCHEMA: Final = """
+-- Of the gate (`foltr.learning.gate`), which decides whether lists come from the model.
+CREATE TABLE gate (
+    only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
+    is_open INTEGER NOT NULL CHECK (is_open IN (0, 1))
+) STRICT;
+-- What it decides by, as means in which the newest number weighs most.
+CREATE TABLE gate_evidence (
+    name TEXT PRIMARY KEY CHECK (name IN ('credits', 'of_base', 'of_model')),
+    weight REAL NOT NULL CHECK (weight >= 0),
+    weight_squares REAL NOT NULL CHECK (weight_squares >= 0),
+    total REAL NOT NULL,
+    squares REAL NOT NULL CHECK (squares >= 0)
+) STRICT;
+CREATE TABLE shown_lists (
+    source TEXT PRIMARY KEY CHECK (source IN ('base', 'model', 'interleaved')),
+    lists INTEGER NOT NULL CHECK (lists >= 0),                     -- that were recorded
+    clicked INTEGER NOT NULL CHECK (clicked BETWEEN 0 AND lists),  -- with a click
+    reciprocal_ranks REAL NOT NULL CHECK (reciprocal_ranks BETWEEN 0 AND clicked)  -- of the first clicks, in sum
+) STRICT;
+"""
+
+
+def read_gate(database: sqlite3.Connection) -> Gate:
+    """Return the gate as it was written last; a new one before that."""
+    is_open = database.execute("SELECT is_open FROM gate").fetchone()
+    evidence = {
+        name: FadingMean(*numbers)
+        for name, *numbers in database.execute("SELECT name, weight, weight_squares, total, squares FROM gate_evidence")
+    }
+    counts = {
+        Source(source): ShownCount(*numbers)
+        for source, *numbers in database.execute("SELECT source, lists, clicked, reciprocal_ranks FROM shown_lists")
+    }
+    return Gate(is_open is not None and bool(is_open[0]), **evidence, counts=counts)
+
+
+def write_gate(cursor: sqlite3.Cursor, gate: Gate) -> None:
+    """Write a gate in place of the one before."""
+    cursor.execute("INSERT OR REPLACE INTO gate (only_one, is_open) VALUES (1, ?)", (int(gate.is_open),))
+    means: dict[str, FadingMean] = {name: getattr(gate, name) for name in _EVIDENCE}
+    cursor.executemany(
+        "INSERT OR REPLACE INTO gate_evidence (name, weight, weight_squares, total, squares) VALUES (?, ?, ?, ?, ?)",
+        [(name, one.weight, one.weight_squares, one.total, one.squares) for name, one in means.items()],
+    )
+    cursor.executemany(
+        "INSERT OR REPLACE INTO shown_lists (source, lists, clicked, reciprocal_ranks) VALUES (?, ?, ?, ?)",
+        [(source, one.lists, one.clicked, one.reciprocal_ranks) for source, one in gate.counts.items()],
+    )

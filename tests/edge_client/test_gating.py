@@ -1,0 +1,105 @@
+"""A device keeps its gate with the lists that it judged by."""
+
+import numpy as np
+import pytest
+from played import Federator, device
+
+from edge_client.events import GateChanged
+from edge_client.gating import DeviceGate
+from edge_client.recording import store_list
+from edge_client.serps import make_serp, read_candidates
+from edge_client.store.store import DeviceStore
+from foltr.learning.gate import Gate, Source
+from foltr.protocol.explorations import read_exploration
+from foltr.protocol.trainings import PdgdTraining
+
+N_FEATURES = 16
+SWAPS = PdgdTraining(min_interactions=1000, max_interactions=1000)
+# In the application's order; the model likes the last one best.
+DOCUMENTS = np.eye(4, N_FEATURES, dtype=np.float32)[::-1]
+
+
+def liking(weights, interaction, training):  # noqa: ARG001 (the signature is the learner's)
+    liked = np.zeros_like(weights)
+    liked[:3] = [3.0, 2.0, 1.0]
+    return liked
+
+
+def search(client, n, liked):
+    """Search n times, and click what is liked where it is shown."""
+    for _ in range(n):
+        serp = client.rank(DOCUMENTS, 4)
+        client.record_clicks(serp, np.flatnonzero(np.isin(serp.ranking, liked)).tolist())
+
+
+@pytest.fixture
+def store(tmp_path):
+    with_path = tmp_path / "device.sqlite"
+
+    def open_store():
+        return DeviceStore(with_path, client_id="device-7", federation="mail", max_interactions=100)
+
+    return open_store
+
+
+async def test_lists_come_from_the_model_once_clicks_say_that_it_is_better(mqtt_broker, path):
+    """And as long as they do; what was decided, and by what, outlives a restart."""
+    heard = []
+    async with Federator(mqtt_broker) as federator:
+        async with device(mqtt_broker, path, learner=liking, on_event=heard.append) as client:
+            await federator.announce(1, training=SWAPS)
+            await client.next_round()
+            search(client, 1, [0])
+            assert client.rank(DOCUMENTS, 4, exploration="none").ranking.tolist() == [0, 1, 2, 3]
+            search(client, 300, [3])
+            assert client.gate.is_open
+            assert [event for event in heard if isinstance(event, GateChanged)] == [GateChanged(True)]
+            assert client.rank(DOCUMENTS, 4, exploration="none").ranking.tolist() == [3, 2, 1, 0]
+            assert client.gate.count(Source.BASE).lists + client.gate.count(Source.INTERLEAVED).lists > 10
+            before = client.gate
+        async with device(mqtt_broker, path, learner=liking) as client:
+            assert client.gate == before
+            await client.next_round()
+            search(client, 40, [])
+            assert not client.gate.is_open
+
+
+def test_a_list_is_judged_by_once(store):
+    """Recording it again changes neither the store nor the gate."""
+    opened = store()
+    gate = DeviceGate(opened, "device-7", 1)
+    candidates = read_candidates(DOCUMENTS, None)
+    serp = make_serp(candidates, 4, None, np.random.default_rng(1), exploration=read_exploration("none"))
+    clicks = np.array([True, False, False, False])
+    for _ in range(2):
+        judged, within = gate.judgement_by(serp, clicks)
+        if store_list(opened, serp, clicks, within) is not None:
+            gate.take(judged)
+    assert gate.gate.count(Source.BASE).lists == opened.gate().count(Source.BASE).lists == 1
+    opened.close()
+    again = store()
+    assert again.gate() == gate.gate
+    again.forget()
+    assert again.gate() == Gate()
+    again.close()
+
+
+async def test_without_a_gate_every_list_is_the_models(mqtt_broker):
+    """As in the papers, for experiments; nothing is counted then."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, learner=liking, gate=False) as client:
+        await federator.announce(1, training=SWAPS)
+        await client.next_round()
+        search(client, 20, [0])
+        assert client.rank(DOCUMENTS, 4).source == "model"
+        assert client.gate == Gate()
+
+
+async def test_a_guard_and_a_gate_judge_by_the_same_list(mqtt_broker):
+    """A list that the guard holds back is not learned from, and the gate counts it all the same."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, learner=liking, guard=0.5) as client:
+        await federator.announce(1, training=SWAPS)
+        await client.next_round()
+        search(client, 60, [3])
+        assert client.n_held_back > 0
+        assert sum(client.gate.count(source).lists for source in Source) == 60
+        assert client.n_waiting == 60 - client.n_held_back
