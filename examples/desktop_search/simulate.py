@@ -28,8 +28,9 @@ from foltr.errors import first_cause
 from foltr.evaluation.click_models import click_model, simulate_clicks
 from foltr.learning.lambdarank import fit_lambdarank
 from foltr.learning.linear import score
+from foltr.methods.registry import usual_learning_rate
 from foltr.numerics.streams import ClientStreams, client_streams
-from foltr.protocol.explorations import exploration_text, read_exploration
+from foltr.protocol.explorations import SAFE, exploration_text, read_exploration
 from foltr.protocol.trainings import PdgdTraining
 from queries import N_DEVICES
 
@@ -50,6 +51,7 @@ class Settings:
         clicks: a key of `CLICK_MODELS`.
         shuffle: whether candidates are handed over in any order, not in that of BM25.
         warm_start: the weight of BM25 in the first model, all others being 0.
+        gate: whether devices keep BM25's order until the model has earned better.
     """
 
     clicks: str
@@ -57,6 +59,7 @@ class Settings:
     seed: int
     shuffle: bool
     warm_start: float
+    gate: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +108,9 @@ class Person:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _options(arguments)
-    settings = Settings(options.clicks, options.rounds, options.seed, options.shuffle, options.warm_start)
+    settings = Settings(
+        options.clicks, options.rounds, options.seed, options.shuffle, options.warm_start, not options.no_gate
+    )
     started = time.perf_counter()
     configure_logging("error", "console")
     collection = make_collection(options.folder, settings.seed, options.share)
@@ -152,7 +157,8 @@ async def _person(i: int, name: str, federation: Federation, collection: Collect
     streams = client_streams(settings.seed, name)
     queries = np.flatnonzero(collection.train.devices == i)
     credentials = federation.credentials[name]
-    client = EdgeClient(credentials=credentials, store=":memory:", schema=SCHEMA, seed=streams.device_seed)
+    seed, gate = streams.device_seed, settings.gate
+    client = EdgeClient(credentials=credentials, store=":memory:", schema=SCHEMA, seed=seed, gate=gate)
     async with client:
         person = Person(client, collection.train, queries, streams, settings)
         await person.take_part()
@@ -235,12 +241,11 @@ def _show(results: dict[str, Any]) -> None:
 
 def _training(options: argparse.Namespace) -> PdgdTraining:
     """What the federation tells its devices: its defaults, but for what is asked for."""
-    chosen: dict[str, Any] = {}
-    if options.learning_rate is not None:
-        chosen["learning_rate"] = options.learning_rate
-    if options.exploration is not None:
-        chosen["exploration"] = read_exploration(options.exploration)
-    return PdgdTraining(**chosen)
+    exploration = SAFE if options.exploration is None else read_exploration(options.exploration)
+    rate = options.learning_rate or usual_learning_rate("fpdgd", "linear", exploration)
+    if rate is None:
+        return PdgdTraining(exploration=exploration)
+    return PdgdTraining(exploration=exploration, learning_rate=rate)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -253,6 +258,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--warm-start", type=float, default=0.0, help="the weight of BM25 in the first model")
     parser.add_argument("--learning-rate", type=float, help="another than the federation's default")
     parser.add_argument("--exploration", help="another than the federation's default, e.g. sampling, or swaps:0.1")
+    parser.add_argument("--no-gate", action="store_true", help="show the model's lists from the first model on")
     parser.add_argument("--share", type=float, default=1.0, help="of the queries; fewer are sooner there")
     parser.add_argument("--folder", type=Path, default=standard_library(), help="what is searched")
     return parser.parse_args(arguments)
