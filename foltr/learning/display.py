@@ -259,8 +259,10 @@ def _draft(
     length = model.shape[0]
     ranking = np.empty(length, np.int64)
     taken = np.zeros(n_documents, np.bool_)
+    at_model = at_base = 0
     for i in range(length):
-        ranking[i] = _best_left(model if by_model[i] else base, taken)
+        at_model, at_base = _next_left(model, taken, at_model), _next_left(base, taken, at_base)
+        ranking[i] = model[at_model] if by_model[i] else base[at_base]
         taken[ranking[i]] = True
     return ranking
 
@@ -270,19 +272,23 @@ def _draft_reversals(
     model: NDArray[np.int64], base: NDArray[np.int64], ranking: NDArray[np.int64], n_documents: int
 ) -> tuple[float, NDArray[np.float64]]:
     """Return log P(R) and the reversals of a list made by team draft."""
-    n = min(ranking.shape[0], MOST_COMPARED)
+    length = ranking.shape[0]
+    n = min(length, MOST_COMPARED)
     reversals = np.zeros(n * (n - 1) // 2, np.float64)
-    shown = _log_draft_probability(model, base, ranking, 0, np.zeros(n_documents, np.bool_))
+    shown = _log_draft_probability(model, base, ranking, 0, length, np.zeros(n_documents, np.bool_))
     taken = np.zeros(n_documents, np.bool_)
     for upper in range(n):
-        # Up to the two positions that hold the upper one, both lists are the same and as probable.
+        # Above the two positions that hold the upper one, and below those that hold the lower one, the list and the
+        # exchanged one are the same and as probable. What is between them decides, however long they are.
         start = upper - upper % 2
-        rest = _log_draft_probability(model, base, ranking, start, taken.copy())
         for lower in range(upper + 1, n):
+            end = min(lower - lower % 2 + 2, length)
             exchanged = ranking.copy()
             exchanged[upper], exchanged[lower] = ranking[lower], ranking[upper]
-            reversed_rest = _log_draft_probability(model, base, exchanged, start, taken.copy())
-            reversals[pair_index(upper, lower, n)] = reversal_weight(rest - reversed_rest)
+            reversed_part = _log_draft_probability(model, base, exchanged, start, end, taken.copy())
+            if reversed_part > -np.inf:
+                part = _log_draft_probability(model, base, ranking, start, end, taken.copy())
+                reversals[pair_index(upper, lower, n)] = reversal_weight(part - reversed_part)
         if upper % 2:
             taken[ranking[start]] = taken[ranking[upper]] = True
     return shown, reversals
@@ -294,23 +300,28 @@ def _log_draft_probability(
     base: NDArray[np.int64],
     ranking: NDArray[np.int64],
     start: int,
+    end: int,
     taken: NDArray[np.bool_],
 ) -> float:
-    """Return log P of the list from an even position on, given the documents above it; minus infinity if impossible.
+    """Return log P of a part of the list, given the documents above it; minus infinity if it is impossible.
 
     Each two positions are one coin's: its two sides make one list each, which may be the same one.
 
     Args:
+        start, end: even, the part's first position and the one after it; the end may be the list's, too.
         taken: (documents,) whether each is above ``start``; written to.
     """
+    length = ranking.shape[0]
     log_probability = 0.0
-    for i in range(start, ranking.shape[0], 2):
+    at_model = at_base = 0
+    for i in range(start, end, 2):
+        at_model, at_base = _next_left(model, taken, at_model), _next_left(base, taken, at_base)
         n_sides = 0
-        for first, second in ((model, base), (base, model)):
-            fits = ranking[i] == _best_left(first, taken)
-            if fits and i + 1 < ranking.shape[0]:
+        for first, at_first, second, at_second in ((model, at_model, base, at_base), (base, at_base, model, at_model)):
+            fits = ranking[i] == first[at_first]
+            if fits and i + 1 < length:
                 taken[ranking[i]] = True
-                fits = ranking[i + 1] == _best_left(second, taken)
+                fits = ranking[i + 1] == second[_next_left(second, taken, at_second)]
                 taken[ranking[i]] = False
             n_sides += fits
         if n_sides == 0:
@@ -321,9 +332,8 @@ def _log_draft_probability(
 
 
 @compiled
-def _best_left(order: NDArray[np.int64], taken: NDArray[np.bool_]) -> int:
-    """Return the first document of an order that is not taken; there is one wherever a position is left."""
-    for document in order:
-        if not taken[document]:
-            return int(document)
-    return -1
+def _next_left(order: NDArray[np.int64], taken: NDArray[np.bool_], at: int) -> int:
+    """Return the first index from ``at`` on of a document that is not taken; there is one where a position is left."""
+    while taken[order[at]]:
+        at += 1
+    return at
