@@ -31,7 +31,6 @@ class DeviceGate:
     """
 
     def __init__(self, store: DeviceStore, client_id: str, seed: int | None) -> None:
-        self._store = store
         self._client_id = client_id
         self._rng = np.random.default_rng(None if seed is None else [seed, *b"gate"])
         self._lock = threading.Lock()
@@ -49,16 +48,13 @@ class DeviceGate:
             return source_of_next(self.gate, self._rng)
 
     def judgement_by(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> tuple[Gate, Within]:
-        """Return the gate after one more list (shown,), and what writes it; `take` it once that is on disk."""
+        """Return the gate after one more list, and what writes it with the list; `take` it once both are on disk.
+
+        Args:
+            clicks: (shown,).
+        """
         judged = with_list(self.gate, serp.source, clicks, serp.to_credit)
         return judged, partial(write_gate, gate=judged)
-
-    def judge_by(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> GateChanged | None:
-        """Judge by a list that is stored elsewhere, and store that; see `take`."""
-        judged, write = self.judgement_by(serp, clicks)
-        with self._store.transaction() as cursor:
-            write(cursor)
-        return self.take(judged)
 
     def take(self, judged: Gate) -> GateChanged | None:
         """Be the gate that was written; return what changed by that, if anything did."""

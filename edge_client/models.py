@@ -12,7 +12,7 @@ from edge_client.messaging.session import Session
 from edge_client.messaging.transfer import ModelInParts
 from edge_client.participation import Participation
 from edge_client.serps import Serp
-from edge_client.store.store import DeviceStore
+from edge_client.store.store import DeviceStore, Within
 from edge_client.training.trainer import Trainer
 from foltr.errors import DataError, MessageError
 from foltr.logs import get_logger
@@ -116,11 +116,14 @@ class Models:
         else:
             self._drop()
 
-    def hold_back(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> bool:
-        """Have the guard hold a list back, or not; not while the features that it has are not the federation's."""
+    def hold_back(self, serp: Serp, clicks: npt.NDArray[np.bool_], within: Within | None = None) -> bool:
+        """Have the guard hold a list back, or not; not while the features that it has are not the federation's.
+
+        ``within`` is run in the transaction that keeps it, if it is held back.
+        """
         if self.guard is None or self._participation.other_schema is not None:
             return False
-        return self.guard.hold_back(serp, clicks)
+        return self.guard.hold_back(serp, clicks, within)
 
     def judge_again(self) -> bool:
         """Judge a refused model again, by one more list; return whether there is such a model."""

@@ -15,6 +15,7 @@ from edge_client.models import Models
 from edge_client.serps import Serp
 from edge_client.store.store import DeviceStore, Within
 from edge_client.training.trainer import Trainer
+from foltr.learning.gate import Gate
 from foltr.learning.interaction import Interaction
 
 Later = Callable[[Callable[[], None]], None]
@@ -80,18 +81,20 @@ class Recorder:
 
     def _store_or_hold_back(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> Callable[[], None]:
         """Put a list on disk; return what is to be done in the device's own thread."""
-        if self._models.hold_back(serp, clicks):
-            change = None if self._gate is None else self._gate.judge_by(serp, clicks)
-            return partial(self._judge_again, change)
-        n_dropped = self._store.n_dropped
         judged, within = (None, None) if self._gate is None else self._gate.judgement_by(serp, clicks)
+        if self._models.hold_back(serp, clicks, within):
+            return partial(self._judge_again, self._take(judged))
+        n_dropped = self._store.n_dropped
         interaction = store_list(self._store, serp, clicks, within)
         if interaction is None:
             return _nothing
-        change = None if self._gate is None or judged is None else self._gate.take(judged)
+        change = self._take(judged)
         if self._later is not None:
             return partial(self._catch_up, change)  # by then there may be others, in another order
         return partial(self._learn, interaction, change, in_order=self._store.n_dropped == n_dropped)
+
+    def _take(self, judged: Gate | None) -> GateChanged | None:
+        return None if self._gate is None or judged is None else self._gate.take(judged)
 
     def _catch_up(self, change: GateChanged | None) -> None:
         self._tell_of(change)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedModel
 from edge_client.guard.model_judgement import Judgement, agreement, judge, preferences
 from edge_client.serps import Serp
-from edge_client.store.store import DeviceStore
+from edge_client.store.store import DeviceStore, Within
 from foltr.errors import DataError, SettingsError
 from foltr.logs import get_logger
 from foltr.methods.base import scores_of
@@ -72,10 +72,13 @@ class Guard:
             log.warning("guard_idle", client_id=self._client_id, cause=f"{method.name} draws no lists by score")
         self._idle = idle
 
-    def hold_back(self, serp: Serp, clicks: NDArray[np.bool_]) -> bool:
+    def hold_back(self, serp: Serp, clicks: NDArray[np.bool_], within: Within | None = None) -> bool:
         """Hold this list back, or not: by chance. Where it is, it is on disk and must not be learned from.
 
         None are before a method is known: it may be one whose lists say nothing to a guard.
+
+        Args:
+            within: is run in the transaction that keeps it, if it is held back.
 
         Raises:
             DataError: the store cannot keep it; nothing was changed.
@@ -88,7 +91,7 @@ class Guard:
         if self._due + self._share < 1.0:
             self._due += self._share
             return False
-        self._held_back.add_list(serp.serp_id, HeldBackList(serp.features[serp.ranking], said))
+        self._held_back.add_list(serp.serp_id, HeldBackList(serp.features[serp.ranking], said), within)
         self._due += self._share - 1.0
         self.n_held_back += 1
         return True

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.guard.model_judgement import Judgement, Preferences
-from edge_client.store.store import DeviceStore
+from edge_client.store.store import DeviceStore, Within
 
 MOST_LISTS = 200
 """So many of the newest: what a user clicked long ago says little of what is right today."""
@@ -51,8 +51,11 @@ class HeldBackStore:
     def __init__(self, store: DeviceStore) -> None:
         self._store = store
 
-    def add_list(self, serp_id: str, held_back: HeldBackList) -> None:
-        """Keep a list, and let the oldest go that are more than `MOST_LISTS`; one that is kept already stays."""
+    def add_list(self, serp_id: str, held_back: HeldBackList, within: Within | None = None) -> None:
+        """Keep a list, and let the oldest go that are more than `MOST_LISTS`; one that is kept already stays.
+
+        ``within`` is run in the same transaction.
+        """
         pairs = np.stack([held_back.preferences.preferred, held_back.preferences.other])
         values = (
             serp_id,
@@ -70,6 +73,8 @@ class HeldBackStore:
                 "DELETE FROM held_back WHERE id NOT IN (SELECT id FROM held_back ORDER BY id DESC LIMIT ?)",
                 (MOST_LISTS,),
             )
+            if within is not None:
+                within(cursor)
 
     def lists(self) -> list[HeldBackList]:
         """Return the lists that are kept, the oldest first."""

@@ -1,14 +1,18 @@
 """A device keeps its gate with the lists that it judged by."""
 
+import sqlite3
+
 import numpy as np
 import pytest
 from played import Federator, device
 
+from edge_client import gating
 from edge_client.events import GateChanged
 from edge_client.gating import DeviceGate
 from edge_client.recording import store_list
 from edge_client.serps import make_serp, read_candidates
 from edge_client.store.store import DeviceStore
+from foltr.errors import DataError
 from foltr.learning.gate import Gate, Source
 from foltr.protocol.explorations import read_exploration
 from foltr.protocol.trainings import PdgdTraining
@@ -103,3 +107,26 @@ async def test_a_guard_and_a_gate_judge_by_the_same_list(mqtt_broker):
         assert client.n_held_back > 0
         assert sum(client.gate.count(source).lists for source in Source) == 60
         assert client.n_waiting == 60 - client.n_held_back
+
+
+async def test_a_list_that_is_held_back_is_stored_with_its_judgement_or_not_at_all(mqtt_broker, monkeypatch):
+    """Where the gate cannot be written the list is recorded again, and is not held back once and learned from once."""
+    write_gate = gating.write_gate
+
+    def fail(*_, **__):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, learner=liking, guard=0.5) as client:
+        await federator.announce(1, training=SWAPS)
+        await client.next_round()
+        for i in range(30):
+            serp = client.rank(DOCUMENTS, 4)
+            if i % 2:  # so that it meets lists which the guard would hold back, and others
+                monkeypatch.setattr(gating, "write_gate", fail)
+                with pytest.raises(DataError, match="disk is full"):
+                    client.record_clicks(serp, [1])
+                monkeypatch.setattr(gating, "write_gate", write_gate)
+            client.record_clicks(serp, [1])
+        assert client.n_held_back > 0
+        assert client.n_held_back + client.n_waiting == 30
+        assert sum(client.gate.count(source).lists for source in Source) == 30
