@@ -4,6 +4,7 @@ What it decides, and why, is in `foltr.learning.gate`. It is stored with the lis
 it is what it was before.
 """
 
+import sqlite3
 import threading
 from functools import partial
 
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from edge_client.events import GateChanged
 from edge_client.serps import Serp
-from edge_client.store.gate_rows import write_gate
+from edge_client.store.gate_rows import read_gate, write_gate
 from edge_client.store.store import DeviceStore, Within
 from foltr.learning.gate import Gate, Source, source_of_next, with_list
 from foltr.logs import get_logger
@@ -72,3 +73,15 @@ class DeviceGate:
     def forget(self) -> None:
         """Be as at the beginning: the client was forgotten."""
         self.gate = Gate()
+
+
+def judgement_in_store(serp: Serp, clicks: npt.NDArray[np.bool_]) -> Within:
+    """Return what judges by a list (shown,) in the transaction that stores it, where there is no device to do it yet.
+
+    What the application's own lists bring is evidence from the first one on.
+    """
+
+    def judge(cursor: sqlite3.Cursor) -> None:
+        write_gate(cursor, with_list(read_gate(cursor.connection), serp.source, clicks, serp.to_credit))
+
+    return judge

@@ -93,7 +93,7 @@ class SearchRanker:
         options = None if credentials is None else self._options(credentials)
         max_kept = checked_keep_interactions(keep_interactions)
         self._device = ThreadedDevice(
-            store, max_interactions, max_kept, on_event, self._schema, self._exploration, self._seed
+            store, max_interactions, max_kept, on_event, self._schema, self._exploration, self._seed, gate
         )
         # Also where nobody closes it, and at the end of the process.
         self._close = weakref.finalize(self, self._device.close)
@@ -196,7 +196,7 @@ class SearchRanker:
 
     @property
     def gate(self) -> Gate:
-        """As `EdgeClient.gate`."""
+        """As `EdgeClient.gate`; before it is enrolled there are only the application's own lists in it."""
         return self._device.gate
 
     def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:

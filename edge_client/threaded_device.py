@@ -21,6 +21,7 @@ from edge_client.agent import Agent
 from edge_client.events import Observer
 from edge_client.features import Features
 from edge_client.forgetting import ForgetResult
+from edge_client.gating import judgement_in_store
 from edge_client.hindrances import Hindrance
 from edge_client.loop_thread import LoopThread
 from edge_client.options import DeviceOptions
@@ -60,6 +61,7 @@ class ThreadedDevice:
         schema: FeatureSchema | None,
         exploration: Exploration | None,
         seed: int | None,
+        gate: bool,
     ) -> None:
         self.features = Features(schema, None)
         self._exploration, self._rng = exploration, np.random.default_rng(seed)
@@ -67,6 +69,7 @@ class ThreadedDevice:
             store, client_id=None, federation=None, max_interactions=max_interactions, max_kept=max_kept
         )
         self._store.schema_hash = self.features.hash
+        self._has_gate = gate
         self._on_event = on_event
         self._pid = os.getpid()
         self._life = threading.RLock()
@@ -175,8 +178,10 @@ class ThreadedDevice:
 
     @property
     def gate(self) -> Gate:
-        """Return as `EdgeClient.gate` says."""
-        return Gate() if self.agent is None or self.agent.gate is None else self.agent.gate.gate
+        """Return as `EdgeClient.gate` says; as long as it is no client, what the lists so far brought."""
+        if self.agent is not None:
+            return Gate() if self.agent.gate is None else self.agent.gate.gate
+        return self._store.gate() if self._has_gate and not (self._closed or self.is_forked) else Gate()
 
     def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Return as `EdgeClient.scores` says."""
@@ -189,11 +194,19 @@ class ThreadedDevice:
         """Record clicks; on disk when it returns."""
         self.check_open()
         agent = self.agent
-        with plain_functions():  # a guard judges
-            if agent is None:
-                store_list(self._store, serp, clicks_on(serp, clicked))
-            else:
+        if agent is None:
+            agent = self._record_alone(serp, clicked)
+        if agent is not None:
+            with plain_functions():  # a guard judges
                 agent.record_clicks(serp, clicked)
+
+    def _record_alone(self, serp: Serp, clicked: Sequence[int]) -> Agent | None:
+        """Record clicks where it is no client; where it has become one meanwhile, return the agent that is to do it."""
+        clicks = clicks_on(serp, clicked)
+        with self._life:  # or a gate would be written here that the agent has read already
+            if self.agent is None:
+                store_list(self._store, serp, clicks, judgement_in_store(serp, clicks) if self._has_gate else None)
+            return self.agent
 
     def _soon(self, work: Callable[[], None]) -> None:
         def done() -> None:

@@ -10,11 +10,14 @@ from edge_client import gating
 from edge_client.events import GateChanged
 from edge_client.gating import DeviceGate
 from edge_client.recording import store_list
+from edge_client.search_ranker import SearchRanker
 from edge_client.serps import make_serp, read_candidates
 from edge_client.store.store import DeviceStore
 from foltr.errors import DataError
-from foltr.learning.gate import Gate, Source
+from foltr.learning.gate import Gate, ShownCount, Source
+from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.explorations import read_exploration
+from foltr.protocol.signing import SigningKey
 from foltr.protocol.trainings import PdgdTraining
 
 N_FEATURES = 16
@@ -130,3 +133,32 @@ async def test_a_list_that_is_held_back_is_stored_with_its_judgement_or_not_at_a
         assert client.n_held_back > 0
         assert client.n_held_back + client.n_waiting == 30
         assert sum(client.gate.count(source).lists for source in Source) == 30
+
+
+def test_what_the_applications_lists_brought_is_known_from_the_first_one_on(nowhere, path):
+    """Before there are credentials too: the model's lists are compared with them once there are some."""
+
+    def click_first_then_second(ranker):
+        for position in (0, 1):
+            serp = ranker.rank(DOCUMENTS)
+            for _ in range(2):
+                ranker.record_clicks(serp, [position])
+
+    key = SigningKey.generate()
+    credentials = device_identity(key, key.public, "mail", "device-7", 1, BrokerAccess(broker_url=nowhere))
+    with SearchRanker(store=path) as ranker:
+        click_first_then_second(ranker)
+        assert ranker.gate.count(Source.BASE) == ShownCount(2, 2, 1.5)
+        ranker.enrol(credentials)
+        click_first_then_second(ranker)
+        assert ranker.gate.count(Source.BASE) == ShownCount(4, 4, 3.0)
+    with SearchRanker(store=path) as ranker:
+        assert ranker.gate.of_base.mean == pytest.approx(0.75, abs=0.01)
+    assert ranker.gate == Gate()
+    with SearchRanker(store=path.with_name("without-a-gate.sqlite"), gate=False) as ranker:
+        click_first_then_second(ranker)
+        assert ranker.gate == Gate()
+    with SearchRanker(store=path.with_name("forgotten.sqlite")) as ranker:
+        click_first_then_second(ranker)
+        ranker.forget_me()
+        assert ranker.gate == Gate()
