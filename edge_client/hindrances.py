@@ -46,6 +46,11 @@ _ENROL = {
 }
 
 
+def is_lasting(refusal: MembershipReceipt | None) -> bool:
+    """Return whether a join was refused for a cause that only somebody's doing ends; versions pass with an upgrade."""
+    return refusal is not None and refusal.code in _ENROL
+
+
 @dataclass(frozen=True)
 class Hindrance:
     """An obstacle; ``in_words`` says what happened, and what to do."""

@@ -9,7 +9,7 @@ from broker.link import InboundMessage, LastWill, MqttLink
 from edge_client.agent import Agent
 from edge_client.events import Connected, Observer, quiet
 from edge_client.forgetting import ENROL_AGAIN, ForgetResult
-from edge_client.hindrances import Hindrance, hindrance_of
+from edge_client.hindrances import Hindrance, hindrance_of, is_lasting
 from edge_client.options import DeviceOptions
 from edge_client.recording import Later
 from edge_client.store.store import DeviceStore
@@ -197,7 +197,7 @@ class Runtime:
         self._check_loop()
         agent = self.agent
         # Whoever is not taken in waits in vain.
-        await self._true_within(lambda: agent.is_settled or agent.membership.refusal is not None, timeout_s)
+        await self._true_within(lambda: agent.is_settled or is_lasting(agent.membership.refusal), timeout_s)
         return agent.is_settled
 
     async def leave(self, timeout_s: float) -> bool:

@@ -135,7 +135,7 @@ def device(credentials, i=0, store=":memory:", wire=None):
         return weights + delta
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("edge_client.client.MqttLink", partial(WatchedLink, wire or Wire()))
+        patch.setattr("edge_client.runtime.MqttLink", partial(WatchedLink, wire or Wire()))
         return EdgeClient(credentials=credentials, store=store, learner=learn, seed=i)
 
 
