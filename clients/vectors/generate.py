@@ -11,6 +11,7 @@ import json
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from foltr.learning.display import (
     sometimes_sampled_list,
     swapped_list,
 )
+from foltr.learning.gate import Gate, Source, interleaving_credits, with_list
 from foltr.learning.interaction import Interaction
 from foltr.learning.linear import rank_by_score
 from foltr.methods.base import DeviceContext
@@ -169,6 +171,35 @@ def lists() -> list[dict[str, Any]]:
     return cases
 
 
+def gate() -> list[dict[str, Any]]:
+    """Return the lists that one user was shown, the gate after each, and of interleaved ones whose credit a click is.
+
+    The user wants one document, which the model has first, then last, then first, and at last in no list at all: the
+    gate opens, closes by the credits, opens, and closes by what the model's lists bring.
+    """
+    rng = np.random.default_rng(31)
+    now, cases = Gate(), []
+    for number in range(175):
+        base, model = rng.permutation(6), rng.permutation(6)
+        wanted = int(model[-1] if 40 <= number < 70 else model[0])
+        source = Source.MODEL if now.is_open else Source.BASE
+        if 40 <= number < 70 or (12 <= number < 125 and number % 5):
+            source = Source.INTERLEAVED
+        shown, to_credit, interleaved = {Source.BASE: base, Source.MODEL: model}.get(source, base)[:5], None, {}
+        if source is Source.INTERLEAVED:
+            if number % 10 == 1:
+                model = np.concatenate([base[:3], base[:2:-1]])  # both begin alike
+            drawn, by_model = interleaved_list(model[:5], base[:5], rng)
+            shown, to_credit = drawn.ranking, interleaving_credits(by_model, base, model)
+            orders = {"base": base.tolist(), "model": model.tolist()}
+            interleaved = {"by_model": by_model.tolist(), **orders, "to_credit": to_credit.tolist()}
+        misses = rng.random() < 0.1 or (number >= 145 and source is Source.MODEL)
+        clicks = np.zeros(5, np.bool_) if misses else shown == wanted
+        now = with_list(now, source, clicks, to_credit)
+        cases.append({"source": str(source), "clicks": clicks.tolist(), **interleaved, "gate": _told(now)})
+    return cases
+
+
 def schemas() -> list[dict[str, Any]]:
     """Return feature schemas, the hash that names each, and candidates before and after scaling."""
     rng = np.random.default_rng(18)
@@ -234,6 +265,7 @@ VECTORS: dict[str, Callable[[], Any]] = {
     "refused.json": refused,
     "learning.json": learning,
     "lists.json": lists,
+    "gate.json": gate,
     "schemas.json": schemas,
     "selections.json": selections,
     "sequences.json": sequences,
@@ -267,6 +299,14 @@ def _text_of(vectors: Any) -> str:
 
 def _text_of_value(value: Any) -> str:
     return _text_of(value) if isinstance(value, list) else json.dumps(value)
+
+
+def _told(gate: Gate) -> dict[str, Any]:
+    """Return a gate and all that it says."""
+    means = {name: asdict(getattr(gate, name)) for name in ("credits", "of_base", "of_model")}
+    counts = {str(source): asdict(gate.count(source)) for source in Source}
+    scores = {"credit_score": gate.credit_score, "model_score": gate.model_score}
+    return {"is_open": gate.is_open, **means, "counts": counts, **scores, "share_interleaved": gate.share_interleaved}
 
 
 def _code_of(payload: bytes) -> str:

@@ -1,5 +1,6 @@
 """The conformance vectors, which clients in other languages are tested by, are what this code makes."""
 
+import itertools
 import json
 import runpy
 from pathlib import Path
@@ -23,6 +24,18 @@ def test_every_kind_of_message_has_a_vector():
     """Also those that no device sends or reads: what is signed has one form."""
     vectors = json.loads((CLIENTS / "vectors" / "messages.json").read_text())["messages"]
     assert {vector["kind"] for vector in vectors} == set(MESSAGE_TYPES)
+
+
+def test_the_gate_of_the_vectors_opens_and_closes_for_each_reason():
+    """Once it closes by the credits of interleaved lists, and once by what the model's own lists bring."""
+    lists = json.loads((CLIENTS / "vectors" / "gate.json").read_text())
+    changes = [
+        (after["source"], after["gate"]["is_open"])
+        for before, after in itertools.pairwise(lists)
+        if before["gate"]["is_open"] != after["gate"]["is_open"]
+    ]
+    opens, by_credits, by_lists = ("interleaved", True), ("interleaved", False), ("model", False)
+    assert {opens, by_credits, by_lists} <= set(changes)
 
 
 def test_what_is_not_current_is_noticed():

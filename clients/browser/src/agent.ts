@@ -220,6 +220,7 @@ export class Agent {
       exploration: training?.exploration ?? SAFE,
       isForgotten: forgetting.isForgotten,
       hasOtherFeatures: participation.hasOtherFeatures,
+      gate: await store.gate(),
       connected: this.link.connected,
       round: round?.round ?? null,
       countedThrough: (await store.bounds()).mark,

@@ -13,10 +13,11 @@ import { SettingsError } from "./errors.js";
 import type { ForgetResult } from "./forgetting.js";
 import { keptKey } from "./keys.js";
 import { SAFE, type Exploration } from "./learning/display.js";
+import type { Gate } from "./learning/gate.js";
 import { causeOf, toConsole, type Log } from "./log.js";
 import { verifyNatively, verifyPortably } from "./protocol/signing.js";
 import type { FeatureSchema } from "./schema.js";
-import { clicksOn, DEFAULT_SERP_LENGTH, makeSerp, type FeaturesLike, type Serp } from "./serps.js";
+import { clicksOn, DEFAULT_SERP_LENGTH, makeSerp, NONE, type FeaturesLike, type Gating, type Serp } from "./serps.js";
 import { DeviceStore } from "./store/store.js";
 import { leadOnce, Tabs, type Request } from "./tabs.js";
 
@@ -38,6 +39,11 @@ export interface EdgeClientOptions {
   readonly keepInteractions?: number;
   /** False shows the best list the device knows, of which nothing is learned. */
   readonly explore?: boolean;
+  /**
+   * False shows the model's lists from the first model on. Otherwise the application's order is shown until the
+   * user's clicks say that the model's is better.
+   */
+  readonly gate?: boolean;
   readonly log?: Log;
   /** Called when something has changed: a new model, a receipt, the connection. */
   readonly onChange?: (client: EdgeClient) => void;
@@ -59,6 +65,7 @@ const NOTHING_YET: DeviceState = {
   exploration: SAFE,
   isForgotten: false,
   hasOtherFeatures: false,
+  gate: null,
   connected: false,
   round: null,
   countedThrough: null,
@@ -83,6 +90,7 @@ export class EdgeClient {
     private readonly store: DeviceStore,
     private readonly schema: FeatureSchema | null,
     private readonly explore: boolean,
+    private readonly gating: Gating | null,
     private readonly onChange: (client: EdgeClient) => void,
   ) {
     this.tabs = new Tabs(name, {
@@ -111,6 +119,7 @@ export class EdgeClient {
       store,
       options.schema ?? null,
       options.explore ?? true,
+      options.gate === false ? null : await import("./learning/gate.js"),
       options.onChange ?? (() => undefined),
     );
     const onState = (state: DeviceState) => client.tellState(state);
@@ -133,6 +142,14 @@ export class EdgeClient {
   }
 
   /**
+   * Whether lists come from the model, what that was decided by, and what each source's lists brought; null before it
+   * has judged by any.
+   */
+  get gate(): Gate | null {
+    return this.state.gate;
+  }
+
+  /**
    * Whether the federation has erased this client: nothing is kept or sent any more, and the name is not used again.
    */
   get isForgotten(): boolean {
@@ -142,14 +159,16 @@ export class EdgeClient {
   /**
    * Rank candidate documents, at once and whether there is a network or not.
    *
-   * Without a model, or where it is of another number of features, the application's order is shown.
+   * Without a model, or where it is of another number of features, the application's order is shown, and as long as
+   * the gate is closed. That interleaves some lists, but for `exploration` of kind `none`.
    *
    * @param features (documents, features), finite, normalised as the federation's devices agreed to.
    */
   rank(features: FeaturesLike, options: RankOptions = {}): Serp {
-    const exploration = options.exploration ?? (this.explore ? this.state.exploration : { kind: "none" });
+    const exploration = options.exploration ?? (this.explore ? null : NONE);
     const scaled = this.schema === null ? features : this.schema.normalise(features);
-    return makeSerp(scaled, options.k ?? this.state.serpLength, options.base ?? null, this.state, exploration);
+    const k = options.k ?? this.state.serpLength;
+    return makeSerp(scaled, k, options.base ?? null, this.state, exploration, this.gating);
   }
 
   /**
@@ -160,9 +179,11 @@ export class EdgeClient {
   async recordClicks(serp: Serp, clicked: readonly number[]): Promise<void> {
     const clicks = clicksOn(serp, clicked);
     if (serp.ranking.length === 0 || this.isForgotten) return;
-    const { serpId, ranking, features, modelVersion, reversals, logProbability } = serp;
-    const kept = { serpId, ranking, clicks, reversals, logProbability, baseVersion: modelVersion };
-    await this.store.addInteraction({ ...kept, nFeatures: features.nFeatures, features: features.values });
+    const { features, modelVersion: baseVersion, source, toCredit, ...shown } = serp;
+    await this.store.addInteraction(
+      { ...shown, clicks, baseVersion, nFeatures: features.nFeatures, features: features.values },
+      this.gating?.judgementBy(source, clicks, toCredit),
+    );
     if (this.agent === null) this.tabs.tellRecorded();
     else this.agent.recorded();
   }

@@ -56,7 +56,7 @@ export async function withFederatorKey(
   const envelope = openEnvelope(statement);
   const { federatorKey } = new Topics(credentials.federation);
   if (!(await isSignedBy(envelope, credentials.enrolmentKey, federatorKey, verify))) {
-    throw new MessageError("bad_signature", "the federator's key is not signed by this federation's operator");
+    throw new MessageError("bad_signature", "the federator's key is not signed by the operator");
   }
   const stated = readEnvelope(envelope, FederatorKey);
   if (stated.federation !== credentials.federation) throw new MessageError("wrong_federation", stated.federation);

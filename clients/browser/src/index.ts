@@ -6,6 +6,7 @@ export { DataError, FoltrError, MessageError, SettingsError, UnavailableError } 
 export type { ForgetResult } from "./forgetting.js";
 export { deviceKey, type DeviceKey } from "./keys.js";
 export type { Exploration } from "./learning/display.js";
+export type { FadingMean, Gate, ShownCount, Source } from "./learning/gate.js";
 export type { Features } from "./learning/linear.js";
 export type { Level, Log } from "./log.js";
 export type { FeaturesLike, Serp } from "./serps.js";

@@ -2,6 +2,7 @@
 
 import { DataError } from "./errors.js";
 import { drawList, type Exploration, type Random } from "./learning/display.js";
+import type { Gate, Source } from "./learning/gate.js";
 import { rankByScore, score, type Features } from "./learning/linear.js";
 
 /** The candidates' features: rows of numbers, or all of them row by row with their number. */
@@ -13,7 +14,9 @@ export interface Serp {
   /** Indices into the candidates, best first. */
   readonly ranking: readonly number[];
   /** Whose order it was drawn around. */
-  readonly source: "base" | "model" | "interleaved";
+  readonly source: Source;
+  /** Of an interleaved list, where there is a gate to judge by it: see `interleavingCredits`. */
+  readonly toCredit: readonly number[] | undefined;
   /** The global model behind it; null before the first one arrived. */
   readonly modelVersion: number | null;
   readonly features: Features;
@@ -33,23 +36,33 @@ export interface RankingState {
   readonly isForgotten: boolean;
   /** The federation's features are others than the application's: its order is shown, and nothing is explored. */
   readonly hasOtherFeatures: boolean;
+  /** What decides whether lists come from the model; null before it has judged by any. */
+  readonly gate: Gate | null;
 }
 
+/** The module of the gate, which is loaded where there is one. */
+export type Gating = typeof import("./learning/gate.js");
+
 export const DEFAULT_SERP_LENGTH = 10;
+export const NONE: Exploration = { kind: "none" };
 
 /**
  * Make a list of k of the candidates, or of all if they are fewer.
  *
- * Without a model, or where it cannot rank these candidates, the application's own order is shown.
+ * Without a model, or where it cannot rank these candidates, the application's own order is shown; so it is where the
+ * gate does not let the model's lists through. Where exploration is interleaving, every list of the model is.
  *
  * @param base (documents,) the application's own scores, higher is better; null: the rows are given in its order.
+ * @param exploration null as the federation says.
+ * @param gating null lets every model through.
  */
 export function makeSerp(
   features: FeaturesLike,
   k: number,
   base: ArrayLike<number> | null,
   state: RankingState,
-  exploration: Exploration,
+  exploration: Exploration | null,
+  gating: Gating | null = null,
   random: Random = Math.random,
 ): Serp {
   const matrix = asFeatures(features);
@@ -61,19 +74,20 @@ export function makeSerp(
   // Of equal scores the application's order decides.
   const order = rankByScore(ofBase, matrix.nDocuments);
   const byModel = modelScores(matrix, state);
-  const scores = order.map((document) => (byModel ?? ofBase)[document]);
+  if (state.isForgotten || state.hasOtherFeatures) exploration = NONE;
+  const source = byModel === null ? "base" : (gating?.sourceBy(state, exploration?.kind !== "none", random) ?? "model");
+  const scores = order.map((document) => (source === "base" ? ofBase : byModel!)[document]);
   const places = order.map((_, place) => -place);
-  const isPlain = state.isForgotten || state.hasOtherFeatures;
-  const drawnBy = isPlain ? { kind: "none" as const } : byModel === null ? aroundBase(exploration) : exploration;
-  const { ranking, reversals, logProbability } = drawList(drawnBy, scores, places, k, random);
+  const drawnBy = drawnFor(source, exploration ?? state.exploration);
+  const { ranking, byModel: turns, ...drawn } = drawList(drawnBy, scores, places, k, random);
   return {
+    ...drawn,
     serpId: crypto.randomUUID(),
     ranking: ranking.map((place) => order[place]),
-    source: byModel === null ? "base" : exploration.kind === "interleaving" ? "interleaved" : "model",
+    source: turns ? "interleaved" : source,
+    toCredit: turns && gating?.interleavingCredits(turns, [...order.keys()], rankByScore(scores, k)),
     modelVersion: byModel === null ? null : state.modelVersion,
     features: matrix,
-    reversals,
-    logProbability,
   };
 }
 
@@ -84,9 +98,16 @@ function modelScores(features: Features, { weights, isForgotten }: RankingState)
   return scores.every(Number.isFinite) ? scores : null;
 }
 
-/** Sampling of scores as they are would be of another application's scale each time; interleaving has one list. */
-function aroundBase(exploration: Exploration): Exploration {
-  if (exploration.kind === "interleaving") return { kind: "none" };
+/**
+ * Return how a list from a source is drawn.
+ *
+ * Around the base, sampling of scores as they are would be of another application's scale each time, and interleaving
+ * has one list.
+ */
+function drawnFor(source: Source, exploration: Exploration): Exploration {
+  if (source === "interleaved") return { kind: "interleaving" };
+  if (source === "model") return exploration;
+  if (exploration.kind === "interleaving") return NONE;
   return exploration.kind === "sampling"
     ? { kind: "sampling", temperature: exploration.temperature ?? 1 }
     : exploration;

@@ -51,10 +51,10 @@ async function open(options: Partial<EdgeClientOptions> = {}): Promise<EdgeClien
 }
 
 /** Open a client that has joined, with a model and an open round. */
-async function joined(mark: number | null = 0): Promise<EdgeClient> {
+async function joined(mark: number | null = 0, options: Partial<EdgeClientOptions> = {}): Promise<EdgeClient> {
   await federation.announceModel();
   await federation.announceRound(1);
-  const client = await open();
+  const client = await open(options);
   await federation.answerMembership(await federation.hear("join"), "joined", mark);
   await eventually(() => client.state.connected && client.modelVersion === 1 && client.state.countedThrough === mark);
   return client;
@@ -91,7 +91,7 @@ test("an empty list is a list, and a wrong one an error with a name", async () =
 });
 
 test("a model ranks, and features of another width are shown in the application's order", async () => {
-  const client = await joined();
+  const client = await joined(0, { gate: false });
   const none = { exploration: { kind: "none" as const } };
   const byModel = client.rank(ROWS, none);
   assert.deepEqual([byModel.ranking, byModel.source, byModel.modelVersion], [[1, 2, 0], "model", 1]);
@@ -99,11 +99,27 @@ test("a model ranks, and features of another width are shown in the application'
   assert.deepEqual([narrow.ranking, narrow.source], [[0, 1], "base"]);
 });
 
+test("a model's lists wait for the gate, which has judged by the same lists when the page is opened anew", async () => {
+  const none = { exploration: { kind: "none" as const } };
+  const client = await joined();
+  const serp = client.rank(ROWS, none);
+  assert.deepEqual([serp.ranking, serp.source, serp.modelVersion], [[0, 1, 2], "base", 1]);
+  await client.recordClicks(serp, [1]);
+  await client.recordClicks(serp, [1]);
+  const brought = { lists: 1, clicked: 1, reciprocalRanks: 0.5 };
+  await eventually(() => client.gate !== null);
+  assert.deepEqual([client.gate!.isOpen, client.gate!.counts.base], [false, brought]);
+  await client.close();
+  const again = await open();
+  await eventually(() => again.gate !== null);
+  assert.deepEqual(again.gate!.counts.base, brought);
+});
+
 test("lists are drawn as the federation asks, or the call", async () => {
   await federation.announceModel();
   const training = { serp_length: 3, min_interactions: 2, max_interactions: 4, kind: "pdgd", learning_rate: 0.1 };
   await federation.announceRound(1, { training: { ...training, exploration: { kind: "interleaving" } } as any });
-  const client = await open();
+  const client = await open({ gate: false });
   await eventually(() => client.state.round === 1 && client.modelVersion === 1);
   assert.equal(client.rank(ROWS).source, "interleaved");
   assert.equal(client.rank(ROWS, { exploration: { kind: "sampling", temperature: 1 } }).source, "model");

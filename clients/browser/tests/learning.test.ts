@@ -44,7 +44,10 @@ test("before a federation says otherwise, lists are as Python's", () => {
   assert.deepEqual([SAFE, DEFAULT_SERP_LENGTH], [exploration, serp_length]);
 });
 
-const NO_STATE = { serpLength: 10, exploration: SAFE, isForgotten: false, hasOtherFeatures: false, modelVersion: null };
+const NO_STATE = {
+  ...{ serpLength: 10, exploration: SAFE, isForgotten: false, hasOtherFeatures: false },
+  ...{ modelVersion: null, gate: null },
+};
 
 test("of documents that a model scores alike the application's order decides", () => {
   const state = { ...NO_STATE, weights: new Float64Array([1, 0]), modelVersion: 3 };
@@ -78,7 +81,15 @@ test("around the application's order, sampling is of scores of one scale, and in
     [1, 2],
     [1e6, 2e6],
   ]) {
-    const { logProbability } = makeSerp([[1], [1]], 1, base, state, { kind: "sampling", temperature: null }, () => 0.5);
+    const { logProbability } = makeSerp(
+      [[1], [1]],
+      1,
+      base,
+      state,
+      { kind: "sampling", temperature: null },
+      null,
+      () => 0.5,
+    );
     assert.ok(Math.abs(logProbability + Math.log1p(Math.exp(-2))) < 1e-9, `${logProbability}`);
   }
   assert.deepEqual(makeSerp([[1], [1]], 2, [1, 2], state, { kind: "interleaving" }).ranking, [1, 0]);

@@ -21,6 +21,8 @@ export interface Shown {
   readonly logProbability: number;
   /** Of each pair of positions i < j, row by row over i: P(R*) / (P(R) + P(R*)), R* being R with i and j exchanged. */
   readonly reversals: Float64Array<ArrayBuffer>;
+  /** Of an interleaved list: whether the model's turn brought the document at each position. */
+  readonly byModel?: readonly boolean[];
 }
 
 /** How lists are drawn around an order; announced by the federation, or asked for with one call. */
@@ -49,8 +51,8 @@ export function drawList(
 ): Shown {
   const best = rankByScore(scores, k);
   if (exploration.kind === "none") return certain(best);
-  const ranking = drawRanking(exploration, scores, best, base, random);
-  return withReversals(ranking, logProbabilityOf(exploration, scores, base, k));
+  const drawn = drawRanking(exploration, scores, best, base, random);
+  return { ...drawn, ...withReversals(drawn.ranking, logProbabilityOf(exploration, scores, base, k)) };
 }
 
 /** Return log P of each list that an exploration may show of these scores. */
@@ -61,16 +63,10 @@ export function logProbabilityOf(
   k: number,
 ): LogProbability {
   const best = rankByScore(scores, k);
-  switch (exploration.kind) {
-    case "share":
-      return bestOrSampled(best, plackettLuce(tempered(scores, exploration.temperature)), exploration.share);
-    case "swaps":
-      return neighbourSwaps(best, exploration.probability);
-    case "interleaving":
-      return teamDraft(best, rankByScore(base, k));
-    case "sampling":
-      return plackettLuce(tempered(scores, exploration.temperature));
-  }
+  if (exploration.kind === "swaps") return neighbourSwaps(best, exploration.probability);
+  if (exploration.kind === "interleaving") return teamDraft(best, rankByScore(base, k));
+  const sampled = plackettLuce(tempered(scores, exploration.temperature));
+  return exploration.kind === "share" ? bestOrSampled(best, sampled, exploration.share) : sampled;
 }
 
 /** Return where in `Shown.reversals` of n positions the pair of two of them is, upper < lower. */
@@ -201,18 +197,11 @@ function drawRanking(
   best: number[],
   base: ArrayLike<number>,
   random: Random,
-): number[] {
-  switch (exploration.kind) {
-    case "share":
-      if (random() >= exploration.share) return best;
-      return samplePlackettLuce(tempered(scores, exploration.temperature), best.length, random);
-    case "swaps":
-      return swapped(best, exploration.probability, random);
-    case "interleaving":
-      return interleaved(best, rankByScore(base, best.length), random);
-    case "sampling":
-      return samplePlackettLuce(tempered(scores, exploration.temperature), best.length, random);
-  }
+): Pick<Shown, "ranking" | "byModel"> {
+  if (exploration.kind === "interleaving") return interleaved(best, rankByScore(base, best.length), random);
+  if (exploration.kind === "swaps") return { ranking: swapped(best, exploration.probability, random) };
+  if (exploration.kind === "share" && random() >= exploration.share) return { ranking: best };
+  return { ranking: samplePlackettLuce(tempered(scores, exploration.temperature), best.length, random) };
 }
 
 function swapped(best: readonly number[], probability: number, random: Random): number[] {
@@ -223,13 +212,17 @@ function swapped(best: readonly number[], probability: number, random: Random): 
   return ranking;
 }
 
-function interleaved(model: readonly number[], base: readonly number[], random: Random): number[] {
+function interleaved(model: readonly number[], base: readonly number[], random: Random) {
   const ranking: number[] = [];
+  const byModel: boolean[] = [];
   for (let i = 0; i < model.length; i += 2) {
     const sides = random() < 0.5 ? [model, base] : [base, model];
-    for (const order of sides.slice(0, model.length - i)) ranking.push(order.find((d) => !ranking.includes(d))!);
+    for (const order of sides.slice(0, model.length - i)) {
+      ranking.push(order.find((d) => !ranking.includes(d))!);
+      byModel.push(order === model);
+    }
   }
-  return ranking;
+  return { ranking, byModel };
 }
 
 function logAddExp(left: number, right: number): number {

@@ -52,25 +52,22 @@ export async function sign(key: KeptKey, data: Bytes): Promise<Bytes> {
 /** Return whether `signature` is this key's for `data`; false for anything else, whatever its length. */
 export type Verify = (publicKey: Bytes, data: Bytes, signature: Bytes) => Promise<boolean>;
 
-export const verifyNatively: Verify = async (publicKey, data, signature) => {
-  if (publicKey.length !== KEY_BYTES || signature.length !== SIGNATURE_BYTES) return false;
-  try {
-    const key = await crypto.subtle.importKey("raw", publicKey, "Ed25519", false, ["verify"]);
-    return await crypto.subtle.verify("Ed25519", key, signature, data);
-  } catch {
-    return false;
-  }
-};
+export const verifyNatively = falseForWrong(async (publicKey, data, signature) => {
+  const key = await crypto.subtle.importKey("raw", publicKey, "Ed25519", false, ["verify"]);
+  return crypto.subtle.verify("Ed25519", key, signature, data);
+});
 
-export const verifyPortably: Verify = async (publicKey, data, signature) => {
-  if (publicKey.length !== KEY_BYTES || signature.length !== SIGNATURE_BYTES) return false;
-  try {
-    // The rules of RFC 8032, as the federator's library has them; not the laxer ones that are the default here.
-    return await (await noble()).verifyAsync(signature, data, publicKey, { zip215: false });
-  } catch {
-    return false;
-  }
-};
+export const verifyPortably = falseForWrong(async (publicKey, data, signature) => {
+  // The rules of RFC 8032, as the federator's library has them; not the laxer ones that are the default here.
+  return (await noble()).verifyAsync(signature, data, publicKey, { zip215: false });
+});
+
+function falseForWrong(verify: Verify): Verify {
+  return async (publicKey, data, signature) => {
+    if (publicKey.length !== KEY_BYTES || signature.length !== SIGNATURE_BYTES) return false;
+    return verify(publicKey, data, signature).catch(() => false);
+  };
+}
 
 /** Return the bytes that are signed. No topic or kind holds a line break, so no two messages share these bytes. */
 export function signedBytes(topic: string, kind: string, sequence: bigint, body: Bytes): Bytes {

@@ -5,6 +5,7 @@
 // is in no two updates that count, as far as the device can tell; that it never is, the federator's database sees to.
 
 import { DataError } from "../errors.js";
+import type { Gate } from "../learning/gate.js";
 import { concat, sameBytes, sha256Of, type Bytes } from "../protocol/fields.js";
 import {
   isChanged,
@@ -80,8 +81,12 @@ export class DeviceStore {
 
   // --- interactions -----------------------------------------------------------------------------------------------
 
-  /** Store an interaction, and return its number; null if this list is stored already, or the client was forgotten. */
-  addInteraction(interaction: Recorded): Promise<number | null> {
+  /**
+   * Store an interaction, and return its number; null if this list is stored already, or the client was forgotten.
+   *
+   * @param judge makes of the gate, undefined before the first, that after this list; both are stored, or neither is.
+   */
+  addInteraction(interaction: Recorded, judge?: (before: Gate | undefined) => Gate): Promise<number | null> {
     return this.database.write(async (rows) => {
       if ((await rows.get("forgotten")) !== undefined) return null;
       const { interactions } = rows;
@@ -90,9 +95,16 @@ export class DeviceStore {
       const id = bounds.newest + 1;
       await done(interactions.add({ ...interaction, id, schemaHash: this.schemaHash }));
       await putBounds(rows, { ...bounds, newest: id });
-      await this.makeRoom(rows, bounds, id);
+      // When too many wait, the oldest make room.
+      await trim(rows, IDBKeyRange.bound(learnedThrough(bounds), id, true), this.limits.maxInteractions);
+      if (judge) await rows.put("gate", judge(await rows.get("gate"))); // perhaps another tab's
       return id;
     });
+  }
+
+  /** Return the gate after all lists so far; null before one was judged by. */
+  gate(): Promise<Gate | null> {
+    return this.database.read(async (rows) => (await rows.get<Gate>("gate")) ?? null);
   }
 
   /** Return the numbers of the oldest interactions that wait to be learned. */
@@ -112,9 +124,7 @@ export class DeviceStore {
 
   /** Delete interactions that can never be used, e.g. with other features than the ranker's. */
   discard(ids: readonly number[]): Promise<void> {
-    return this.database.write(async (rows) => {
-      await Promise.all(ids.map((id) => done(rows.interactions.delete(id))));
-    });
+    return this.database.write((rows) => remove(rows, ids));
   }
 
   nWaiting(): Promise<number> {
@@ -152,7 +162,7 @@ export class DeviceStore {
       if (!isChanged(settled.settlement)) return settled.settlement;
       if (settled.raisedBy > 0) await raiseNumbers(rows, settled.raisedBy);
       await putBounds(rows, settled.bounds);
-      await this.trimKept(rows, mark);
+      await trim(rows, IDBKeyRange.upperBound(mark), this.limits.maxKept);
       return settled.settlement;
     });
   }
@@ -178,8 +188,10 @@ export class DeviceStore {
       await putBounds(rows, { ...bounds, pending: update });
       // Those of another schema in between are in no update.
       const covered = await done(rows.interactions.getAllKeys(IDBKeyRange.bound(learned, update.through, true)));
-      const others = covered.filter((id) => !waiting.includes(id as number));
-      await Promise.all(others.map((id) => done(rows.interactions.delete(id))));
+      await remove(
+        rows,
+        covered.filter((id) => !waiting.includes(id as number)),
+      );
     });
   }
 
@@ -266,22 +278,16 @@ export class DeviceStore {
     const range = IDBKeyRange.bound([this.schemaHash, above], [this.schemaHash, through], true);
     return done(rows.interactions.index("schema").getAllKeys(range, limit)) as Promise<number[]>;
   }
+}
 
-  private async makeRoom(rows: Rows, bounds: Bounds, newest: number): Promise<void> {
-    const waiting = IDBKeyRange.bound(learnedThrough(bounds), newest, true);
-    const excess = (await done(rows.interactions.count(waiting))) - this.limits.maxInteractions;
-    if (excess <= 0) return;
-    const oldest = await done(rows.interactions.getAllKeys(waiting, excess));
-    await Promise.all(oldest.map((id) => done(rows.interactions.delete(id))));
-  }
+/** Delete the oldest interactions of a range until there are no more than so many. */
+async function trim(rows: Rows, range: IDBKeyRange, most: number): Promise<void> {
+  const excess = (await done(rows.interactions.count(range))) - most;
+  if (excess > 0) await remove(rows, await done(rows.interactions.getAllKeys(range, excess)));
+}
 
-  private async trimKept(rows: Rows, mark: number): Promise<void> {
-    const kept = IDBKeyRange.upperBound(mark);
-    const excess = (await done(rows.interactions.count(kept))) - this.limits.maxKept;
-    if (excess <= 0) return;
-    const oldest = await done(rows.interactions.getAllKeys(kept, excess));
-    await Promise.all(oldest.map((id) => done(rows.interactions.delete(id))));
-  }
+async function remove(rows: Rows, ids: readonly IDBValidKey[]): Promise<void> {
+  await Promise.all(ids.map((id) => done(rows.interactions.delete(id))));
 }
 
 async function boundsIn(rows: Rows): Promise<Bounds> {

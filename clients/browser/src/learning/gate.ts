@@ -1,0 +1,204 @@
+// A gate lets lists come from the model only while the clicks do not say that the application's own order is better.
+//
+// foltr/learning/gate.py is the same, and says why. It is loaded as a module of its own, and imports none, so that a
+// page without a gate does without. A gate is plain data: it goes into the store, and to other tabs, as it is.
+
+/** What a credit weighs after the next: a hundred interleaved lists are remembered. */
+export const CREDIT_DECAY = 0.99;
+/** What a list of the base weighs after the next of the base. */
+export const BASE_DECAY = 0.99;
+/** What a list of the model weighs after the next of the model: the newest fourteen count, and so the newest models. */
+export const MODEL_DECAY = 0.93;
+/** Before so many interleaved lists with a credit, in effect, the gate neither opens nor closes by them. */
+export const FEWEST_CREDITS = 10;
+/** The gate opens where the credits are above 0 by so many standard errors. */
+export const OPENS_ABOVE = 1.64;
+/** It closes where they are below 0 by one. */
+export const CLOSES_BELOW = -1;
+/** It closes where the model's lists brought less than the base's by so many standard errors of the difference. */
+export const WORSE_BY = 2;
+/** Before so many lists of each the two are not compared. */
+export const FEWEST_LISTS = 6;
+/** How many lists are interleaved while nothing speaks for the model, and to check on it while the gate is open. */
+export const SHARE_WARY = 0.05;
+/** How many are while the gate is closed and the model looks no worse. */
+export const SHARE_PROMISING = 0.5;
+/** After so many credits it may look so. */
+export const FEWEST_PROMISING = 4;
+const LEAST_VARIANCE = 0.02; // of a reciprocal rank: a few equal ones are no certainty
+
+/** Where the order of a list is from. */
+export type Source = "base" | "model" | "interleaved";
+
+/** A mean of numbers, the newest of which weigh most: the i-th newest weighs `decay ** i`. */
+export interface FadingMean {
+  /** Sums of the weights, and of their squares. */
+  readonly weight: number;
+  readonly weightSquares: number;
+  /** Weighted sums of the numbers, and of their squares. */
+  readonly total: number;
+  readonly squares: number;
+}
+
+/** What one source's lists brought, for whoever wants to read it; nothing of it fades. */
+export interface ShownCount {
+  /** That were recorded. */
+  readonly lists: number;
+  /** Of them, those with a click. */
+  readonly clicked: number;
+  /** Sum over lists of 1 / (1-based position of the first click); 0 of a list without any. */
+  readonly reciprocalRanks: number;
+}
+
+/** A gate and all its evidence; `withList` makes the next one. */
+export interface Gate {
+  /** Lists come from the model. */
+  readonly isOpen: boolean;
+  /** Of interleaved lists that told the two apart: 1 to the model, -1 to the base. */
+  readonly credits: FadingMean;
+  /** Reciprocal ranks of the first click on each one's lists; the model's since the gate opened. */
+  readonly ofBase: FadingMean;
+  readonly ofModel: FadingMean;
+  /** By source, all lists ever. */
+  readonly counts: Readonly<Record<Source, ShownCount>>;
+}
+
+const NO_NUMBERS: FadingMean = { weight: 0, weightSquares: 0, total: 0, squares: 0 };
+const NO_LISTS: ShownCount = { lists: 0, clicked: 0, reciprocalRanks: 0 };
+
+/** The gate of a device that has recorded nothing. */
+export const NEW_GATE: Gate = {
+  isOpen: false,
+  credits: NO_NUMBERS,
+  ofBase: NO_NUMBERS,
+  ofModel: NO_NUMBERS,
+  counts: { base: NO_LISTS, model: NO_LISTS, interleaved: NO_LISTS },
+};
+
+/** Return how many of the next lists should be interleaved. */
+export function shareInterleaved({ credits, isOpen }: Gate): number {
+  return !isOpen && credits.weight >= FEWEST_PROMISING && credits.total >= 0 ? SHARE_PROMISING : SHARE_WARY;
+}
+
+/** Return by how many standard errors the credits are above 0, where both orders are equally good. */
+export function creditScore({ credits }: Gate): number {
+  // Each credit is 1 or -1, and 0 on average then.
+  return credits.weight > 0 ? credits.total / Math.sqrt(credits.weightSquares) : 0;
+}
+
+/** Return by how many standard errors the model's lists brought more than the base's; 0 of too few lists. */
+export function modelScore({ ofBase, ofModel }: Gate): number {
+  if (Math.min(ofBase.weight, ofModel.weight) < FEWEST_LISTS) return 0;
+  const base = Math.max(varianceOf(ofBase), LEAST_VARIANCE);
+  const model = Math.max(varianceOf(ofModel), base); // the few of the model may be alike by chance
+  const error = Math.sqrt(base * shareOfVariance(ofBase) + model * shareOfVariance(ofModel));
+  return (meanOf(ofModel) - meanOf(ofBase)) / error;
+}
+
+/**
+ * Return where the next list should be from, given that there is a model for it.
+ *
+ * @param mayInterleave false where the application asked for the best list and no other; then no number is drawn.
+ */
+export function sourceOfNext(gate: Gate, mayInterleave: boolean, random: () => number): Source {
+  if (mayInterleave && random() < shareInterleaved(gate)) return "interleaved";
+  return gate.isOpen ? "model" : "base";
+}
+
+/**
+ * Return the gate after one more list that was shown.
+ *
+ * An interleaved list is to the credit of the order whose documents got more clicks, one credit whatever their number.
+ *
+ * @param toCredit of an interleaved list, see `interleavingCredits`.
+ */
+export function withList(
+  gate: Gate,
+  source: Source,
+  clicks: readonly boolean[],
+  toCredit: readonly number[] = [],
+): Gate {
+  const first = clicks.indexOf(true);
+  const reciprocal = first < 0 ? 0 : 1 / (1 + first);
+  const { lists, clicked, reciprocalRanks } = gate.counts[source];
+  const counted = {
+    lists: lists + 1,
+    clicked: clicked + (first < 0 ? 0 : 1),
+    reciprocalRanks: reciprocalRanks + reciprocal,
+  };
+  gate = { ...gate, counts: { ...gate.counts, [source]: counted } };
+  if (source === "base") return { ...gate, ofBase: withNext(gate.ofBase, reciprocal, BASE_DECAY) };
+  if (source === "model") {
+    return afterListOfModel({ ...gate, ofModel: withNext(gate.ofModel, reciprocal, MODEL_DECAY) });
+  }
+  const credit = Math.sign(toCredit.reduce((sum, each, i) => (clicks[i] ? sum + each : sum), 0));
+  return credit === 0 ? gate : afterCredit({ ...gate, credits: withNext(gate.credits, credit, CREDIT_DECAY) });
+}
+
+/** Return where the next list should be from, by what is stored; a model of zeros says nothing yet. */
+export function sourceBy(
+  { gate, weights }: { readonly gate: Gate | null; readonly weights: Float64Array | null },
+  mayInterleave: boolean,
+  random: () => number,
+): Source {
+  return weights?.some(Boolean) ? sourceOfNext(gate ?? NEW_GATE, mayInterleave, random) : "base";
+}
+
+/** Return what makes, of a stored gate, that after one more list. */
+export function judgementBy(
+  ...list: [source: Source, clicks: readonly boolean[], toCredit: readonly number[] | undefined]
+): (before: Gate | undefined) => Gate {
+  return (before = NEW_GATE) => withList(before, ...list);
+}
+
+/**
+ * Return whose credit a click at each position of an interleaved list is: 1 the model's, -1 the base's.
+ *
+ * 0 of the documents that both orders begin with, in the same places: a click there tells nothing.
+ *
+ * @param byModel whether the model's turn brought the document at each position.
+ * @param base at least as many of the best of both orders.
+ */
+export function interleavingCredits(
+  byModel: readonly boolean[],
+  base: readonly number[],
+  model: readonly number[],
+): number[] {
+  const first = byModel.findIndex((_, i) => base[i] !== model[i]);
+  return byModel.map((isModels, i) => (first < 0 || i < first ? 0 : isModels ? 1 : -1));
+}
+
+function afterCredit(gate: Gate): Gate {
+  if (gate.credits.weight < FEWEST_CREDITS) return gate;
+  if (!gate.isOpen && creditScore(gate) > OPENS_ABOVE) return { ...gate, isOpen: true, ofModel: NO_NUMBERS };
+  return gate.isOpen && creditScore(gate) < CLOSES_BELOW ? { ...gate, isOpen: false } : gate;
+}
+
+/** Close the gate where the model's lists bring less; then the credits were another model's, and are dropped. */
+function afterListOfModel(gate: Gate): Gate {
+  if (!gate.isOpen || modelScore(gate) >= -WORSE_BY) return gate;
+  return { ...gate, isOpen: false, credits: NO_NUMBERS, ofModel: NO_NUMBERS };
+}
+
+/** Return the mean with one more number, and what was before weighing less. */
+function withNext({ weight, weightSquares, total, squares }: FadingMean, number: number, decay: number): FadingMean {
+  return {
+    weight: weight * decay + 1,
+    weightSquares: weightSquares * decay * decay + 1,
+    total: total * decay + number,
+    squares: squares * decay + number * number,
+  };
+}
+
+function meanOf({ weight, total }: FadingMean): number {
+  return total / weight;
+}
+
+function varianceOf(of: FadingMean): number {
+  return of.squares / of.weight - meanOf(of) ** 2;
+}
+
+/** Return the variance of the mean, in variances of one number. */
+function shareOfVariance({ weight, weightSquares }: FadingMean): number {
+  return weightSquares / weight ** 2;
+}

@@ -1,0 +1,112 @@
+// A gate decides as Python's does, on the same lists; and a page shows the application's order until it is open.
+
+import "fake-indexeddb/auto";
+
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import * as gating from "../src/learning/gate.js";
+import { interleavingCredits, NEW_GATE, sourceOfNext, withList, type Gate } from "../src/learning/gate.js";
+import { makeSerp, type RankingState } from "../src/serps.js";
+import { DeviceStore } from "../src/store/store.js";
+import { vectorsOf } from "./vectors.js";
+
+/** Return a gate in the vectors' words. */
+function told(gate: Gate): any {
+  const mean = (each: gating.FadingMean) => [each.weight, each.weightSquares, each.total, each.squares];
+  const count = (each: gating.ShownCount) => [each.lists, each.clicked, each.reciprocalRanks];
+  const { base, model, interleaved } = gate.counts;
+  return [
+    ...[mean(gate.credits), mean(gate.ofBase), mean(gate.ofModel), count(base), count(model), count(interleaved)],
+    [gating.creditScore(gate), gating.modelScore(gate), gating.shareInterleaved(gate), Number(gate.isOpen)],
+  ].flat();
+}
+
+function stated(gate: any): number[] {
+  const { credits, of_base, of_model, counts } = gate;
+  const { base, model, interleaved } = counts;
+  const scores = [gate.credit_score, gate.model_score, gate.share_interleaved, Number(gate.is_open)];
+  return [credits, of_base, of_model, base, model, interleaved, scores].flatMap((each) => Object.values<number>(each));
+}
+
+test("after each list the gate is what Python's is", () => {
+  let gate = NEW_GATE;
+  vectorsOf("gate").forEach((list: any, i: number) => {
+    const credits = list.by_model && interleavingCredits(list.by_model, list.base, list.model);
+    assert.deepEqual(credits, list.to_credit, `credits of list ${i}`);
+    gate = withList(gate, list.source, list.clicks, credits);
+    const [mine, python] = [told(gate), stated(list.gate)];
+    assert.equal(mine.length, python.length);
+    python.forEach((number, n) => assert.ok(Math.abs(mine[n] - number) <= 1e-6, `list ${i}: ${mine} is not ${python}`));
+  });
+});
+
+const OPEN = { ...NEW_GATE, isOpen: true };
+
+test("the next list is interleaved as often as the gate says, and never where the best one is asked for", () => {
+  const promising = { ...NEW_GATE, credits: { weight: 4, weightSquares: 4, total: 0, squares: 4 } };
+  assert.deepEqual(
+    [NEW_GATE, promising, OPEN, { ...promising, isOpen: true }].map((gate) => [
+      sourceOfNext(gate, true, () => 0.04),
+      sourceOfNext(gate, true, () => 0.4),
+      sourceOfNext(gate, false, () => 0),
+    ]),
+    [
+      ["interleaved", "base", "base"],
+      ["interleaved", "interleaved", "base"],
+      ["interleaved", "model", "model"],
+      ["interleaved", "model", "model"],
+    ],
+  );
+});
+
+const STATE: RankingState = {
+  ...{ serpLength: 10, exploration: { kind: "none" }, isForgotten: false, hasOtherFeatures: false, modelVersion: 3 },
+  weights: new Float64Array([1]),
+  gate: null,
+};
+const ROWS = [[1], [2], [3]];
+
+test("a closed gate shows the application's order, an open one the model's, and a model of zeros says nothing", () => {
+  const best = (state: Partial<RankingState>) =>
+    makeSerp(ROWS, 3, null, { ...STATE, ...state }, null, gating, () => 0.9);
+  const [closed, open, zero] = [best({}), best({ gate: OPEN }), best({ gate: OPEN, weights: new Float64Array(1) })];
+  assert.deepEqual([closed.source, closed.ranking, closed.modelVersion], ["base", [0, 1, 2], 3]);
+  assert.deepEqual([open.source, open.ranking, open.toCredit], ["model", [2, 1, 0], undefined]);
+  assert.deepEqual([zero.source, zero.ranking], ["base", [0, 1, 2]]);
+});
+
+test("an interleaved list says whose credit a click is, also where all lists of the model are interleaved", () => {
+  const wary = makeSerp(ROWS, 3, null, STATE, null, gating, () => 0.01);
+  assert.deepEqual([wary.source, wary.ranking, wary.toCredit], ["interleaved", [2, 0, 1], [1, -1, 1]]);
+  const interleaving = { kind: "interleaving" as const };
+  const open = makeSerp(ROWS, 3, null, { ...STATE, gate: OPEN }, interleaving, gating, () => 0.9);
+  assert.deepEqual([open.source, open.ranking, open.toCredit], ["interleaved", [0, 2, 1], [-1, 1, -1]]);
+  const closed = makeSerp(ROWS, 3, null, STATE, interleaving, gating, () => 0.9);
+  assert.deepEqual([closed.source, closed.ranking], ["base", [0, 1, 2]]);
+  const plain = makeSerp(ROWS, 3, null, STATE, { kind: "none" }, gating, () => 0);
+  assert.deepEqual([plain.source, plain.toCredit], ["base", undefined]);
+});
+
+test("a gate is stored with the list that it judged by, once, whichever tab recorded it", async () => {
+  const limits = { maxInteractions: 10, maxKept: 10 };
+  const tabs = await Promise.all([0, 1].map(() => DeviceStore.open("mail", "gated", limits, indexedDB)));
+  assert.equal(await tabs[0].gate(), null);
+  const clicks = [false, true];
+  const list = { nFeatures: 1, features: new Float32Array(2), ranking: [0, 1], clicks, baseVersion: null };
+  const record = (tab: DeviceStore, serpId: string) =>
+    tab.addInteraction(
+      { ...list, serpId, reversals: new Float64Array(1), logProbability: 0 },
+      gating.judgementBy("base", clicks, undefined),
+    );
+  await Promise.all(["a", "b", "c", "a"].map((serpId, i) => record(tabs[i % 2], serpId)));
+  assert.deepEqual((await tabs[1].gate())!.counts.base, { lists: 3, clicked: 3, reciprocalRanks: 1.5 });
+  const broken = () => {
+    throw new Error("no judgement");
+  };
+  const another = { ...list, serpId: "d", reversals: new Float64Array(1), logProbability: 0 };
+  await assert.rejects(tabs[0].addInteraction(another, broken), /Nothing was changed/);
+  assert.equal(await tabs[0].nWaiting(), 3);
+  await tabs[0].forget();
+  assert.equal(await tabs[1].gate(), null);
+});
