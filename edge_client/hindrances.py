@@ -80,6 +80,10 @@ def hindrance_of(link: MqttLink, agent: Agent, now: float) -> Hindrance | None:
     if difference is not None:
         follow = "give the device the schema that the federator was started with; what is clicked waits on it"
         return Hindrance(Obstacle.OTHER_FEATURES, f"{difference}: {follow}")
+    misfit = agent.trainer.misfit
+    if misfit is not None:
+        choose = "start a federation with `foltr federator run --features N`, or use its features"
+        return Hindrance(Obstacle.OTHER_FEATURES, f"{misfit}: {choose}; what is clicked waits on the device")
     return None
 
 

@@ -62,6 +62,7 @@ class Trainer:
     Attributes:
         working_model: the newest model with what waits learned into it; None before the first model, and as long
             as the federation's features are others than those of the device's application.
+        misfit: why clicks wait although there is a model: how many features either has, in words; None where they fit.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Trainer:
         self._device_seed = device_seed
         self._propensities = propensities
         self._logged_cause = ""
-        self._misfits_wait = False
+        self.misfit: str | None = None
         self.working_model: WorkingModel | None = None
 
     def catch_up(self) -> None:
@@ -121,7 +122,7 @@ class Trainer:
         working_model = self.working_model
         if working_model is None or working_model.training is None or working_model.device is None:
             return
-        if not in_order or self._misfits_wait:
+        if not in_order or self.misfit is not None:
             self.catch_up()
         elif len(working_model.interaction_ids) < working_model.training.max_interactions:
             self._learn(working_model, [interaction])
@@ -171,7 +172,7 @@ class Trainer:
 
     def forget(self) -> None:
         """Keep nothing that was learned."""
-        self.working_model = None
+        self.working_model, self.misfit = None, None
 
     def _begin(self, model: ModelAnnouncement, training: Training | None) -> WorkingModel:
         device = None if training is None else self.device_under(model, training)
@@ -200,13 +201,13 @@ class Trainer:
         put right. Once they are, older lists of another number are as good as lost, and discarded.
         """
         fits = [interaction.features.shape[1] == working_model.n_features for interaction in interactions]
-        before = self._misfits_wait
-        self._misfits_wait = not all(fits) and self._store.newest_waiting_width() != working_model.n_features
-        if not self._misfits_wait:
+        before, self.misfit = self.misfit, None
+        if all(fits) or self._store.newest_waiting_width() == working_model.n_features:
             return interactions
-        if not before:
-            width = interactions[fits.index(False)].features.shape[1]
-            log.warning("interactions_wait", cause=f"{width} features; the ranker has {working_model.n_features}")
+        width = interactions[fits.index(False)].features.shape[1]
+        self.misfit = f"this application has {width} features, and the federation {working_model.n_features}"
+        if before is None:
+            log.warning("interactions_wait", cause=self.misfit)
         return interactions[: fits.index(False)]
 
     def _learn(self, working_model: WorkingModel, interactions: list[Interaction]) -> bool:

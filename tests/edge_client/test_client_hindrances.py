@@ -1,5 +1,6 @@
 """What keeps a device from taking part is said as it is: the broker, the login, the federator, or a refused join."""
 
+import numpy as np
 import pytest
 from played import TOPICS, WITHIN_S, Federator, device, until
 from servers import MissingError, ProvisionedMosquitto
@@ -115,3 +116,16 @@ async def test_who_is_not_taken_in_need_not_wait(mqtt_broker, code, obstacle):
         await federator.membership("device-7", ReceiptCode.JOINED)
         await until(lambda: client.has_joined)
         assert client.hindrance is None
+
+
+async def test_another_number_of_features_keeps_a_device_from_taking_part(mqtt_broker):
+    """Its owner hears how many either has, and what to do; not a word in the log alone."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(1)
+        await beat(federator)
+        await client.next_round()
+        await until(lambda: client.hindrance is None)
+        client.record_clicks(client.rank(np.eye(3, 5)), [0])
+        assert client.hindrance.obstacle is Obstacle.OTHER_FEATURES
+        assert "this application has 5 features, and the federation 16" in client.hindrance.in_words
+        assert "--features" in client.hindrance.in_words
