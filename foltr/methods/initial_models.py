@@ -13,13 +13,14 @@ from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from foltr.errors import SettingsError
 from foltr.methods.registry import Ranker
 from foltr.protocol.fields import MAX_ABS_DELTA
 from foltr.protocol.schemas import FeatureSchema
 from foltr.protocol.trainings import LinearRankerSpec
+from foltr.protocol.written_files import read_written_file
 
 _Weight = Annotated[float, Field(ge=-MAX_ABS_DELTA, le=MAX_ABS_DELTA, allow_inf_nan=False)]
 _Hash = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -46,14 +47,7 @@ class InitialModel(BaseModel):
     @classmethod
     def read(cls, path: str | Path) -> "InitialModel":
         """Read a file; SettingsError where there is none, or it is not one."""
-        try:
-            return cls.model_validate_json(Path(path).read_bytes())
-        except OSError as error:
-            raise SettingsError(f"initial_model: {path}: {error.strerror}") from error
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            place = ".".join(map(str, first["loc"])) or "the file"
-            raise SettingsError(f"initial_model: {path}: {place}: {first['msg']}; see docs/features.md") from None
+        return read_written_file(cls, path, "initial_model")
 
     def to_json(self) -> str:
         """Return the text of a file that `read` takes."""

@@ -22,11 +22,12 @@ from typing import Annotated, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from foltr.errors import DataError, SettingsError
+from foltr.errors import DataError
 from foltr.learning.scaling import LARGEST_VALUE, Bounds, Scaling, bounds_of, first_unusable, scale
 from foltr.protocol.fields import Message, Name
+from foltr.protocol.written_files import read_written_file
 
 MAX_FEATURES: Final = 1000
 """So that a schema is one message. A federation without one may have more features."""
@@ -97,14 +98,7 @@ class FeatureSchema(Message):
         Raises:
             SettingsError: there is none, or it is not a schema; the message names the place.
         """
-        try:
-            return cls.model_validate_json(Path(path).read_bytes())
-        except OSError as error:
-            raise SettingsError(f"schema: {path}: {error.strerror}") from error
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            place = ".".join(map(str, first["loc"])) or "the file"
-            raise SettingsError(f"schema: {path}: {place}: {first['msg']}; see docs/features.md") from None
+        return read_written_file(cls, path, "schema")
 
     def to_json(self) -> str:
         """Return the text of a file that `read` takes."""
