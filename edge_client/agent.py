@@ -8,7 +8,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -182,7 +182,7 @@ class Agent:
         candidates = read_candidates(self.features.scaled(features), base)
         return make_serp(candidates, k, self._snapshot(), self._rng, exploration=chosen, gate=self.gate)
 
-    def record_clicks(self, serp: Serp, clicked: Sequence[int]) -> None:
+    def record_clicks(self, serp: Serp, clicked: Iterable[int]) -> None:
         """Record clicks as `EdgeClient.record_clicks` says."""
         clicks = clicks_on(serp, clicked)
         with self._recording:

@@ -22,7 +22,7 @@ When another client is to be unlearned, a device under no policy sends the same 
 kept (`edge_client.training.relearning`). `EdgeClient.forget_me` asks for this one's own erasure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn, Self
 
@@ -329,13 +329,13 @@ class EdgeClient:
         """
         return self._agent.rank(features, self.serp_length if k is None else k, base, checked_exploration(exploration))
 
-    def record_clicks(self, serp: Serp, clicked: Sequence[int]) -> None:
-        """Record the user's clicks on a shown list: positions from 0, best first; none is a record too.
+    def record_clicks(self, serp: Serp, clicked: Iterable[int]) -> None:
+        """Record the user's clicks on a shown list: integers, positions from 0, best first; none is a record too.
 
         On disk when it returns. Recording the same list twice changes nothing.
 
         Raises:
-            DataError: a position outside the list.
+            DataError: what was given are no positions of the list.
         """
         self._runtime.check_thread()
         self._agent.record_clicks(serp, clicked)

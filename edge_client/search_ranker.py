@@ -10,7 +10,7 @@ are some.
 """
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
@@ -175,11 +175,11 @@ class SearchRanker:
         k = self.serp_length if k is None else k
         return self._device.rank(features, k, base, checked_exploration(exploration))
 
-    def record_clicks(self, serp: Serp, clicked: Sequence[int]) -> None:
+    def record_clicks(self, serp: Serp, clicked: Iterable[int]) -> None:
         """Record clicks as `EdgeClient.record_clicks` says: on disk when it returns. It is learned afterwards.
 
         Raises:
-            DataError: a position outside the list, or the disk is full.
+            DataError: what was given are no positions of the list, or the disk is full.
             UsageError: it is closed, or this process was forked from the one that made it.
         """
         self._device.record(serp, clicked)

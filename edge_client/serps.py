@@ -1,7 +1,7 @@
 """A result list is made of features, around a model's order or the application's own, and clicks on it are checked."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,6 +15,8 @@ from foltr.learning.gate import Source
 from foltr.learning.linear import rank_by_score
 from foltr.methods.lists import SourcedList, draw_base_list, list_from
 from foltr.protocol.explorations import SAFE, Exploration, NoExploration
+
+_POSITIONS = "give integers, from 0, of the list as shown, e.g. [0, 3] where the first and the fourth were clicked"
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,14 +176,25 @@ def _serp(candidates: Candidates, listed: SourcedList, version: int | None, vari
     )
 
 
-def clicks_on(serp: Serp, clicked: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """Return (shown,) bool from the clicked positions; DataError for a position outside the list."""
+def clicks_on(serp: Serp, clicked: Iterable[int]) -> npt.NDArray[np.bool_]:
+    """Return (shown,) bool from the clicked positions; DataError for what is no position of the list."""
     clicks = np.zeros(len(serp.ranking), np.bool_)
-    for position in clicked:
+    for position in _each(clicked):
+        # A truth value is an int in Python: a mask of the list would be read as its first two positions.
+        if isinstance(position, bool) or not isinstance(position, int | np.integer):
+            raise DataError(f"clicked: {position!r:.80} is no position: {_POSITIONS}")
         if not 0 <= position < len(clicks):
-            raise DataError(f"clicked: position {position} is outside the list (0 to {len(clicks) - 1})")
+            there = f"0 to {len(clicks) - 1}" if len(clicks) else "it is empty"
+            raise DataError(f"clicked: position {position} is outside the list ({there})")
         clicks[position] = True
     return clicks
+
+
+def _each(clicked: Iterable[int]) -> Iterator[int]:
+    try:
+        return iter(clicked)
+    except TypeError as error:  # a number by itself, also as an array without dimensions
+        raise DataError(f"clicked: {clicked!r:.80} is no list of positions: {_POSITIONS}") from error
 
 
 def as_features(features: npt.ArrayLike) -> npt.NDArray[np.float32]:

@@ -10,7 +10,7 @@ recorded before is then that client's.
 
 import os
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -190,7 +190,7 @@ class ThreadedDevice:
                 return np.zeros(len(as_features(self.features.scaled(features))), np.float32)
             return self.agent.scores(features)
 
-    def record(self, serp: Serp, clicked: Sequence[int]) -> None:
+    def record(self, serp: Serp, clicked: Iterable[int]) -> None:
         """Record clicks; on disk when it returns."""
         self.check_open()
         agent = self.agent
@@ -200,7 +200,7 @@ class ThreadedDevice:
             with plain_functions():  # a guard judges
                 agent.record_clicks(serp, clicked)
 
-    def _record_alone(self, serp: Serp, clicked: Sequence[int]) -> Agent | None:
+    def _record_alone(self, serp: Serp, clicked: Iterable[int]) -> Agent | None:
         """Record clicks where it is no client; where it has become one meanwhile, return the agent that is to do it."""
         clicks = clicks_on(serp, clicked)
         with self._life:  # or a gate would be written here that the agent has read already

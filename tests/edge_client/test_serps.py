@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from methods_of import LINEAR, trainings
 
-from edge_client.serps import make_serp, read_candidates
+from edge_client.serps import clicks_on, make_serp, read_candidates
 from edge_client.training.working_model import WorkingModel, device_for
+from foltr.errors import DataError
 from foltr.learning.display import sampled_list
 from foltr.learning.gate import Source
 from foltr.methods.base import DeviceContext
@@ -147,3 +148,45 @@ def test_a_list_is_printed_in_a_line():
         f"Serp(serp_id='{serp.serp_id}', ranking={serp.ranking!r}, model_version=None, variant=0, source='base')"
     )
     assert len(repr(serp)) < 150
+
+
+@pytest.mark.parametrize(
+    "clicked",
+    [[0, 3], (3, 0), {0, 3}, iter([0, 3]), np.array([0, 3]), np.array([0, 3], np.uint8), [np.int64(0), np.int32(3), 3]],
+    ids=["list", "tuple", "set", "iterator", "array", "unsigned", "of both"],
+)
+def test_clicks_are_positions_of_the_list_as_shown(clicked):
+    """Integers, those of NumPy too, in whatever holds them."""
+    assert clicks_on(shown(None), clicked).tolist() == [True, False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("clicked", "said"),
+    [
+        (1, "1 is no list of positions: give integers, from 0"),
+        (np.int64(1), "is no list of positions"),
+        (np.array(1), "is no list of positions"),
+        (None, "None is no list of positions"),
+        ([True, False, True, False, False], "True is no position: give integers, from 0, of the list as shown"),
+        (np.array([True, False, True, False, False]), "is no position"),
+        ([1.0], "1.0 is no position"),
+        (np.array([0.0, 3.0]), "is no position"),
+        ("03", "'0' is no position"),
+        ([[0, 3]], "is no position"),
+        ([0, 5], r"position 5 is outside the list \(0 to 4\)"),
+        ([-1], r"position -1 is outside the list \(0 to 4\)"),
+    ],
+    ids=str,
+)
+def test_what_is_no_position_is_refused_in_words(clicked, said):
+    """A mask of the list, say, would be read as clicks on its first two documents."""
+    with pytest.raises(DataError, match=f"^clicked: .*{said}"):
+        clicks_on(shown(None), clicked)
+
+
+def test_nothing_can_be_clicked_on_an_empty_list():
+    """And no click on it is one."""
+    empty = make_serp(read_candidates([], None), 5, None, np.random.default_rng(1))
+    assert clicks_on(empty, []).tolist() == []
+    with pytest.raises(DataError, match=r"position 0 is outside the list \(it is empty\)"):
+        clicks_on(empty, [0])

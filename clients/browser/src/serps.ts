@@ -113,14 +113,13 @@ function drawnFor(source: Source, exploration: Exploration): Exploration {
     : exploration;
 }
 
-/** Return, for each position shown, whether it was clicked; DataError for a position outside the list. */
+/** Return, for each position shown, whether it was clicked; DataError for what is no position of the list. */
 export function clicksOn(serp: Serp, clicked: readonly number[]): boolean[] {
   const clicks = serp.ranking.map(() => false);
-  for (const position of clicked) {
-    if (!(position in clicks))
-      throw new DataError(`clicked: position ${position} is outside the list (0 to ${clicks.length - 1})`);
-    clicks[position] = true;
-  }
+  // It may be from JSON, where nobody has checked its type.
+  if (!Array.isArray(clicked) || !clicked.every((one) => Number.isInteger(one) && one in clicks))
+    throw new DataError(`clicked: ${clicked}: expected a list of positions (0 to ${clicks.length - 1})`);
+  for (const position of clicked) clicks[position] = true;
   return clicks;
 }
 

@@ -87,7 +87,11 @@ test("an empty list is a list, and a wrong one an error with a name", async () =
   assert.throws(() => client.rank([[1, 2], [1]]), DataError);
   assert.throws(() => client.rank([[1, NaN]]), DataError);
   assert.throws(() => client.rank(ROWS, { base: [1] }), DataError);
-  await assert.rejects(client.recordClicks(client.rank(ROWS), [3]), DataError);
+  const serp = client.rank(ROWS);
+  for (const wrong of [[3], [-1], 1, [true, false, true], [0.5], ["0"], ["length"], [undefined], undefined, null]) {
+    await assert.rejects(client.recordClicks(serp, wrong as number[]), DataError);
+  }
+  assert.equal(client.state.nWaiting, 0);
 });
 
 test("a model ranks, and features of another width are shown in the application's order", async () => {
