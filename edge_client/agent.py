@@ -175,12 +175,18 @@ class Agent:
         exploration: Exploration | None = None,
     ) -> Serp:
         """Rank candidate documents as `EdgeClient.rank` says."""
-        chosen = self._exploration if exploration is None else exploration
-        if self.forgotten or (chosen is None and self.participation.other_schema is not None):
-            # Nothing is learned from it, or not soon: what the federation asks for disturbs nobody's order.
-            chosen = NoExploration()
         candidates = read_candidates(self.features.scaled(features), base)
+        self.features.look_at(candidates.features, candidates.span)
+        chosen = self.exploration if exploration is None or self.forgotten else exploration
         return make_serp(candidates, k, self._snapshot(), self._rng, exploration=chosen, gate=self.gate)
+
+    @property
+    def exploration(self) -> Exploration | None:
+        """How lists are drawn where a call does not say it; None as the federation says."""
+        if self.forgotten or (self._exploration is None and self.participation.other_schema is not None):
+            # Nothing is learned from it, or not soon: what the federation asks for disturbs nobody's order.
+            return NoExploration()
+        return self._exploration
 
     def record_clicks(self, serp: Serp, clicked: Iterable[int]) -> None:
         """Record clicks as `EdgeClient.record_clicks` says."""

@@ -3,8 +3,14 @@
 Where the two differ the federation's model says nothing of these features, and they teach it nothing. So the device
 ranks in the application's own order, keeps its clicks with the hash of the schema that they were recorded under, and
 sends nothing until the two agree.
+
+Without a schema the application is to hand over numbers in [0, 1]. Others are ranked and learned from all the same,
+badly: a step of learning grows with the features. So it is said, once.
 """
 
+import threading
+
+import numpy as np
 import numpy.typing as npt
 
 from foltr.errors import MessageError
@@ -15,6 +21,9 @@ from foltr.protocol.signed_schemas import read_schema
 
 log = get_logger(__name__)
 
+# What rounding, or a bound that a new document exceeds by a little, may make of 0 and 1.
+_TOLERANCE = 0.01
+
 
 class Features:
     """The features of one device's application.
@@ -22,6 +31,9 @@ class Features:
     Args:
         schema: None where the application scales them itself.
         credentials: whose operator says what the federation's schema is; without them nobody is believed.
+
+    Attributes:
+        remarks: what the application's developer should know of them, once it was seen; in words.
     """
 
     def __init__(self, schema: FeatureSchema | None, credentials: Credentials | None) -> None:
@@ -29,6 +41,8 @@ class Features:
         self.hash = None if schema is None else schema.hash
         self._credentials = credentials
         self._published: FeatureSchema | None = None
+        self._lock = threading.Lock()
+        self.remarks: tuple[str, ...] = ()
 
     def scaled(self, features: npt.ArrayLike) -> npt.ArrayLike:
         """Return features as the schema scales them; without one, or without documents, as they are.
@@ -38,6 +52,20 @@ class Features:
         """
         no_documents = isinstance(features, list | tuple) and not features
         return features if self.schema is None or no_documents else self.schema.normalise(features)
+
+    def look_at(self, features: npt.NDArray[np.float32], span: tuple[float, float]) -> None:
+        """Say in the log, the first time, that features which no schema scales are far from [0, 1].
+
+        Args:
+            features: (documents, features).
+            span: the least and the largest of them.
+        """
+        if self.remarks or self.schema is not None or (span[0] >= -_TOLERANCE and span[1] <= 1 + _TOLERANCE):
+            return
+        with self._lock:
+            if not self.remarks:
+                self.remarks = (_far_out(features),)
+                log.warning("features_out_of_range", cause=self.remarks[0])
 
     def take_published(self, payload: bytes) -> None:
         """Take what the operator says the federation's schema is. It is only for words: a hash decides."""
@@ -68,6 +96,16 @@ class Features:
             return f"this application has {own}, and the federation the one with hash {announced.hex()[:16]}"
         words = f"this application has {own}, and the federation {_named(published)}"
         return words if self.schema is None else f"{words}: {first_difference(self.schema, published)}"
+
+
+def _far_out(features: npt.NDArray[np.float32]) -> str:
+    """Say which column of (documents, features) is the farthest from [0, 1], and what to do about it."""
+    low, high = features.min(axis=0), features.max(axis=0)
+    column = int(np.argmax(np.maximum(-low, high - 1)))
+    return (
+        f"features: column {column} has values from {low[column]:g} to {high[column]:g}, and what learns is made for "
+        "0 to 1: give a schema, which scales them (docs/features.md), or scale them"
+    )
 
 
 def first_difference(own: FeatureSchema, federations: FeatureSchema) -> str:

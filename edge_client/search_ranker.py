@@ -17,6 +17,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from edge_client.device_state import DeviceState
 from edge_client.events import Observer
 from edge_client.forgetting import ForgetResult
 from edge_client.guard.held_back import RefusedModel
@@ -145,9 +146,9 @@ class SearchRanker:
         self.close()
 
     @property
-    def state(self) -> str:
-        """What it is doing, in words for a log or a settings page."""
-        return self._device.state
+    def state(self) -> DeviceState:
+        """What it is doing, and whose order it shows; as text, in words for a log or a settings page."""
+        return self._device.state(self._n_features)
 
     @property
     def hindrance(self) -> Hindrance | None:

@@ -16,6 +16,7 @@ from foltr.learning.linear import rank_by_score
 from foltr.methods.lists import SourcedList, draw_base_list, list_from
 from foltr.protocol.explorations import SAFE, Exploration, NoExploration
 
+_LARGEST = float(np.finfo(np.float32).max)
 _POSITIONS = "give integers, from 0, of the list as shown, e.g. [0, 3] where the first and the fourth were clicked"
 
 
@@ -58,11 +59,13 @@ class Candidates:
         features: (documents, features) float32, finite.
         order: (documents,) int64, the documents in the application's order, best first.
         scores: (documents,) float64 not rising, the application's, in its order.
+        span: the least and the largest of the features; zeros without documents.
     """
 
     features: npt.NDArray[np.float32]
     order: npt.NDArray[np.int64]
     scores: npt.NDArray[np.float64]
+    span: tuple[float, float]
 
 
 def read_candidates(features: npt.ArrayLike, base: npt.ArrayLike | None) -> Candidates:
@@ -75,20 +78,20 @@ def read_candidates(features: npt.ArrayLike, base: npt.ArrayLike | None) -> Cand
     Raises:
         DataError: they are not finite numbers, or not one score for each document.
     """
-    matrix = as_features(features)
+    matrix, span = _read_features(features)
     n_documents = len(matrix)
     if base is None:
-        return Candidates(matrix, np.arange(n_documents), -np.arange(n_documents, dtype=np.float64))
+        return Candidates(matrix, np.arange(n_documents), -np.arange(n_documents, dtype=np.float64), span)
     try:
         scores = np.asarray(base, np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"base: expected a number for each document: {error}") from error
     if scores.shape != (n_documents,):
         raise DataError(f"base: expected a number for each of {n_documents} documents, got shape {scores.shape}")
-    if n_documents and not np.abs(scores).max() <= np.finfo(np.float32).max:  # written so that NaN fails it too
+    if n_documents and not np.abs(scores).max() <= _LARGEST:  # written so that NaN fails it too
         raise DataError("base: expected finite numbers that fit float32")
     order = rank_by_score(scores, n_documents)
-    return Candidates(matrix, order, scores[order])
+    return Candidates(matrix, order, scores[order], span)
 
 
 def make_serp(
@@ -199,6 +202,11 @@ def _each(clicked: Iterable[int]) -> Iterator[int]:
 
 def as_features(features: npt.ArrayLike) -> npt.NDArray[np.float32]:
     """Return a float32 copy (the application may reuse its buffer before the clicks come), or DataError."""
+    return _read_features(features)[0]
+
+
+def _read_features(features: npt.ArrayLike) -> tuple[npt.NDArray[np.float32], tuple[float, float]]:
+    """Return `as_features`, with the least and the largest of them."""
     try:
         exact = np.asarray(features)
         if exact.dtype != np.float32:
@@ -206,12 +214,13 @@ def as_features(features: npt.ArrayLike) -> npt.NDArray[np.float32]:
     except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"features: expected numbers, (documents, features): {error}") from error
     if exact.shape[:1] == (0,):
-        return np.zeros((0, exact.shape[1] if exact.ndim == 2 else 0), np.float32)
+        return np.zeros((0, exact.shape[1] if exact.ndim == 2 else 0), np.float32), (0.0, 0.0)
     if exact.ndim != 2 or 0 in exact.shape:
         raise DataError(f"features: expected a matrix (documents, features), got shape {exact.shape}")
-    if not np.abs(exact).max() <= np.finfo(np.float32).max:  # written so that NaN fails it too
+    least, largest = float(exact.min()), float(exact.max())
+    if not -_LARGEST <= least <= largest <= _LARGEST:  # written so that NaN fails it too
         raise DataError("features: expected finite numbers that fit float32")
-    return np.array(exact, dtype=np.float32, order="C")
+    return np.array(exact, dtype=np.float32, order="C"), (least, largest)
 
 
 def check_width(features: npt.NDArray[np.float32], n_features: int) -> None:

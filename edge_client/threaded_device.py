@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_client.agent import Agent
+from edge_client.device_state import DeviceState, state_of
 from edge_client.events import Observer
 from edge_client.features import Features
 from edge_client.forgetting import ForgetResult
@@ -95,6 +96,7 @@ class ThreadedDevice:
             runtime = Runtime(options, self._on_event)
             self._store.take_over((options.federation, options.client_id))
             runtime.open(self._store, self._soon)
+            runtime.agent.features.remarks = self.features.remarks  # they were said
             self._thread = LoopThread(f"foltr-{options.client_id}")
             # Before it starts: an observer may look.
             self._runtime, self.agent = runtime, runtime.agent
@@ -135,23 +137,18 @@ class ThreadedDevice:
         """Return as `EdgeClient.hindrance` says; None as long as it is no client."""
         return None if self._runtime is None or self._closed or self.is_forked else self._runtime.hindrance
 
-    @property
-    def state(self) -> str:
-        """Return what it is doing, in words."""
+    def state(self, n_features: int | None) -> DeviceState:
+        """Return what it is doing.
+
+        Args:
+            n_features: how many the application said that it has; None where it did not.
+        """
         agent, runtime = self.agent, self._runtime
         if self._closed or self.is_forked:
-            return "closed"
+            return DeviceState("closed")
         if agent is None or runtime is None:
-            return "not enrolled: lists are in the application's order, and clicks wait in the store"
-        if agent.forgotten:
-            return "forgotten: lists are in the application's order, and nothing is recorded"
-        model, hindrance = agent.trainer.working_model, runtime.hindrance
-        parts = [
-            "left" if agent.participation.left else "connected" if hindrance is None else hindrance.obstacle.state,
-            "no model yet" if model is None else f"model {model.base_version}",
-            *(["in quarantine"] if agent.contributor.quarantined else []),
-        ]
-        return ", ".join(parts)
+            return DeviceState("not enrolled", remarks=("clicks wait in the store", *self.features.remarks))
+        return state_of(agent, runtime.hindrance, n_features)
 
     # --- lists and clicks -----------------------------------------------------------------------------------
 
@@ -174,6 +171,7 @@ class ThreadedDevice:
                 return agent.rank(features, k, base, exploration)
             chosen = NoExploration() if is_over else exploration or self._exploration
             candidates = read_candidates(self.features.scaled(features), base)
+            self.features.look_at(candidates.features, candidates.span)
             return make_serp(candidates, k, None, self._rng, exploration=chosen)
 
     @property

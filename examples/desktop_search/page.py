@@ -38,7 +38,7 @@ class PageServer(HTTPServer):
 
     def state(self) -> dict[str, Any]:
         """What the page says of the ranker."""
-        return {"learning": self.search.learning, "words": self.search.ranker.state}
+        return {"learning": self.search.learning, "words": str(self.search.ranker.state)}
 
     def find(self, query: str) -> dict[str, Any]:
         """What the page shows."""

@@ -62,7 +62,7 @@ def test_credentials_now_or_later(folder):
     """Clicks from before are this client's; both ways to enrol are in it."""
     run(snippet("# show them in this order"), folder)
     code = snippet("# or so, while it runs")
-    assert run(code, folder) == "without a broker, no model yet\n"
+    assert run(code, folder) == "without a broker, no model yet: lists are in the application's order\n"
     assert run(code.replace("credentials if credentials.exists() else None", "None"), folder).startswith("without")
     assert n_recorded(folder / "clicks.sqlite") == 1
 
@@ -71,7 +71,7 @@ def test_what_it_tells(folder):
     """With nothing to tell yet."""
     said = run(snippet("def observe"), folder).splitlines()
     assert said == [
-        "without a broker, no model yet",
+        "without a broker, no model yet: lists are in the application's order",
         "0 lists with their clicks are in no update yet",
         "{}",
         "None None",

@@ -13,6 +13,7 @@ from played import N_FEATURES, TOPICS, WITHIN_S, Federator, model
 from structlog.testing import capture_logs
 
 from edge_client.client import EdgeClient
+from edge_client.device_state import DeviceState
 from edge_client.events import Connected, ModelInUse, UpdateAnswered
 from edge_client.forgetting import ForgetResult
 from edge_client.search_ranker import SearchRanker
@@ -73,7 +74,7 @@ def test_without_credentials_it_keeps_the_order_and_the_clicks(path):
             False,
             None,
         )
-        assert ranker.state.startswith("not enrolled")
+        assert str(ranker.state) == "not enrolled: lists are in the application's order; clicks wait in the store"
         assert ranker.scores(DOCUMENTS).tolist() == [0.0] * 5
         with pytest.raises(DataError, match="outside the list"):
             ranker.record_clicks(serp, [3])
@@ -126,7 +127,7 @@ async def test_clicks_of_the_week_before_count(mqtt_broker, nowhere, path):
         click(ranker, 1)
     with SearchRanker(identity(nowhere), store=path) as ranker:
         click(ranker, 2)
-        assert ranker.state == "without a broker, no model yet"
+        assert str(ranker.state) == "without a broker, no model yet: lists are in the application's order"
         with pytest.raises(UnavailableError):
             ranker.wait_connected(0.05)
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
@@ -307,7 +308,7 @@ async def test_what_an_observer_does_harms_nobody(mqtt_broker, path):
             await asyncio.to_thread(ranker.wait_connected, WITHIN_S)
             await federator.announce(1, min_interactions=1)
             await federator.receipt(await federator.update(), ReceiptCode.ACCEPTED)
-            await asyncio.to_thread(until, lambda: ranker.state == "closed")
+            await asyncio.to_thread(until, lambda: ranker.state.standing == "closed")
     assert heard == [(event, "foltr-device-7") for event in (Connected(), ModelInUse(0), UpdateAnswered("accepted"))]
     assert all("an observer cannot wait" in error for error in errors)
     await asyncio.to_thread(until, lambda: _is_free(path))
@@ -332,7 +333,7 @@ def test_a_closed_ranker_ranks_on_and_records_nothing(nowhere, path, enrolled):
     ranker.close()
     ranker.close()
     assert ranker.rank(DOCUMENTS, k=3).ranking.tolist() == [0, 1, 2]
-    assert ranker.state == "closed"
+    assert str(ranker.state) == "closed: lists are in the application's order"
     for use in (lambda: ranker.record_clicks(serp, [0]), lambda: ranker.enrol(identity(nowhere)), ranker.forget_me):
         with pytest.raises(UsageError, match="it is closed: construct another one"):
             use()
@@ -419,7 +420,7 @@ async def test_no_click_outlives_an_erasure(mqtt_broker, path):
         for thread in threads:
             thread.join(WITHIN_S)
         assert ranker.rank(DOCUMENTS, k=2).ranking.tolist() == [0, 1]
-        assert (ranker.n_waiting, ranker.state.split(":")[0]) == (0, "forgotten")
+        assert (ranker.n_waiting, ranker.state) == (0, DeviceState("forgotten", remarks=("nothing is recorded",)))
         await asyncio.to_thread(ranker.close)
     with stored(path) as store:
         assert (store.forgotten, store.rows("SELECT count(*) FROM interactions")) == (True, [(0,)])

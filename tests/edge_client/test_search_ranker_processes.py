@@ -137,7 +137,7 @@ first = click()
 child = os.fork()
 if child == 0:
     assert ranker.rank(DOCUMENTS, k=3).ranking.tolist() == [0, 1, 2]
-    assert ranker.state == "closed"
+    assert ranker.state.standing == "closed"
     for use in (click, lambda: ranker.wait_settled(1.0), ranker.forget_me):
         try:
             use()

@@ -63,7 +63,7 @@ def test_it_can_be_switched_off_and_reset(server):
     ask(server, "/find?query=pages")
     ask(server, "/find?query=pages")
     assert server.search.ranker.n_waiting == 1
-    assert ask(server, "/reset", {})["words"] == server.search.ranker.state
+    assert ask(server, "/reset", {})["words"] == str(server.search.ranker.state)
     assert server.search.ranker.n_waiting == 0
     assert ask(server, "/state") == server.state()
 

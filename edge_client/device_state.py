@@ -1,0 +1,96 @@
+"""What a device is doing, and whose order it shows: as data, and in words for a log or a settings page."""
+
+from dataclasses import dataclass
+
+from edge_client.agent import Agent
+from edge_client.hindrances import Hindrance
+from edge_client.training.working_model import WorkingModel
+from foltr.learning.gate import Gate, Source
+from foltr.protocol.explorations import Exploration, InterleavingExploration, NoExploration
+
+_WHOSE = {Source.BASE: "the application's", Source.MODEL: "the model's"}
+
+
+@dataclass(frozen=True)
+class Order:
+    """An order says whose the next list is in, as far as that is known before its documents are.
+
+    Attributes:
+        source: the application's or the model's.
+        share_interleaved: how many of the next lists are mixed of both.
+    """
+
+    source: Source
+    share_interleaved: float = 0.0
+
+    def __str__(self) -> str:
+        words = f"{_WHOSE[self.source]} order"
+        if not self.share_interleaved:
+            return words
+        (other,) = (whose for source, whose in _WHOSE.items() if source is not self.source)
+        return f"{words}, {100 * self.share_interleaved:.0f} in 100 mixed with {other}"
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """A state of a device; as text, in words.
+
+    Attributes:
+        standing: where it stands with its federation: ``connected``, ``without a broker``, ``not enrolled``, ``closed``
+            and so on.
+        order: whose order the next list is in.
+        model_version: the global model that it has; None without one.
+        remarks: what else its owner should know.
+    """
+
+    standing: str
+    order: Order = Order(Source.BASE)
+    model_version: int | None = None
+    remarks: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "; ".join([f"{self.standing}: lists are in {self.order}", *self.remarks])
+
+
+def state_of(agent: Agent, hindrance: Hindrance | None, n_features: int | None) -> DeviceState:
+    """Return the state of a device that is a client of a federation.
+
+    Args:
+        n_features: how many the application said that it has; None where it did not.
+    """
+    if agent.forgotten:
+        return DeviceState("forgotten", remarks=("nothing is recorded",))
+    working_model, gate = agent.trainer.working_model, agent.gate
+    fits = agent.trainer.misfit is None and (
+        working_model is None or n_features is None or n_features == working_model.n_features
+    )
+    version = None if working_model is None else working_model.base_version
+    parts = [
+        "left" if agent.participation.left else "connected" if hindrance is None else hindrance.obstacle.state,
+        "no model yet" if version is None else f"model {version}",
+        *(["in quarantine"] if agent.contributor.quarantined else []),
+    ]
+    order = order_of_next(working_model if fits else None, agent.exploration, None if gate is None else gate.gate)
+    return DeviceState(", ".join(parts), order, version, agent.features.remarks)
+
+
+def order_of_next(working_model: WorkingModel | None, exploration: Exploration | None, gate: Gate | None) -> Order:
+    """Return whose order `edge_client.serps.make_serp` shows next, of candidates that the model can rank.
+
+    Args:
+        exploration: as that takes it.
+        gate: as it is now; None lets every model through.
+    """
+    if working_model is None:
+        return Order(Source.BASE)
+    if not working_model.draws_lists:
+        return Order(Source.MODEL)
+    order = Order(Source.MODEL)
+    if gate is not None:
+        if not working_model.weights.any():
+            return Order(Source.BASE)
+        share = 0.0 if isinstance(exploration, NoExploration) else gate.share_interleaved
+        order = Order(Source.MODEL if gate.is_open else Source.BASE, share)
+    drawn = working_model.exploration if exploration is None else exploration
+    interleaves_all = order.source is Source.MODEL and isinstance(drawn, InterleavingExploration)
+    return Order(Source.MODEL, 1.0) if interleaves_all else order

@@ -1,0 +1,169 @@
+"""What a device says of itself, and whose order it shows, is what it does."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from methods_of import LINEAR, trainings
+from played import N_FEATURES, Federator, model, until
+from structlog.testing import capture_logs
+
+from edge_client.device_state import DeviceState, Order, order_of_next
+from edge_client.search_ranker import SearchRanker
+from edge_client.serps import make_serp, read_candidates
+from edge_client.training.working_model import WorkingModel, device_for
+from foltr.learning.gate import FadingMean, Gate, Source, source_of_next
+from foltr.methods.base import DeviceContext
+from foltr.operator.credentials import BrokerAccess, device_identity
+from foltr.protocol.announcements import ModelAnnouncement
+from foltr.protocol.explorations import read_exploration
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.trainings import PdgdTraining
+
+OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
+CANDIDATES = read_candidates(np.random.default_rng(4).random((12, LINEAR.n_features)), None)
+PROMISING = Gate(credits=FadingMean(weight=10.0, weight_squares=10.0, total=1.0))
+OPEN = Gate(is_open=True)
+N_LISTS = 2000
+
+
+def working_model(weights=1.0, method="fpdgd", exploration="none"):
+    announced = ModelAnnouncement(
+        federation="mail",
+        version=3,
+        ranker=LINEAR,
+        weights=pack_vector(weights * np.linspace(-1.0, 1.0, LINEAR.n_features)),
+    )
+    training = trainings()[method].model_copy(update={"exploration": read_exploration(exploration)})
+    return WorkingModel(announced, training, device_for(announced, training, DeviceContext(1)))
+
+
+class Gated:
+    """A device's gate that stays as it is."""
+
+    def __init__(self, gate, rng):
+        self._gate, self._rng = gate, rng
+
+    def source_of_next(self, *, may_interleave):
+        if not may_interleave:
+            return Source.MODEL if self._gate.is_open else Source.BASE
+        return source_of_next(self._gate, self._rng)
+
+
+@pytest.mark.parametrize("gate", [None, Gate(), PROMISING, OPEN], ids=["no gate", "closed", "promising", "open"])
+@pytest.mark.parametrize("exploration", [None, "none", "swaps:0.1", "interleaving"])
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        None,
+        working_model(),
+        working_model(0.0),
+        working_model(method="foltr-es"),
+        working_model(exploration="interleaving"),
+    ],
+    ids=["no model", "model", "model of zeros", "a method's own lists", "all interleaved"],
+)
+def test_the_order_that_is_said_is_the_order_that_is_shown(gate, exploration, ranks):
+    """By counting lists: whose they are, and how many are mixed."""
+    asked = None if exploration is None else read_exploration(exploration)
+    said = order_of_next(ranks, asked, gate)
+    rng = np.random.default_rng(1)
+    deciding = None if gate is None else Gated(gate, rng)
+    n_lists = N_LISTS if 0.0 < said.share_interleaved < 1.0 else 20
+    sources = [make_serp(CANDIDATES, 3, ranks, rng, exploration=asked, gate=deciding).source for _ in range(n_lists)]
+    share = sources.count(Source.INTERLEAVED) / n_lists
+    # Four standard deviations of what is drawn; where nothing is, none.
+    assert abs(share - said.share_interleaved) <= 4 * np.sqrt(said.share_interleaved * (1 - share) / n_lists)
+    assert set(sources) - {Source.INTERLEAVED} <= {said.source}
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (DeviceState("closed"), "closed: lists are in the application's order"),
+        (
+            DeviceState("connected, model 12", Order(Source.MODEL, 0.05), 12),
+            "connected, model 12: lists are in the model's order, 5 in 100 mixed with the application's",
+        ),
+        (
+            DeviceState("connected, model 12", Order(Source.BASE, 0.5), 12, ("it rains",)),
+            "connected, model 12: lists are in the application's order, 50 in 100 mixed with the model's; it rains",
+        ),
+    ],
+)
+def test_a_state_is_printed_in_words(state, words):
+    """For a log or a settings page."""
+    assert str(state) == words
+
+
+def identity(url):
+    return device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, BrokerAccess(broker_url=url))
+
+
+async def in_a_federation(ranker, federator):
+    """Until it has a model that says something."""
+    liked = model(3).model_copy(update={"weights": pack_vector(np.linspace(0.0, 1.0, N_FEATURES))})
+    await federator.announce(1, newest=liked, training=PdgdTraining(min_interactions=1000, max_interactions=1000))
+    await until(lambda: ranker.state.model_version == 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "order"),
+    [
+        ({}, Order(Source.BASE, 0.05)),
+        ({"exploration": "none"}, Order(Source.BASE)),
+        ({"gate": False}, Order(Source.MODEL)),
+        ({"gate": False, "n_features": N_FEATURES + 1}, Order(Source.BASE)),
+    ],
+    ids=str,
+)
+async def test_a_ranker_says_whose_order_it_shows(mqtt_broker, path, options, order):
+    """From the first model on; also where the model cannot rank what the application said it has."""
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
+        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, **options)
+        assert ranker.state.order == Order(Source.BASE)
+        await in_a_federation(ranker, federator)
+        assert (ranker.state.order, ranker.state.model_version) == (order, 3)
+        assert f"model 3: lists are in {order}" in str(ranker.state)
+        await asyncio.to_thread(ranker.close)
+
+
+async def test_the_order_is_the_applications_once_clicks_show_that_features_differ(mqtt_broker, path):
+    """Though the application did not say how many it has."""
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
+        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, gate=False)
+        await in_a_federation(ranker, federator)
+        assert ranker.state.order == Order(Source.MODEL)
+        ranker.record_clicks(ranker.rank(np.eye(3)), [0])
+        await until(lambda: ranker.state.order == Order(Source.BASE))
+        await asyncio.to_thread(ranker.close)
+
+
+def test_features_far_from_what_learning_is_made_for_are_said_once(nowhere, path):
+    """With the column, its range and what to do; the list is made all the same, and enrolling says nothing again."""
+    rows = np.array([[0.5, 3.0, 0.0], [0.2, -250.5, 1.2]])
+    with capture_logs() as logs, SearchRanker(store=path) as ranker:
+        assert ranker.rank(np.clip(rows, -0.01, 1.01)).ranking.shape == (2,)
+        assert ranker.state.remarks == ("clicks wait in the store",)
+        for _ in range(3):
+            assert ranker.rank(rows, exploration="none").ranking.tolist() == [0, 1]
+        ranker.enrol(identity(nowhere))
+        ranker.rank(1000 * rows)
+        (remark,) = ranker.state.remarks
+    assert remark.startswith(
+        "features: column 1 has values from -250.5 to 3, and what learns is made for 0 to 1: give a"
+    )
+    assert [entry["cause"] for entry in logs if entry["event"] == "features_out_of_range"] == [remark]
+
+
+def test_what_a_schema_scales_is_in_range(path):
+    """So there is nothing to say."""
+    schema = path.with_name("shop.json")
+    schema.write_text(
+        """{"name": "shop", "version": 1, "features": [
+        {"name": "price", "scaling": "min_max", "low": 0, "high": 500}, {"name": "clicks", "scaling": "ratio"}]}"""
+    )
+    with SearchRanker(store=path, schema=schema) as ranker:
+        ranker.rank([[100.0, 7.0], [900.0, -3.0]])
+        assert ranker.state.remarks == ("clicks wait in the store",)
