@@ -43,14 +43,17 @@ test: $(INSTALLED) servers ## all tests, with real Mosquitto and PostgreSQL wher
 
 # What npm installs is pinned by version and hash, like the rest (`npm run pins` after a change of package.json).
 BROWSER := clients/browser
-browser-test: ## the client for browsers: types, tests, size; skipped without Node.js 20 or packages
+DOCS_SEARCH := examples/docs_search
+browser-test: ## the client for browsers and its example: types, tests, size; skipped without Node.js 20 or packages
 	@if ! node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)' 2>/dev/null || ! command -v npm >/dev/null; then \
 		echo "SKIPPED: no Node.js 20 with npm here: the client for browsers was not tested"; \
-	elif ! { test $(BROWSER)/node_modules/.package-lock.json -nt $(BROWSER)/package-lock.json || \
-			(cd $(BROWSER) && npm ci --silent --prefer-offline); }; then \
+	elif ! (for folder in $(BROWSER) $(DOCS_SEARCH); do \
+			test $$folder/node_modules/.package-lock.json -nt $$folder/package-lock.json || \
+				(cd $$folder && npm ci --silent --prefer-offline) || exit 1; \
+		done); then \
 		echo "SKIPPED: npm could not install the pinned packages: the client for browsers was not tested"; \
 	else \
-		cd $(BROWSER) && npm test --silent; \
+		(cd $(BROWSER) && npm test --silent) && cd $(DOCS_SEARCH) && npm test --silent; \
 	fi
 
 chromium: ## install Chromium for browser-test, if it is missing and you may
@@ -93,7 +96,7 @@ lint: $(INSTALLED) ## formatting, lint, types, import direction
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
-	@$(BIN)/mypy examples/desktop_search
+	@$(BIN)/mypy examples/desktop_search examples/docs_search
 	@$(BIN)/lint-imports --no-logo
 
 format: $(INSTALLED) ## put the formatting right

@@ -46,14 +46,15 @@ def test_what_is_not_current_is_noticed():
         assert not is_same({"a": [1.0, "x", None, 3]}, other)
 
 
-def test_the_packages_of_the_browser_client_are_pinned_by_hash_and_by_no_address():
+@pytest.mark.parametrize("folder", [BROWSER, CLIENTS.parent / "examples" / "docs_search"], ids=lambda path: path.name)
+def test_packages_from_npm_are_pinned_by_hash_and_by_no_address(folder):
     """The lock is of what package.json asks for, each package has its hash, and no registry is named."""
-    asked = json.loads((BROWSER / "package.json").read_text())
-    text = (BROWSER / "package-lock.json").read_text()
+    asked = json.loads((folder / "package.json").read_text())
+    text = (folder / "package-lock.json").read_text()
     packages = json.loads(text)["packages"]
     root = packages.pop("")
     assert "://" not in text
-    for group in ("dependencies", "devDependencies"):
+    for group in {"dependencies", "devDependencies"} & asked.keys():
         assert root[group] == asked[group]
         for name, version in asked[group].items():
             assert packages[f"node_modules/{name}"]["version"] == version

@@ -1,0 +1,98 @@
+"""The site's own server, as far as learning needs one: it enrols browsers by their public keys, and runs the federator.
+
+Started by visit.mjs. It reads a public key from each line of its input and answers with a line of credentials; it ends
+after the last round.
+"""
+
+import argparse
+import asyncio
+import base64
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from broker.address import BrokerAddress
+from federator.plan import FederationPlan
+from federator.round import RoundPolicy
+from federator.service import FederatorService
+from foltr.cli.output import configure_logging
+from foltr.operator.credentials import BrokerAccess, Credentials, public_key_from
+from foltr.protocol.enrolment import issue_enrolment
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.schemas import FeatureSchema
+from foltr.protocol.signing import SigningKey, key_to_text
+from foltr.protocol.trainings import PdgdTraining
+from storage.database import Database
+from storage.migrate import upgrade
+
+NAME: Final = "docs-search"
+_SCHEMA: Final = FeatureSchema.read(Path(__file__).with_name("features.json"))
+_FIRST_WEIGHT: Final = 4.0
+"""Of MiniSearch's score in the first model, all others being 0: it ranks as MiniSearch does."""
+_LEARNING_RATE: Final = 1.0
+_LONGEST_ROUND_S: Final = 60.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Enrol browsers, and run the federator")
+    parser.add_argument("--broker", required=True, help="of the federator, mqtt://")
+    parser.add_argument("--visitors", type=int, required=True, help="each round waits for all of them")
+    parser.add_argument("--rounds", type=int, required=True)
+    parser.add_argument("--searches", type=int, required=True, help="of each visitor in each round")
+    options = parser.parse_args()
+    configure_logging("error", "console")
+    training = PdgdTraining(
+        learning_rate=_LEARNING_RATE, min_interactions=options.searches, max_interactions=options.searches
+    )
+    operator, federator = SigningKey.generate(), SigningKey.generate()
+    plan = FederationPlan(
+        NAME,
+        _SCHEMA.n_features,
+        RoundPolicy(options.visitors, options.visitors, 0.0, _LONGEST_ROUND_S),
+        training,
+        stop_after_round=options.rounds,
+        enrolment_key=operator.public,
+        schema=_SCHEMA,
+        first_weights=pack_vector(np.array([_FIRST_WEIGHT * (name == "minisearch") for name in _SCHEMA.names])),
+    )
+    asyncio.run(_serve(plan, options.broker, operator, federator))
+
+
+async def _serve(plan: FederationPlan, broker: str, operator: SigningKey, federator: SigningKey) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        async with await Database.connect(f"sqlite:///{folder}/federation.sqlite") as database:
+            await upgrade(database)
+            service = FederatorService(plan, database, BrokerAddress.parse(broker), key=federator)
+            enrolling = asyncio.create_task(_enrol(operator, federator.public, broker))
+            await service.run()
+            enrolling.cancel()
+
+
+async def _enrol(operator: SigningKey, federator_key: bytes, broker: str) -> None:
+    """Answer each public key with credentials; who asks again with a key that is known gets the same ones."""
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    serials: dict[bytes, int] = {}
+    async for line in reader:
+        key = public_key_from(line.decode().strip())
+        serial = serials.setdefault(key, len(serials) + 1)
+        name = f"visitor-{serial}"
+        credentials = Credentials(
+            role="device",
+            federation=NAME,
+            name=name,
+            broker=BrokerAccess(broker_url=broker),
+            signing_key=None,
+            enrolment_key=key_to_text(operator.public),
+            federator_key=key_to_text(federator_key),
+            enrolment=base64.b64encode(issue_enrolment(operator, NAME, name, key, serial, time.time())).decode(),
+        )
+        print(credentials.model_dump_json(), flush=True)
+
+
+if __name__ == "__main__":
+    main()
