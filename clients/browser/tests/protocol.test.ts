@@ -5,9 +5,10 @@ import test from "node:test";
 
 import { MessageError } from "../src/errors.js";
 import { isSelected, roundSeed, ticket } from "../src/protocol/client_selection.js";
-import { encode, isSignedBy, openEnvelope, pack, readEnvelope, SCHEMA_VERSION, seal } from "../src/protocol/codec.js";
+import { encode, isSignedBy, openEnvelope, readEnvelope, SCHEMA_VERSION, seal } from "../src/protocol/codec.js";
 import { fromHex, isMap, shortHash, toHex, type Bytes } from "../src/protocol/fields.js";
 import { MESSAGE_TYPES } from "../src/protocol/messages.js";
+import { pack } from "../src/protocol/msgpack.js";
 import { joinsFirst, reactionTo, RECEIPT_CODES } from "../src/protocol/receipts.js";
 import * as signing from "../src/protocol/signing.js";
 import { valueOf, vectorsOf } from "./vectors.js";

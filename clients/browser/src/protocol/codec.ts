@@ -1,7 +1,5 @@
 // Messages to bytes and back, as foltr/protocol/codec.py has it: an envelope whose body is signed as it stands.
 
-import { Decoder, Encoder } from "@msgpack/msgpack";
-
 import { MessageError } from "../errors.js";
 import {
   bytes,
@@ -15,12 +13,11 @@ import {
   type Shape,
 } from "./fields.js";
 import type { MessageType } from "./messages.js";
+import { pack, unpack } from "./msgpack.js";
 import { sign, SIGNATURE_BYTES, signedBytes, type KeptKey, type Verify } from "./signing.js";
 
 export const SCHEMA_VERSION = 4;
 const ENVELOPE_KEYS = ["v", "kind", "sequence", "body", "signature"];
-const MAX_FIELDS = 64;
-const MAX_LIST = 1000;
 
 /** A message whose body has not been looked at yet. */
 export interface Envelope {
@@ -65,7 +62,7 @@ export function openEnvelope(payload: Bytes): Envelope {
   if (payload.length > MAX_MESSAGE_BYTES) {
     throw new MessageError("too_large", `${payload.length} bytes; a message has at most ${MAX_MESSAGE_BYTES}`);
   }
-  const envelope = unpack(payload, "envelope");
+  const envelope = mapIn(payload, "envelope");
   // The version is looked at before anything else, so that another version's envelope gets a clear answer.
   const version = envelope["v"];
   if (typeof version !== "number") throw new MessageError("malformed", "the envelope has no schema version");
@@ -101,39 +98,19 @@ export function readEnvelope<S extends Shape>(envelope: Envelope, expected: Mess
   return read(expected, envelope.body);
 }
 
-/** Pack a value as Python does: integers in as few bytes as they take, whatever type JavaScript gives them. */
-export function pack(value: unknown): Bytes {
-  return new Encoder({ useBigInt64: true, ignoreUndefined: true }).encode(packable(value)) as Bytes;
-}
-
-/** Unpack a map; a key that appears twice is refused, since two readers could see two different messages. */
-export function unpack(data: Bytes, what: string): Record<string, unknown> {
-  let keysRead = 0;
-  const decoder = new Decoder({
-    useBigInt64: true,
-    maxStrLength: MAX_MESSAGE_BYTES,
-    maxBinLength: MAX_MESSAGE_BYTES,
-    maxArrayLength: MAX_LIST,
-    maxMapLength: MAX_FIELDS,
-    mapKeyConverter: (key) => {
-      keysRead += 1;
-      if (typeof key !== "string") throw new TypeError("a key is not text");
-      return key;
-    },
-  });
+function mapIn(data: Bytes, what: string): Record<string, unknown> {
   let value: unknown;
   try {
-    value = decoder.decode(data);
+    value = unpack(data);
   } catch (error) {
-    throw new MessageError("malformed", `the ${what} is not msgpack: ${(error as Error).name}`);
+    throw new MessageError("malformed", `the ${what} is not msgpack: ${(error as Error).message}`);
   }
   if (!isMap(value)) throw new MessageError("malformed", `the ${what} is not a map`);
-  if (keysRead !== countKeys(value)) throw new MessageError("malformed", "a map has the same key twice");
   return value;
 }
 
 function read<S extends Shape>(type: MessageType<S>, body: Bytes): Fields<S> {
-  const fields = map(type.shape)(unpack(body, "body"), "message");
+  const fields = map(type.shape)(mapIn(body, "body"), "message");
   const problem = type.problem(fields);
   if (problem !== null) throw new MessageError("malformed", problem);
   return fields;
@@ -141,19 +118,4 @@ function read<S extends Shape>(type: MessageType<S>, body: Bytes): Fields<S> {
 
 function packBody<S extends Shape>(type: MessageType<S>, fields: Fields<S>): Bytes {
   return pack(Object.fromEntries(Object.keys(type.shape).map((key) => [key, fields[key]])));
-}
-
-function packable(value: unknown): unknown {
-  if (typeof value === "bigint") return value < 1n << 32n && value >= 0n ? Number(value) : value;
-  if (typeof value === "number") return Number.isInteger(value) && value >= 2 ** 32 ? BigInt(value) : value;
-  if (Array.isArray(value)) return value.map(packable);
-  if (!isMap(value)) return value;
-  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, packable(each)]));
-}
-
-function countKeys(value: unknown): number {
-  if (Array.isArray(value)) return value.reduce<number>((total, each) => total + countKeys(each), 0);
-  if (!isMap(value)) return 0;
-  const inside = Object.values(value);
-  return inside.reduce<number>((total, each) => total + countKeys(each), inside.length);
 }

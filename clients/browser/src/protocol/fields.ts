@@ -172,7 +172,7 @@ export function sameBytes(left: Uint8Array, right: Uint8Array): boolean {
   return left.length === right.length && left.every((byte, i) => byte === right[i]);
 }
 
-export function concat(...parts: Uint8Array[]): Bytes {
+export function concat(...parts: ArrayLike<number>[]): Bytes {
   const whole = new Uint8Array(parts.reduce((total, part) => total + part.length, 0));
   let at = 0;
   for (const part of parts) {
