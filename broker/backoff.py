@@ -1,8 +1,9 @@
 """How long a link waits before it connects again, and when that is worth a line in the log. No I/O."""
 
 import random
+from dataclasses import replace
 
-from broker.failures import ONE_IDENTITY_EACH, Cause, Trouble
+from broker.failures import CONNECTS_AGAIN, ONE_IDENTITY_EACH, Cause, Trouble
 
 FIRST_S = 0.25
 LIMIT_S = 30.0
@@ -72,6 +73,9 @@ class Backoff:
         elif was_up and (self._n_taken_over or self._n_ended_soon >= _N_SUSPICIOUS):
             said = "it ends each connection soon after it was made, as where another process connects as this user"
             cause = Cause(Trouble.TAKEN_OVER, f"{said} ({cause.in_words})", ONE_IDENTITY_EACH)
+        elif was_up and cause.next_step is None:
+            # There was a broker a moment ago. Whether there is one now shows the next attempt, which is soon made.
+            cause = replace(cause, next_step=CONNECTS_AGAIN)
         if cause.trouble is Trouble.TAKEN_OVER:
             self._n_taken_over += 1
         return cause

@@ -9,6 +9,7 @@ from typing import Any
 import aiomqtt
 
 from broker.tls import DO_CERTIFICATES, explain_failure
+from foltr.errors import UnavailableError
 
 # Bad user name or password, not authorised: 4 and 5 on the wire, which paho-mqtt turns into the codes of MQTT 5.
 _REFUSED = (134, 135)
@@ -45,6 +46,21 @@ class Cause:
     trouble: Trouble
     in_words: str
     next_step: str | None = None
+
+
+CONNECTS_AGAIN = f"It connects again by itself. If connections go on ending: {ONE_IDENTITY_EACH}"
+
+
+class LinkError(UnavailableError):
+    """A link is down, or a call over it was not answered.
+
+    Attributes:
+        cause: why, without the broker's address and what to do about it.
+    """
+
+    def __init__(self, message: str, cause: str) -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 class NoAnswerError(aiomqtt.MqttError):
@@ -121,4 +137,5 @@ def explain(error: Exception, ending: Ending, *, tls: bool, answered: bool) -> C
     if not answered and any(isinstance(cause, NoAnswerError | ConnectionResetError) for cause in causes):
         next_step = _DO_PLAIN if tls else _DO_TLS
         return Cause(Trouble.UNREACHABLE, "it closed the connection without an answer", next_step)
-    return Cause(Trouble.UNREACHABLE, str(error) or type(error).__name__)
+    said = error.cause if isinstance(error, LinkError) else str(error)
+    return Cause(Trouble.UNREACHABLE, said or type(error).__name__)

@@ -20,7 +20,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from broker.address import BrokerAddress
 from broker.backoff import Backoff
-from broker.failures import Cause, Ending, Trouble, explain, lacks_version_5, watch_end
+from broker.failures import CONNECTS_AGAIN, Cause, Ending, LinkError, Trouble, explain, lacks_version_5, watch_end
 from broker.tls import client_context
 from foltr.errors import UnavailableError
 from foltr.logs import get_logger
@@ -226,9 +226,9 @@ class MqttLink:
                 finally:
                     self._waits.discard(wait)
         except TimeoutError as error:
-            raise self._unavailable(otherwise) from error
+            raise self._unavailable(otherwise, CONNECTS_AGAIN) from error
         except (aiomqtt.MqttError, ValueError, OSError) as error:
-            raise self._unavailable(str(error)) from error
+            raise self._unavailable(str(error), CONNECTS_AGAIN) from error
 
     def _check_granted(self, granted: Iterable[int | ReasonCode]) -> None:
         if any((code if isinstance(code, int) else code.value) >= 128 for code in granted):
@@ -373,10 +373,10 @@ class MqttLink:
             return self._unavailable(since)
         return self._unavailable(f"{since}: {self._cause.in_words}", self._cause.next_step)
 
-    def _unavailable(self, cause: str, next_step: str | None = None) -> UnavailableError:
+    def _unavailable(self, cause: str, next_step: str | None = None) -> LinkError:
         run_one = "name a running one with --broker / FOLTR_BROKER_URL."
         if self._tls_context is None:
             run_one = f"Start one with `foltr broker run --port {self.address.port}` or {run_one}"
         else:
             run_one = f"Start one with `mosquitto -c` and what `foltr broker config --tls` wrote, or {run_one}"
-        return UnavailableError(f"MQTT broker {self.address}: {cause}. {next_step or run_one}")
+        return LinkError(f"MQTT broker {self.address}: {cause}. {next_step or run_one}", cause)

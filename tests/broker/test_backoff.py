@@ -58,6 +58,18 @@ def test_a_broker_that_does_not_say_so_is_seen_through():
     assert pauses(Backoff(0.0), ENDED, 1.0, 12)[7:] == [TAKEN_OVER_FIRST_S, *[SUSPECTED_LIMIT_S] * 4]
 
 
+def test_a_connection_that_was_lost_is_no_broker_that_is_missing():
+    """What to do is not to start one, until the next attempt has shown that there is none."""
+    outages = Backoff(0.0)
+    for lasted_s, in_order in ((1.0, True), (1000.0, True), (1000.0, False)):
+        lost = outages.note(ENDED, 2000.0, 2000.0 - lasted_s, in_order=in_order)
+        assert (lost.trouble, lost.in_words) == (Trouble.UNREACHABLE, "the connection ended")
+        assert lost.next_step.startswith("It connects again by itself. If connections go on ending: Processes with the")
+    assert outages.note(REFUSED, 2001.0, None, in_order=True) == REFUSED
+    special = Cause(Trouble.UNREACHABLE, "its certificate is out of date", "renew it")
+    assert outages.note(special, 2003.0, 2002.0, in_order=True) == special
+
+
 def test_an_outage_is_no_other_process():
     """Where there is no broker in between, connections that end soon are its restarts."""
     outages = Backoff(0.0)

@@ -232,8 +232,9 @@ async def test_losing_the_connection_while_a_wait_times_out(n_turns):
 async def test_an_outage_is_told_by_its_own_reason():
     """The reason of the one before is forgotten."""
     async with FakeServer(REFUSING_CONNECTION) as server, link_to(server.address, topics=["t"]) as link:
+        await until(lambda: link.trouble is not None)
         with pytest.raises(UnavailableError, match="does not let this user in"):
-            await link.wait_connected(0.2)
+            await link.wait_connected(0.0)
         server.answers = FRIENDLY
         await link.wait_connected(WITHIN_S)
         server.answers = CLOSING
@@ -281,6 +282,19 @@ async def thrown_out(speaks_5, monkeypatch, **options):
         link = link_to(server.address, on_connected=say, timeout_s=0.1, **options)
         async with link:
             yield link, throwing
+
+
+async def test_whoever_is_thrown_out_is_not_told_to_start_a_broker(monkeypatch):
+    """From the first time on: there was one a moment ago. Before the broker has said why, both causes are open."""
+    monkeypatch.setattr("broker.backoff.Backoff.pause_s", lambda _self: 60.0)
+    async with thrown_out(True, monkeypatch) as (link, server):
+        await until(lambda: link.outage is not None and server.versions and link.trouble is not None)
+        assert (server.versions, link.trouble) == ([4], Trouble.UNREACHABLE)
+        said = str(link.outage)
+        assert "It connects again by itself" in said
+        assert "foltr enrol NAME" in said
+        assert said.count("It connects again") == 1
+        assert "foltr broker run" not in said
 
 
 async def test_it_asks_why_it_is_thrown_out_and_stays_away(monkeypatch, caplog):
