@@ -83,6 +83,12 @@ async def test_the_operator_is_told_at_once(deployment, tmp_path):
         (found,) = (finding for finding in json.loads(done.stdout) if finding["what"] == "federator")
         return found["state"], found["detail"]
 
+    async def why_in_the_operators_directory() -> dict:
+        done = await asyncio.to_thread(foltr, "rounds", "why", "--db", deployment.database_url, "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    (tmp_path / "foltr-operator").symlink_to(tmp_path / "operator")
     deployment.start_federator(9)
     await deployment.serves(20)
     async with device(deployment) as client:
@@ -90,12 +96,14 @@ async def test_the_operator_is_told_at_once(deployment, tmp_path):
         said = await why()
         assert (said["broker"], said["connected"]) == ("there", [client.client_id])
         assert (await doctor())[0] == "ok"
+        assert (await why_in_the_operators_directory())["broker"] == "there"
         deployment.federator.kill()
         await believes(client, online=False)
         said = await why()
         assert said["federator"] == "stopped"
         assert "Its federator is not running" in said["in_words"]
         assert f"{client.client_id} is connected and waits for it. Start it: foltr federator run" in said["in_words"]
+        assert (await why_in_the_operators_directory())["in_words"].startswith("Its federator is not running")
         state, detail = await doctor()
         assert state == "problem"
         assert "foltr federator run" in detail

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foltr.cli.doctor.checks import role_of
+from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER
 from foltr.cli.operator.identities import broker_of
 from foltr.cli.settings import Settings
-from foltr.errors import MessageError, UnavailableError
+from foltr.errors import MessageError, SettingsError, UnavailableError
 from foltr.operator.credentials import BrokerAccess, Credentials, read_credentials
 from foltr.protocol.codec import decode, open_envelope
 from foltr.protocol.heartbeat import FederatorStatus
@@ -41,12 +42,17 @@ class Heard:
 
 
 async def hear(settings: Settings, federation: str) -> Heard | None:
-    """Ask the broker that the settings name; None where they name none, or only the federator's own user.
+    """Ask the broker that the settings name, or as the operator whose folder is in the working directory.
 
-    A second connection of that user would throw the running federator out.
+    None where there is neither, or only the federator's own user: a second connection of that one would throw the
+    running federator out.
     """
-    path = None if settings.credentials is None else Path(settings.credentials)
-    credentials = None if path is None else read_credentials(path, role_of(path))
+    try:
+        credentials = _credentials(settings, federation)
+    except SettingsError as error:
+        if settings.credentials is not None:
+            raise
+        return Heard(unreachable=str(error))  # nobody has named that file
     if credentials is None and "broker_url" not in settings.model_fields_set:
         return None
     if credentials is not None and credentials.role == "federator" and _is_named(credentials.broker):
@@ -58,6 +64,17 @@ async def hear(settings: Settings, federation: str) -> Heard | None:
         return _read(await _retained(address, Topics(federation)), Topics(federation), credentials)
     except UnavailableError as error:
         return Heard(unreachable=str(error))
+
+
+def _credentials(settings: Settings, federation: str) -> Credentials | None:
+    if settings.credentials is not None:
+        path = Path(settings.credentials)
+        return read_credentials(path, role_of(path))
+    path = DEFAULT_OPERATOR_FOLDER / "operator.json"
+    if "broker_url" in settings.model_fields_set or not path.exists():
+        return None
+    credentials = read_credentials(path, "operator")
+    return credentials if credentials.federation == federation else None
 
 
 def _is_named(access: BrokerAccess) -> bool:

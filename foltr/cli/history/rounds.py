@@ -71,7 +71,8 @@ def rounds_why(
 ) -> None:
     """What the open round waits for, and whether its federator is running.
 
-    The broker knows at once whether it is: it is asked with --broker, or as the user of --credentials, an operator's.
+    The broker knows at once whether it is: it is asked as the operator whose folder is in the working directory, or as
+    the user of --credentials, or with --broker.
     """
     settings = load_settings(credentials=credentials, broker_url=broker)
 

@@ -117,7 +117,7 @@ def explain(standing: Standing) -> list[str]:
     said, stored = _broker_says(standing), _stored(standing)
     if standing.broker == "away" and standing.is_over:
         return stored  # as it was told
-    return [*said, *stored] if standing.broker in ("away", "unknown", "silent") else [*stored, *said]
+    return [*stored, *said] if standing.broker in ("there", None) else [*said, *stored]
 
 
 def _broker_says(standing: Standing) -> list[str]:
@@ -137,7 +137,8 @@ def _broker_says(standing: Standing) -> list[str]:
         case "unreachable":
             return [f"Whether its federator is there could not be asked: {standing.broker_detail}"]
         case None:
-            return []
+            is_open = standing.round is not None and not standing.is_over
+            return [f"Whether its federator runs the broker knows: {_ASK}"] if is_open else []
 
 
 def _stored(standing: Standing) -> list[str]:
@@ -220,8 +221,7 @@ def _waits_for(standing: Standing) -> list[str]:
     if not n_online:
         if standing.broker in ("away", "unknown", "silent"):
             return []  # nobody has written down who came
-        ask = "" if standing.broker is not None else f". Whether its federator runs the broker knows: {_ASK}"
-        return [f"No member is online: start devices, or look at the broker with: foltr doctor{ask}"]
+        return ["No member is online: start devices, or look at the broker with: foltr doctor"]
     asked = f"; {standing.n_not_asked} were not asked" if standing.n_not_asked else ""
     of = f"(of {n_online} online member{'s' * (n_online != 1)}{asked})"
     if not awaited:
@@ -272,7 +272,8 @@ def _life(standing: Standing) -> list[str]:
     if standing.federator == "stopped" and state in (None, RoundState.AGGREGATING):
         last += f" Its federator is not running. {_START}; it goes on where it was"
     elif standing.federator == "silent" and state is RoundState.COLLECTING:
-        last += " That is usual while no device sends anything; whether it runs shows at the deadline."
+        known = "." if standing.broker == "there" else "; the database shows at the deadline whether it runs."
+        last += f" That is usual while no device sends anything{known}"
     return [last]
 
 

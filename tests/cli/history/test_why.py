@@ -167,7 +167,8 @@ def test_silence_is_no_alarm_by_itself():
     """Where no device sends, nothing is stored; the deadline will tell."""
     found = standing(300, last=100, online=devices(1))
     assert found.federator == "silent"
-    assert "whether it runs shows at the deadline" in words(found)
+    assert "the database shows at the deadline whether it runs" in words(found)
+    assert "at the deadline" not in words(replace(found, broker="there"))
 
 
 def test_long_times_are_readable():
@@ -222,10 +223,14 @@ def test_a_federator_that_is_there_is_said_to_be():
 
 
 def test_whom_to_ask_is_said_where_the_broker_was_not():
-    """By default nobody connects anywhere; and a broker that is away is no federator that is."""
-    assert "foltr rounds why --credentials foltr-operator/operator.json" in words(standing(40))
-    said = words(standing(40, broker="unreachable", broker_detail="MQTT broker mqtt://b:1: refused"))
-    assert "Whether its federator is there could not be asked: MQTT broker mqtt://b:1: refused" in said
+    """Whoever is online; and a broker that is away is no federator that is, but comes first, since nothing arrives."""
+    for online in ([], devices(1)):
+        assert explain(standing(40, online=online))[-1].endswith(
+            "the broker knows: foltr rounds why --credentials foltr-operator/operator.json"
+        )
+    assert "--credentials" not in words(standing(400, replace(ROUND, state=RoundState.COMPLETED, model_version=8)))
+    said = explain(standing(40, broker="unreachable", broker_detail="MQTT broker mqtt://b:1: refused"))
+    assert said[0] == "Whether its federator is there could not be asked: MQTT broker mqtt://b:1: refused"
 
 
 def test_a_federation_that_is_over_needs_no_federator():

@@ -1,0 +1,39 @@
+"""Whom the broker is asked as, where nobody has said it."""
+
+import pytest
+
+from foltr.cli.history.heartbeat import Heard, hear
+from foltr.cli.settings import Settings
+from foltr.operator.credentials import BrokerAccess
+from foltr.operator.folder import create_authority
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working directory's, where an operator's would be."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "foltr-operator"
+
+
+def write_operator(folder, broker):
+    access = BrokerAccess(broker_url=broker)
+    with create_authority(folder, "mail", federator=access, operator=access):
+        pass
+
+
+async def test_the_operators_folder_in_the_working_directory_is_enough(folder, mqtt_broker):
+    """Its broker is asked; for another federation nobody is."""
+    settings = Settings()
+    assert await hear(settings, "mail") is None
+    write_operator(folder, mqtt_broker)
+    assert await hear(settings, "mail") == Heard()
+    assert await hear(settings, "post") is None
+
+
+async def test_a_file_that_nobody_named_is_no_error(folder, unused_tcp_port):
+    """What is wrong with it is said in place of what the broker knows; so it is where that is away."""
+    nowhere = f"mqtt://127.0.0.1:{unused_tcp_port}"
+    write_operator(folder, nowhere)
+    assert nowhere in (await hear(Settings(), "mail")).unreachable
+    (folder / "operator.json").write_text("{")
+    assert "operator.json" in (await hear(Settings(), "mail")).unreachable
