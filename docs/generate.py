@@ -1,5 +1,7 @@
 """Fill the generated parts of the documents from the code; ``--check`` only says whether they are up to date."""
 
+import inspect
+import json
 import re
 import sys
 from collections.abc import Mapping
@@ -11,6 +13,8 @@ from typing import Any, get_args
 import msgpack
 from pydantic_core import PydanticUndefined
 
+from edge_client.client import EdgeClient
+from edge_client.search_ranker import SearchRanker
 from federator.job import TRANSITIONS as OF_JOBS
 from federator.round import TRANSITIONS as OF_ROUNDS
 from foltr.cli.main import EXIT_FAILED, EXIT_SETTINGS, EXIT_UNAVAILABLE
@@ -79,6 +83,23 @@ def receipts_table() -> str:
         kinds = ", ".join(f"`{kind}`" for kind in code.events) or "none"
         lines.append(f"| `{code}` | {code.explanation} | {words} | {kinds} |")
     return "\n".join(lines)
+
+
+def arguments_table() -> str:
+    """What a `SearchRanker` is made with, in the words of its docstring, or of `EdgeClient`'s where that leaves it so."""
+    meanings = _documented_arguments(EdgeClient) | _documented_arguments(SearchRanker)
+    lines = ["| argument | default | what it is |", "|---|---|---|"]
+    for name, parameter in inspect.signature(SearchRanker).parameters.items():
+        default = json.dumps(parameter.default) if isinstance(parameter.default, str) else parameter.default
+        lines.append(f"| `{name}` | `{default}` | {meanings[name]} |")
+    return "\n".join(lines)
+
+
+def _documented_arguments(of: type) -> dict[str, str]:
+    """Return by name what a class says of its constructor's arguments, but not of those that it names together."""
+    _, _, arguments = (inspect.getdoc(of) or "").partition("\nArgs:\n")
+    entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", arguments, re.MULTILINE)
+    return {name: " ".join(text.split()).replace("``", "`") for name, text in entries}
 
 
 def exits_table() -> str:
@@ -269,6 +290,7 @@ SECTIONS = {
     },
     "errors.md": {"receipts": receipts_table, "events": events_table, "reasons": reasons_table, "exits": exits_table},
     "history.md": {"tables": tables},
+    "sdk.md": {"arguments": arguments_table},
     "privacy.md": {"plans": plans_table},
 }
 
