@@ -86,7 +86,7 @@ def receipts_table() -> str:
 
 
 def arguments_table() -> str:
-    """What a `SearchRanker` is made with, in the words of its docstring, or of `EdgeClient`'s where that leaves it so."""
+    """What a `SearchRanker` is made with, in the words of its docstring, or of `EdgeClient`'s if that says so."""
     meanings = _documented_arguments(EdgeClient) | _documented_arguments(SearchRanker)
     lines = ["| argument | default | what it is |", "|---|---|---|"]
     for name, parameter in inspect.signature(SearchRanker).parameters.items():

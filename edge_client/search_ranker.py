@@ -58,9 +58,9 @@ class SearchRanker:
             without credentials. ``":memory:"`` keeps nothing. It is one process's; two take two, and two devices.
         n_features: how many columns the application's features have. What has others is refused at once, and not when
             a model comes.
-        schema: of the application's features, or its JSON file (docs/features.md): `rank` scales them by it. It says how
-            many there are, too. Where the federation's is another one nothing is learned, lists are in the order given,
-            and `schema_difference` says so. None: the application scales its features itself.
+        schema: of the application's features, or its JSON file (docs/features.md): `rank` scales them by it. It says
+            how many there are, too. Where the federation's is another one nothing is learned, lists are in the order
+            given, and `schema_difference` says so. None: the application scales its features itself.
         on_event: told what happens (`edge_client.events`), by this ranker's own thread; what it raises is in the log.
         exploration, max_interactions, keep_interactions, seed, propensities, guard, gate: as `EdgeClient` says.
 
