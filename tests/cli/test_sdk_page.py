@@ -1,4 +1,7 @@
-"""Every snippet of docs/sdk.md runs as it stands there; those for the web are driven as a browser would."""
+"""Every snippet of docs/sdk.md runs as it stands there; those for the web are driven as a browser would.
+
+The one in TypeScript is compiled and run by clients/browser/tests/sdk_page.test.ts.
+"""
 
 import asyncio
 import json

@@ -78,6 +78,8 @@ export class Agent {
     const relearning = new Relearning(store, log, Math.random);
     const turns = new Turns(log);
     const { topics } = session;
+    const isForgotten = await store.isForgotten();
+    // From here on nothing waits: the link asks for its last will as soon as there is a link.
     const link: MqttLink = new MqttLink(
       broker,
       `foltr:${session.federation}:${session.clientId}`, // no name holds a colon, so no two share an id
@@ -91,7 +93,7 @@ export class Agent {
       log,
     );
     const outbox = new Outbox(link, session, participation, log);
-    const forgetting = new Forgetting(turns, outbox, participation, store, log, await store.isForgotten());
+    const forgetting = new Forgetting(turns, outbox, participation, store, log, isForgotten);
     const hasLeft = new Happening();
     const ofDevice = { credentials, verify, session, store, log };
     const parts = { ...ofDevice, participation, trainer, contributor, relearning, forgetting, hasLeft };

@@ -79,6 +79,12 @@ test("without a model the application's order is shown, with or without a networ
   await eventually(() => said.includes("broker_unreachable"));
 });
 
+test("a broker that is there is found at the first try", async () => {
+  const client = await joined();
+  assert.equal(client.state.connected, true);
+  assert.ok(!said.includes("broker_unreachable"));
+});
+
 test("an empty list is a list, and a wrong one an error with a name", async () => {
   const client = await open();
   const empty = client.rank([]);
