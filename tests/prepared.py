@@ -31,6 +31,8 @@ _CONTEXT.set_forkserver_preload(
         "sqlalchemy.dialects.sqlite.aiosqlite",
         "storage.federation_store",
         "storage.migrate",
+        # Of this folder, which is found if tests are started where the project begins; elsewhere they only take longer.
+        "tests.frozen",
     ]
 )
 
