@@ -29,9 +29,9 @@ demo: $(INSTALLED) ## a federation on this machine: broker, federator, 20 device
 # Tests start hundreds of Pythons, none of which need compile the project anew; an empty value is none at all.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Most tests wait for servers, processes and deadlines, so two more than there are processors run at a time, at most
-# four, on servers of their own. `make test WORKERS=0` runs them one after the other.
-WORKERS ?= $(shell n=$$(($$(getconf _NPROCESSORS_ONLN) + 2)); echo $$((n < 4 ? n : 4)))
+# Most tests wait for servers, processes and deadlines: four at a time kept 1.4 of two processors busy. So three for each
+# processor run at a time, at most six, on servers of their own. `make test WORKERS=0` runs them one after the other.
+WORKERS ?= $(shell n=$$((3 * $$(getconf _NPROCESSORS_ONLN))); echo $$((n < 6 ? n : 6)))
 # What these tests write need not outlive the machine, and a commit to memory waits for no disk: their folders are there
 # if it has four gigabytes free and programs may be run from it. Tests that judge a time have the real disk.
 FOLDERS ?= $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4194304 && $$6 == "/dev/shm" {print $$6}' \
