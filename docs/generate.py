@@ -71,7 +71,8 @@ def settings_table() -> str:
     lines = ["| key | variable | default | meaning |", "|---|---|---|---|"]
     for name, field in Settings.model_fields.items():
         default = "unset" if field.default in (None, PydanticUndefined) else f"`{field.default}`"
-        lines.append(f"| `{name}` | `{ENV_PREFIX}{name.upper()}` | {default} | {field.description} |")
+        meaning = " ".join((field.description or "").split())
+        lines.append(f"| `{name}` | `{ENV_PREFIX}{name.upper()}` | {default} | {meaning} |")
     return "\n".join(lines)
 
 

@@ -220,6 +220,13 @@ def test_the_generated_parts_are_up_to_date(monkeypatch, capsys):
     assert ended.value.code == 0, capsys.readouterr().err
 
 
+def test_a_row_of_a_table_is_one_line():
+    """A line break in what a setting says would end the table."""
+    for file in [PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")]:
+        prose = re.sub(r"^```.*?^```", "", file.read_text(), flags=re.DOTALL | re.MULTILINE)
+        assert [line for line in prose.splitlines() if line.startswith("|") and not line.endswith("|")] == [], file
+
+
 def test_every_kind_of_event_is_documented():
     """What the code writes is what foltr/protocol/events.py lists, and each has a meaning."""
     assert event_kinds() | set(FINDINGS) == {str(kind) for kind in EventKind}
