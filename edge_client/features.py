@@ -104,7 +104,7 @@ def _far_out(features: npt.NDArray[np.float32]) -> str:
     column = int(np.argmax(np.maximum(-low, high - 1)))
     return (
         f"features: column {column} has values from {low[column]:g} to {high[column]:g}, and what learns is made for "
-        "0 to 1: give a schema, which scales them (docs/features.md), or scale them"
+        "0 to 1: give a schema, which scales them (docs/features.md; foltr schema new makes one), or scale them"
     )
 
 

@@ -53,7 +53,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         "Plan and audit the noise of secure sums, and see what a device spent.", "privacy.privacy:app"
     ),
     "policy": CommandPlace("Sign the policy of secure sums, look at it, and publish it.", "privacy.policy:app"),
-    "schema": CommandPlace("Look at a feature schema, check it, and publish it.", "operator.schema:app"),
+    "schema": CommandPlace("Make a feature schema, look at it, check it, and publish it.", "operator.schema:app"),
     "doctor": CommandPlace(
         "Check the installation, the credentials, the broker and the database. Exits with 1 if something is wrong.",
         "doctor.doctor:doctor",

@@ -10,18 +10,24 @@ from foltr.cli import options
 from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority
 from foltr.cli.operator.sending import publish_schema, say
 from foltr.cli.output import print_json, print_rows
+from foltr.cli.writing import check_folder
+from foltr.errors import SettingsError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from foltr.protocol.schemas import FeatureSchema
 
-app = typer.Typer(help="Look at a feature schema, check it, and publish it.", no_args_is_help=True)
+app = typer.Typer(help="Make a feature schema, look at it, check it, and publish it.", no_args_is_help=True)
 
+_COLUMNS = ("column", "name", "scaling", "low", "high")
 SchemaFile = Annotated[Path, typer.Argument(metavar="FILE", help="The schema as JSON: docs/features.md")]
 
 
 @dataclass(frozen=True)
 class FeatureRecord:
-    """One feature as ``foltr schema show`` prints it."""
+    """One feature as ``foltr schema show`` and ``new`` print it."""
 
     column: int
     name: str
@@ -43,7 +49,59 @@ class UseRecord:
 
 @app.callback()
 def _group() -> None:
-    """Look at a feature schema, check it, and publish it."""
+    """Make a feature schema, look at it, check it, and publish it."""
+
+
+@app.command("new")
+def new(
+    name: Annotated[str, typer.Argument(help="The schema's name, say of the application")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write")],
+    feature: Annotated[
+        list[str] | None,
+        typer.Option("--feature", help="A feature's name, once for each column; of a CSV file, which columns"),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="FILE", help="A sample to measure: CSV with a heading, npz, or LETOR lines"),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Make a schema: of names, or of a sample of features as the application computes them, whose ranges are measured.
+
+    Its bounds are a beginning: look at them, and declare those that mean something.
+    """
+    from foltr.evaluation.suggested_schema import suggested_schema, unmeasured_schema
+
+    check_folder(out)
+    if out.exists():
+        raise SettingsError(f"out: {out} is there already, and bounds in it that somebody chose; name another file")
+    names = feature or []
+    if data is None and not names:
+        raise SettingsError("data: give a sample of the features to measure, or their names with --feature")
+    schema = unmeasured_schema(name, names) if data is None else suggested_schema(name, *_measured(data, names))
+    out.write_text(schema.to_json())
+    if json:
+        print_json({**_head(schema), "features": _features(schema), "out": str(out)})
+        return
+    print_rows(_features(schema), _COLUMNS, title=_title(schema), as_json=False)
+    say(f"wrote {out}: look at the bounds, then: foltr federator run --schema {out}, SearchRanker(schema={str(out)!r})")
+
+
+def _measured(data: Path, names: list[str]) -> "tuple[list[str], NDArray[np.float64]]":
+    """The names of a sample's columns, and its values; of a CSV file's the named ones."""
+    from foltr.data.feature_samples import read_feature_sample
+
+    sample = read_feature_sample(data)
+    n_columns = sample.values.shape[1]
+    if sample.names is None:
+        if names and len(names) != n_columns:
+            raise SettingsError(f"feature: {len(names)} names, but {data} has {n_columns} columns")
+        return names or [f"feature {i}" for i in range(1, n_columns + 1)], sample.values
+    unknown = [name for name in names if name not in sample.names]
+    if unknown:
+        raise SettingsError(f"feature: {data} has no column {unknown[0]!r}; it has {', '.join(sample.names)}")
+    chosen = names or list(sample.names)
+    return chosen, sample.values[:, [sample.names.index(name) for name in chosen]]
 
 
 @app.command("show")
@@ -52,11 +110,10 @@ def show(file: SchemaFile, json: options.Json = False) -> None:
     from foltr.protocol.schemas import FeatureSchema
 
     schema = FeatureSchema.read(file)
-    rows = [FeatureRecord(i, one.name, one.scaling, one.low, one.high) for i, one in enumerate(schema.features)]
     if json:
-        print_json({"name": schema.name, "version": schema.version, "hash": schema.hash.hex(), "features": rows})
+        print_json({**_head(schema), "features": _features(schema)})
         return
-    print_rows(rows, ("column", "name", "scaling", "low", "high"), title=_title(schema), as_json=False)
+    print_rows(_features(schema), _COLUMNS, title=_title(schema), as_json=False)
     say(f"hash {schema.hash.hex()}")
 
 
@@ -74,7 +131,7 @@ def check(
     schema = FeatureSchema.read(file)
     rows = [] if data is None else _use_of(schema, data)
     if json:
-        print_json({"name": schema.name, "version": schema.version, "hash": schema.hash.hex(), "features": rows})
+        print_json({**_head(schema), "features": rows})
         return
     if rows:
         print_rows(rows, ("name", "scaling", "least", "greatest", "clipped"), title=_title(schema), as_json=False)
@@ -107,6 +164,14 @@ def _use_of(schema: "FeatureSchema", data: Path) -> list[UseRecord]:
         UseRecord(one.name, one.scaling, float(column.min()), float(column.max()), float(share))
         for one, column, share in zip(schema.features, values.T, shares, strict=True)
     ]
+
+
+def _head(schema: "FeatureSchema") -> dict[str, str | int]:
+    return {"name": schema.name, "version": schema.version, "hash": schema.hash.hex()}
+
+
+def _features(schema: "FeatureSchema") -> list[FeatureRecord]:
+    return [FeatureRecord(i, one.name, one.scaling, one.low, one.high) for i, one in enumerate(schema.features)]
 
 
 def _title(schema: "FeatureSchema") -> str:

@@ -74,6 +74,57 @@ def test_a_check_with_data_says_what_the_bounds_cut_off(file, tmp_path):
     assert "feature 4; the schema has 3" in done.stderr
 
 
+def test_a_schema_is_made_of_a_sample(tmp_path):
+    """Of all columns or the named ones, in their order; `schema check` finds that nothing is cut off."""
+    data, out = tmp_path / "sample.csv", tmp_path / "schema.json"
+    data.write_text("id,bm25,price\n17,12.5,0.5\n18,3,0\n")
+    done = foltr("schema", "new", "shop", "--data", data, "--feature", "price", "--feature", "bm25", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert [line.split() for line in done.stdout.splitlines()[2:4]] == [
+        ["0", "price", "ratio", "-", "-"],
+        ["1", "bm25", "min_max", "0.000", "13.000"],
+    ]
+    assert f"foltr federator run --schema {out}" in done.stdout
+    assert FeatureSchema.read(out).names == ["price", "bm25"]
+    data, out = tmp_path / "logged.txt", tmp_path / "another.json"
+    data.write_text("1 qid:1 1:20 2:-3\n0 qid:2 2:6.5\n")
+    done = foltr("schema", "new", "shop", "--data", data, "--out", out, "--json")
+    assert [one["name"] for one in json.loads(done.stdout)["features"]] == ["feature 1", "feature 2"]
+    checked = json.loads(foltr("schema", "check", out, "--data", data, "--json").stdout)
+    assert [one["clipped"] for one in checked["features"]] == [0.0, 0.0]
+
+
+def test_a_schema_is_made_of_names(tmp_path):
+    """Where there is no sample yet."""
+    out = tmp_path / "schema.json"
+    assert foltr("schema", "new", "shop", "--feature", "bm25", "--out", out).returncode == 0
+    assert FeatureSchema.read(out).features == [Feature(name="bm25", scaling="per_query")]
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        ((), 2, "data: give a sample of the features to measure, or their names with --feature"),
+        (("--data", "sample.csv", "--feature", "size"), 2, "has no column 'size'; it has bm25, price"),
+        (("--data", "logged.txt", "--feature", "bm25"), 2, "1 names, but logged.txt has 2 columns"),
+        (("--data", "none.csv"), 1, "none.csv: No such file"),
+        (("--feature", "a", "--feature", "a"), 2, "two features are called 'a'"),
+        (("--feature", "a", "--out", "sample.csv"), 2, "sample.csv is there already"),
+        (("--feature", "a", "--out", "nowhere/schema.json"), 2, "there is no folder"),
+    ],
+)
+def test_what_no_schema_is_made_of_is_said_in_one_line(tmp_path, more, code, said):
+    """And nothing is written, nor anything that somebody wrote before overwritten."""
+    (tmp_path / "sample.csv").write_text("bm25,price\n1,2\n")
+    (tmp_path / "logged.txt").write_text("1 qid:1 1:20 2:-3\n")
+    done = foltr("schema", "new", "shop", "--out", "schema.json", *more, cwd=tmp_path)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["logged.txt", "sample.csv"]
+    assert (tmp_path / "sample.csv").read_text() == "bm25,price\n1,2\n"
+
+
 @pytest.mark.parametrize("access", ["passwords", "mtls"])
 async def test_a_device_of_a_guarded_broker_hears_the_schema(access, tmp_path, file):
     """The access list lets the operator write it and a device read it; again it stays, and other features do not."""
