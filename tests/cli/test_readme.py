@@ -1,6 +1,5 @@
 """The documents do what they say: the README's commands, run as they stand there."""
 
-import re
 import shlex
 import subprocess
 import sys
@@ -8,10 +7,7 @@ import time
 
 import pytest
 from cli.commands import PROJECT, environment, foltr, foltr_fresh, start, stop
-
-
-def blocks(file: str, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (PROJECT / file).read_text(), flags=re.DOTALL)
+from cli.snippets import blocks, n_recorded, run_python
 
 
 def commands_by_hand() -> list[list[str]]:
@@ -64,17 +60,8 @@ def test_the_python_of_the_readme_runs(tmp_path):
     """As it stands, also where no broker is to be had: the click is on disk when it ends."""
     assert foltr("enrol", "device-7", cwd=tmp_path).returncode == 0
     (code,) = blocks("README.md", "python")
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment(),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert query(str(tmp_path / "clicks.sqlite"), "SELECT count(*) FROM interactions") == [(1,)]
+    run_python(code, tmp_path)
+    assert n_recorded(tmp_path / "clicks.sqlite") == 1
 
 
 def query(database: str, sql: str) -> list[tuple]:

@@ -7,16 +7,12 @@ import asyncio
 import json
 import re
 import runpy
-import sqlite3
-import subprocess
-import sys
-from contextlib import closing
 
 import pytest
-from cli.commands import PROJECT, environment, foltr
+from cli.commands import foltr
+from cli.snippets import blocks, n_recorded, run_python
 
-PAGE = (PROJECT / "docs" / "sdk.md").read_text()
-SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+SNIPPETS = blocks("docs/sdk.md", "python")
 NAMED = {match[1]: code for code in SNIPPETS if (match := re.match(r"# (\w+)\.py\n", code))}
 
 
@@ -29,25 +25,6 @@ def folder(tmp_path, unused_tcp_port, monkeypatch):
     return tmp_path
 
 
-def run(code, folder):
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment(),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def n_recorded(store):
-    with closing(sqlite3.connect(store)) as database:
-        return database.execute("SELECT count(*) FROM interactions").fetchone()[0]
-
-
 def snippet(sentence):
     """The one snippet with this in it."""
     (code,) = (code for code in SNIPPETS if sentence in code)
@@ -56,23 +33,25 @@ def snippet(sentence):
 
 def test_ten_lines(folder):
     """Without credentials: a list, and its clicks on disk."""
-    shown = run(snippet("# show them in this order"), folder)
+    shown = run_python(snippet("# show them in this order"), folder)
     assert sorted(json.loads(shown.replace("'", '"'))) == ["green tea", "tea", "teapot"]
     assert n_recorded(folder / "clicks.sqlite") == 1
 
 
 def test_credentials_now_or_later(folder):
     """Clicks from before are this client's; both ways to enrol are in it."""
-    run(snippet("# show them in this order"), folder)
+    run_python(snippet("# show them in this order"), folder)
     code = snippet("# or so, while it runs")
-    assert run(code, folder) == "without a broker, no model yet: lists are in the application's order\n"
-    assert run(code.replace("credentials if credentials.exists() else None", "None"), folder).startswith("without")
+    assert run_python(code, folder) == "without a broker, no model yet: lists are in the application's order\n"
+    assert run_python(code.replace("credentials if credentials.exists() else None", "None"), folder).startswith(
+        "without"
+    )
     assert n_recorded(folder / "clicks.sqlite") == 1
 
 
 def test_what_it_tells(folder):
     """With nothing to tell yet."""
-    said = run(snippet("def observe"), folder).splitlines()
+    said = run_python(snippet("def observe"), folder).splitlines()
     assert said == [
         "without a broker, no model yet: lists are in the application's order",
         "0 lists with their clicks are in no update yet",
@@ -83,7 +62,7 @@ def test_what_it_tells(folder):
 
 def test_in_an_asyncio_program(folder):
     """The broker is away, and the click is on disk."""
-    assert "no connection within 1 s" in run(snippet("asyncio.run(search())"), folder)
+    assert "no connection within 1 s" in run_python(snippet("asyncio.run(search())"), folder)
     assert n_recorded(folder / "device-7.sqlite") == 1
 
 

@@ -1,0 +1,36 @@
+"""The code in the project's documents, and how it is run: as it stands there, in a process of its own."""
+
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from cli.commands import PROJECT, environment
+
+
+def blocks(file: str, language: str) -> list[str]:
+    """Return the blocks of a language in a document."""
+    return re.findall(rf"```{language}\n(.*?)```", (PROJECT / file).read_text(), flags=re.DOTALL)
+
+
+def run_python(code: str, folder: Path) -> str:
+    """Run a block of Python in a folder; return what it prints. It fails where the block does."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def n_recorded(store: Path) -> int:
+    """Return how many lists with their clicks are in a device's store."""
+    with closing(sqlite3.connect(store)) as database:
+        return int(database.execute("SELECT count(*) FROM interactions").fetchone()[0])
