@@ -1,16 +1,15 @@
 """Secrets on disk: readable for one user from their first byte on, and never half written."""
 
 import contextlib
-import fcntl
 import os
 import pwd
 import secrets
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from foltr.errors import UnavailableError
+from foltr.file_locks import lock_within
 
 _LOCK_WAIT_S = 30.0
 
@@ -72,18 +71,13 @@ def locked(folder: Path) -> Iterator[None]:
         UnavailableError: somebody else has held it for half a minute.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    give_up_at = time.monotonic() + _LOCK_WAIT_S
     try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() >= give_up_at:
-                    raise UnavailableError(
-                        f"{folder} is locked by another command for {_LOCK_WAIT_S:g} s; end it, then run this again"
-                    ) from error
-                time.sleep(0.05)
+        try:
+            lock_within(descriptor, _LOCK_WAIT_S)
+        except TimeoutError:
+            raise UnavailableError(
+                f"{folder} is locked by another command for {_LOCK_WAIT_S:g} s; end it, then run this again"
+            ) from None
         yield
     finally:
         os.close(descriptor)

@@ -5,8 +5,6 @@ key, is overwritten in the file (SQLite's ``secure_delete``). What a flash memor
 program can reach; and a store that was restored from a backup would open sums a second time.
 """
 
-import contextlib
-import fcntl
 import os
 import secrets
 import sqlite3
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from foltr.errors import DataError, SettingsError
+from foltr.file_locks import create_private, lock_store
 
 # The store's whole schema. Another one is another version, and a store of another version is not read.
 _SCHEMA_VERSION = 1
@@ -61,6 +60,7 @@ CREATE TABLE clients (
 ) STRICT, WITHOUT ROWID;
 """
 _WAIT_S = 5.0
+_ALONE = "One process answers for a helper: end that one first"
 _NAME_KEY_BYTES = 32
 
 
@@ -77,7 +77,7 @@ class StoreFile:
     def __init__(self, path: Path, owner: str, *, exclusive: bool) -> None:
         self._path = path
         self._owner = owner
-        self._lock = _take_lock(path) if exclusive else None
+        self._lock = lock_store(path, "helper store", _ALONE) if exclusive else None
         try:
             self._db = self._connect()
         except BaseException:
@@ -130,7 +130,7 @@ class StoreFile:
 
     def _connect(self) -> sqlite3.Connection:
         try:
-            _create_private(self._path)
+            create_private(self._path)
             # One thread at a time, but not always the same.
             db = sqlite3.connect(self._path, isolation_level=None, timeout=_WAIT_S, check_same_thread=False)
         except sqlite3.Error as error:
@@ -179,32 +179,3 @@ class StoreFile:
             f"helper store {self._path}: {error}. Nothing was changed; see that the file may be written and its disk "
             "has room"
         )
-
-
-def _take_lock(path: Path) -> int:
-    """Lock the store for this process, in a file beside it that says who has it; it ends with the process."""
-    lock = path.with_name(f"{path.name}.lock")
-    try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise DataError(f"helper store {path}: {lock}: {error.strerror}. Name a writable file with --store") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
-    except OSError as error:
-        holder = os.read(descriptor, 32).decode(errors="replace").strip()
-        os.close(descriptor)
-        if not isinstance(error, BlockingIOError):
-            raise DataError(f"helper store {path}: {lock}: {error.strerror}. Free space on its disk") from error
-        who = f"the process {holder}" if holder.isdecimal() else "another process"
-        raise DataError(
-            f"helper store {path}: {who} has it open. One process answers for a helper: end that one first"
-        ) from error
-    return descriptor
-
-
-def _create_private(path: Path) -> None:
-    """Make the file, if it is to be one, so that only its owner can read the keys in it; SQLite's others follow."""
-    with contextlib.suppress(OSError):  # what is wrong with the path, SQLite will say
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

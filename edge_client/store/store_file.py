@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from edge_client.store import gate_rows, ledger
-from edge_client.store.one_process import create_private, leave_open, remember_open, take_lock
+from edge_client.store.one_process import leave_open, remember_open, take_lock
 from foltr.errors import DataError, SettingsError, UsageError
+from foltr.file_locks import create_private
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -133,7 +134,8 @@ class StoreFile:
         self._gone = ""
         try:
             self._release_lock = _release_at_last(self, take_lock(self._path))
-            create_private(self._path)
+            if self._path != ":memory:":
+                create_private(Path(self._path))
             self._db = sqlite3.connect(path, isolation_level=None, timeout=1.0, check_same_thread=False)
             remember_open(self)
             try:
