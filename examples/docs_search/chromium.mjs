@@ -17,7 +17,7 @@ const FLAGS = [
   ...["--disable-backgrounding-occluded-windows", "--remote-debugging-port=0"],
   ...["--window-size=860,900", "--hide-scrollbars"],
 ];
-const PATIENCE_MS = 20_000;
+const PATIENCE_MS = 60_000;
 
 export class Chromium {
   #process;

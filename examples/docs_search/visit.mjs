@@ -22,7 +22,7 @@ const HERE = new URL(".", import.meta.url).pathname;
 const PER_SECTION = 3;
 const SLIP = 0.05; // of what is read on the way, so much is opened by mistake
 const BLOCK = 10; // rounds
-const PATIENCE_MS = 30_000;
+const PATIENCE_MS = 90_000;
 const EXAMPLE = "what leaves a device";
 const NUMBERS = { rounds: "40", visitors: "10", searches: "5", seed: "1" };
 const numbers = Object.fromEntries(Object.entries(NUMBERS).map(([key, value]) => [key, textOption(value)]));

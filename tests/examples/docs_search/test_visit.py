@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import re
 import shlex
 import shutil
@@ -25,10 +26,16 @@ from foltr.protocol.updates import ModelUpdate
 
 PROJECT = Path(__file__).parents[3]
 EXAMPLE = PROJECT / "examples" / "docs_search"
-VISITORS, ROUNDS, SEARCHES = 10, 6, 5
+VISITORS, ROUNDS, SEARCHES = 10, 5, 5
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SENT_TO = re.compile(r"foltr/v1/docs-search/clients/visitor-\d+/(join|status|updates)")
+TIMEOUT_S = 240
+"""It takes half a minute where ten others wait for each processor."""
 SHORTEST = 5
 """Of what is searched for: fewer bytes than that may be in a signature by chance."""
+
+
+pytestmark = pytest.mark.timeout(TIMEOUT_S + 30)
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ def visit(tmp_path_factory) -> Visit:
         sys.executable,
     ]
     command = [*shlex.split(command.replace("results.json", str(folder / "results.json"))), *map(str, words)]
-    run_within(command, timeout_s=100)
+    run_within(command, timeout_s=TIMEOUT_S)
     sent = json.loads((folder / "sent.json").read_text())
     assert (folder / "page.png").read_bytes().startswith(b"\x89PNG")
     pages = [([stream_of(frames) for frames in page["connections"]], page["requests"]) for page in sent["sent"]]
@@ -91,7 +98,7 @@ def skip_without_browser() -> None:
         what
         for what, is_there in {
             "Node.js": shutil.which("node") is not None,
-            "Chromium (make chromium)": shutil.which("chromium") is not None,
+            "Chromium (make chromium)": any(map(shutil.which, BROWSERS)) or "CHROMIUM" in os.environ,
             "packages in clients/browser (make browser-test)": (PROJECT / "clients/browser/node_modules").is_dir(),
             "packages in examples/docs_search (make browser-test)": (EXAMPLE / "node_modules").is_dir(),
         }.items()
@@ -162,7 +169,11 @@ def words_of_topics(stream: bytes) -> set[bytes]:
 def test_the_order_learned_is_better_than_minisearchs(visit):
     """On queries for sections that nobody asked for; a first model ranks as MiniSearch does."""
     results = visit.results
-    assert (results["visitors"], results["rounds"], results["searches"]) == (VISITORS, ROUNDS, 300)
+    assert (results["visitors"], results["rounds"], results["searches"]) == (
+        VISITORS,
+        ROUNDS,
+        VISITORS * ROUNDS * SEARCHES,
+    )
     assert results["queries_to_judge_by"] > 100
     assert 0.6 < results["minisearch_mrr_at_10"] == results["first_model_mrr_at_10"]
     assert results["learned_mrr_at_10"] > results["minisearch_mrr_at_10"] + 0.03
