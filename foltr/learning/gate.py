@@ -19,8 +19,10 @@ be far worse, and more once it looks no worse. Such a gate is a safe exploration
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Self
 
 import numpy as np
@@ -141,7 +143,11 @@ class Gate:
     credits: FadingMean = FadingMean()
     of_base: FadingMean = FadingMean()
     of_model: FadingMean = FadingMean()
-    counts: dict[Source, ShownCount] = field(default_factory=dict)
+    counts: Mapping[Source, ShownCount] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Whoever is handed a gate to read cannot change the device's own.
+        object.__setattr__(self, "counts", MappingProxyType(dict(self.counts)))
 
     def count(self, source: Source) -> ShownCount:
         return self.counts.get(source, ShownCount())

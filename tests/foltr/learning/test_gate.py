@@ -11,6 +11,7 @@ from foltr.learning.gate import (
     SHARE_WARY,
     FadingMean,
     Gate,
+    ShownCount,
     Source,
     interleaving_credits,
     source_of_next,
@@ -120,3 +121,14 @@ def test_a_fading_mean_is_the_weighted_one() -> None:
     assert mean.share_of_variance == pytest.approx((0.0625 + 0.25 + 1) / 1.75**2)
     assert FadingMean().mean == 0.0
     assert after(Gate(), int(FEWEST_CREDITS), Source.BASE, FIRST).model_score == 0.0
+
+
+def test_a_gate_that_was_handed_out_cannot_be_changed():
+    """Neither through it, nor through what it was made of."""
+    made_of = {Source.BASE: ShownCount(1, 1, 1.0)}
+    gate = Gate(counts=made_of)
+    made_of.clear()
+    with pytest.raises(TypeError):
+        gate.counts[Source.BASE] = ShownCount()
+    assert gate.counts == {Source.BASE: ShownCount(1, 1, 1.0)}
+    assert gate == Gate(counts=gate.counts)
