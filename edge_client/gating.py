@@ -14,7 +14,8 @@ import numpy.typing as npt
 from edge_client.events import GateChanged
 from edge_client.serps import Serp
 from edge_client.store.gate_rows import read_gate, write_gate
-from edge_client.store.store import DeviceStore, Within
+from edge_client.store.interaction_rows import Within
+from edge_client.store.store import DeviceStore
 from foltr.learning.gate import Gate, Source, source_of_next, with_list
 from foltr.logs import get_logger
 

@@ -12,7 +12,8 @@ from edge_client.messaging.session import Session
 from edge_client.messaging.transfer import ModelInParts
 from edge_client.participation import Participation
 from edge_client.serps import Serp
-from edge_client.store.store import DeviceStore, Within
+from edge_client.store.interaction_rows import Within
+from edge_client.store.store import DeviceStore
 from edge_client.training.trainer import Trainer
 from foltr.errors import DataError, MessageError
 from foltr.logs import get_logger

@@ -13,7 +13,8 @@ from edge_client.events import GateChanged, Observer, quiet
 from edge_client.gating import DeviceGate
 from edge_client.models import Models
 from edge_client.serps import Serp
-from edge_client.store.store import DeviceStore, Within
+from edge_client.store.interaction_rows import Within
+from edge_client.store.store import DeviceStore
 from edge_client.training.trainer import Trainer
 from foltr.learning.gate import Gate
 from foltr.learning.interaction import Interaction

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedModel
 from edge_client.guard.model_judgement import Judgement, agreement, judge, preferences
 from edge_client.serps import Serp
-from edge_client.store.store import DeviceStore, Within
+from edge_client.store.interaction_rows import Within
+from edge_client.store.store import DeviceStore
 from foltr.errors import DataError, SettingsError
 from foltr.logs import get_logger
 from foltr.methods.base import scores_of

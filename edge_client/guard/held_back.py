@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.guard.model_judgement import Judgement, Preferences
-from edge_client.store.store import DeviceStore, Within
+from edge_client.store.interaction_rows import Within
+from edge_client.store.store import DeviceStore
 
 MOST_LISTS = 200
 """So many of the newest: what a user clicked long ago says little of what is right today."""

@@ -1,5 +1,7 @@
 """A device's interaction counts, is spent, is on its way or waits: its number says which, between these bounds."""
 
+import hashlib
+import sqlite3
 from dataclasses import dataclass, field
 
 
@@ -79,3 +81,24 @@ class Bounds:
         if self.under_policy or self.pending is None:
             return max(self.counted, self.floor)
         return max(self.counted, self.floor, self.pending.through)
+
+
+def read_bounds(database: sqlite3.Connection, policy: bytes | None) -> Bounds:
+    """Return the bounds as they are in a store's file.
+
+    Args:
+        policy: the newest that the device knows, as it was signed.
+    """
+    # A store whose client was forgotten has none.
+    mark, floor = database.execute("SELECT mark, floor FROM bounds").fetchone() or (None, 0)
+    pending = database.execute(
+        "SELECT update_id, round, after, through, payload, local_state FROM pending_update"
+    ).fetchone()
+    highest = database.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'interactions'")
+    return Bounds(
+        mark,
+        floor,
+        highest.fetchone()[0],
+        None if pending is None else PendingUpdate(*pending),
+        None if policy is None else hashlib.sha256(policy).digest(),
+    )

@@ -1,11 +1,15 @@
 """Interactions as rows of a device's store: their arrays are bytes there, and come back to the bit."""
 
 import sqlite3
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
 from foltr.learning.interaction import Interaction
+
+Within = Callable[[sqlite3.Cursor], None]
+"""It is run in the transaction that stores a list."""
 
 
 def insert_interaction(

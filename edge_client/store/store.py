@@ -22,9 +22,8 @@ and has nothing to do with interactions: these are spent, and deleted, when they
 device never goes back.
 """
 
-import hashlib
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,10 +31,11 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_client.store import ledger
-from edge_client.store.bounds import Bounds, PendingUpdate, Settlement
+from edge_client.store.bounds import Bounds, PendingUpdate, Settlement, read_bounds
+from edge_client.store.counted_rows import newest_began, newest_state, remember_counted
 from edge_client.store.gate_rows import read_gate
 from edge_client.store.heard import HeardStore
-from edge_client.store.interaction_rows import insert_interaction, read_interactions
+from edge_client.store.interaction_rows import Within, insert_interaction, read_interactions
 from edge_client.store.ledger import LedgerEntry
 from edge_client.store.store_file import alone
 from foltr.errors import DataError
@@ -47,12 +47,6 @@ from foltr.secure.ledger import Spent
 __all__ = ["DeviceStore", "Interaction"]
 
 KEPT_INTERACTIONS = 500
-
-Within = Callable[[sqlite3.Cursor], None]
-"""It is run in the transaction that stores a list."""
-
-# The mark goes back by one update, or as far as a database that was restored.
-_REMEMBERED_UPDATES = 4
 
 
 class DeviceStore(HeardStore):
@@ -194,7 +188,7 @@ class DeviceStore(HeardStore):
         before, pending = bounds.mark, bounds.pending
         counted = pending is not None and mark >= pending.through
         given_up = not counted and pending is not None and pending.update_id == answered
-        lost = before is not None and mark < before and mark < self._newest_began(before)
+        lost = before is not None and mark < before and mark < newest_began(self._db, before)
         settlement = Settlement(before, mark, counted, given_up, lost)
         if not settlement.changed:
             return settlement
@@ -203,7 +197,7 @@ class DeviceStore(HeardStore):
             if not bounds.under_policy:
                 newest = self._number_above(cursor, mark, is_new=before is None)
             if pending is not None and counted:
-                self._remember_counted(cursor, pending)
+                remember_counted(cursor, pending)
             if counted or given_up:
                 cursor.execute("DELETE FROM pending_update")
             cursor.execute("UPDATE bounds SET mark = ?", (mark,))
@@ -240,26 +234,6 @@ class DeviceStore(HeardStore):
                 "AND NOT EXISTS (SELECT 1 FROM pending_update WHERE after < interactions.id)",
                 (self._bounds.floor,),
             )
-
-    def _newest_began(self, mark: int) -> int:
-        """Return the mark before the newest update that counts: no federation that lost nothing has a lower one."""
-        row = self._db.execute(
-            "SELECT after FROM counted_updates WHERE through <= ? ORDER BY through DESC LIMIT 1", (mark,)
-        ).fetchone()
-        return 0 if row is None else int(row[0])
-
-    @staticmethod
-    def _remember_counted(cursor: sqlite3.Cursor, update: PendingUpdate) -> None:
-        # What counted above where it begins was taken back before.
-        cursor.execute(
-            "DELETE FROM counted_updates WHERE through > ?1 OR through <= "
-            "(SELECT through FROM counted_updates WHERE through <= ?1 ORDER BY through DESC LIMIT 1 OFFSET ?2)",
-            (update.after, _REMEMBERED_UPDATES - 1),
-        )
-        cursor.execute(
-            "INSERT INTO counted_updates (through, after, local_state) VALUES (?, ?, ?)",
-            (update.through, update.after, update.local_state),
-        )
 
     # --- the unsent update ----------------------------------------------------------------------------------
 
@@ -343,12 +317,7 @@ class DeviceStore(HeardStore):
             return self._meta("local_state")
         if pending is not None and pending.local_state is not None:
             return pending.local_state
-        row = self._db.execute(
-            "SELECT local_state FROM counted_updates WHERE through <= ? AND local_state IS NOT NULL "
-            "ORDER BY through DESC LIMIT 1",
-            (mark or 0,),
-        ).fetchone()
-        return None if row is None else bytes(row[0])
+        return newest_state(self._db, mark or 0)
 
     # --- participations under a policy ------------------------------------------------------------------------
 
@@ -410,20 +379,7 @@ class DeviceStore(HeardStore):
     # --- helpers -------------------------------------------------------------------------------------------
 
     def _read_bounds(self) -> Bounds:
-        # A store whose client was forgotten has none.
-        mark, floor = self._db.execute("SELECT mark, floor FROM bounds").fetchone() or (None, 0)
-        pending = self._db.execute(
-            "SELECT update_id, round, after, through, payload, local_state FROM pending_update"
-        ).fetchone()
-        highest = self._db.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'interactions'")
-        policy = self.policy()
-        return Bounds(
-            mark,
-            floor,
-            highest.fetchone()[0],
-            None if pending is None else PendingUpdate(*pending),
-            None if policy is None else hashlib.sha256(policy).digest(),
-        )
+        return read_bounds(self._db, self.policy())
 
     def _n_above(self, number: int) -> int:
         return int(self._db.execute("SELECT count(*) FROM interactions WHERE id > ?", (number,)).fetchone()[0])
