@@ -18,7 +18,7 @@ not seen is made up for when the folder is opened. Every use of the folder holds
 
 import base64
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -36,10 +36,9 @@ from foltr.operator.credentials import (
 from foltr.operator.order_log import OrderLog
 from foltr.operator.policy_log import policy_log, write_policy
 from foltr.operator.register import EnrolledDevice, Register, read_enrolment_key, write_register
+from foltr.operator.roster_messages import roster_messages
 from foltr.operator.schema_log import schema_log, write_schema
 from foltr.operator.service_files import carry_policy, refresh_access
-from foltr.protocol.chunks import chunk_of, manifest_of, needs_chunks
-from foltr.protocol.codec import encode
 from foltr.protocol.enrolment import issue_enrolment, issue_federator_key, issue_roster, read_federator_key
 from foltr.protocol.fields import possible_names
 from foltr.protocol.orders import (
@@ -110,7 +109,7 @@ class Authority:
         Raises:
             SettingsError: a name is not one, or a client was enrolled before and ``replace`` is not given.
         """
-        self.check_enrollable(access, replace=replace)
+        self._register.check_enrollable(access, replace=replace)
         now = time.time()
         enrolled, revoked = dict(self._register.enrolled), dict(self._register.revoked)
         credentials = []
@@ -130,38 +129,17 @@ class Authority:
             self._change(next_serial=next_serial, enrolled=enrolled, revoked=revoked)
         return credentials
 
-    def check_enrollable(self, client_ids: Iterable[str], *, replace: bool) -> None:
-        """SettingsError if `enrol_all` would refuse these clients."""
-        for client_id in client_ids:
-            check_name("client", client_id)
-            if self._register.is_forgotten(client_id):
-                raise SettingsError(f"client: {client_id} was forgotten; its name is not used again, take another one")
-            if replace:
-                continue
-            if client_id in self._register.enrolled:
-                raise SettingsError(f"client: {client_id} is enrolled; a new key for it, voiding the old: --replace")
-            if client_id in self._register.revoked:
-                raise SettingsError(f"client: {client_id} was revoked; to let it in again with a new key: --replace")
-
     def enrol_helper(self, name: str, broker: BrokerAccess, *, replace: bool = False) -> Credentials:
         """Make a helper known, with a fresh key to sign its answers with; policies name it from then on.
 
         Raises:
             SettingsError: the name is not one, or such a helper is known and ``replace`` is not given.
         """
-        self.check_helper(name, replace=replace)
+        self._register.check_helper(name, replace=replace)
         key = SigningKey.generate()
         self._store(helpers={**self._register.helpers, name: key_to_text(key.public)})
         mine = {"role": "helper", "name": name, "broker": broker, "signing_key": key.to_text()}
         return self._operator.model_copy(update=mine)
-
-    def check_helper(self, name: str, *, replace: bool) -> None:
-        """SettingsError if `enrol_helper` would refuse this helper."""
-        check_name("helper", name)
-        if name in self._register.helpers and not replace:
-            raise SettingsError(
-                f"helper: {name} is enrolled; a new key for it, which the next policy has to name: --replace"
-            )
 
     # --- orders ---------------------------------------------------------------------------------------------
 
@@ -415,23 +393,12 @@ class Authority:
         self._store(published_roster=0, published_key=0, published_policy=0, published_schema=0)
 
     def roster_messages(self) -> list[tuple[str, bytes]]:
-        """What is retained of the roster, as (topic, payload) in the order of publishing; empty payloads clear.
-
-        A roster too large for one message goes in chunks, its manifest last: whoever reads that finds them. The topics
-        behind the last chunk are cleared: there may be chunks of an older roster, with names that are forgotten since.
-        """
-        topics, payload, version = Topics(self.federation), self.roster(), self._register.roster_version
-        n_before, messages, last = self._register.n_roster_chunks, [], payload
-        n_chunks = 0
-        if needs_chunks(payload):
-            manifest = manifest_of(payload, self.federation)
-            n_chunks, last = manifest.n_chunks, encode(manifest, topics.roster, version, self._key)
-            for index in range(n_chunks):
-                topic = topics.roster_chunk(index)
-                messages.append((topic, encode(chunk_of(manifest, payload, index), topic, version, self._key)))
-        messages.append((topics.roster, last))
-        messages += [(topics.roster_chunk(index), b"") for index in range(n_chunks, n_before)]
-        if n_chunks > n_before:
+        """What is retained of the roster, see `foltr.operator.roster_messages`."""
+        register, payload = self._register, self.roster()
+        messages, n_chunks = roster_messages(
+            self._key, self.federation, payload, register.roster_version, register.n_roster_chunks
+        )
+        if n_chunks > register.n_roster_chunks:
             self._store(n_roster_chunks=n_chunks)
         return messages
 

@@ -15,6 +15,7 @@ from foltr.protocol.policies import HelperKeys
 from foltr.protocol.roster import Revocation, Roster
 from foltr.protocol.signing import SigningKey, key_to_text
 from foltr.protocol.tombstones import SALT_BYTES, tombstone_of
+from foltr.protocol.topics import check_name
 
 REGISTER_NAME = "register.json"
 
@@ -78,6 +79,27 @@ class Register(BaseModel):
 
     def is_forgotten(self, client_id: str) -> bool:
         return self.tombstone(client_id) in self.forgotten
+
+    def check_enrollable(self, client_ids: Iterable[str], *, replace: bool) -> None:
+        """SettingsError where one of these clients is not to be enrolled; see `Authority.enrol_all`."""
+        for client_id in client_ids:
+            check_name("client", client_id)
+            if self.is_forgotten(client_id):
+                raise SettingsError(f"client: {client_id} was forgotten; its name is not used again, take another one")
+            if replace:
+                continue
+            if client_id in self.enrolled:
+                raise SettingsError(f"client: {client_id} is enrolled; a new key for it, voiding the old: --replace")
+            if client_id in self.revoked:
+                raise SettingsError(f"client: {client_id} was revoked; to let it in again with a new key: --replace")
+
+    def check_helper(self, name: str, *, replace: bool) -> None:
+        """SettingsError where this helper is not to be enrolled."""
+        check_name("helper", name)
+        if name in self.helpers and not replace:
+            raise SettingsError(
+                f"helper: {name} is enrolled; a new key for it, which the next policy has to name: --replace"
+            )
 
     def refuse_other_keys(self, helpers: Iterable[HelperKeys]) -> None:
         """SettingsError where an enrolled helper has another signing key than it was enrolled with."""

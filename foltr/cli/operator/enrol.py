@@ -97,7 +97,7 @@ def enrol(
     kept = _kept_keys(names, public_key)
     is_new = not (operator / "register.json").exists()
     with _open_or_create(operator, federation, broker) as authority:
-        authority.check_enrollable(names, replace=replace)
+        authority.register.check_enrollable(names, replace=replace)
         replaced = [name for name in names if name in authority.register.enrolled]
         credentials = authority.enrol_all(_admit(authority, names, broker), replace=replace, kept=kept)
         for device in track(credentials, "writing", console=errors, transient=True, disable=not errors.is_terminal):
@@ -132,7 +132,7 @@ def _enrol_helper(
 ) -> None:
     is_new = not (operator / "register.json").exists()
     with _open_or_create(operator, federation, broker) as authority:
-        authority.check_helper(name, replace=replace)
+        authority.register.check_helper(name, replace=replace)
         access = _admit(authority, [name], broker, are_helpers=True)[name]
         credentials = authority.enrol_helper(name, access, replace=replace)
         write_secret(path, credentials.model_dump_json(indent=1) + "\n", replace=replace)
