@@ -1,5 +1,6 @@
 """Fixtures of every test: databases, brokers, and a random generator whose seed a failing test tells."""
 
+import gc
 import os
 import secrets
 from collections.abc import Callable, Iterator
@@ -25,6 +26,15 @@ _SEED: pytest.StashKey[int] = pytest.StashKey()
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_USED] = {}
     config.stash[_SKIPPED] = {}
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays as long as the process: no collection of garbage goes through it again.
+
+    That is half a million objects, which cost 0.2 to 0.4 s each time, a twentieth of all processor time.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

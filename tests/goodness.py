@@ -1,7 +1,7 @@
 """Whether drawn integers follow a distribution: the chi-squared test, with rare values put together."""
 
 import numpy as np
-from scipy import stats
+import scipy
 
 
 def p_value(drawn, probability_of) -> float:
@@ -21,7 +21,7 @@ def p_value(drawn, probability_of) -> float:
     below = expected[:first].sum()
     cells = np.concatenate([[below], inner, [drawn.size - below - inner.sum()]])
     counts = np.concatenate([[observed[:first].sum()], observed[first : last + 1], [observed[last + 1 :].sum()]])
-    return float(stats.chisquare(counts, cells, sum_check=False).pvalue)
+    return float(scipy.stats.chisquare(counts, cells, sum_check=False).pvalue)
 
 
 def discrete_gaussian(variance: float):

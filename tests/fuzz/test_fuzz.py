@@ -28,7 +28,6 @@ def traced():
     tracemalloc.start()
     yield
     tracemalloc.stop()
-    gc.unfreeze()
     logger.setLevel(level)
 
 

@@ -3,7 +3,7 @@ import threading
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest, chisquare, kstest
+import scipy
 
 from foltr.errors import DataError, SettingsError
 from foltr.learning.evolution_strategies import (
@@ -34,7 +34,7 @@ def test_noise_is_a_function_of_the_seed() -> None:
 def test_noise_is_normal_with_the_scale() -> None:
     """Neighbouring seeds together are a sample of N(0, sigma^2)."""
     sample = np.concatenate([es_noise(seed, 50, 0.1) for seed in range(200)])
-    assert kstest(sample / 0.1, "norm").pvalue > 1e-3
+    assert scipy.stats.kstest(sample / 0.1, "norm").pvalue > 1e-3
 
 
 def test_round_seeds_differ_by_device_and_version_and_have_63_bits() -> None:
@@ -57,8 +57,8 @@ def test_randomised_response_keeps_or_replaces_by_any_other(rng: np.random.Gener
     counts = np.zeros(5)
     for draws in rng.random((20_000, 2)):
         counts[randomised_response(2, 0.6, 5, draws)] += 1
-    assert binomtest(int(counts[2]), 20_000, 0.6).pvalue > 1e-3
-    assert chisquare(np.delete(counts, 2)).pvalue > 1e-3
+    assert scipy.stats.binomtest(int(counts[2]), 20_000, 0.6).pvalue > 1e-3
+    assert scipy.stats.chisquare(np.delete(counts, 2)).pvalue > 1e-3
     assert randomised_response(0, 1.0, 5, np.array([0.999, 0.5])) == 0
 
 

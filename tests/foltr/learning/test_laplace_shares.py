@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import special, stats
+import scipy
 
 from foltr.errors import DataError, SettingsError
 from foltr.learning.laplace_shares import (
@@ -19,7 +19,7 @@ from foltr.learning.laplace_shares import (
 def difference_density(x: np.ndarray, shape: float) -> np.ndarray:
     """The density of gamma - gamma' at scale 1, x != 0 (variance-gamma distribution)."""
     order, x = shape - 0.5, np.abs(x)
-    return (x / 2.0) ** order * special.kv(order, x) / (math.sqrt(math.pi) * special.gamma(shape))
+    return (x / 2.0) ** order * scipy.special.kv(order, x) / (math.sqrt(math.pi) * scipy.special.gamma(shape))
 
 
 def test_clipping_by_hand() -> None:
@@ -39,14 +39,14 @@ def test_clipping_by_hand() -> None:
 def test_all_shares_add_up_to_laplace_noise(rng: np.random.Generator, n_clients: int) -> None:
     """Eq. 15: the sum over the clients is Laplace with scale Delta / epsilon."""
     total = sum(gamma_noise(n_clients, 5.0, 4.5, 5000, rng) for _ in range(n_clients))
-    assert stats.kstest(total, stats.laplace(scale=5.0 / 4.5).cdf).pvalue > 0.001
+    assert scipy.stats.kstest(total, scipy.stats.laplace(scale=5.0 / 4.5).cdf).pvalue > 0.001
 
 
 def test_missing_shares_leave_too_little_noise(rng: np.random.Generator) -> None:
     """Half of the shares have half of the variance, and the sum is not Laplace."""
     total = sum(gamma_noise(10, 5.0, 4.5, 20000, rng) for _ in range(5))
     assert np.var(total) == pytest.approx(0.5 * 2 * (5.0 / 4.5) ** 2, rel=0.1)
-    assert stats.kstest(total, stats.laplace(scale=5.0 / 4.5).cdf).pvalue < 1e-6
+    assert scipy.stats.kstest(total, scipy.stats.laplace(scale=5.0 / 4.5).cdf).pvalue < 1e-6
 
 
 def test_noise_draws_gamma_then_gamma_prime() -> None:
@@ -134,7 +134,7 @@ def test_epsilon_rises_as_shares_go_missing_and_ends_at_half() -> None:
 @pytest.mark.parametrize("x", [1e-5, 0.01, 0.2, 3.0, 50.0])
 def test_bessel_function_agrees_with_scipy(order: float, x: float) -> None:
     """The trapezoidal rule against the reference implementation."""
-    assert _log_bessel_k(order, x) == pytest.approx(math.log(special.kve(order, x)) - x, abs=1e-10)
+    assert _log_bessel_k(order, x) == pytest.approx(math.log(scipy.special.kve(order, x)) - x, abs=1e-10)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import chisquare
 
 from foltr.errors import DataError
 from foltr.learning.linear import rank_by_score, sample_plackett_luce, score
@@ -60,7 +60,7 @@ def test_sampling_follows_the_plackett_luce_law(rng: np.random.Generator, shift:
     for _ in range(draws):
         seen[tuple(sample_plackett_luce(scores + shift, 2, rng).tolist())] += 1
     expected = [draws * plackett_luce(scores, outcome) for outcome in outcomes]
-    assert chisquare([seen[outcome] for outcome in outcomes], expected).pvalue > 1e-3
+    assert scipy.stats.chisquare([seen[outcome] for outcome in outcomes], expected).pvalue > 1e-3
 
 
 def test_sampling_is_a_function_of_the_generator() -> None:

@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from foltr.protocol.announcements import Selection
 from foltr.protocol.client_selection import HIGHEST_TICKET, cutoff, is_selected, round_seed, ticket
@@ -101,7 +101,7 @@ def test_every_client_is_asked_equally_often(n_wanted):
     # Draws without replacement: the counts have covariance n p (1 - p) N / (N - 1) (I - J / N), which scales the sum.
     scale = n_rounds * share * (1 - share) * len(CLIENTS) / (len(CLIENTS) - 1)
     statistic = ((counts - n_rounds * share) ** 2).sum() / scale
-    assert stats.chi2.sf(statistic, df=len(CLIENTS) - 1) > 0.001
+    assert scipy.stats.chi2.sf(statistic, df=len(CLIENTS) - 1) > 0.001
 
 
 def test_being_asked_says_nothing_about_the_next_round():

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from foltr.secure.coins import (
     LARGEST_DENOMINATOR,
@@ -80,7 +80,7 @@ def test_numbers_below_a_bound_are_equally_likely(rng, bound):
     drawn = uniform_below(bound, N, rng.bytes)
     counts = np.bincount(drawn.astype(np.int64), minlength=bound)
     assert counts.size == bound
-    assert bound == 1 or stats.chisquare(counts).pvalue > 1e-3
+    assert bound == 1 or scipy.stats.chisquare(counts).pvalue > 1e-3
 
 
 @pytest.mark.parametrize(("numerator", "denominator"), [(0, 7), (1, 1000), (1, 3), (1, 2), (999, 1000)])
@@ -88,7 +88,7 @@ def test_coins_show_heads_as_often_as_the_exponential_says(rng, numerator, denom
     """Of a hundred thousand, by the exact test."""
     digits = np.full(N, (numerator << 64) // denominator, np.uint64)
     heads = int(flip_exponential(digits, lambda _: (numerator, denominator), rng.bytes).sum())
-    assert stats.binomtest(heads, N, math.exp(-numerator / denominator)).pvalue > 1e-3
+    assert scipy.stats.binomtest(heads, N, math.exp(-numerator / denominator)).pvalue > 1e-3
 
 
 def test_runs_are_geometric(rng):
@@ -96,13 +96,13 @@ def test_runs_are_geometric(rng):
     drawn = draw_geometric(N, rng.bytes)
     counts = np.bincount(np.minimum(drawn, 8))
     expected = [math.exp(-v) * (1 - math.exp(-1)) for v in range(8)] + [math.exp(-8)]
-    assert stats.chisquare(counts, np.array(expected) * N).pvalue > 1e-3
+    assert scipy.stats.chisquare(counts, np.array(expected) * N).pvalue > 1e-3
 
 
 def test_bits_are_fair_and_as_many_as_wanted(rng):
     """Also where they fill no byte."""
     assert random_bits(13, rng.bytes).shape == (13,)
-    assert stats.binomtest(int(random_bits(N, rng.bytes).sum()), N).pvalue > 1e-3
+    assert scipy.stats.binomtest(int(random_bits(N, rng.bytes).sum()), N).pvalue > 1e-3
 
 
 def test_bytes_of_a_seed_are_the_cipher_in_counter_mode_from_zero():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy
 
 from foltr.secure.accounting import gaussian_variance, laplace_scale, rho_for
 from foltr.secure.divergence import audit, lower_bound
@@ -101,7 +101,7 @@ def test_progress_is_told_until_all_sums_are_drawn(rng):
 def test_a_bound_on_a_probability_is_below_the_exact_one(n, share):
     """Clopper & Pearson's (1934), which is the tightest that always holds; and not far below it."""
     count, doubt = int(share * n), 1e-7
-    exact = 0.0 if count == 0 else float(stats.beta.ppf(doubt, count, n - count + 1))
+    exact = 0.0 if count == 0 else float(scipy.stats.beta.ppf(doubt, count, n - count + 1))
     bound = lower_bound(count, n, doubt)
     assert bound <= exact + 1e-12
     assert bound == pytest.approx(exact, abs=3 / np.sqrt(n))
