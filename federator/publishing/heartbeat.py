@@ -73,14 +73,18 @@ class Heartbeat:
         """Beat, without end. Raises WriterFencedError once another federator has taken over."""
         while True:
             self._due.clear()
-            try:
-                await self._require_writer()
-                await self._say(online=True)
-            except UnavailableError as error:
-                log.debug("heartbeat_missed", cause=str(error))
+            await self.beat()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._interval_s):
                     await self._due.wait()
+
+    async def beat(self) -> None:
+        """Beat once, if it can. Raises WriterFencedError once another federator has taken over."""
+        try:
+            await self._require_writer()
+            await self._say(online=True)
+        except UnavailableError as error:
+            log.debug("heartbeat_missed", cause=str(error))
 
     async def __aenter__(self) -> Self:
         return self

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from simulation.beats import BeatBroker
 from simulation.clock import Clock, Schedule, WorldTime
 from simulation.disk import DeviceDisk
 from simulation.network import SimulatedBroker, Wire
@@ -64,6 +65,7 @@ class SimulatedDevice:
         broker: SimulatedBroker,
         store: DeviceDisk,
         rng: random.Random,
+        beats: BeatBroker,
     ) -> None:
         self.client_id = f"device-{i}"
         self.i = i
@@ -75,6 +77,8 @@ class SimulatedDevice:
         self.is_up = False
         self.left = False
         self._schedule, self._time, self._broker, self._rng = schedule, time, broker, rng
+        self._beats = beats
+        self.hears_since = 0.0
         self._last_will: LastWill | None = None
         self.session = 0
         self._n_started = 0
@@ -138,6 +142,8 @@ class SimulatedDevice:
             if not self.left:
                 run(self.agent.begin_connection())
         self._broker.connect_device(self)
+        self.hears_since = self._schedule.now
+        self._beats.connect_device(self)
         self._pump()
 
     def disconnect(self) -> None:
@@ -199,6 +205,12 @@ class SimulatedDevice:
         with self._time.of(self.clock):
             self.agent.receive(message)
         self._pump()
+
+    def hear_beat(self, message: InboundMessage) -> None:
+        """Receive of the heartbeat, and do nothing by that."""
+        if self.agent is not None and self.is_up:
+            with self._time.of(self.clock):
+                self.agent.receive(message)
 
     def send(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         self.up.carry(lambda: self._broker.publish(topic, payload, retain=retain))

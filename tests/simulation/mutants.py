@@ -29,7 +29,7 @@ from federator.engine import Backlog, decide
 from federator.round import Offer, Record, RecordedUpdate, Reject, Round
 from federator.rows import resumed_round
 from foltr.protocol.signed_orders import SignedOrder
-from foltr.protocol.signing import EpochSequence
+from foltr.protocol.signing import BeatSequence, EpochSequence
 from foltr.protocol.states import Membership
 from storage.records import Batch, ClientRow, NewOrder
 
@@ -273,6 +273,11 @@ def _a_round_ends_by_a_later_clock() -> Any:
     return mock.patch.object(simulation.process, "FederationActor", Late)
 
 
+def _last_wills_come_too_late() -> Any:
+    """All connections of a federator are one to its heartbeat, and nothing is newer than the last will of the first."""
+    return mock.patch.object(BeatSequence, "begin_connection")
+
+
 # Each as a function that makes a context manager.
 MUTANTS: dict[str, Callable[[], Any]] = {
     "receipts are sent before the commit": _receipts_before_the_commit,
@@ -303,6 +308,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "devices send an update once": _devices_send_an_update_once,
     "devices take the answers to others": _devices_take_the_answers_to_others,
     "a round ends by a later clock": _a_round_ends_by_a_later_clock,
+    "last wills come too late": _last_wills_come_too_late,
 } | ERASURE_MUTANTS
 
 # What must happen for one to show: one of these.

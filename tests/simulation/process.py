@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
+from simulation.beats import BeatBroker, ProcessBeats
 from simulation.clock import Clock, Schedule, WorldTime
 from simulation.database import SimulatedStore
 from simulation.network import SimulatedBroker, Wire
@@ -100,6 +101,7 @@ class FederatorProcess:
         on_taken: Callable[["FederatorProcess", InboundMessage], None],
         on_ended: Callable[["FederatorProcess"], None],
         on_said: Callable[["FederatorProcess", int], None],
+        beats: BeatBroker,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -133,6 +135,7 @@ class FederatorProcess:
         self._n_pauses = 0
         self._coroutine: Coroutine[float, None, None] | None = None
         self._started = False
+        self.beats = ProcessBeats(self, beats, key, self._topics)
         schedule.after(0.0, self._begin)
 
     # --- life -------------------------------------------------------------------------------------------------
@@ -141,6 +144,7 @@ class FederatorProcess:
         await self.actor.start(self._broker.predecessor(self._key).epoch)
         self._sequence.begin(self.actor.epoch)
         self._started = True
+        self.beats.begin(self.actor.epoch)
         self._flush()
         self._schedule.after(_ANNOUNCING_S, self._retain)
         self.actor.attach(self)  # type: ignore[arg-type]
@@ -153,6 +157,10 @@ class FederatorProcess:
     def serving(self) -> bool:
         """Up, started, and able to be heard."""
         return self.is_up and self._started and not self.down.is_cut
+
+    @property
+    def has_claim(self) -> bool:
+        return self._started
 
     def now(self) -> float:
         return self.clock.wall(self._schedule.now)
@@ -199,6 +207,7 @@ class FederatorProcess:
         self.state, self.is_up = state, False
         if self._coroutine is not None:
             self._coroutine.close()
+        self.beats.end(goodbye=state in (ProcessState.FINISHED, ProcessState.GAVE_UP))
         self._on_ended(self)
 
     # --- its intake -------------------------------------------------------------------------------------------
@@ -237,6 +246,14 @@ class FederatorProcess:
         if self.n_database_failures and self._rng.random() < 0.5:
             self.n_database_failures -= 1
             raise OSError("the database is away")
+
+    def require_writer(self) -> None:
+        """As `storage.federations.require_writer` for the heartbeat, which has a session of its own."""
+        if self.n_database_failures:
+            raise UnavailableError("the database is away")
+        federation = self.store.tables.federation
+        if federation is None or federation.writer_epoch != self.actor.epoch:
+            raise WriterFencedError("another federator has taken over")
 
     async def purge(self) -> bool:
         if self.n_database_failures:
@@ -308,6 +325,7 @@ class FederatorProcess:
         self.down.mend()
         if not self.is_up:
             return
+        self.beats.connect()
         self._broker.connect_federator(self)
         self._not_retained |= self._retained.keys()
         self._schedule.after(_ANNOUNCING_S, self._retain)

@@ -22,6 +22,7 @@ import federator.actor
 import federator.eraser
 import federator.job_driver
 import federator.persistence
+import federator.publishing.heartbeat
 import federator.resumption
 import foltr.protocol.codec
 import foltr.protocol.signing
@@ -144,6 +145,7 @@ def simulated(world: "World") -> Iterator[None]:
             federator.eraser,
             {"asyncio": SimpleNamespace(create_task=create_task, timeout=nullcontext)},
         ),
+        (federator.publishing.heartbeat, {"asyncio": SimpleNamespace(timeout=nullcontext, Event=asyncio.Event)}),
         (federator.job_driver, {"asyncio": SimpleNamespace(to_thread=_at_once)}),
         (edge_client.forgetting, {"asyncio": asyncio_on_devices}),
         (edge_client.membership, {"asyncio": asyncio_on_devices}),

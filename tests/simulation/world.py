@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from simulation.beats import BeatBroker, check_watches
 from simulation.clock import Clock, Schedule, WorldTime
 from simulation.database import SimulatedStore
 from simulation.device import FEDERATION, Papers, SimulatedDevice
@@ -77,6 +78,7 @@ class World:
         self.judge = Judge(ErasureJudge(lambda name: name in self.store.keys))
         self.store = SimulatedStore(self.judge.on_commit)
         self.broker = SimulatedBroker(self.topics, self.schedule)
+        self.beats = BeatBroker(scenario.seed, self.schedule, self.time, self.topics)
         self.processes: list[FederatorProcess] = []
         self._make_key = self._real_key if scenario.trust is Trust.SIGNED else StandInKey
         trusting = scenario.trust is Trust.ANYONE
@@ -99,6 +101,7 @@ class World:
             unlearning=scenario.unlearning,
         )
         self.devices = [self._make_device(i) for i in range(scenario.n_devices)]
+        self.beats.devices = self.devices
 
     # --- making things ----------------------------------------------------------------------------------------
 
@@ -114,7 +117,7 @@ class World:
             max_interactions=self.scenario.device_backlog,
             max_kept=self.scenario.device_keeps,
         )
-        device = SimulatedDevice(i, self.schedule, self.time, self.broker, store, self.rng)
+        device = SimulatedDevice(i, self.schedule, self.time, self.broker, store, self.rng, self.beats)
         self.broker.devices[name] = device
         if self._enrolment_key is not None:
             self._enrol(device)
@@ -143,6 +146,7 @@ class World:
             on_taken=self._on_taken,
             on_ended=self._on_ended,
             on_said=self.judge.on_said,
+            beats=self.beats,
         )
         if is_behind(self):
             self.judge.behind.add(process)
@@ -192,6 +196,7 @@ class World:
             pending = device.store.pending_update()
             if pending is not None:
                 self.judge.on_sent(pending.payload, pending.update_id)
+        check_watches(self)
 
     def pass_time(self, seconds: float) -> None:
         self.schedule.run_until(self.schedule.now + seconds)
@@ -263,6 +268,7 @@ class World:
     def crash_broker(self, amount: float) -> None:
         """It loses all that it retained and queued, and every connection."""
         self.broker.forget_everything()
+        self.beats.forget_everything()
         for device in self.devices:
             device.disconnect()
             self.schedule.after(30.0 * self.rng.random(), lambda device=device: self._reconnect(device))
