@@ -23,6 +23,7 @@ from federator.round import RoundPolicy
 from federator.secure_terms import SecureSettings
 from federator.service import FederatorService
 from foltr.failpoints import VARIABLE, Failpoint
+from foltr.methods.initial_models import InitialModel
 from foltr.operator.credentials import (
     BrokerAccess,
     Credentials,
@@ -31,8 +32,9 @@ from foltr.operator.credentials import (
     write_credentials,
 )
 from foltr.operator.helper_keys import read_helper_keys
-from foltr.protocol.fields import unpack_vector
+from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.policies import GaussianNoise
+from foltr.protocol.schemas import Feature, FeatureSchema
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import RoundState
 from foltr.protocol.trainings import PdgdTraining
@@ -45,6 +47,13 @@ DIM, N_DEVICES, TIMEOUT_S = 4, 5, 60.0
 ONE_EACH = PdgdTraining(min_interactions=1, max_interactions=1)
 # A device learns 1 in one coordinate; with next to no noise a model shows how many did.
 QUIET = {"epsilon": 1e6, "noise": GaussianNoise(variance=1)}
+# Twice as much as the application's numbers makes 1.
+SCHEMA = FeatureSchema(
+    name="shop",
+    version=1,
+    features=[Feature(name=f"f{i}", scaling="min_max", low=0, high=0.5) for i in range(DIM)],
+)
+FIRST = [3.0, 0.0, 0.0, -2.0]
 
 
 class Whole:
@@ -98,6 +107,8 @@ class Whole:
             stop_after_round=n_rounds,
             enrolment_key=self.federation.operator.public,
             secure=SecureSettings(self.policy, clip_norm=2.56),
+            schema=SCHEMA,
+            first_weights=pack_vector(FIRST),
         )
         key = SigningKey.from_text(self.federation.federator.to_text())
         service = FederatorService(plan, database, BrokerAddress.parse(self.url), key=key, give_up_after_s=20)
@@ -115,10 +126,13 @@ class Whole:
             update={"role": "federator", "name": "@federator", "signing_key": federator.to_text(), "enrolment": None}
         )
         write_credentials(self.folder / "federator.json", credentials)
+        (self.folder / "shop.json").write_text(SCHEMA.to_json())
+        (self.folder / "first.json").write_text(InitialModel.of(SCHEMA, np.array(FIRST)).to_json())
         quorum = str(N_DEVICES)
         command = [
             *("federator", "run", "--credentials", "federator.json", "--db", database_url, "--keys", "keys"),
-            *("--privacy", "secure", "--clip-norm", "2.56", "--features", str(DIM), "--interactions", "1"),
+            *("--privacy", "secure", "--clip-norm", "2.56", "--interactions", "1"),
+            *("--schema", "shop.json", "--initial-model", "first.json"),
             *("--min-clients", quorum, "--max-clients", quorum, "--min-time", "0", "--rounds", "1", *options),
         ]
         with (self.folder / "federator.out").open("ab") as output:
@@ -137,7 +151,7 @@ class Whole:
 
 def click(client: EdgeClient, number: int) -> None:
     features = np.zeros((3, DIM), np.float32)
-    features[:, number] = 1.0
+    features[:, number] = 0.5
     client.record_clicks(client.rank(features), [0])
 
 
@@ -168,34 +182,43 @@ async def devices(whole):
     async with AsyncExitStack() as stack:
         made = []
         for i in range(N_DEVICES):
-            client = EdgeClient(credentials=whole.credentials(i), store=":memory:", learner=adding_learner, seed=i)
+            client = EdgeClient(
+                credentials=whole.credentials(i), store=":memory:", learner=adding_learner, seed=i, schema=SCHEMA
+            )
             made.append(await stack.enter_async_context(client))
         yield made
 
 
-async def model_of(database: Database) -> list[float]:
+async def learned(database: Database) -> list[float]:
+    """Return what was added to the model that the federation began with."""
     model = await latest_model(database, FEDERATION)
     assert model is not None
-    return [float(value) for value in unpack_vector(model.weights)]
+    return [float(value - first) for value, first in zip(unpack_vector(model.weights), FIRST, strict=True)]
 
 
 @pytest.mark.slow
 async def test_devices_learn_and_the_federator_has_sums_alone(whole, devices, database, migrated_url) -> None:
-    """Two rounds of five devices; one helper dies in the second, wherever its answer was, and is started again."""
+    """Two rounds of five devices; one helper dies in the second, wherever its answer was, and is started again.
+
+    Features are scaled by the federation's schema, and what is learned is added to the model that it began with. A
+    device with another schema is in no sum and keeps its clicks.
+    """
+    other = EdgeClient(credentials=whole.credentials(N_DEVICES), store=":memory:", learner=adding_learner, seed=9)
     whole.start_helper("north")
     whole.start_helper("south", f"{Failpoint.SUM_OPENED}=kill@2")
-    async with whole.federator(database, 2):
-        for i, client in enumerate(devices):
+    async with whole.federator(database, 2), other:
+        for i, client in enumerate((*devices, other)):
             click(client, i % 2)
         assert await closed(database, 1) is RoundState.COMPLETED
-        assert await model_of(database) == pytest.approx([0.6, 0.4, 0, 0], abs=0.05)
+        assert await learned(database) == pytest.approx([0.6, 0.4, 0, 0], abs=0.05)
+        assert (other.n_waiting, other.n_updates_counted, other.model_version) == (1, 0, None)
         for client in devices:
             click(client, 3)
         process = whole.processes["south"]
         await until(lambda: process.poll() is not None, TIMEOUT_S, "south lives on")
         whole.start_helper("south")
         assert await closed(database, 2) is RoundState.COMPLETED
-    assert await model_of(database) == pytest.approx([0.6, 0.4, 0, 1], abs=0.1)
+    assert await learned(database) == pytest.approx([0.6, 0.4, 0, 1], abs=0.1)
     for number in (1, 2):
         (sums,) = await load_sums(database, FEDERATION, number)
         assert sums.n_clients == N_DEVICES
@@ -225,7 +248,7 @@ async def test_a_federator_that_is_stopped_while_helpers_are_away_goes_on(whole,
     async with whole.federator(database, 1):
         assert await closed(database, 1) is RoundState.COMPLETED
     assert time.monotonic() - began < TIMEOUT_S
-    assert await model_of(database) == pytest.approx([0, 0, 1, 0], abs=0.05)
+    assert await learned(database) == pytest.approx([0, 0, 1, 0], abs=0.05)
 
 
 DIES_AT = (
@@ -256,7 +279,7 @@ async def test_kill_9_of_the_federator_costs_no_round(whole, devices, database, 
     await until(lambda: second.poll() is not None, TIMEOUT_S, "the federator goes on")
     assert second.returncode == 0, (whole.folder / "federator.out").read_text()
     assert await closed(database, 1) is RoundState.COMPLETED
-    assert await model_of(database) == pytest.approx([0, 1, 0, 0], abs=0.05)
+    assert await learned(database) == pytest.approx([0, 1, 0, 0], abs=0.05)
 
 
 async def test_a_federator_is_refused_where_its_privacy_cannot_be(whole, database, migrated_url) -> None:
