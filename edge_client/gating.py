@@ -49,6 +49,11 @@ class DeviceGate:
         with self._lock:
             return source_of_next(self.gate, self._rng)
 
+    @property
+    def takes_advice(self) -> bool:
+        """Return whether the model says which neighbours of the application's list to exchange."""
+        return self.gate.takes_advice
+
     def judgement_by(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> tuple[Gate, Within]:
         """Return the gate after one more list, and what writes it with the list; `take` it once both are on disk.
 

@@ -50,6 +50,10 @@ class Decides(Protocol):
     def source_of_next(self, *, may_interleave: bool) -> Source:
         """Return where the next list should be from, given that there is a model for it."""
 
+    @property
+    def takes_advice(self) -> bool:
+        """Return whether the model says which neighbours of the application's list to exchange."""
+
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
@@ -153,14 +157,15 @@ def _model_serp(
     scores, version = scores[candidates.order], working_model.base_version
     if not working_model.draws_lists:
         return _serp(candidates, SourcedList(best_list(scores, k), Source.MODEL), version, variant)
-    source = Source.MODEL
+    source, advised = Source.MODEL, True
     if gate is not None:
         if not working_model.weights.any():
             return None
-        source = gate.source_of_next(may_interleave=explores)
+        source, advised = gate.source_of_next(may_interleave=explores), gate.takes_advice
     if exploration is None:
         exploration = working_model.exploration
-    return _serp(candidates, list_from(source, exploration, scores, candidates.scores, k, rng), version, variant)
+    listed = list_from(source, exploration, scores, candidates.scores, k, rng, advised=advised)
+    return _serp(candidates, listed, version, variant)
 
 
 def _serp(candidates: Candidates, listed: SourcedList, version: int | None, variant: int) -> Serp:

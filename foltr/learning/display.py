@@ -18,6 +18,8 @@ from foltr.numerics.compiled import compiled
 
 MOST_COMPARED = 50
 """Pairs are of the first so many positions shown: each pair of n takes up to n steps, and 8 bytes on the device."""
+MOST_ADVISED = 5.0
+"""How many times likelier, or less likely, an exchange of neighbours becomes by what a model thinks of it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +87,12 @@ def sometimes_sampled_list(
     return Shown(ranking, *_mixture(log_sampled + math.log(share), log_odds, log_best, ranking, best))
 
 
-def swapped_list(best: NDArray[np.int64], rng: np.random.Generator, probability: float) -> Shown:
+def swapped_list(
+    best: NDArray[np.int64],
+    rng: np.random.Generator,
+    probability: float,
+    advice: NDArray[np.floating] | None = None,
+) -> Shown:
     """Exchange neighbours: positions are paired (0, 1), (2, 3), ... or (1, 2), (3, 4), ... by a fair coin.
 
     Each pair is exchanged with its own probability (`exchange_probabilities`), so no document is moved by more than one
@@ -95,23 +102,35 @@ def swapped_list(best: NDArray[np.int64], rng: np.random.Generator, probability:
     Args:
         best: (k,) the order to show, best first.
         probability: in (0, 0.5], that the first two are exchanged where they are a pair.
+        advice: (documents,) a model's scores; None where there is no model, or none to be trusted.
     """
     pairs = np.arange(int(rng.integers(2)), len(best) - 1, 2)
-    likely = exchange_probabilities(len(best), probability)
+    likely = exchange_probabilities(len(best), probability, None if advice is None else standardised(advice)[best])
     swapped = pairs[rng.random(len(pairs)) < likely[pairs]]
     ranking = best.copy()
     ranking[swapped], ranking[swapped + 1] = best[swapped + 1], best[swapped]
     return Shown(ranking, *_swap_reversals(len(best), swapped, likely))
 
 
-def exchange_probabilities(k: int, probability: float) -> NDArray[np.float64]:
+def exchange_probabilities(
+    k: int, probability: float, advice: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
     """Return (k - 1,) the probability of each pair of neighbours to be exchanged, the first pair's given; at most 1/2.
 
     A user who wants the upper document of positions i and i + 1 (from 1) loses 1 / (i (i + 1)) of reciprocal rank by
     the exchange. So the probability rises by i (i + 1) / 2: where exchanges cost less there are more to learn from.
+
+    With advice it is up to `MOST_ADVISED` times that, where a model thinks the lower document the better one, or as
+    many times less: most of what users pay for exploration is for exchanges that are known to be bad.
+
+    Args:
+        advice: (k,) a model's scores of the documents in the order to show, in standard deviations.
     """
     upper = np.arange(1.0, k)
-    return np.minimum(0.5, probability * upper * (upper + 1.0) / 2.0)
+    likely = probability * upper * (upper + 1.0) / 2.0
+    if advice is not None:
+        likely *= MOST_ADVISED ** np.tanh(np.diff(advice))
+    return np.minimum(0.5, likely)
 
 
 def interleaved_list(

@@ -14,7 +14,7 @@ Two comparisons serve, each where it is strong:
   would be slow to tell: a model so bad that nobody clicks any more. It only closes the gate.
 
 Evidence fades: the model is another one each round. While the gate is closed few lists are interleaved, for a model may
-be far worse, and more once it looks no worse. Such a gate is a safe exploration as in Jagerman, Markov and de Rijke
+be far worse, more once it looks no worse, and hardly any once it is known to be. Such a gate is a safe exploration as in Jagerman, Markov and de Rijke
 ("Safe Exploration for Optimizing Contextual Bandits", TOIS 2020), decided by a test in place of a bound.
 """
 
@@ -47,6 +47,10 @@ FEWEST_LISTS = 6.0
 """Before so many lists of each the two are not compared."""
 SHARE_WARY = 0.05
 """How many lists are interleaved while nothing speaks for the model, and to check on it while the gate is open."""
+SHARE_DISMISSED = 0.02
+"""How many are while the gate is closed and the credits say that the model is worse."""
+DISMISSED_BELOW = -2.0
+"""They say so where they are below 0 by so many standard errors, of `FEWEST_PROMISING` or more."""
 SHARE_PROMISING = 0.5
 """How many are while the gate is closed and the model looks no worse."""
 FEWEST_PROMISING = 4.0
@@ -155,8 +159,19 @@ class Gate:
     @property
     def share_interleaved(self) -> float:
         """Return how many of the next lists should be interleaved."""
-        promising = self.credits.weight >= FEWEST_PROMISING and self.credits.total >= 0.0
-        return SHARE_PROMISING if promising and not self.is_open else SHARE_WARY
+        if self.is_open or self.credits.weight < FEWEST_PROMISING:
+            return SHARE_WARY
+        if self.credits.total >= 0.0:
+            return SHARE_PROMISING
+        return SHARE_DISMISSED if self.credit_score < DISMISSED_BELOW else SHARE_WARY
+
+    @property
+    def takes_advice(self) -> bool:
+        """Return whether the model says which neighbours to exchange, in the application's list, too.
+
+        It does from the first, while nothing speaks against it: an exchange costs less than a list.
+        """
+        return self.is_open or self.credits.total >= 0.0
 
     @property
     def credit_score(self) -> float:

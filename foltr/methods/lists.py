@@ -53,14 +53,20 @@ def draw_list(exploration: Exploration, scores: NDArray[np.floating], k: int, rn
         case ShareExploration():
             return sometimes_sampled_list(scores, k, rng, exploration.share, exploration.temperature)
         case SwapsExploration():
-            return swapped_list(rank_by_score(scores, k), rng, exploration.probability)
+            return swapped_list(rank_by_score(scores, k), rng, exploration.probability, advice=scores)
         case InterleavingExploration():
             return interleaved_list(rank_by_score(scores, k), np.arange(min(k, len(scores))), rng)[0]
         case SamplingExploration():
             return sampled_list(scores, k, rng, exploration.temperature)
 
 
-def draw_base_list(exploration: Exploration, scores: NDArray[np.floating], k: int, rng: np.random.Generator) -> Shown:
+def draw_base_list(
+    exploration: Exploration,
+    scores: NDArray[np.floating],
+    k: int,
+    rng: np.random.Generator,
+    advice: NDArray[np.floating] | None = None,
+) -> Shown:
     """Draw a list of ``k`` of the candidates around the application's order, where no model's is shown.
 
     Interleaving has only the one list to show. Sampling of the scores as they are would be of another application's
@@ -68,8 +74,11 @@ def draw_base_list(exploration: Exploration, scores: NDArray[np.floating], k: in
 
     Args:
         scores: (documents,) the application's, not rising.
+        advice: (documents,) a model's, by which neighbours are exchanged (`exchange_probabilities`); None: by depth.
     """
     match exploration:
+        case SwapsExploration():
+            return swapped_list(np.arange(min(k, len(scores))), rng, exploration.probability, advice)
         case InterleavingExploration():
             return best_list(scores, k)
         case SamplingExploration(temperature=None):
@@ -99,6 +108,8 @@ def list_from(
     base_scores: NDArray[np.floating],
     k: int,
     rng: np.random.Generator,
+    *,
+    advised: bool,
 ) -> SourcedList:
     """Draw a list of ``k`` of the candidates from where a gate says.
 
@@ -106,9 +117,10 @@ def list_from(
 
     Args:
         scores, base_scores: (documents,) the model's and the application's, in the latter's order.
+        advised: whether the model says which neighbours of the application's list to exchange, too.
     """
     if source is Source.BASE:
-        return SourcedList(draw_base_list(exploration, base_scores, k, rng), source)
+        return SourcedList(draw_base_list(exploration, base_scores, k, rng, scores if advised else None), source)
     if source is Source.MODEL and not isinstance(exploration, InterleavingExploration):
         return SourcedList(draw_list(exploration, scores, k, rng), source)
     model, base = rank_by_score(scores, k), np.arange(min(k, len(scores)))

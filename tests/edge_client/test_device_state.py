@@ -50,6 +50,10 @@ class Gated:
             return Source.MODEL if self._gate.is_open else Source.BASE
         return source_of_next(self._gate, self._rng)
 
+    @property
+    def takes_advice(self):
+        return self._gate.takes_advice
+
 
 @pytest.mark.parametrize("gate", [None, Gate(), PROMISING, OPEN], ids=["no gate", "closed", "promising", "open"])
 @pytest.mark.parametrize("exploration", [None, "none", "swaps:0.1", "interleaving"])

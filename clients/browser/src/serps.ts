@@ -76,10 +76,12 @@ export function makeSerp(
   const byModel = modelScores(matrix, state);
   if (state.isForgotten || state.hasOtherFeatures) exploration = NONE;
   const source = byModel === null ? "base" : (gating?.sourceBy(state, exploration?.kind !== "none", random) ?? "model");
-  const scores = order.map((document) => (source === "base" ? ofBase : byModel!)[document]);
+  const inOrder = (numbers: ArrayLike<number>) => order.map((document) => numbers[document]);
+  const scores = inOrder(source === "base" ? ofBase : byModel!);
+  const advice = byModel && (source === "model" || gating?.takesAdvice(state)) ? inOrder(byModel) : null;
   const places = order.map((_, place) => -place);
   const drawnBy = drawnFor(source, exploration ?? state.exploration);
-  const { ranking, byModel: turns, ...drawn } = drawList(drawnBy, scores, places, k, random);
+  const { ranking, byModel: turns, ...drawn } = drawList(drawnBy, scores, places, k, random, advice);
   return {
     ...drawn,
     serpId: crypto.randomUUID(),

@@ -64,8 +64,11 @@ class Applications:
     ) -> SourcedList:
         """Draw the list that a client is shown, by its gate; the first model of a linear ranker says nothing yet."""
         scores, _ = device.scores(query.features, exploring=True)
-        source = source_of_next(self._gate(client), rng) if device.weights.any() else Source.BASE
-        return list_from(source, exploration, scores, query.base_scores, k, rng)
+        gate = self._gate(client)
+        if not device.weights.any():
+            return list_from(Source.BASE, exploration, scores, query.base_scores, k, rng, advised=False)
+        source = source_of_next(gate, rng)
+        return list_from(source, exploration, scores, query.base_scores, k, rng, advised=gate.takes_advice)
 
     def take_clicks(self, client: int, shown: SourcedList, clicks: NDArray[np.bool_]) -> None:
         """Let a client's gate judge by the clicks (k,) on its newest list."""

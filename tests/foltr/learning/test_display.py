@@ -43,6 +43,7 @@ EXPLORATIONS = {
     "share": lambda n, k, rng: sometimes_sampled_list(SCORES[:n], k, rng, 0.6, 3.0),
     "share of all": lambda n, k, rng: sometimes_sampled_list(SCORES[:n], k, rng, 1.0, 3.0),
     "swaps": lambda n, k, rng: swapped_list(_order(n)[:k], rng, 0.3),
+    "swaps with advice": lambda n, k, rng: swapped_list(_order(n)[:k], rng, 0.2, BASE[n > BASE] * 0.5),
     "interleaving": lambda n, k, rng: interleaved_list(_order(n)[:k], _base(n, k), rng)[0],
     "interleaving of equal lists": lambda n, k, rng: interleaved_list(_order(n)[:k], _order(n)[:k], rng)[0],
 }
@@ -159,6 +160,19 @@ def test_swaps_move_no_document_by_more_than_one_position_and_the_first_ones_lea
     # Half of the lists have the other pairing.
     assert exchanged == pytest.approx(np.array([0.1, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5]) / 2, abs=0.03)
     assert exchange_probabilities(5, 0.04) == pytest.approx([0.04, 0.12, 0.24, 0.4])
+
+
+def test_neighbours_are_exchanged_more_where_a_model_likes_the_lower_one_better():
+    """At most five times as often, or as rarely; one that is indifferent changes nothing, and half is the most."""
+    advised = exchange_probabilities(5, 0.01, np.array([0.0, 0.0, -50.0, 50.0, 49.0]))
+    assert advised == pytest.approx([0.01, 0.03 / 5, 0.06 * 5, 0.1 * 5 ** np.tanh(-1.0)])
+    assert exchange_probabilities(3, 0.3, np.array([0.0, 50.0, 100.0])).tolist() == [0.5, 0.5]
+    # The scale of scores says nothing.
+    rng, scores = np.random.default_rng, np.array([3.0, 1.0, 2.0, 0.0])
+    for seed in range(20):
+        shown, of_larger = (swapped_list(np.arange(4), rng(seed), 0.1, times * scores) for times in (1.0, 1000.0))
+        assert shown.ranking.tolist() == of_larger.ranking.tolist()
+        np.testing.assert_allclose(shown.reversals, of_larger.reversals)
 
 
 def test_interleaving_takes_turns():

@@ -7,6 +7,7 @@ import pytest
 
 from foltr.learning.gate import (
     FEWEST_CREDITS,
+    SHARE_DISMISSED,
     SHARE_PROMISING,
     SHARE_WARY,
     FadingMean,
@@ -91,6 +92,14 @@ def test_more_lists_are_interleaved_once_the_model_looks_no_worse() -> None:
     assert after(Gate(), 5, Source.INTERLEAVED, FIRST, credit=1).share_interleaved == SHARE_PROMISING
     assert after(Gate(), 5, Source.INTERLEAVED, FIRST, credit=-1).share_interleaved == SHARE_WARY
     assert opened().share_interleaved == SHARE_WARY
+    assert after(Gate(), 30, Source.INTERLEAVED, FIRST, credit=-1).share_interleaved == SHARE_DISMISSED
+
+
+def test_a_model_says_what_to_exchange_until_the_clicks_speak_against_it() -> None:
+    assert Gate().takes_advice
+    assert opened().takes_advice
+    assert not after(Gate(), 1, Source.INTERLEAVED, FIRST, credit=-1).takes_advice
+    assert replace(after(Gate(), 20, Source.INTERLEAVED, FIRST, credit=-1), is_open=True).takes_advice
 
 
 def test_counts_are_of_all_lists_by_source() -> None:

@@ -16,7 +16,7 @@ SCORES = np.random.default_rng(5).normal(size=9).astype(np.float32)
 EXPECTED = {
     "none": lambda _rng: best_list(SCORES, K),
     "share:0.4:0.7": lambda rng: sometimes_sampled_list(SCORES, K, rng, 0.4, 0.7),
-    "swaps:0.3": lambda rng: swapped_list(rank_by_score(SCORES, K), rng, 0.3),
+    "swaps:0.3": lambda rng: swapped_list(rank_by_score(SCORES, K), rng, 0.3, SCORES),
     "interleaving": lambda rng: interleaved_list(rank_by_score(SCORES, K), np.arange(K), rng)[0],
     "sampling": lambda rng: sampled_list(SCORES, K, rng),
     "sampling:0.3": lambda rng: sampled_list(SCORES, K, rng, 0.3),
@@ -71,15 +71,21 @@ def test_the_applications_order_is_explored_around_too():
 def test_a_list_comes_from_where_the_gate_says(text):
     """And says so: one that was interleaved by the exploration is to somebody's credit, too."""
     exploration, falling = read_exploration(text), np.arange(9, 0, -1.0)
-    of_base = list_from(Source.BASE, exploration, SCORES, falling, K, np.random.default_rng(1))
+
+    def drawn(source, *, advised):
+        return list_from(source, exploration, SCORES, falling, K, np.random.default_rng(1), advised=advised)
+
+    of_base = drawn(Source.BASE, advised=False)
     assert (of_base.source, of_base.to_credit) == (Source.BASE, None)
     expected = draw_base_list(exploration, falling, K, np.random.default_rng(1))
     np.testing.assert_array_equal(of_base.shown.ranking, expected.ranking)
-    of_model = list_from(Source.MODEL, exploration, SCORES, falling, K, np.random.default_rng(1))
+    expected = draw_base_list(exploration, falling, K, np.random.default_rng(1), advice=SCORES)
+    np.testing.assert_array_equal(drawn(Source.BASE, advised=True).shown.reversals, expected.reversals)
+    of_model = drawn(Source.MODEL, advised=False)
     expected = draw_list(exploration, SCORES, K, np.random.default_rng(1))
     np.testing.assert_array_equal(of_model.shown.ranking, expected.ranking)
     assert of_model.source is (Source.INTERLEAVED if text == "interleaving" else Source.MODEL)
-    interleaved = list_from(Source.INTERLEAVED, exploration, SCORES, falling, K, np.random.default_rng(1))
+    interleaved = drawn(Source.INTERLEAVED, advised=False)
     assert interleaved.source is Source.INTERLEAVED
     assert interleaved.to_credit is not None
     assert set(interleaved.to_credit.tolist()) == {-1, 1}

@@ -8,6 +8,8 @@ import { rankByScore, samplePlackettLuce } from "./linear.js";
 
 /** Pairs are of the first so many positions shown. */
 export const MOST_COMPARED = 50;
+/** How many times likelier, or less likely, an exchange of neighbours becomes by what a model thinks of it. */
+const MOST_ADVISED = 5;
 // exp of a larger number overflows; a weight of exp(-700) is zero for every purpose here.
 const LARGEST_EXPONENT = 700;
 
@@ -41,6 +43,7 @@ export const SAFE: Exploration = { kind: "swaps", probability: 0.1 };
  *
  * @param scores of the order to show, (documents,) finite: the model's, or the base's.
  * @param base (documents,) the application's own scores, for interleaving.
+ * @param advice (documents,) the model's, by which neighbours are exchanged; null: by depth.
  */
 export function drawList(
   exploration: Exploration,
@@ -48,11 +51,12 @@ export function drawList(
   base: ArrayLike<number>,
   k: number,
   random: Random,
+  advice: ArrayLike<number> | null = scores,
 ): Shown {
   const best = rankByScore(scores, k);
   if (exploration.kind === "none") return certain(best);
-  const drawn = drawRanking(exploration, scores, best, base, random);
-  return { ...drawn, ...withReversals(drawn.ranking, logProbabilityOf(exploration, scores, base, k)) };
+  const drawn = drawRanking(exploration, scores, best, base, random, advice);
+  return { ...drawn, ...withReversals(drawn.ranking, logProbabilityOf(exploration, scores, base, k, advice)) };
 }
 
 /** Return log P of each list that an exploration may show of these scores. */
@@ -61,9 +65,10 @@ export function logProbabilityOf(
   scores: ArrayLike<number>,
   base: ArrayLike<number>,
   k: number,
+  advice: ArrayLike<number> | null = scores,
 ): LogProbability {
   const best = rankByScore(scores, k);
-  if (exploration.kind === "swaps") return neighbourSwaps(best, exploration.probability);
+  if (exploration.kind === "swaps") return neighbourSwaps(best, exchanges(best, exploration.probability, advice));
   if (exploration.kind === "interleaving") return teamDraft(best, rankByScore(base, k));
   const sampled = plackettLuce(tempered(scores, exploration.temperature));
   return exploration.kind === "share" ? bestOrSampled(best, sampled, exploration.share) : sampled;
@@ -119,17 +124,17 @@ function plackettLuce(scores: ArrayLike<number>): LogProbability {
   };
 }
 
-/**
- * Return with which probability positions `upper` and `upper + 1` (from 0) are exchanged, the first ones' given.
- *
- * It rises as what the user loses by it falls, 1 / (i (i + 1)) of reciprocal rank at position i from 1; at most 1/2.
- */
-function exchangeProbability(upper: number, first: number): number {
-  return Math.min(0.5, (first * (upper + 1) * (upper + 2)) / 2);
+/** Return with which probability each position and the one below it are exchanged. Python's `exchange_probabilities` says why. */
+function exchanges(best: readonly number[], first: number, advice: ArrayLike<number> | null): number[] {
+  const of = advice && standardised(advice);
+  return best.slice(1).map((lower, i) => {
+    const byDepth = (first * (i + 1) * (i + 2)) / 2;
+    return Math.min(0.5, of ? byDepth * MOST_ADVISED ** Math.tanh(of[lower] - of[best[i]]) : byDepth);
+  });
 }
 
 /** Return log P of lists that are `best` with neighbours exchanged, of one of both pairings of positions. */
-function neighbourSwaps(best: readonly number[], probability: number): LogProbability {
+function neighbourSwaps(best: readonly number[], likely: readonly number[]): LogProbability {
   return (ranking) => {
     let logProbability = -Infinity;
     for (const first of [0, 1]) {
@@ -137,10 +142,10 @@ function neighbourSwaps(best: readonly number[], probability: number): LogProbab
       for (let i = 0; i < best.length; i++) {
         const isPaired = i >= first && i + 1 < best.length && (i - first) % 2 === 0;
         if (isPaired && ranking[i] === best[i + 1] && ranking[i + 1] === best[i]) {
-          ofPairing += Math.log(exchangeProbability(i, probability));
+          ofPairing += Math.log(likely[i]);
           i++;
         } else if (isPaired && ranking[i] === best[i] && ranking[i + 1] === best[i + 1]) {
-          ofPairing += Math.log1p(-exchangeProbability(i, probability));
+          ofPairing += Math.log1p(-likely[i]);
           i++;
         } else if (isPaired || ranking[i] !== best[i]) {
           ofPairing = -Infinity;
@@ -197,17 +202,20 @@ function drawRanking(
   best: number[],
   base: ArrayLike<number>,
   random: Random,
+  advice: ArrayLike<number> | null,
 ): Pick<Shown, "ranking" | "byModel"> {
   if (exploration.kind === "interleaving") return interleaved(best, rankByScore(base, best.length), random);
-  if (exploration.kind === "swaps") return { ranking: swapped(best, exploration.probability, random) };
+  if (exploration.kind === "swaps") {
+    return { ranking: swapped(best, exchanges(best, exploration.probability, advice), random) };
+  }
   if (exploration.kind === "share" && random() >= exploration.share) return { ranking: best };
   return { ranking: samplePlackettLuce(tempered(scores, exploration.temperature), best.length, random) };
 }
 
-function swapped(best: readonly number[], probability: number, random: Random): number[] {
+function swapped(best: readonly number[], likely: readonly number[], random: Random): number[] {
   const ranking = best.slice();
   for (let i = random() < 0.5 ? 0 : 1; i + 1 < best.length; i += 2) {
-    if (random() < exchangeProbability(i, probability)) [ranking[i], ranking[i + 1]] = [best[i + 1], best[i]];
+    if (random() < likely[i]) [ranking[i], ranking[i + 1]] = [best[i + 1], best[i]];
   }
   return ranking;
 }

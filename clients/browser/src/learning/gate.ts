@@ -21,6 +21,10 @@ export const WORSE_BY = 2;
 export const FEWEST_LISTS = 6;
 /** How many lists are interleaved while nothing speaks for the model, and to check on it while the gate is open. */
 export const SHARE_WARY = 0.05;
+/** How many are while the gate is closed and the credits say that the model is worse, */
+export const SHARE_DISMISSED = 0.02;
+/** which they do where they are below 0 by so many standard errors. */
+export const DISMISSED_BELOW = -2;
 /** How many are while the gate is closed and the model looks no worse. */
 export const SHARE_PROMISING = 0.5;
 /** After so many credits it may look so. */
@@ -76,8 +80,10 @@ export const NEW_GATE: Gate = {
 };
 
 /** Return how many of the next lists should be interleaved. */
-export function shareInterleaved({ credits, isOpen }: Gate): number {
-  return !isOpen && credits.weight >= FEWEST_PROMISING && credits.total >= 0 ? SHARE_PROMISING : SHARE_WARY;
+export function shareInterleaved(gate: Gate): number {
+  if (gate.isOpen || gate.credits.weight < FEWEST_PROMISING) return SHARE_WARY;
+  if (gate.credits.total >= 0) return SHARE_PROMISING;
+  return creditScore(gate) < DISMISSED_BELOW ? SHARE_DISMISSED : SHARE_WARY;
 }
 
 /** Return by how many standard errors the credits are above 0, where both orders are equally good. */
@@ -135,13 +141,19 @@ export function withList(
   return credit === 0 ? gate : afterCredit({ ...gate, credits: withNext(gate.credits, credit, CREDIT_DECAY) });
 }
 
+interface Stored {
+  readonly gate: Gate | null;
+  readonly weights: Float64Array | null;
+}
+
 /** Return where the next list should be from, by what is stored; a model of zeros says nothing yet. */
-export function sourceBy(
-  { gate, weights }: { readonly gate: Gate | null; readonly weights: Float64Array | null },
-  mayInterleave: boolean,
-  random: () => number,
-): Source {
+export function sourceBy({ gate, weights }: Stored, mayInterleave: boolean, random: () => number): Source {
   return weights?.some(Boolean) ? sourceOfNext(gate ?? NEW_GATE, mayInterleave, random) : "base";
+}
+
+/** Return whether the model says which neighbours of the application's list to exchange. */
+export function takesAdvice({ gate, weights }: Stored): boolean {
+  return !!weights?.some(Boolean) && (gate === null || gate.isOpen || gate.credits.total >= 0);
 }
 
 /** Return what makes, of a stored gate, that after one more list. */
