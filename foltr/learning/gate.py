@@ -14,8 +14,9 @@ Two comparisons serve, each where it is strong:
   would be slow to tell: a model so bad that nobody clicks any more. It only closes the gate.
 
 Evidence fades: the model is another one each round. While the gate is closed few lists are interleaved, for a model may
-be far worse, more once it looks no worse, and hardly any once it is known to be. Such a gate is a safe exploration as in Jagerman, Markov and de Rijke
-("Safe Exploration for Optimizing Contextual Bandits", TOIS 2020), decided by a test in place of a bound.
+be far worse, more once it looks no worse, and hardly any once it is known to be. Such a gate is a safe exploration as
+in Jagerman, Markov and de Rijke ("Safe Exploration for Optimizing Contextual Bandits", TOIS 2020), decided by a test in
+place of a bound.
 """
 
 import math

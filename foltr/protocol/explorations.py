@@ -26,8 +26,8 @@ class ShareExploration(Message):
 
 
 class SwapsExploration(Message):
-    """Neighbours are exchanged, the first pair with this probability and the others by what it costs users, see
-    `foltr.learning.display.swapped_list`: no document is moved by more than one position."""
+    """Neighbours are exchanged, the first pair with this probability and the others by what it costs users and what a
+    model says, see `foltr.learning.display.swapped_list`: no document is moved by more than one position."""
 
     kind: Literal["swaps"] = "swaps"
     probability: Annotated[float, Field(gt=0, le=0.5, allow_inf_nan=False)] = 0.1

@@ -87,10 +87,11 @@ def test_an_open_gate_stays_open_while_the_models_lists_bring_as_much() -> None:
     assert n_open >= 25
 
 
-def test_more_lists_are_interleaved_once_the_model_looks_no_worse() -> None:
+def test_more_lists_are_interleaved_once_the_model_looks_no_worse_and_fewer_once_it_is() -> None:
     assert Gate().share_interleaved == SHARE_WARY
     assert after(Gate(), 5, Source.INTERLEAVED, FIRST, credit=1).share_interleaved == SHARE_PROMISING
-    assert after(Gate(), 5, Source.INTERLEAVED, FIRST, credit=-1).share_interleaved == SHARE_WARY
+    hardly_worse = after(after(Gate(), 2, Source.INTERLEAVED, FIRST, credit=1), 4, Source.INTERLEAVED, FIRST, credit=-1)
+    assert hardly_worse.share_interleaved == SHARE_WARY
     assert opened().share_interleaved == SHARE_WARY
     assert after(Gate(), 30, Source.INTERLEAVED, FIRST, credit=-1).share_interleaved == SHARE_DISMISSED
 
