@@ -37,7 +37,10 @@ WORKERS ?= $(shell n=$$((3 * $$(getconf _NPROCESSORS_ONLN))); echo $$((n < 6 ? n
 FOLDERS ?= $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4194304 && $$6 == "/dev/shm" {print $$6}' \
 	| while read -r memory; do mount | grep " $$memory " | grep -q noexec || echo $$memory; done)
 PARALLEL = --numprocesses $(WORKERS) --dist worksteal
+# In a fresh checkout one process writes the byte code of all tests, before each of several would: 10 s of a processor.
+BYTECODE = test -d tests/__pycache__ || $(BIN)/python -m pytest --collect-only --quiet >/dev/null || true
 test: $(INSTALLED) servers ## all tests, with real Mosquitto and PostgreSQL where they can be had; WORKERS=0: one after the other
+	@$(BYTECODE)
 	@$(if $(FOLDERS),TMPDIR=$(FOLDERS) )$(BIN)/python -m pytest $(PARALLEL) -m "not undisturbed"
 	@$(BIN)/python -m pytest -m undisturbed $$(grep -rl --include='test_*.py' mark.undisturbed tests)
 
@@ -68,6 +71,7 @@ chromium: ## install Chromium for browser-test, if it is missing and you may
 	fi
 
 test-quick: $(INSTALLED) ## the tests that take a moment each
+	@$(BYTECODE)
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not undisturbed"
 
 test-slow: $(INSTALLED) servers ## only those that take more than a few seconds
