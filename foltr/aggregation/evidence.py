@@ -32,7 +32,8 @@ _LONGEST_STEP = 2.0
 LONGEST = 6.0
 """So many usual lengths are more than chance makes of clicks; what is longer is shortened."""
 # Relative to the median squared distance of two updates of the round: whatever honest ones have in common, there it is
-# gone.
+# gone. And relative to that of two so long that have nothing in common: where lists are hardly explored some are tiny,
+# and all tiny ones are near each other, whatever they say.
 _NEAR = 0.1
 # Short updates must not pay for long ones.
 _SHORTEST_LOG = float(np.log(0.5))
@@ -215,13 +216,14 @@ def _copied(steps: NDArray[np.float64], live: NDArray[np.bool_], n_updates: NDAr
     here, squares = steps[at], np.einsum("ij,ij->i", steps[at], steps[at])
     some = here[np.unique(np.linspace(0, len(here) - 1, min(len(here), _SAMPLE)).astype(np.int64))]
     apart = np.maximum(np.einsum("ij,ij->i", some, some)[:, None] + squares - 2.0 * some @ here.T, 0.0)
-    near = _NEAR * float(np.median(apart[:, 1:]))
+    usual = float(np.median(apart[:, 1:]))
     age, order = n_updates[at], np.arange(len(at))
     copied = np.zeros(len(steps), np.bool_)
     for start in range(0, len(here), _PAIRS_AT_A_TIME):
         rows = slice(start, start + _PAIRS_AT_A_TIME)
         apart = np.maximum(squares[rows, None] + squares - 2.0 * here[rows] @ here.T, 0.0)
         older = (age > age[rows, None]) | ((age == age[rows, None]) & (order < order[rows, None]))
+        near = _NEAR * np.minimum(usual, squares[rows, None] + squares)
         copied[at[rows]] = ((apart < near) & older).any(axis=1)
     return copied
 

@@ -52,6 +52,18 @@ def test_attackers_are_left_out_and_nobody_else(name: str, n_attackers: int) -> 
     assert all(10 < len(finding.detail) <= 500 for finding in raised)
 
 
+def test_short_updates_are_no_copies_of_each_other() -> None:
+    """Where lists are hardly explored some teach next to nothing: such updates are near each other, and no more."""
+    rng = np.random.default_rng(1)
+    memory, often_short = None, np.where(np.arange(N) < N - 2, 0.4, 0.9)
+    for _ in range(60):
+        lengths = np.where(rng.random(N) < often_short, 0.15, 1.0)
+        rows = (lengths[:, None] * rng.normal(size=(N, DIM))).astype(np.float32)
+        result = aggregate_round(ADAPTIVE, NAMES, rows, np.full(N, 5.0), memory)
+        memory = result.memory
+        assert result.report.findings == ()
+
+
 @pytest.mark.parametrize("n_attackers", [2, 4])
 @pytest.mark.parametrize("signal", [0.5, 2.5])
 def test_of_clients_that_send_the_same_one_is_counted(signal: float, n_attackers: int) -> None:
