@@ -6,6 +6,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -54,9 +55,12 @@ def test_a_broker_that_is_starting_is_not_killed_by_the_signal(tmp_path):
         pytest.skip(f"Mosquitto: {error}")
     slow, pid_file = tmp_path / "mosquitto", server.broker_dir / "data" / "mosquitto.pid"
     pid_file.parent.mkdir(exist_ok=True)
+    # No shell: started under nohup it could not trap what it has to.
     slow.write_text(
-        f"#!/bin/sh\necho $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; sleep 0.3\n"
-        "trap 'echo reloaded; exit 0' HUP\nwhile :; do sleep 0.02; done\n"
+        f"#!{sys.executable} -SE\nimport os, pathlib, signal, sys, time\n"
+        f"new = pathlib.Path('{pid_file}.new')\nnew.write_text(str(os.getpid()))\nnew.rename('{pid_file}')\n"
+        "time.sleep(0.3)\nsignal.signal(signal.SIGHUP, lambda *_: sys.exit(print('reloaded')))\n"
+        "give_up_at = time.monotonic() + 20\nwhile time.monotonic() < give_up_at:\n    time.sleep(0.02)\n"
     )
     slow.chmod(0o700)
     with subprocess.Popen([slow, "-c", server.config], stdout=subprocess.PIPE, text=True) as process:
