@@ -4,7 +4,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 import aiomqtt
 
@@ -108,6 +108,37 @@ def watch_end(client: aiomqtt.Client, ending: Ending) -> None:
             client._disconnected.exception()  # noqa: SLF001
 
     client._client.on_disconnect = on_disconnect  # noqa: SLF001
+
+
+class _Socket(Protocol):
+    """What is needed of one; paho-mqtt's own type is there for type checkers only."""
+
+    def fileno(self) -> int: ...
+
+
+def write_while_open(client: aiomqtt.Client) -> None:
+    """Wait for a socket to take more only as long as it is open.
+
+    aiomqtt asks its loop for that by the socket's number, a turn later. A broker that has ended the connection by then
+    leaves a traceback in the log, or, worse, the number is that of another connection.
+    """
+    loop, sends = asyncio.get_running_loop(), client._client  # noqa: SLF001 (there is no public way)
+
+    def begin(sock: _Socket) -> None:
+        if sock.fileno() >= 0:
+            loop.add_writer(sock.fileno(), write)
+
+    def write() -> None:
+        try:
+            sends.loop_write()
+        except Exception as error:  # noqa: BLE001 (as aiomqtt does: whatever it is, the connection is over)
+            if not client._disconnected.done():  # noqa: SLF001
+                client._disconnected.set_exception(error)  # noqa: SLF001
+
+    def begin_soon(_client: object, _userdata: object, sock: _Socket) -> None:
+        loop.call_soon_threadsafe(begin, sock)  # paho-mqtt may call this from the thread that connects
+
+    sends.on_socket_register_write = begin_soon
 
 
 def lacks_version_5(error: Exception) -> bool:

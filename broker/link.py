@@ -20,7 +20,17 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from broker.address import BrokerAddress
 from broker.backoff import Backoff
-from broker.failures import CONNECTS_AGAIN, Cause, Ending, LinkError, Trouble, explain, lacks_version_5, watch_end
+from broker.failures import (
+    CONNECTS_AGAIN,
+    Cause,
+    Ending,
+    LinkError,
+    Trouble,
+    explain,
+    lacks_version_5,
+    watch_end,
+    write_while_open,
+)
 from broker.tls import client_context
 from foltr.errors import UnavailableError
 from foltr.logs import get_logger
@@ -362,6 +372,7 @@ class MqttLink:
             logger=logger,
         )
         watch_end(client, self._ending)
+        write_while_open(client)
         return client
 
     def _ended(self, task: asyncio.Task[None]) -> None:
