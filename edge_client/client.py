@@ -275,7 +275,10 @@ class EdgeClient:
 
     @property
     def refused_models(self) -> tuple[RefusedModel, ...]:
-        """The models that this device's guard refused, also before a restart; the lowest version first."""
+        """The models that this device's guard refused, also before a restart; the lowest version first.
+
+        With them those that were withdrawn since it has a guard, which say so.
+        """
         guard = self._agent.models.guard
         return () if guard is None else guard.refused_models
 

@@ -51,6 +51,10 @@ class Models:
         self._contributor = contributor
         self.guard = guard
         self._tell = on_event
+        # No model below it is used, whoever announces it when. One that came too early is kept for when it may be:
+        # of a federation whose database was restored the model may come before the round that says so.
+        self._withdrawn_below = store.withdrawn_below()
+        self._withheld: tuple[ModelAnnouncement, bytes] | None = None
 
     def at_hand(self) -> set[int]:
         """Return the versions whose rounds this device can search in; none before the first model."""
@@ -75,6 +79,9 @@ class Models:
     def take_model(self, model: ModelAnnouncement, payload: bytes) -> None:
         """Take a model that ``payload`` announced; another federation's is passed over."""
         if model.federation != self._session.federation:
+            return
+        if model.version < self._withdrawn_below:
+            self._withhold(model, payload)
             return
         self._in_parts.know(payload)
         if (
@@ -103,19 +110,26 @@ class Models:
             self.take_model(self._session.open_model(payload).read(ModelAnnouncement), payload)
 
     def take_withdrawal(self, below: int) -> None:
-        """Use no model below this version, guard or not: it holds what was unlearned since.
+        """Use no model below this version, guard or not, also none that comes later: it holds what was unlearned since.
 
         Where the guard has refused a newer one, that one is used; else none is, until one comes.
         """
         current = self._participation.model
-        if current is None or current.version >= below:
-            return
-        refused = None if self.guard is None else self.guard.give_way()
-        log.warning("model_withdrawn", client_id=self._session.client_id, version=current.version, below=below)
-        if refused is not None and refused[0].version >= below:
-            self._use(*refused)
-        else:
-            self._drop()
+        in_use = None if current is None or current.version >= below else current.version
+        if in_use is None and below == self._withdrawn_below:
+            return  # as nearly every round says
+        self._withdrawn_below = below
+        self._store_withdrawal(below, removes_model=in_use is not None)
+        stands_in = None if self.guard is None else self.guard.withdraw(below, in_use)
+        if in_use is not None:
+            self._tell_withdrawn(in_use)
+            if stands_in is None:
+                self._drop()
+            else:
+                self._use(*stands_in)
+        withheld, self._withheld = self._withheld, None
+        if withheld is not None:
+            self.take_model(*withheld)
 
     def hold_back(self, serp: Serp, clicks: npt.NDArray[np.bool_], within: Within | None = None) -> bool:
         """Have the guard hold a list back, or not; not while the features that it has are not the federation's.
@@ -136,15 +150,29 @@ class Models:
     def forget(self) -> None:
         """Keep nothing that was announced, nor what it is judged by."""
         self._in_parts.forget()
-        self.guard = None
+        self.guard = self._withheld = None
+
+    def _withhold(self, model: ModelAnnouncement, payload: bytes) -> None:
+        """Neither use nor judge a withdrawn model; perhaps the next round says that it is none any more."""
+        if self._withheld is None or self._withheld[0] != model:
+            self._tell_withdrawn(model.version)
+        self._withheld = model, payload
+        if self.guard is not None:
+            self.guard.note_withdrawn(model.version)
+
+    def _tell_withdrawn(self, version: int) -> None:
+        below, client_id = self._withdrawn_below, self._session.client_id
+        log.warning("model_withdrawn", client_id=client_id, version=version, below=below)
+
+    def _store_withdrawal(self, below: int, *, removes_model: bool) -> None:
+        try:
+            self._store.put_withdrawal(below, removes_model=removes_model)
+        except DataError as error:
+            log.warning("withdrawal_not_stored", cause=str(error))  # after a restart the next round withdraws it again
 
     def _drop(self) -> None:
         self._participation.drop_model()
         self._trainer.forget()
-        try:
-            self._store.remove_model()
-        except DataError as error:
-            log.warning("model_not_removed", cause=str(error))  # the next announcement withdraws it again
         self._tell(ModelInUse(None))
 
     def _use(self, model: ModelAnnouncement, payload: bytes) -> None:

@@ -8,12 +8,16 @@ held back. There is no number of refusals after which any model is taken, since 
 the next. Meanwhile lists are ranked by the model the device has, the clicks wait in the store, and the device is in no
 round that is based on what it refused. Nobody waits for it without end: rounds end by their deadline.
 
+A model that the federation has withdrawn is used by no device, whatever its guard says: it holds what was unlearned
+since. So the guard stands back where the model that it keeps is withdrawn, and the one that it refused is used.
+
 What it cannot see: a model that becomes worse in many steps of less than `edge_client.guard.model_judgement.MARGIN`,
 and anything at all before `edge_client.guard.model_judgement.FEWEST_LISTS` lists are held back. It needs lists drawn
 from the scores, for which the probability of another order is known; methods that show other lists are not guarded.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +52,7 @@ class Guard:
 
     Attributes:
         n_held_back: lists since this was made.
-        refused_models: those that are remembered, the lowest version first.
+        refused_models: those that are remembered, the lowest version first; with those that were withdrawn.
         refused, refused_payload: the newest model, if it is refused, and the announcement as it came.
     """
 
@@ -107,6 +111,7 @@ class Guard:
         """Whether the device should use ``model``, announced by ``payload``, in place of ``kept``."""
         if kept is None or model == kept or self._idle:
             self.refused = None
+            self._forget_refusal(model.version)
             return True
         if model == self.refused and self._n_judged == self.n_held_back:
             return False  # announced again, and nothing new to judge by
@@ -121,13 +126,34 @@ class Guard:
         self._remember(RefusedModel(model.version, kept.version, judgement))
         return False
 
-    def give_way(self) -> tuple[ModelAnnouncement, bytes] | None:
-        """Refuse the newest model no longer, as the one kept in its place is withdrawn; None where none is refused."""
-        if self.refused is None:
+    def withdraw(self, below: int, in_use: int | None) -> tuple[ModelAnnouncement, bytes] | None:
+        """Remember that all models below a version are withdrawn, and refuse the newest no longer if it stands in.
+
+        Args:
+            in_use: the version of the model in use, if it is one of them.
+
+        Returns:
+            The refused model that takes its place; None where there is none, or the one in use stays.
+        """
+        for one in self.refused_models:
+            if one.version < below and not one.withdrawn:
+                self._remember(replace(one, withdrawn=True))
+        if in_use is not None:
+            self.note_withdrawn(in_use)
+        if self.refused is None or (in_use is None and self.refused.version >= below):
             return None
         refused, payload = self.refused, self.refused_payload
         self.refused, self.refused_payload = None, b""
+        if refused.version < below:
+            return None
+        self._forget_refusal(refused.version)
         return refused, payload
+
+    def note_withdrawn(self, version: int) -> None:
+        """Remember that a model is not used as it is withdrawn; what it was refused for, if it was, stays known."""
+        known = next((one for one in self.refused_models if one.version == version), RefusedModel(version))
+        if not known.withdrawn:
+            self._remember(replace(known, withdrawn=True))
 
     def _judge(self, model: ModelAnnouncement, kept: ModelAnnouncement, weights_under: WeightsUnder) -> Judgement:
         fits = (kept.ranker.n_features, model.ranker.n_features)
@@ -140,13 +166,20 @@ class Guard:
 
     def _took(self, model: ModelAnnouncement, judgement: Judgement) -> None:
         self.refused = None
-        if any(refused.version == model.version for refused in self.refused_models):
+        if self._forget_refusal(model.version):
             log.info("model_taken_after_all", **self._log_fields(model, judgement))
-            try:
-                self._held_back.remove_refused(model.version)
-            except DataError as error:
-                log.warning("refusal_not_removed", cause=str(error))
-            self.refused_models = tuple(one for one in self.refused_models if one.version != model.version)
+
+    def _forget_refusal(self, version: int) -> bool:
+        """Remember no refusal of a model that is used; return whether there was one."""
+        others = tuple(one for one in self.refused_models if one.version != version)
+        if len(others) == len(self.refused_models):
+            return False
+        try:
+            self._held_back.remove_refused(version)
+        except DataError as error:
+            log.warning("refusal_not_removed", cause=str(error))
+        self.refused_models = others
+        return True
 
     def _remember(self, refused: RefusedModel) -> None:
         try:

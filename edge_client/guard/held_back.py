@@ -33,17 +33,19 @@ class HeldBackList:
 
 @dataclass(frozen=True)
 class RefusedModel:
-    """A global model that this device does not use.
+    """A global model that this device does not use: its guard refused it, or the federation has withdrawn it.
 
     Attributes:
         version: of it.
-        kept_version: of the model that is used in its place.
-        judgement: what it was refused for.
+        kept_version: of the model that was used in its place when it was refused; None where it was not.
+        judgement: what it was refused for; None where it was not.
+        withdrawn: it holds what was unlearned since, so it is not used whatever a guard says of it.
     """
 
     version: int
-    kept_version: int
-    judgement: Judgement
+    kept_version: int | None = None
+    judgement: Judgement | None = None
+    withdrawn: bool = False
 
 
 class HeldBackStore:
@@ -84,16 +86,14 @@ class HeldBackStore:
 
     def put_refused(self, refused: RefusedModel) -> None:
         """Remember a refusal, in place of an earlier one of the same version; the oldest versions are forgotten."""
-        judgement = refused.judgement
+        said = refused.judgement
+        judged = (None,) * 5 if said is None else (said.n_lists, said.kept, said.new, said.loss, said.standard_error)
         with self._store.transaction() as cursor:
             cursor.execute(
                 "INSERT OR REPLACE INTO refused_models "
-                "(version, kept_version, n_lists, agreement_kept, agreement_new, loss, standard_error) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (
-                    *(refused.version, refused.kept_version, judgement.n_lists),
-                    *(judgement.kept, judgement.new, judgement.loss, judgement.standard_error),
-                ),
+                "(version, kept_version, withdrawn, n_lists, agreement_kept, agreement_new, loss, standard_error) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (refused.version, refused.kept_version, refused.withdrawn, *judged),
             )
             cursor.execute(
                 "DELETE FROM refused_models WHERE version NOT IN "
@@ -109,11 +109,12 @@ class HeldBackStore:
     def refused(self) -> tuple[RefusedModel, ...]:
         """Return the refusals that are remembered, the lowest version first."""
         rows = self._store.rows(
-            "SELECT version, kept_version, n_lists, agreement_kept, agreement_new, loss, standard_error "
+            "SELECT version, kept_version, withdrawn, n_lists, agreement_kept, agreement_new, loss, standard_error "
             "FROM refused_models ORDER BY version"
         )
         return tuple(
-            RefusedModel(version, kept_version, Judgement(True, *judged)) for version, kept_version, *judged in rows
+            RefusedModel(version, kept, None if kept is None else Judgement(True, *judged), bool(withdrawn))
+            for version, kept, withdrawn, *judged in rows
         )
 
 

@@ -67,10 +67,18 @@ class HeardStore(StoreFile):
             failpoint(Failpoint.IN_MODEL_TRANSACTION)
         failpoint(Failpoint.MODEL_STORED)
 
-    def remove_model(self) -> None:
-        """Keep no model: the one there was is withdrawn."""
+    def put_withdrawal(self, below: int, *, removes_model: bool) -> None:
+        """Keep the version below which no model is to be used, and no model where the one there was is such a one."""
         with self.transaction() as cursor:
-            cursor.execute("DELETE FROM meta WHERE key = 'model'")
+            cursor.execute(
+                "INSERT OR REPLACE INTO meta (key, value) VALUES ('withdrawn_below', ?)", (below.to_bytes(8, "big"),)
+            )
+            if removes_model:
+                cursor.execute("DELETE FROM meta WHERE key = 'model'")
+
+    def withdrawn_below(self) -> int:
+        """Return the version below which no model is to be used; 0 before the federation has withdrawn any."""
+        return int.from_bytes(self._meta("withdrawn_below") or b"", "big")
 
     def model(self) -> bytes | None:
         return self._meta("model")

@@ -27,7 +27,7 @@ R = TypeVar("R")
 StoreT = TypeVar("StoreT", bound="StoreFile")
 
 # The store's whole schema. Another one is another version, and a store of another version is not read.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _SCHEMA = """
 CREATE TABLE owner (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
@@ -90,12 +90,15 @@ CREATE TABLE held_back (
 ) STRICT;
 CREATE TABLE refused_models (
     version INTEGER PRIMARY KEY,
-    kept_version INTEGER NOT NULL,  -- of the model used in its place
-    n_lists INTEGER NOT NULL,       -- it was judged by
-    agreement_kept REAL NOT NULL,
-    agreement_new REAL NOT NULL,
-    loss REAL NOT NULL,
-    standard_error REAL NOT NULL
+    withdrawn INTEGER NOT NULL CHECK (withdrawn IN (0, 1)),  -- by the federation: it holds what was unlearned since
+    kept_version INTEGER,  -- of the model used in its place; with all that follows NULL where no guard refused it
+    n_lists INTEGER,       -- it was judged by
+    agreement_kept REAL,
+    agreement_new REAL,
+    loss REAL,
+    standard_error REAL,
+    CHECK (withdrawn OR kept_version IS NOT NULL),
+    CHECK ((kept_version IS NULL) = (standard_error IS NULL))
 ) STRICT;
 """
 _SALT_BYTES = 16

@@ -1,16 +1,19 @@
 """A device with a guard in a federation: it refuses a model and goes on, and comes back for a better one."""
 
 import numpy as np
-from played import N_FEATURES, WITHIN_S, Federator, content, device, see, taken_in, until
+from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, see, taken_in, until
+from structlog.testing import capture_logs
 
 from edge_client.guard.model_judgement import FEWEST_LISTS
 from foltr.protocol.announcements import ModelAnnouncement
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.trainings import LinearRankerSpec
+from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
 
 GOOD = np.zeros(N_FEATURES, np.float32)
 GOOD[:2] = 3.0, 1.0
+# A device shows so many documents once it has heard a round of it.
+SEEN = PdgdTraining(serp_length=7)
 
 
 def announced(version, weights):
@@ -66,6 +69,59 @@ async def test_a_withdrawn_model_is_not_used_guard_or_not(mqtt_broker):
         await client.next_round(after=2)
         assert client.model_version == 1
         assert (await federator.update()).base_version == 1
+        (withdrawn,) = client.refused_models
+        assert (withdrawn.version, withdrawn.withdrawn, withdrawn.judgement) == (0, True, None)
+
+
+async def test_a_withdrawn_model_that_comes_late_is_not_used(mqtt_broker, path):
+    """Nor after a restart: what was withdrawn is in the store. It is said once, in the log and of the device."""
+    async with Federator(mqtt_broker) as federator:
+        with capture_logs() as logs:
+            async with device(mqtt_broker, path, guard=0.5) as client:
+                await federator.announce(1, newest=announced(0, GOOD))
+                await client.next_round()
+                await federator.announce_round(2, announced(5, GOOD), SEEN, withdraws_below=5)
+                await until(lambda: client.model_version is None)
+                for _ in range(2):
+                    await federator.say(TOPICS.model, announced(4, GOOD), retain=True)
+                await until(lambda: [one.version for one in client.refused_models] == [0, 4])
+                assert client.model_version is None
+            assert [one["version"] for one in logs if one["event"] == "model_withdrawn"] == [0, 4]
+        async with device(mqtt_broker, path, guard=0.5) as client:
+            await until(lambda: client.serp_length == SEEN.serp_length)
+            assert client.model_version is None
+            assert [(one.version, one.withdrawn) for one in client.refused_models] == [(0, True), (4, True)]
+            await federator.say(TOPICS.model, announced(5, GOOD), retain=True)
+            await until(lambda: client.model_version == 5)
+
+
+async def test_a_withdrawn_model_that_was_refused_is_not_used(mqtt_broker):
+    """Announced again with nothing kept beside it, it would be the first that a guard takes unseen."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, guard=0.5) as client:
+        await federator.announce(1, newest=announced(0, GOOD), min_interactions=10_000, max_interactions=10_000)
+        await client.next_round()
+        search(client, FEWEST_LISTS)
+        await federator.announce(2, newest=announced(1, -GOOD))
+        await client.next_round(after=1)
+        await federator.announce_round(3, announced(2, GOOD), withdraws_below=2)
+        await until(lambda: client.model_version is None)
+        await federator.say(TOPICS.model, announced(1, -GOOD), retain=True)
+        await federator.announce_round(4, announced(2, GOOD), SEEN, withdraws_below=2)
+        await until(lambda: client.serp_length == SEEN.serp_length)
+        assert client.model_version is None
+        said = [(one.version, one.withdrawn, one.judgement is not None) for one in client.refused_models]
+        assert said == [(0, True, False), (1, True, True)]
+
+
+async def test_a_restored_federation_withdraws_less(mqtt_broker, path):
+    """Its numbers are of other models than before, whether the model comes before its round or after."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, path) as client:
+        await federator.announce(9, newest=announced(8, GOOD), withdraws_below=8)
+        await client.next_round()
+        await federator.announce(3, newest=announced(6, GOOD), withdraws_below=2)
+        await until(lambda: client.model_version == 6)
+        await federator.say(TOPICS.model, announced(7, GOOD), retain=True)
+        await until(lambda: client.model_version == 7)
 
 
 async def test_a_device_that_was_off_drops_a_withdrawn_model_at_once(mqtt_broker, path):

@@ -44,6 +44,10 @@ export class Inbox {
   /** How often each code of an update's receipt came. */
   readonly receipts: Record<string, number> = {};
   private objection = "";
+  // No model below it is used, whoever announces it when. One that came too early is kept for when it may be: of a
+  // federation whose database was restored the model may come before the round that says so.
+  private withdrawnBelow = 0;
+  private withheld: { announcement: ModelAnnouncement; payload: Bytes } | null = null;
   private hasToldFeatures = false;
 
   /** @param onErased called when the federation says that it has erased this client. */
@@ -69,7 +73,9 @@ export class Inbox {
 
   /** Use the model that the store has from before, until a newer one comes. */
   async restoreModel(): Promise<void> {
-    const stored = await this.parts.store.heard("model");
+    const { store } = this.parts;
+    this.withdrawnBelow = await store.withdrawnBelow();
+    const stored = await store.heard("model");
     if (stored === null) return;
     const model = readEnvelope(openEnvelope(stored), ModelAnnouncement);
     this.parts.participation.takeModel({ announcement: model, hash: await shortHash(model.weights) });
@@ -89,10 +95,18 @@ export class Inbox {
   }
 
   private async takeModel(envelope: Envelope, payload: Bytes): Promise<void> {
-    const { session, store, participation, trainer, contributor, log } = this.parts;
-    if (envelope.kind === "manifest") return log("error", "model_too_large"); // one in chunks is not for pages
+    if (envelope.kind === "manifest") return this.parts.log("error", "model_too_large"); // one in chunks is not for pages
     const announcement = readEnvelope(envelope, ModelAnnouncement);
-    if (announcement.federation !== session.federation) return;
+    if (announcement.federation === this.parts.session.federation) await this.useModel(announcement, payload);
+  }
+
+  private async useModel(announcement: ModelAnnouncement, payload: Bytes): Promise<void> {
+    const { store, participation, trainer, contributor } = this.parts;
+    if (announcement.version < this.withdrawnBelow) {
+      this.tellWithdrawn(announcement);
+      this.withheld = { announcement, payload };
+      return;
+    }
     if (!participation.takeModel({ announcement, hash: await shortHash(announcement.weights) })) return;
     await store.putHeard("model", payload);
     await trainer.catchUp();
@@ -100,25 +114,38 @@ export class Inbox {
   }
 
   private async takeRound(envelope: Envelope): Promise<void> {
-    const { session, store, participation, trainer, contributor } = this.parts;
+    const { session, participation, trainer, contributor } = this.parts;
     const round = readEnvelope(envelope, RoundAnnouncement);
     if (round.federation !== session.federation) return;
     participation.takeRound(round, await isAsked(round, session.clientId), now());
     participation.hearEpoch(epochAndNumber(envelope.sequence)[0], now());
-    const { model } = participation;
-    if (model !== null && model.announcement.version < round.withdraws_below) {
-      // It holds what was unlearned since: the application's order is shown until the next one comes.
-      this.parts.log("warning", "model_withdrawn", {
-        version: model.announcement.version,
-        below: round.withdraws_below,
-      });
-      participation.model = null;
-      trainer.forget();
-      await store.removeModel();
-    }
+    await this.takeWithdrawal(round.withdraws_below);
     this.tellObjection(round);
     await trainer.catchUp();
     await contributor.contribute();
+  }
+
+  /** Use no model below this version, also none that comes later: it holds what was unlearned since. */
+  private async takeWithdrawal(below: number): Promise<void> {
+    const { store, participation, trainer } = this.parts;
+    const model = participation.model?.announcement;
+    const isWithdrawn = model !== undefined && model.version < below;
+    if (!isWithdrawn && below === this.withdrawnBelow) return; // as nearly every round says
+    this.withdrawnBelow = below;
+    if (isWithdrawn) {
+      // The application's order is shown until the next one comes.
+      this.tellWithdrawn(model);
+      participation.model = null;
+      trainer.forget();
+    }
+    await store.putWithdrawal(below, isWithdrawn);
+    const { withheld } = this;
+    this.withheld = null;
+    if (withheld !== null) await this.useModel(withheld.announcement, withheld.payload);
+  }
+
+  private tellWithdrawn({ version }: ModelAnnouncement): void {
+    this.parts.log("warning", "model_withdrawn", { version, below: this.withdrawnBelow });
   }
 
   /** Say once, and again when it is another, why nothing is sent to the rounds of this federation. */

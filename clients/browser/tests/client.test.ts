@@ -275,6 +275,21 @@ test("a withdrawn model is not used, and another method is said once", async () 
   assert.equal(said.filter((event) => event === "method_not_usable").length, 1);
 });
 
+test("a withdrawn model that comes late is not used, nor after a restart", async () => {
+  const client = await joined();
+  await federation.announceRound(2, { withdraws_below: 3 });
+  await eventually(() => client.modelVersion === null);
+  await federation.announceModel([9, 9], 2);
+  await eventually(() => said.filter((event) => event === "model_withdrawn").length === 2);
+  assert.equal(client.modelVersion, null);
+  await client.close();
+  const again = await open();
+  await eventually(() => said.filter((event) => event === "model_withdrawn").length === 3);
+  assert.equal(again.modelVersion, null);
+  await federation.announceRound(3, { withdraws_below: 2 }); // of a database that was restored
+  await eventually(() => again.modelVersion === 2);
+});
+
 test("under a policy of the operator nothing is sent raw any more", async () => {
   const client = await joined();
   const { topics, operator } = federation;

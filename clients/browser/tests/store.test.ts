@@ -185,7 +185,8 @@ test("what was heard is there after the page was closed", async () => {
   assert.equal(await again.newestSession(), 1n << 60n);
   assert.equal(await again.newestBelieved("topic"), 1n << 61n);
   assert.deepEqual(await again.heard("model"), Uint8Array.from([1, 2]));
-  await again.removeModel();
+  await again.putWithdrawal(3, true);
+  assert.equal(await again.withdrawnBelow(), 3);
   assert.equal(await again.heard("model"), null);
 });
 

@@ -206,7 +206,7 @@ class Fleet:
             finally:
                 del self._clients[name]
                 self.receipts.update(client.receipts)
-                self.n_refused_models += len(client.refused_models)
+                self.n_refused_models += sum(not one.withdrawn for one in client.refused_models)
 
     def _note_refused(self, name: str, client: EdgeClient, why: str) -> None:
         """Note a device that no federation took in, or takes in no more."""

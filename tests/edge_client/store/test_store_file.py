@@ -17,6 +17,7 @@ from edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedMode
 from edge_client.guard.model_judgement import Judgement, Preferences
 from edge_client.store.bounds import PendingUpdate
 from edge_client.store.store import DeviceStore
+from edge_client.store.store_file import SCHEMA_VERSION
 from foltr.errors import DataError, SettingsError, UsageError
 
 RANKING = np.array([2, 0], np.int64)
@@ -55,7 +56,7 @@ def test_a_store_has_one_owner(path, other):
         assert store.n_waiting() == 1
 
 
-@pytest.mark.parametrize("version", [1, 3, 99])
+@pytest.mark.parametrize("version", [1, SCHEMA_VERSION - 1, SCHEMA_VERSION + 1, 99])
 def test_a_store_of_other_software_is_refused(path, version):
     """Better no device than one that misreads its own memory; the file stays as it was."""
     with opened(path) as store:
@@ -63,7 +64,7 @@ def test_a_store_of_other_software_is_refused(path, version):
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute(f"PRAGMA user_version = {version}")
     before = dump(path)
-    with pytest.raises(SettingsError, match=f"is of version {version}, .*version 2 only"), opened(path):
+    with pytest.raises(SettingsError, match=f"is of version {version}, .*version {SCHEMA_VERSION} only"), opened(path):
         pass
     assert dump(path) == before
 

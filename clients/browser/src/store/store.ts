@@ -233,9 +233,16 @@ export class DeviceStore {
     return this.database.write((rows) => rows.put(what, payload.slice()));
   }
 
-  /** Keep no model: the one there was is withdrawn. */
-  removeModel(): Promise<void> {
-    return this.database.write((rows) => rows.delete("model"));
+  /** Keep the version below which no model is to be used, and no model where the one there was is such a one. */
+  putWithdrawal(below: number, removesModel: boolean): Promise<void> {
+    return this.database.write(async (rows) => {
+      await rows.put("withdrawn_below", below);
+      if (removesModel) await rows.delete("model");
+    });
+  }
+
+  withdrawnBelow(): Promise<number> {
+    return this.database.read(async (rows) => (await rows.get<number>("withdrawn_below")) ?? 0);
   }
 
   /** Come under a policy: what is pending is given up, and all that was ever sent raw is spent and deleted. */

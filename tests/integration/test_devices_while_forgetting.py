@@ -1,0 +1,68 @@
+"""Devices while another is forgotten, in a real federation: a guard keeps no model that was withdrawn."""
+
+import contextlib
+
+import numpy as np
+from integration.deployment import DIM, FEDERATION, Deployment, until
+
+from edge_client.client import EdgeClient
+from edge_client.guard.model_judgement import FEWEST_LISTS
+from storage.erasure.unlearning_jobs import list_jobs
+
+OPTIONS = ("--min-clients", "3", "--max-clients", "3", "--unlearning", "fed_eraser", "--exploration", "sampling")
+VARIABLES = {"FOLTR_UNLEARNING_DELAY_S": "0.2", "FOLTR_UNLEARNING_STEP_S": "0.1"}
+N_ROUNDS = 4
+
+
+def search(client: EdgeClient, rng: np.random.Generator, n_lists: int = 1) -> None:
+    """Click what the first feature says."""
+    for _ in range(n_lists):
+        features = rng.random((6, DIM), dtype=np.float32)
+        serp = client.rank(features)
+        client.record_clicks(serp, np.flatnonzero(serp.ranking == np.argmax(features[:, 0])).tolist())
+
+
+async def test_a_guard_gives_way_to_the_model_without_the_forgotten(mosquitto_server, migrated_url, tmp_path):
+    """It is all zeros, as nobody has kept anything to learn again: the guard refuses it, and keeps a withdrawn one.
+
+    The device uses the new one, goes on taking part, and says which model was withdrawn.
+    """
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 4) as deployment:
+        deployment.start_federator(10_000, *OPTIONS, max_time_s=5.0, **VARIABLES)
+        rng = np.random.default_rng(3)
+        async with contextlib.AsyncExitStack() as stack:
+            leaver, guarded, *others = [
+                await stack.enter_async_context(
+                    EdgeClient(
+                        credentials=one,
+                        store=tmp_path / f"{one.name}.sqlite",
+                        keep_interactions=0,
+                        seed=i,
+                        guard=0.5 if i == 1 else None,
+                        gate=False,
+                    )
+                )
+                for i, one in enumerate(deployment.devices)
+            ]
+            for number in range(1, N_ROUNDS + 1):
+                for client in (leaver, *others):
+                    await client.next_round(after=number - 1, timeout_s=20.0)
+                    search(client, rng)
+            await deployment.rounds_reach(N_ROUNDS, 20.0)
+            await until(lambda: (guarded.model_version or 0) >= N_ROUNDS, 20.0, "the last model did not come")
+            kept = guarded.model_version
+            while guarded.n_held_back < 2 * FEWEST_LISTS:
+                search(guarded, rng)
+            assert (await leaver.forget_me(timeout_s=60.0)).state == "forgotten"
+            (job, *more) = [one for one in await list_jobs(deployment.database, FEDERATION) if one.state == "done"]
+            assert not more
+            assert job.model_version is not None
+            newest = job.model_version
+            await until(lambda: guarded.model_version == newest, 20.0, "the guard keeps a withdrawn model")
+            assert newest > kept
+            assert kept in [one.version for one in guarded.refused_models if one.withdrawn]
+            assert newest not in [one.version for one in guarded.refused_models]
+            done = await deployment.n_completed()
+            for client in others:
+                search(client, rng)
+            await deployment.rounds_reach(done + 1, 20.0)  # in which the guarded one is the third
