@@ -139,7 +139,7 @@ class UnlearningStep:
 
     Attributes:
         round: the stored round that it stands for.
-        n_stored: how many updates the round has, of members and of those who have left.
+        n_stored: how many updates the round has, of members and of those who have left, but of nobody who is suspected.
         asked: the members among them, by client.
         awaited: those of them without whom the step is not over before its deadline: who is away need not be.
         least: fewer answers make no model, as in a live round.

@@ -6,7 +6,7 @@ step that was under way. The single writer drives it (`federator.actor`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -41,6 +41,7 @@ class Unlearner:
 
     Args:
         note: stores an event.
+        suspects: finds the clients that are left out of rounds; no step has them either.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Unlearner:
         members: Members,
         retained: RetainedTopics,
         note: Callable[[NewEvent], Awaitable[None]],
+        suspects: Callable[[], Collection[str]],
     ) -> None:
         self._plan = plan
         self._name = plan.federation
@@ -61,6 +63,7 @@ class Unlearner:
         self._retained = retained
         self._topics = Topics(plan.federation)
         self._note = note
+        self._suspects = suspects
         self._seed = b""
         self._unlearning = Unlearning(plan.unlearning)
         # The open job, as it is stored.
@@ -238,6 +241,7 @@ class Unlearner:
             # But for what cannot be read: a key was lost, or destroyed since a backup.
             stream_updates(self._store, number, readable_only=True),
             self._plan.n_values,
+            self._suspects(),
         )
         asked = {client_id: one for client_id, one in sent.items() if self._members.takes_part(client_id)}
         now = self._clock.now()

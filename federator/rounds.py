@@ -16,6 +16,7 @@ from federator.summing.driver import SumsStored
 from federator.summing.machine import GiveUp
 from federator.summing.masked_sums import ImplausibleSumError
 from federator.summing.store import SumStore
+from foltr.aggregation.client_records import suspects_of
 from foltr.aggregation.round_aggregation import TooFewUpdatesError
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
@@ -64,6 +65,10 @@ class Rounds:
         if self._model is None:
             raise RuntimeError("the federation has no model: start() comes first")
         return self._model
+
+    def suspects(self) -> frozenset[str]:
+        """Find the clients that the rule leaves out at present; nobody where it judges nobody."""
+        return suspects_of(self.model.defence_state) if self._plan.policy.rule.rule == "adaptive" else frozenset()
 
     async def reload_model(self) -> None:
         """Read the newest model again: an erasure has changed what its rule remembers."""

@@ -10,6 +10,7 @@ from federator.closing.stored_rules import stored_rule
 from federator.deciding.decisions import Decisions
 from federator.round import RecordedUpdate, Round, RoundPolicy, SelectedClients
 from federator.secure_terms import SecureTerms
+from foltr.aggregation.client_records import with_progress_of
 from foltr.protocol.fields import unpack_vector
 from foltr.unlearning.measures import cosine, relative_distance
 from storage.erasure.records import JobCompletion, UnlearningJobRow
@@ -92,10 +93,13 @@ def swap_of(
 ) -> JobCompletion:
     """Make the rows of the swap in which a job's model takes the place of ``before``.
 
+    The evidence against clients stays that of the rounds, or whoever is excluded were let in whenever somebody has
+    itself forgotten. What the job's steps have measured goes with the job, but for the direction of its progress.
+
     Args:
         abandons: the open round, if there is one; ``opening`` is of the one that follows it.
     """
-    version = before.version + 1
+    version, evidence = before.version + 1, before.defence_state
     detail = f"job {job.number}: model {version} takes the place of {before.version}"
     return JobCompletion(
         version,
@@ -105,7 +109,7 @@ def swap_of(
         opening,
         [NewEvent(at, "unlearning_done", detail, round=abandons)],
         job.optimizer_state,
-        job.defence_state,
+        None if evidence is None else with_progress_of(evidence, job.defence_state),
     )
 
 

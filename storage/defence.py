@@ -8,17 +8,17 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from sqlalchemy import bindparam, delete, select
+from sqlalchemy import bindparam, delete, insert, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.aggregation.client_records import put_together, taken_apart
+from foltr.aggregation.client_records import put_together, taken_apart, with_progress_of
 from foltr.protocol.states import Membership
 from storage.aggregation_tables import defence_records
 from storage.clients import find_keys
 from storage.database import insert_into
 from storage.erasure.records import UnlearningJobRow
 from storage.records import ModelRow
-from storage.tables import clients
+from storage.tables import clients, models
 
 ROUNDS = 0
 """In the place of a job's number: what is remembered of rounds, after the newest model."""
@@ -65,6 +65,25 @@ async def store_defence(connection: AsyncConnection, name: str, job: int, memory
         )
         await connection.execute(put, changed)
     return shared
+
+
+async def begin_defence(connection: AsyncConnection, name: str, job: int) -> bytes | None:
+    """Let a job that begins remember what the rounds do of everybody, within the transaction that creates it.
+
+    Who is excluded is excluded from its steps, then; they go along a path of their own, with no progress yet.
+
+    Returns:
+        what the row of the job is to hold.
+    """
+    newest = select(models.c.defence_state).where(models.c.federation == name).order_by(models.c.version.desc())
+    shared: bytes | None = await connection.scalar(newest.limit(1))
+    if shared is None:
+        return None
+    of_rounds = (defence_records.c.federation == name) & (defence_records.c.job == ROUNDS)
+    of_job = select(defence_records.c.federation, literal(job), defence_records.c.client, defence_records.c.record)
+    columns = ["federation", "job", "client", "record"]
+    await connection.execute(insert(defence_records).from_select(columns, of_job.where(of_rounds)))
+    return with_progress_of(shared, None)
 
 
 async def with_defence(connection: AsyncConnection, row: Remembering, job: int) -> Remembering:

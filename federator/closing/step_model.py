@@ -1,6 +1,6 @@
 """What the answers to a step of an unlearning job make: the job's next model."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,14 @@ from storage.erasure.records import UnlearningJobRow
 from storage.records import UpdateRow
 
 
-async def contributions_of(updates: AsyncIterator[UpdateRow], n_values: int) -> dict[str, Contribution]:
-    """What was sent in a round, by client."""
+async def contributions_of(
+    updates: AsyncIterator[UpdateRow], n_values: int, without: Collection[str]
+) -> dict[str, Contribution]:
+    """What was sent in a round, by client, but for some clients."""
     found = {}
     async for row in updates:
+        if row.client_id in without:
+            continue
         values = _values(unpack_body(row.encoding, row.body, n_values))
         found[row.client_id] = Contribution(float(np.linalg.norm(values.astype(np.float64))), row.n_interactions)
     return found

@@ -19,6 +19,7 @@ SKETCH_LENGTH = 64
 # Rounds without an update after which a client is forgotten, so that memory does not grow with all who ever came.
 _FORGOTTEN_AFTER = 1000
 _FORMAT = 1
+_PROGRESS = np.dtype("<f4")
 
 
 def record_type(length: int) -> np.dtype[Any]:
@@ -72,7 +73,7 @@ class Records:
             {
                 "format": _FORMAT,
                 "n_rounds": self.n_rounds,
-                "progress": self.progress.astype("<f4").tobytes(),
+                "progress": self.progress.astype(_PROGRESS).tobytes(),
                 "client_ids": list(self.client_ids),
                 "clients": self.clients.tobytes(),
                 "undecided": self.undecided,
@@ -92,7 +93,7 @@ class Records:
             clients = np.frombuffer(fields["clients"], record_type(min(dim, SKETCH_LENGTH)))
             records = cls(
                 fields["n_rounds"],
-                np.frombuffer(fields["progress"], "<f4"),
+                np.frombuffer(fields["progress"], _PROGRESS),
                 tuple(fields["client_ids"]),
                 clients,
                 fields["undecided"],
@@ -146,6 +147,34 @@ class Records:
 
     def _places(self) -> dict[str, int]:
         return {client_id: i for i, client_id in enumerate(self.client_ids)}
+
+
+def suspects_of(stored: bytes | None) -> frozenset[str]:
+    """Return the clients that are suspected; nobody where it cannot be read, as every client is judged anew then."""
+    if stored is None:
+        return frozenset()
+    try:
+        records = Records.from_bytes(stored, len(msgpack.unpackb(stored)["progress"]) // _PROGRESS.itemsize)
+    except DataError:
+        return frozenset()
+    return frozenset(records.client_ids[i] for i in np.flatnonzero(records.clients["n_suspected"]).tolist())
+
+
+def with_progress_of(stored: bytes, path: bytes | None) -> bytes:
+    """Return what is remembered of clients beside the progress along another path of models.
+
+    When a model takes the place of another, the direction in which that one has gone is nobody's any more; what every
+    client has sent stays evidence.
+
+    Args:
+        stored: what `Records.to_bytes` made, or the first part that `taken_apart` returned.
+        path: likewise, whose progress it is; None: there is none yet.
+    """
+    fields = msgpack.unpackb(stored)
+    none_yet = bytes(len(fields["progress"]))
+    progress = none_yet if path is None else msgpack.unpackb(path)["progress"]
+    whole: bytes = msgpack.packb(fields | {"progress": progress if len(progress) == len(none_yet) else none_yet})
+    return whole
 
 
 def taken_apart(stored: bytes) -> tuple[bytes, dict[str, bytes]]:

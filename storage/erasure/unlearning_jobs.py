@@ -19,7 +19,7 @@ from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.fields import model_hash
 from foltr.protocol.states import OPEN_JOB, AbandonReason, JobState, RoundState
 from storage.database import Database, fetch_all, fetch_one
-from storage.defence import ROUNDS, delete_defence, store_defence, with_defence
+from storage.defence import ROUNDS, begin_defence, delete_defence, store_defence, with_defence
 from storage.erasure.audit_log import append_audit
 from storage.erasure.erasures import count_deletion, finish_erasure, move_erasures, select_erasures
 from storage.erasure.records import ErasureOutcome, ErasureRow, JobCompletion, JobStep, NewJob, Sign, UnlearningJobRow
@@ -44,7 +44,7 @@ async def create_job(db: Database, name: str, epoch: int, new: NewJob) -> Unlear
         if known is not None:
             if any(getattr(known, field) != value for field, value in asdict(new).items() if field != "n_steps"):
                 raise ProtocolViolationError(f"unlearning job {new.number} of {name!r} was created before, differently")
-            return known
+            return await with_defence(connection, known, new.number)
         start = (
             await connection.execute(
                 select(models).where(models.c.federation == name, models.c.version == new.start_version)
@@ -64,7 +64,7 @@ async def create_job(db: Database, name: str, epoch: int, new: NewJob) -> Unlear
             weights=start.weights,
             coverage_sum=0.0,
             optimizer_state=start.optimizer_state,
-            defence_state=None,
+            defence_state=await begin_defence(connection, name, new.number),
             reason=None,
             closed_at=None,
             model_version=None,
@@ -82,7 +82,7 @@ async def create_job(db: Database, name: str, epoch: int, new: NewJob) -> Unlear
             "n_erasures": n_joined,
         }
         await append_audit(connection, name, new.created_at, "job_started", body)
-        return job
+        return await with_defence(connection, job, new.number)
 
 
 async def load_job(db: Database, name: str, number: int | None = None) -> UnlearningJobRow | None:

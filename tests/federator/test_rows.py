@@ -5,10 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
+from remembered import memory_of
 
 from federator.deciding.decisions import Decisions, ErasureWanted
 from federator.round import RecordedUpdate, SelectedClients
 from federator.rows import batch_of, resumed_round, swap_of
+from foltr.aggregation.client_records import Records
 from foltr.erasure.states import Requester
 from foltr.errors import SettingsError
 from foltr.protocol.fields import pack_vector
@@ -61,7 +63,7 @@ JOB = UnlearningJobRow(
     weights=pack_vector([3.0, 4.0]),
     coverage_sum=1.0,
     optimizer_state=b"optimiser",
-    defence_state=b"defence",
+    defence_state=memory_of("alice", n_rounds=2),
     reason=None,
     closed_at=None,
     model_version=None,
@@ -135,9 +137,18 @@ def test_a_swap_abandons_the_open_round_for_the_next():
     opening = RoundOpening(11, 7, 1, 2, 0.0, 60.0, AT, AT)
     swap = swap_of(JOB, BEFORE, AT, 10, opening)
     assert (swap.version, swap.completed_at, swap.abandons, swap.next_opening) == (7, AT, 10, opening)
-    assert (swap.optimizer_state, swap.defence_state) == (b"optimiser", b"defence")
+    assert (swap.optimizer_state, swap.defence_state) == (b"optimiser", None)
     assert swap.figures == pytest.approx({"relative_distance": np.hypot(3, 4) / np.hypot(6, 8), "cosine": 1.0})
     assert swap.events == [NewEvent(AT, "unlearning_done", "job 2: model 7 takes the place of 6", round=10)]
+
+
+def test_a_swap_keeps_what_rounds_have_against_clients():
+    """Of the job only the direction of its progress is kept: by what its steps measured nobody is judged afterwards."""
+    rounds = memory_of("alice", "bob", n_rounds=5)
+    swap = swap_of(JOB, replace(BEFORE, defence_state=rounds), AT, None, None)
+    before, after = Records.from_bytes(rounds, 3), Records.from_bytes(swap.defence_state, 3)
+    assert (after.client_ids, after.n_rounds, after.progress.tolist()) == (("alice", "bob"), 5, [1.0] * 3)
+    assert after.clients.tobytes() == before.clients.tobytes()
 
 
 def test_a_swap_after_the_last_round_abandons_none():

@@ -18,6 +18,7 @@ from simulation.store_erasure import (
     those,
 )
 
+from foltr.aggregation.client_records import with_progress_of
 from foltr.erasure.states import ErasureState
 from foltr.failpoints import Failpoint
 from foltr.protocol.fields import model_hash
@@ -132,6 +133,7 @@ class SimulatedFederationStore(ErasureStore):
                 start is not None and start.tainted_at is None, f"model {new.start_version} is tainted or not there"
             )
             require(all(job.state not in OPEN_JOB for job in tables.jobs.values()), "uq_unlearning_jobs_one_open")
+            evidence = tables.models[max(tables.models)].defence_state
             job = UnlearningJobRow(
                 federation=NAME,
                 state=JobState.RUNNING,
@@ -140,7 +142,7 @@ class SimulatedFederationStore(ErasureStore):
                 weights=start.weights,
                 coverage_sum=0.0,
                 optimizer_state=start.optimizer_state,
-                defence_state=None,
+                defence_state=None if evidence is None else with_progress_of(evidence, None),
                 reason=None,
                 closed_at=None,
                 model_version=None,

@@ -4,7 +4,7 @@ import pytest
 from remembered import memory_of
 from sqlalchemy import func, select
 
-from foltr.aggregation.client_records import taken_apart
+from foltr.aggregation.client_records import Records, taken_apart
 from storage.aggregation_tables import defence_records
 from storage.clients import key_of
 from storage.erasure.client_rows import rows_of
@@ -127,6 +127,20 @@ async def unlearning(learned):
     return learned
 
 
+async def test_a_job_begins_with_what_the_rounds_remember_of_those_who_stay(learned) -> None:
+    """Each record as it is, and no progress yet: its models go along another path."""
+    await end_round(learned, memory_of("a", "c"))
+    await learned.erase_with_key("c")
+    at = learned.request("c").erased_at
+    created = await create_job(learned.db, "web", learned.epoch, NewJob(1, "fed_eraser", 2, 3, at, 0, 1, 2))
+    job = await load_job(learned.db, "web")
+    assert job is not None
+    before, begun = (Records.from_bytes(memory, 3) for memory in (await remembered(learned), job.defence_state))
+    assert (begun.client_ids, begun.n_rounds, begun.progress.tolist()) == (("a",), 1, [0.0] * 3)
+    assert begun.clients.tobytes() == before.clients.tobytes()
+    assert created == job
+
+
 async def test_a_job_remembers_apart_from_the_rounds(unlearning) -> None:
     """Both are read whole, and each forgets its own."""
     job = await load_job(unlearning.db, "web")
@@ -144,12 +158,10 @@ async def test_a_job_that_failed_leaves_nothing_that_it_remembered(unlearning) -
     assert await rows_by_job(unlearning) == {0: 1}
 
 
-async def test_the_rounds_go_on_from_what_a_job_remembered(unlearning) -> None:
-    """With its model, in the one transaction; of what rounds had remembered before nothing stays."""
-    job = await load_job(unlearning.db, "web")
-    assert job is not None
-    at = unlearning.request("c").erased_at
-    swap = JobCompletion(5, at, {}, 6, unlearning.opening(7, 5), defence_state=job.defence_state)
+async def test_a_swap_stores_what_the_rounds_go_on_from(unlearning) -> None:
+    """With the job's model, in the one transaction; of what the job remembered nothing stays."""
+    at, memory = unlearning.request("c").erased_at, memory_of("a", n_rounds=7)
+    swap = JobCompletion(5, at, {}, 6, unlearning.opening(7, 5), defence_state=memory)
     await complete_job(unlearning.db, "web", unlearning.epoch, 1, swap, lambda *_: "")
-    assert await remembered(unlearning) == memory_of("a", "b")
-    assert await rows_by_job(unlearning) == {0: 2}
+    assert await remembered(unlearning) == memory
+    assert await rows_by_job(unlearning) == {0: 1}

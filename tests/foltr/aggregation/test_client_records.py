@@ -1,7 +1,17 @@
+from dataclasses import replace
+
+import msgpack
 import numpy as np
 import pytest
 
-from foltr.aggregation.client_records import SKETCH_LENGTH, Records, put_together, taken_apart
+from foltr.aggregation.client_records import (
+    SKETCH_LENGTH,
+    Records,
+    put_together,
+    suspects_of,
+    taken_apart,
+    with_progress_of,
+)
 from foltr.errors import DataError
 
 
@@ -75,3 +85,26 @@ def test_records_taken_apart_are_the_same_together() -> None:
 def test_what_is_remembered_of_nobody_is_taken_apart_too() -> None:
     shared, each = taken_apart(Records.empty(3).to_bytes())
     assert (each, put_together(shared, {})) == ({}, Records.empty(3).to_bytes())
+
+
+def test_another_path_changes_the_progress_alone() -> None:
+    """Of clients and of the time it is the same to the byte; a path of other updates is none."""
+    stored, path = recorded(3, ("a", "b")), replace(Records.empty(3), progress=np.array([4.0, 5.0, 6.0], np.float32))
+    moved = Records.from_bytes(with_progress_of(stored.to_bytes(), path.to_bytes()), 3)
+    assert moved.progress.tolist() == [4.0, 5.0, 6.0]
+    assert replace(moved, progress=stored.progress).to_bytes() == stored.to_bytes()
+    for none_yet in (None, Records.empty(2).to_bytes()):
+        begun = Records.from_bytes(with_progress_of(stored.to_bytes(), none_yet), 3)
+        assert begun.progress.tolist() == [0.0] * 3
+        assert begun.clients.tobytes() == stored.clients.tobytes()
+
+
+def test_suspects_are_those_who_sent_updates_under_suspicion() -> None:
+    """Whatever the length of updates; nobody where nothing can be read, as the rule then judges anew."""
+    names = ("a", "b", "c")
+    for dim in (3, SKETCH_LENGTH + 72):
+        records = recorded(dim, names)
+        records.clients["n_suspected"] = (0, 7, 1)
+        assert suspects_of(records.to_bytes()) == {"b", "c"}
+    unknown = msgpack.packb(msgpack.unpackb(records.to_bytes()) | {"format": 99})
+    assert suspects_of(unknown) == suspects_of(None) == set()

@@ -1,0 +1,163 @@
+"""The adaptive rule and unlearning: to be forgotten lets nobody else back in, neither into rounds nor into steps."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from federator.job import UnlearningPolicy
+from federator.round import RoundPolicy
+from foltr.aggregation.client_records import Records, suspects_of
+from foltr.aggregation.fates import Fate
+from foltr.aggregation.rule_spec import read_rule
+from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.membership import Forget
+from foltr.protocol.states import Strategy
+from foltr.protocol.topics import ClientTopic
+from foltr.protocol.updates import DenseDelta, UnlearningUpdate
+from storage.erasure.unlearning_jobs import list_jobs
+from storage.models import get_model, latest_model
+from storage.queries import list_contributions, list_rounds
+
+N_FEATURES = 4
+ATTACKERS = ("mallory-1", "mallory-2", "mallory-3")
+SYBIL = "sybil"
+HONEST = tuple(f"user-{i}" for i in range(1, 8))
+NAMES = (*ATTACKERS, SYBIL, *HONEST)
+ADAPTIVE = RoundPolicy(10, 11, 0.0, 60.0, rule=read_rule("adaptive"))
+EAGER = UnlearningPolicy(Strategy.FED_ERASER, interval=4, delay_s=0.0, step_s=10.0)
+N_ROUNDS = 12
+
+
+def honest(name: str, number: int) -> np.ndarray:
+    """Nearly what all others send in a round, or answer to a step."""
+    rng = np.random.default_rng([number, *name.encode()])
+    return (1.0 + 0.2 * rng.normal(size=N_FEATURES)).astype(np.float32)
+
+
+def hostile(name: str, number: int) -> np.ndarray:
+    """The opposite, of those who attack."""
+    return -honest(name, number) if name in ATTACKERS else honest(name, number)
+
+
+def body_of(values: np.ndarray) -> DenseDelta:
+    return DenseDelta(dim=N_FEATURES, values=pack_vector(values))
+
+
+async def play(served, devices, n_rounds: int) -> None:
+    """Go on for so many rounds, which all of these devices are in."""
+    for _ in range(n_rounds):
+        opened = (await list_rounds(served.db, "mail"))[-1]
+        for device in devices:
+            body = body_of(hostile(device.client_id, opened.round))
+            served.update(device, opened.round, opened.base_version, body=body)
+        await served.turn()
+        if len(devices) < ADAPTIVE.max_clients:
+            served.clock.at += 100.0
+            await served.turn()
+
+
+async def unlearn(served, devices, values_of=honest) -> None:
+    """Answer all steps of the job."""
+    for _ in range(20):
+        step = served.retained.topics.get("foltr/v1/mail/unlearning/round")
+        if step is None:
+            return
+        for device in devices:
+            answer = UnlearningUpdate(
+                federation="mail",
+                client_id=device.client_id,
+                job=step.job,
+                step=step.step,
+                n_interactions=1,
+                body=body_of(values_of(device.client_id, step.step)),
+            )
+            served.receive(device, ClientTopic.UNLEARNING, answer)
+        await served.turn()
+        await served.turn()
+    raise AssertionError("the job does not end")
+
+
+async def forget(served, device) -> None:
+    served.receive(device, ClientTopic.FORGET, Forget(federation="mail", client_id=device.client_id))
+    await served.turn()
+    await served.turn()
+
+
+async def left_out(served, since: int) -> dict[int, set[str]]:
+    """Whose updates were left out of each completed round from one on."""
+    rows = [row for row in await list_contributions(served.db, "mail") if row.round >= since]
+    completed = {row.round for row in rows if row.round_state == "completed"}
+    return {
+        number: {row.client_id for row in rows if row.round == number and row.fate is Fate.DROPPED}
+        for number in completed
+    }
+
+
+async def evidence(served) -> Records:
+    model = await latest_model(served.db, "mail")
+    return Records.from_bytes(model.defence_state, N_FEATURES)
+
+
+@pytest.fixture
+async def attacked(serve, unsigned):
+    """Eleven devices, three of which are found to be hostile."""
+    served = await serve(ADAPTIVE, n_features=N_FEATURES, unlearning=EAGER)
+    devices = {name: unsigned(name) for name in NAMES}
+    await served.join(devices.values())
+    await play(served, devices.values(), N_ROUNDS)
+    assert served.actor.rounds.suspects() == set(ATTACKERS)
+    return served, devices
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_who_is_left_out_stays_left_out_when_an_accomplice_is_forgotten(attacked, serve, restarts) -> None:
+    """In every round after the swap, whoever is the federator by then, though they answer steps as all others."""
+    served, devices = attacked
+    await forget(served, devices.pop(SYBIL))
+    if restarts:
+        now = served.clock.at
+        served = await serve(ADAPTIVE, n_features=N_FEATURES, unlearning=EAGER)
+        served.clock.at = now
+        await served.turn()
+    await unlearn(served, devices.values())
+    await play(served, devices.values(), 5)
+    swapped = (await list_jobs(served.db, "mail"))[0].model_version
+    since = next(row.round for row in await list_rounds(served.db, "mail") if row.base_version >= swapped)
+    assert list((await left_out(served, since)).values()) == [set(ATTACKERS)] * 5
+
+
+async def test_no_step_has_what_the_suspected_answer(attacked) -> None:
+    """The model is what the others' answers make, whatever comes of the suspected."""
+    served, devices = attacked
+    await forget(served, devices.pop(SYBIL))
+    await unlearn(served, devices.values(), hostile)
+    # There are so few rounds that each has its step, and all answer that with what they sent.
+    expected = sum(np.mean([honest(name, step) for name in HONEST], axis=0) for step in range(1, N_ROUNDS + 1))
+    (job,) = await list_jobs(served.db, "mail")
+    model = await get_model(served.db, "mail", job.model_version)
+    np.testing.assert_allclose(unpack_vector(model.weights), expected, rtol=1e-5)
+    assert job.coverage == 1.0  # of the others' updates that count
+
+
+async def test_a_swap_keeps_the_evidence_and_takes_the_direction_of_the_job(attacked) -> None:
+    """Everybody's record stays bit for bit; the progress is that of the path that the new model came along."""
+    served, devices = attacked
+    before = await evidence(served)
+    await forget(served, devices.pop(SYBIL))
+    await unlearn(served, devices.values())
+    after = await evidence(served)
+    assert after.client_ids == tuple(sorted(devices))
+    assert after.clients.tobytes() == before.for_clients(after.client_ids).tobytes()
+    assert (after.n_rounds, after.undecided) == (before.n_rounds, before.undecided)
+    model = await latest_model(served.db, "mail")
+    # But for what was longer than usual.
+    np.testing.assert_allclose(after.progress, unpack_vector(model.weights), rtol=0.02)
+
+
+async def test_a_rule_that_judges_nobody_suspects_nobody(attacked, serve) -> None:
+    """What another rule had against clients stays, for when it is chosen again, and leaves nobody out meanwhile."""
+    served, _ = attacked
+    plain = await serve(replace(ADAPTIVE, rule=read_rule("mean")), n_features=N_FEATURES, unlearning=EAGER)
+    assert plain.actor.rounds.suspects() == set()
+    assert suspects_of((await latest_model(served.db, "mail")).defence_state) == set(ATTACKERS)
