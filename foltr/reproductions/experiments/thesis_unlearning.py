@@ -6,6 +6,7 @@ names of the federations say how many honest and how many such clients they have
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from foltr.protocol.states import Strategy
@@ -16,7 +17,8 @@ from foltr.reproductions.figures import Figure
 from foltr.reproductions.outcomes import DataProfile, Outcome, Results
 from foltr.simulation.clients.loading import load_experiment, population_for
 from foltr.simulation.config import SimulationConfig
-from foltr.simulation.unlearning.departure import Leaver, Trained, UnlearningSimulation
+from foltr.simulation.unlearning.departure import Leaver, UnlearningSimulation
+from foltr.simulation.unlearning.rounds import Trained
 from foltr.unlearning.schedule import Schedule
 
 CLIENTS, INTERACTIONS = 10, 5
@@ -96,7 +98,7 @@ def outcome(labels: Mapping[str, str], config: SimulationConfig, trained: Traine
 def _level(trained: Trained, like: Trained) -> Trained:
     """Its last value at the points of another's curve, to be drawn as a line beside it."""
     curve = tuple((number, trained.ndcg[-1][1]) for number, _ in like.ndcg)
-    return Trained(trained.weights, curve, trained.interactions, trained.seconds)
+    return replace(trained, ndcg=curve)
 
 
 def _honest(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: ARG001

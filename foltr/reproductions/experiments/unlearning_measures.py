@@ -32,7 +32,8 @@ from foltr.reproductions.experiments.thesis_unlearning import (
 )
 from foltr.reproductions.outcomes import DataProfile, Labels, Outcome, Results
 from foltr.simulation.config import SimulationConfig
-from foltr.simulation.unlearning.departure import History, Interactions, Leaver, Trained, UnlearningSimulation
+from foltr.simulation.unlearning.departure import History, Interactions, Leaver, UnlearningSimulation
+from foltr.simulation.unlearning.rounds import Trained
 from foltr.unlearning.calibration import steps_saved
 from foltr.unlearning.measures import click_losses, cosine, membership_score, relative_distance
 

@@ -5,8 +5,7 @@ leaver's first round, and, where it is told to, interactions. Unlearning then ma
 one of the strategies of the service, with the federation's own aggregation rule.
 """
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -14,12 +13,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.aggregation.round_aggregation import TooFewUpdatesError
+from foltr.aggregation.rule_spec import MEAN
 from foltr.data.dataset import RankingDataset
 from foltr.errors import SettingsError
 from foltr.evaluation.metrics import mean_ndcg_of_scores
-from foltr.methods.aggregations import DeltaAggregation, is_plain_mean
-from foltr.methods.base import NO_MEMORY, Memory, NextModel, scores_of
+from foltr.methods.aggregations import DeltaAggregation
+from foltr.methods.base import NO_MEMORY, NextModel, scores_of
 from foltr.methods.registry import Ranker, initial_weights, learns_from_kept_lists, make_aggregation
 from foltr.numerics.streams import first_model_rng
 from foltr.protocol.states import Strategy
@@ -27,19 +26,18 @@ from foltr.simulation.blocks.block_runners import block_runner
 from foltr.simulation.clients.crowd import Crowd
 from foltr.simulation.clients.population import Population
 from foltr.simulation.config import SimulationConfig, resolve, rule_of
-from foltr.simulation.kept_updates import KeptUpdates
 from foltr.simulation.learner_factory import RunnerKind, compile_kernels
 from foltr.simulation.learners import participants_of
 from foltr.simulation.method_names import has_personal_rankers
 from foltr.simulation.runners import ReferenceRunner, Runner, State
 from foltr.simulation.unlearning.kept_interactions import Log, Recorder, Replay
+from foltr.simulation.unlearning.rounds import Change, Progress, Rounds, Step, Trained, unchanged
+from foltr.simulation.unlearning.stored_updates import Stored
+from foltr.unlearning.ascent import projected
 from foltr.unlearning.calibration import calibrated
 from foltr.unlearning.schedule import Schedule
 
 Interactions = Literal["fresh", "kept"]
-Curve = tuple[tuple[int, float], ...]
-# (n, d) updates, (d,) the model they start from, names of their clients: what is aggregated in their place.
-Change = Callable[[NDArray[np.float32], NDArray[np.float32], Sequence[str]], NDArray[np.float32]]
 
 _EVALUATIONS = 20
 
@@ -61,23 +59,6 @@ class Leaver:
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
-    """A model, and what it took to make it.
-
-    Attributes:
-        weights: (n_weights,) float32.
-        ndcg: (round or calibration round, nDCG@10 on the test set), from round 0 on.
-        interactions: that clients learned from.
-        seconds: of learning and aggregation, without evaluations.
-    """
-
-    weights: NDArray[np.float32]
-    ndcg: Curve
-    interactions: int
-    seconds: float
-
-
-@dataclass(frozen=True, eq=False)
 class History:
     """A federation's model and what is kept for unlearning.
 
@@ -85,6 +66,8 @@ class History:
         lengths: (rounds, clients) float64 L2 norms of the updates; NaN where a client was not part of a round, or no
             model came of it.
         before_leaver: the model and the federator's memory before the leaver's first round.
+        before_last: those before the last round that made a model.
+        updates: (rounds, clients, n_weights) float32 as they were sent, NaN like ``lengths``; None if not kept.
         interactions: by round, those each client learned from, as far as they were recorded.
         crowd: where the clients' random streams stand.
     """
@@ -92,6 +75,8 @@ class History:
     trained: Trained
     lengths: NDArray[np.float64]
     before_leaver: NextModel
+    before_last: NextModel
+    updates: NDArray[np.float32] | None
     interactions: Mapping[int, Log]
     crowd: State
 
@@ -122,7 +107,7 @@ class UnlearningSimulation:
         self._config = config
         self._population = population
         self._leaver = leaver
-        self._rule = rule_of(config)
+        self._rounds = Rounds(self._training, self._ranker, rule_of(config), config.seed, self._ndcg)
         self._first = initial_weights(self._training, self._ranker, first_model_rng(config.seed))
         names = [client.name for client in population.clients]
         self._index = {name: i for i, name in enumerate(names)}
@@ -138,35 +123,38 @@ class UnlearningSimulation:
         """Mean nDCG@10 over the queries that clients learn from; the mean over data sets."""
         return self._mean_ndcg(weights, self._population.datasets)
 
-    def federate(self, *, with_leaver: bool = True, record_every: int | None = None) -> History:
+    def federate(
+        self, *, with_leaver: bool = True, record_every: int | None = None, keep_updates: bool = False
+    ) -> History:
         """Run the federation; without the leaver it is the retraining that unlearning is compared with.
 
         Args:
             record_every: keep the interactions of rounds 1, 1 + so many, ...; None keeps none.
+            keep_updates: keep every update, as a federator with enough disk does.
         """
         config, leaver = self._config, self._leaver
         crowd = Crowd(self._population, config.seed, self._training.serp_length)
         runner = self._runner(self._population, crowd)
         recorder = Recorder(self._population, crowd, self._training, self._ranker)
-        lengths = np.full((config.rounds, len(self._population.clients)), np.nan)
+        sent = _Sent(config.rounds, len(self._population.clients), self._ranker.n_weights if keep_updates else None)
         kept: dict[int, Log] = {}
-        progress = _Progress(NextModel(self._first, NO_MEMORY), self._ndcg, config.eval_every, config.rounds)
-        before_leaver = progress.model
+        progress = Progress(self._rounds, self.start, config.eval_every, config.rounds)
+        before_leaver = before_last = progress.model
         for number in range(1, config.rounds + 1):
             if number == leaver.joined:
                 before_leaver = progress.model
             clients = self._participants(number, with_leaver=with_leaver and number >= leaver.joined)
             recording = record_every is not None and (number - 1) % record_every == 0
-
-            sent = partial(self._as_sent, lengths[number - 1])
-            players = recorder if recording else runner
             base = progress.model
-            progress.learn(len(clients), partial(self._round, players, number, clients, sent))
+            change = partial(self._as_sent, sent, number)
+            progress.play(Step(number, clients, recorder if recording else runner, change))
             if progress.model is base:
-                lengths[number - 1] = np.nan  # no model came of it
+                sent.discard(number)
+            else:
+                before_last = base
             if recording:
                 kept[number] = recorder.take()
-        return History(progress.trained(self._ranker), lengths, before_leaver, kept, crowd.state())
+        return History(progress.trained(), sent.lengths, before_leaver, before_last, sent.updates, kept, crowd.state())
 
     def unlearn(
         self,
@@ -190,7 +178,7 @@ class UnlearningSimulation:
         Raises:
             SettingsError: the method cannot learn from kept interactions, or a round was not recorded.
         """
-        first, start = 1, NextModel(self._first, NO_MEMORY)
+        first, start = 1, self.start
         if schedule.strategy is Strategy.ROLLBACK:
             first, start = self._leaver.joined, history.before_leaver
         course, rounds = schedule.begin(self._stored(history, first))
@@ -199,20 +187,93 @@ class UnlearningSimulation:
         if interactions == "kept":
             self._check_kept(history, rounds, course.interval)
         population = self._learning_from(local_interactions)
-        crowd = Crowd(population, self._config.seed, self._training.serp_length)
-        crowd.restore(history.crowd)
-        chosen = self._runner(population, crowd, runner)
-        progress = _Progress(start, self._ndcg, max(1, len(rounds) // _EVALUATIONS), len(rounds))
+        crowd, chosen = self._going_on(history, population, runner)
+        is_anew = schedule.strategy is Strategy.RETRAIN
+        steps = []
         for number in rounds:
-            clients = self._participants(number, with_leaver=False)
-            is_anew = schedule.strategy is Strategy.RETRAIN
-            sent = _unchanged if is_anew else partial(self._calibrated, history.lengths[number - 1])
             players = chosen
             if interactions == "kept":
                 log = history.interactions[number]
                 players = Replay(log, local_interactions, population, crowd, self._training, self._ranker)
-            progress.learn(len(clients), partial(self._round, players, number, clients, sent))
-        return progress.trained(self._ranker)
+            change = unchanged if is_anew else partial(self._calibrated, history.lengths[number - 1])
+            steps.append(self._step_of_others(number, players, change))
+        return self._play(start, steps)
+
+    def remove(self, history: History) -> Trained:
+        """Add up the stored updates once more, without the leaver's, on the model before it joined (FedRemove).
+
+        Nobody is asked. What the others sent they had learned from models that the leaver had a part in.
+
+        Raises:
+            SettingsError: the updates were not kept.
+        """
+        numbers = self._stored(history, self._leaver.joined)
+        return self._play(history.before_leaver, [self._stored_step(history, number) for number in numbers])
+
+    def remove_last(self, history: History) -> Trained:
+        """Replace the newest model by the mean of the others' last local models.
+
+        That is where the code of the study that names FedRemove ends up: its rounds average models, so each overwrites
+        the one before (`Unlearning-for-FOLTR`, `fed_remove`).
+
+        Raises:
+            SettingsError: the updates were not kept.
+        """
+        [number] = self._stored(history, 1)[-1:]
+        return self._play(history.before_last, [self._stored_step(history, number)])
+
+    def fine_tune(self, history: History, start: Trained, n_rounds: int) -> Trained:
+        """Let the others go on with so many rounds from a model, as rounds after the leaver has left do."""
+        _, players = self._going_on(history, self._population)
+        numbers = range(self._config.rounds + 1, self._config.rounds + n_rounds + 1)
+        steps = [self._step_of_others(number, players, unchanged) for number in numbers]
+        return start.then(self._play(start.model, steps))
+
+    def ascend(self, history: History, n_steps: int) -> Trained:
+        """Let the leaver itself unlearn: up the slope of its loss, near what the others had (Halimi et al. 2022).
+
+        It shows lists as always and takes the opposite of what it learns from them. It begins with the others' last
+        local models, and stays within a third of their distance to the first model.
+
+        Raises:
+            SettingsError: the updates were not kept.
+        """
+        begun = self.remove_last(history)
+        centre = begun.model.weights
+        radius = float(np.linalg.norm(centre - self._first)) / 3
+        _, players = self._going_on(history, self._population)
+        leaver = np.array([self._leaver.client], np.int64)
+        change = partial(_ascending, centre, radius)
+        numbers = range(self._config.rounds + 1, self._config.rounds + n_steps + 1)
+        steps = [Step(number, leaver, players, change) for number in numbers]
+        # One update has no rule to be compared by.
+        return begun.then(self._play(begun.model, steps, replace(self._rounds, rule=MEAN)))
+
+    @property
+    def start(self) -> NextModel:
+        """Return the first model."""
+        return NextModel(self._first, NO_MEMORY)
+
+    def _play(self, start: NextModel, steps: Sequence[Step], rounds: Rounds | None = None) -> Trained:
+        progress = Progress(rounds or self._rounds, start, max(1, len(steps) // _EVALUATIONS), len(steps))
+        for step in steps:
+            progress.play(step)
+        return progress.trained()
+
+    def _step_of_others(self, number: int, players: Runner, change: Change) -> Step:
+        return Step(number, self._participants(number, with_leaver=False), players, change)
+
+    def _stored_step(self, history: History, number: int) -> Step:
+        if history.updates is None:
+            raise SettingsError("keep_updates: no update was kept")
+        players = Stored(history.updates[number - 1], self._population)
+        return self._step_of_others(number, players, unchanged)
+
+    def _going_on(self, history: History, population: Population, kind: RunnerKind = "auto") -> tuple[Crowd, Runner]:
+        """Users who go on where the federation ended."""
+        crowd = Crowd(population, self._config.seed, self._training.serp_length)
+        crowd.restore(history.crowd)
+        return crowd, self._runner(population, crowd, kind)
 
     def _check_kept(self, history: History, rounds: Sequence[int], interval: int) -> None:
         if not learns_from_kept_lists(self._training, self._ranker):
@@ -241,36 +302,20 @@ class UnlearningSimulation:
         clients = self._in_order if chosen is None else self._in_order[chosen]
         return clients if with_leaver else clients[clients != self._leaver.client]
 
-    def _round(
-        self, runner: Runner, number: int, clients: NDArray[np.int64], change: Change, model: NextModel
-    ) -> tuple[NextModel, int]:
-        """The next model, and how many interactions it was learned from."""
-        rng = None
-        if not is_plain_mean(self._rule):
-            rng = np.random.default_rng(np.random.SeedSequence([self._config.seed, number, *b"aggregation"]))
-        inner = make_aggregation(self._training, self._ranker, self._rule, n_expected=len(clients), rng=rng)
-        if not isinstance(inner, DeltaAggregation):
-            raise TypeError(f"{type(inner).__name__} takes no differences of weights")
-        aggregation = _ChangedAggregation(inner, len(clients), change)
-        experience = runner.run(model.weights, number - 1, clients, aggregation)
-        try:
-            return aggregation.finish(model.weights, model.memory), experience.n_interactions
-        except TooFewUpdatesError:
-            return model, experience.n_interactions
-
     def _as_sent(
         self,
-        lengths: NDArray[np.float64],
+        sent: "_Sent",
+        number: int,
         rows: NDArray[np.float32],
         base: NDArray[np.float32],
         names: Sequence[str],
     ) -> NDArray[np.float32]:
-        """Return all, the leaver's turned round; ``lengths`` is written to."""
+        """Return all, the leaver's turned round; ``sent`` is written to."""
         z, leaver = self._leaver.z, self._population.clients[self._leaver.client].name
         if z is not None and leaver in names:
             rows, at = rows.copy(), list(names).index(leaver)
             rows[at] = turned_round(rows[at], base, z)
-        lengths[[self._index[name] for name in names]] = np.linalg.norm(rows.astype(np.float64), axis=1)
+        sent.keep(number, [self._index[name] for name in names], rows)
         return rows
 
     def _calibrated(
@@ -304,46 +349,35 @@ def turned_round(update: NDArray[np.float32], base: NDArray[np.float32], z: floa
     return sent
 
 
-def _unchanged(rows: NDArray[np.float32], base: NDArray[np.float32], names: Sequence[str]) -> NDArray[np.float32]:  # noqa: ARG001
-    return rows
+def _ascending(
+    centre: NDArray[np.float32],
+    radius: float,
+    rows: NDArray[np.float32],
+    base: NDArray[np.float32],
+    names: Sequence[str],  # noqa: ARG001 (as `Change`)
+) -> NDArray[np.float32]:
+    """Return what leads from the base to where the opposite of the updates leads within the ball."""
+    return (projected(base - rows, centre, radius) - base).astype(np.float32)
 
 
-class _Progress:
-    """A model from round to round, and the log of it."""
+class _Sent:
+    """What clients sent in each round.
 
-    def __init__(
-        self, model: NextModel, ndcg: Callable[[NDArray[np.floating]], float], every: int, n_rounds: int
-    ) -> None:
-        self.model = model
-        self._ndcg, self._every, self._n_rounds = ndcg, every, n_rounds
-        self._curve = [(0, ndcg(model.weights))]
-        self._done = self._interactions = 0
-        self._seconds = 0.0
+    Args:
+        n_weights: of an update; None keeps their lengths alone.
+    """
 
-    def learn(self, n_clients: int, a_round: Callable[[NextModel], tuple[NextModel, int]]) -> None:
-        """Learn one more round; one without clients changes nothing."""
-        if n_clients:
-            began = time.perf_counter()
-            self.model, n_interactions = a_round(self.model)
-            self._seconds += time.perf_counter() - began
-            self._interactions += n_interactions
-        self._done += 1
-        if self._done % self._every == 0 or self._done == self._n_rounds:
-            self._curve.append((self._done, self._ndcg(self.model.weights)))
+    def __init__(self, n_rounds: int, n_clients: int, n_weights: int | None) -> None:
+        self.lengths = np.full((n_rounds, n_clients), np.nan)
+        self.updates = None if n_weights is None else np.full((n_rounds, n_clients, n_weights), np.nan, np.float32)
 
-    def trained(self, ranker: Ranker) -> Trained:
-        weights = self.model.weights[: ranker.n_weights]
-        return Trained(weights, tuple(self._curve), self._interactions, self._seconds)
+    def keep(self, number: int, clients: Sequence[int], rows: NDArray[np.float32]) -> None:
+        self.lengths[number - 1, clients] = np.linalg.norm(rows.astype(np.float64), axis=1)
+        if self.updates is not None:
+            self.updates[number - 1, clients] = rows
 
-
-class _ChangedAggregation(KeptUpdates):
-    """Keeps the updates of a round until it ends, and aggregates what they are changed to."""
-
-    def __init__(self, aggregation: DeltaAggregation, n_expected: int, change: Change) -> None:
-        super().__init__(aggregation, n_expected)
-        self._change = change
-
-    def finish(self, base: NDArray[np.float32], memory: Memory = NO_MEMORY) -> NextModel:
-        rows, n_interactions, names = self._updates.all()
-        self._aggregation.add_rows(self._change(rows, base, names), n_interactions.astype(np.int64), names)
-        return self._aggregation.finish(base, memory)
+    def discard(self, number: int) -> None:
+        """Forget a round of which no model came."""
+        self.lengths[number - 1] = np.nan
+        if self.updates is not None:
+            self.updates[number - 1] = np.nan

@@ -1,5 +1,7 @@
 """A federation that a client leaves: what it sends, what is kept, and what unlearning makes of it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from simulated import config, population, simulated
@@ -8,6 +10,7 @@ from foltr.errors import SettingsError
 from foltr.methods.base import NextModel
 from foltr.protocol.states import Strategy
 from foltr.simulation.unlearning.departure import Leaver, UnlearningSimulation, turned_round
+from foltr.unlearning.measures import cosine
 from foltr.unlearning.schedule import Schedule
 
 ROUNDS = 12
@@ -117,7 +120,7 @@ def test_nothing_of_the_leaver_counts():
         number: {client: kept for client, kept in log.items() if client != LAST}
         for number, log in history.interactions.items()
     }
-    without = type(history)(history.trained, changed, history.before_leaver, logs, history.crowd)
+    without = replace(history, lengths=changed, interactions=logs)
     for how in ("fresh", "kept"):
         found = [of.unlearn(one, thesis(Strategy.FED_ERASER, 3), interactions=how) for one in (history, without)]
         np.testing.assert_array_equal(found[0].weights, found[1].weights)
@@ -242,3 +245,102 @@ def test_what_the_service_does_not_learn_again_is_not_simulated():
     history = noised.federate(record_every=1)
     with pytest.raises(SettingsError, match="fpdgd-paper learns cannot be learned again"):
         noised.unlearn(history, thesis(Strategy.FED_ERASER), interactions="kept")
+
+
+@pytest.mark.parametrize("values", [{}, {"method": "fpdgd", "ranker": "neural"}, {"aggregation": "median"}])
+def test_removal_adds_up_the_others_updates_as_they_were_sent(values):
+    """Of one round: the rule's result of the others' updates, on the model before."""
+    of = simulation(Leaver(LAST, joined=ROUNDS), **values)
+    history = of.federate(keep_updates=True)
+    last_but_one = history.before_leaver.weights
+    sent = history.updates[-1, :LAST]
+    expected = (np.median(sent, axis=0) if "aggregation" in values else sent.mean(axis=0)) + last_but_one
+    found = of.remove(history)
+    np.testing.assert_allclose(found.weights, expected, rtol=1e-5, atol=1e-7)
+    assert (found.updates, found.interactions) == (0, 0)
+
+
+def test_removal_is_retraining_where_nothing_was_learned_from_the_leaver():
+    """In the first round all began with the same model, so the others' updates are those of a retraining."""
+    of = simulation(rounds=1)
+    found = of.remove(of.federate(keep_updates=True))
+    np.testing.assert_array_equal(found.weights, of.federate(with_leaver=False).trained.weights)
+
+
+def test_removal_of_nobody_changes_nothing():
+    """Who never sent anything: the model of the stored updates is the newest one, bit for bit."""
+    of = simulation()
+    history = of.federate(with_leaver=False, keep_updates=True)
+    np.testing.assert_array_equal(of.remove(history).weights, history.trained.weights)
+
+
+def test_removal_goes_on_from_before_the_leaver():
+    """Rounds before it joined have no part of it, and are as they were."""
+    of = simulation(Leaver(LAST, joined=7))
+    history = of.federate(keep_updates=True)
+    whole = replace(history, before_leaver=of.start)
+    np.testing.assert_array_equal(
+        of.remove(history).weights, UnlearningSimulation.remove(simulation(Leaver(LAST)), whole).weights
+    )
+
+
+def test_removal_of_the_last_round_alone():
+    """The mean of the others' last local models, whatever came before."""
+    of = simulation()
+    history = of.federate(keep_updates=True)
+    expected = history.before_last.weights + history.updates[-1, :LAST].mean(axis=0)
+    np.testing.assert_allclose(of.remove_last(history).weights, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_removal_with_a_rule_that_remembers():
+    """It begins with what the rule remembered before the leaver came, and remembers on."""
+    of = simulation(Leaver(LAST, joined=7), aggregation="adaptive")
+    history = of.federate(keep_updates=True)
+    assert history.before_leaver.memory.defence is not None
+    assert of.remove(history).model.memory.defence != history.before_leaver.memory.defence
+
+
+def test_fine_tuning_is_the_federation_going_on_without_the_leaver():
+    """From the model of a federation without it: a longer one, bit for bit."""
+    of = simulation()
+    history = of.federate(with_leaver=False)
+    found = of.fine_tune(history, history.trained, 5)
+    longer = simulation(rounds=ROUNDS + 5).federate(with_leaver=False).trained
+    np.testing.assert_array_equal(found.weights, longer.weights)
+    assert (found.interactions, found.updates) == (longer.interactions, longer.updates)
+    assert found.ndcg[-1] == (ROUNDS + 5, longer.ndcg[-1][1])
+
+
+def test_ascent_stays_near_the_others():
+    """Within a third of the distance from their last models to the first one, however many steps; the leaver sends."""
+    of = simulation(Leaver(LAST, z=None))
+    history = of.federate(keep_updates=True)
+    centre = of.remove_last(history).weights
+    radius = np.linalg.norm(centre - of.start.weights) / 3
+    few, many = of.ascend(history, 1), of.ascend(history, 200)
+    assert 0.0 < np.linalg.norm(few.weights - centre) < radius
+    assert np.linalg.norm(many.weights - centre) == pytest.approx(radius, rel=1e-5)
+    assert (many.updates, many.interactions) == (200, 200 * 4)
+
+
+def test_ascent_is_against_what_the_leaver_learns():
+    """A step goes the opposite way of what the same client would learn next, no further."""
+    of = UnlearningSimulation(config(rounds=3, clients=2, seed=3), population(config(clients=2)), Leaver(1, z=None))
+    history = of.federate(keep_updates=True)
+    begun = of.remove_last(history)
+    swapped = UnlearningSimulation(
+        config(rounds=3, clients=2, seed=3), population(config(clients=2)), Leaver(0, z=None)
+    )
+    learned = swapped.fine_tune(history, begun, 1).weights - begun.weights
+    climbed = of.ascend(history, 1).weights - begun.weights
+    assert cosine(climbed, learned) == pytest.approx(-1.0, abs=1e-6)
+    assert 0.0 < np.linalg.norm(climbed) <= np.linalg.norm(learned) * (1 + 1e-6)
+
+
+def test_who_keeps_nothing_removes_nothing():
+    """SettingsError says what is missing."""
+    of = simulation()
+    history = of.federate()
+    for how in (of.remove, of.remove_last, lambda kept: of.ascend(kept, 1)):
+        with pytest.raises(SettingsError, match="no update was kept"):
+            how(history)

@@ -1,0 +1,45 @@
+"""Updates that a federator has stored, to be aggregated once more; nobody is asked."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.methods.aggregations import RowAggregation
+from foltr.methods.base import Aggregation
+from foltr.simulation.clients.population import Population
+from foltr.simulation.runners import Experience, State
+
+
+class Stored:
+    """A runner whose clients do nothing: what they sent in one round is given to the aggregation.
+
+    Args:
+        updates: (clients, n_weights) float32; NaN of who sent none.
+    """
+
+    def __init__(self, updates: NDArray[np.float32], population: Population) -> None:
+        self._updates = updates
+        self._clients = population.clients
+
+    def run(
+        self,
+        base: NDArray[np.float32],  # noqa: ARG002 (as `Runner`)
+        version: int,  # noqa: ARG002 (as `Runner`)
+        clients: NDArray[np.int64],
+        aggregation: Aggregation,
+    ) -> Experience:
+        if not isinstance(aggregation, RowAggregation):
+            raise TypeError(f"{type(aggregation).__name__} takes no differences of weights")
+        counts = np.array([self._clients[client].n_interactions for client in clients.tolist()], np.int64)
+        names = [self._clients[client].name for client in clients.tolist()]
+        aggregation.add_rows(self._updates[clients], counts, names)
+        nobody = np.empty(0)
+        return Experience(nobody, nobody, 0, np.empty(0, np.int64))
+
+    def ranker_of(self, client: int, base: NDArray[np.float32]) -> NDArray[np.floating]:  # noqa: ARG002
+        return base
+
+    def state(self) -> State:
+        return {}
+
+    def restore(self, state: State) -> None:
+        """See `foltr.simulation.runners.Runner`."""
