@@ -23,6 +23,7 @@ not allow raises ProtocolViolationError and changes nothing.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -224,6 +225,7 @@ class Unlearning:
     Attributes:
         begins_at: while gathering, when the job begins.
         course: where in the stored rounds the job is, once it has begun.
+        ahead: those that it still goes through, after the one that is asked about; empty: they are to be listed again.
         n_clients: how many clients it is for.
         step: the one that is asked.
         alone_since: since when it has been asked with no member online; infinity while one is.
@@ -235,6 +237,7 @@ class Unlearning:
     phase: Phase = Phase.IDLE
     begins_at: float = math.inf
     course: Course = NO_COURSE
+    ahead: Sequence[int] = ()
     n_clients: int = 0
     step: UnlearningStep | None = None
     alone_since: float = math.inf
@@ -277,19 +280,19 @@ class Unlearning:
         """Begin nothing: nobody waits any more."""
         self._move(JobEvent.NOBODY_WAITS)
 
-    def begin(self, course: Course, n_clients: int) -> None:
+    def begin(self, course: Course, ahead: Sequence[int], n_clients: int) -> None:
         self._move(JobEvent.JOB_BEGUN)
-        self.course, self.n_clients = course, n_clients
+        self.course, self.ahead, self.n_clients = course, ahead, n_clients
 
     def resume(self, course: Course, n_clients: int) -> None:
         """Go on with a stored job: that of the last federator, or one that was paused."""
         self._move(JobEvent.JOB_RESUMED)
-        self.course, self.n_clients = course, n_clients
+        self.course, self.ahead, self.n_clients = course, (), n_clients
 
-    def ask(self, course: Course, step: UnlearningStep) -> None:
-        """Open a step, of the next round of the course."""
+    def ask(self, course: Course, ahead: Sequence[int], step: UnlearningStep) -> None:
+        """Open a step, of the next round of the course; ``ahead`` are those after it."""
         self._move(JobEvent.STEP_ANNOUNCED)
-        self.course, self.step, self.alone_since = course, step, math.inf
+        self.course, self.ahead, self.step, self.alone_since = course, ahead, step, math.inf
 
     def take(self, update: UnlearningUpdate) -> bool:
         """Whether an answer counts; one that fits no open step is nobody's loss: the step is made without it."""
@@ -298,6 +301,7 @@ class Unlearning:
     def forget(self, client_id: str) -> None:
         """A client was erased: nothing here is asked of it, or has its name."""
         self.silent.discard(client_id)
+        self.ahead = ()  # a round that nobody else was in is gone with it
         if self.step is not None:
             self.step.forget(client_id)
 
@@ -318,12 +322,12 @@ class Unlearning:
         step.closes_at = now + self.policy.step_s
         return Missed.ASK_AGAIN
 
-    def end_step(self, course: Course) -> None:
+    def end_step(self, course: Course, ahead: Sequence[int]) -> None:
         """Close the step, now that it is stored; ``course`` is past its round."""
         step = self.open_step
         self._move(JobEvent.STEP_COMMITTED)
         self.silent = (self.silent | step.awaited) - step.answers.keys()
-        self.course, self.step = course, None
+        self.course, self.ahead, self.step = course, ahead, None
 
     def pause(self) -> None:
         self._move(JobEvent.PATIENCE_ENDED)

@@ -35,6 +35,8 @@ from storage.records import NewEvent
 
 log = structlog.get_logger(__name__)
 
+_ROUNDS_AT_ONCE = 5000
+
 
 class Unlearner:
     """The unlearning jobs of one federation.
@@ -159,7 +161,7 @@ class Unlearner:
             strategy = Strategy.RETRAIN
         version, first_round = await self._starting_point(strategy, waiting)
         schedule = self._policy.schedule(strategy)
-        course, ahead = schedule.begin(await self._stored(first_round))
+        course, ahead = schedule.begin(await self._list_stored(first_round))
         newest = max((job.number for job in await self._store.list_jobs()), default=0)
         new = NewJob(
             newest + 1,
@@ -174,7 +176,7 @@ class Unlearner:
         self._row = await self._store.create_job(new)
         if newest:
             self._retained.put(self._topics.unlearning_job(newest), None)  # it is over, and nobody waits for it
-        self._unlearning.begin(course, len(waiting))
+        self._unlearning.begin(course, ahead, len(waiting))
         detail = f"job {new.number}: {strategy} from model {version}, {new.n_steps} steps, {len(waiting)} clients"
         await self._note(NewEvent(new.created_at, "unlearning_started", detail))
         log.info("unlearning_started", job=new.number, strategy=strategy, n_steps=new.n_steps, n_clients=len(waiting))
@@ -197,7 +199,7 @@ class Unlearner:
             await self._store.resume_job(job.number)
             await self._reload()
         leaving = await self._store.job_erasures(job.number)
-        stored = await self._stored(job.start_round)
+        stored = await self._list_stored(job.start_round)
         self._unlearning.resume(Course.over(stored, job.interval, job.last_round), len(leaving))
         log.info("unlearning_resumed", job=job.number, step=job.step)
 
@@ -220,20 +222,24 @@ class Unlearner:
 
     async def _next_step(self) -> None:
         """Announce the next step, or end the job if there is none."""
-        course, ahead = await self._ahead(self._unlearning.course)
+        course, ahead = await self._look_ahead(self._unlearning.course)
         if not ahead:
             await self._end_job()
             return
-        step = await self._step_of(ahead[0])
-        self._unlearning.ask(course, step)
-        if step.asked:
+        self._unlearning.ask(course, ahead[1:], await self._step_of(ahead[0]))
+        if self._unlearning.open_step.asked:
             self._announce()
         self._tell()
 
-    async def _ahead(self, course: Course) -> tuple[Course, list[int]]:
-        """The course from here on, and the stored rounds that it still goes through."""
+    async def _look_ahead(self, course: Course) -> tuple[Course, Sequence[int]]:
+        """The course from here on, and the stored rounds that it still goes through.
+
+        They are listed where none is known, and not at every step: there may be very many.
+        """
+        if self._unlearning.ahead:
+            return course, self._unlearning.ahead
         first = self._job.start_round if course.last is None else course.last + 1
-        return course.ahead(await self._stored(first))
+        return course.ahead(await self._list_stored(first))
 
     async def _step_of(self, number: int) -> UnlearningStep:
         """The job's next step, for a stored round: who is asked, and who is awaited."""
@@ -261,7 +267,7 @@ class Unlearner:
         """Commit what the answers make, and how far the job is with that."""
         job, step = self._job, self._unlearning.open_step
         made = await self._model_of(step)
-        course, ahead = await self._ahead(self._unlearning.course.past(step.round))
+        course, ahead = await self._look_ahead(self._unlearning.course.past(step.round))
         committed = JobStep(
             step.number,
             step.round,
@@ -274,7 +280,7 @@ class Unlearner:
         await self._store.commit_step(job.number, committed)
         failpoint(Failpoint.STEP_COMMITTED)
         await self._reload()
-        self._unlearning.end_step(course)
+        self._unlearning.end_step(course, ahead)
 
     async def _model_of(self, step: UnlearningStep) -> NextModel | None:
         """What the federation's rule makes of the answers; None where it makes nothing of them."""
@@ -370,11 +376,16 @@ class Unlearner:
     def _learns_by_steps(self) -> bool:
         return learns_from_kept_lists(self._plan.training, self._plan.ranker)
 
-    async def _stored(self, first: int) -> list[int]:
+    async def _list_stored(self, first: int) -> list[int]:
         """The rounds from one on that a job could go through."""
-        if not self._learns_by_steps:
-            return []
-        return await self._store.stored_rounds(first)
+        found: list[int] = []
+        while self._learns_by_steps:
+            page = await self._store.list_stored_rounds(first, _ROUNDS_AT_ONCE)
+            found += page
+            if len(page) < _ROUNDS_AT_ONCE:
+                break
+            first = page[-1] + 1
+        return found
 
     def _at(self) -> datetime:
         return to_datetime(self._clock.now())

@@ -250,5 +250,5 @@ class SqlFederationStore:
     async def first_round_on(self, version: int) -> int | None:
         return await rounds.first_round_on(self._db, self._name, version)
 
-    async def stored_rounds(self, first: int, last: int | None = None) -> list[int]:
-        return await unlearning_jobs.stored_rounds(self._db, self._name, first, last)
+    async def list_stored_rounds(self, first: int, limit: int) -> list[int]:
+        return await unlearning_jobs.list_stored_rounds(self._db, self._name, first, limit)

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import and_, or_, select, update
+from sqlalchemy import and_, delete, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.protocol.states import RoundState
 from storage.cipher import PLAIN
 from storage.database import Database
+from storage.erasure.tables import stored_rounds
 from storage.federations import fenced_transaction
 from storage.tables import rounds, updates
 
@@ -68,6 +69,11 @@ async def delete_old_bodies(
     async with fenced_transaction(db, name, epoch) as connection:
         deleted = await connection.execute(
             update(updates).where(*these, until).values(body=None, cipher=PLAIN, key_fingerprint=None)
+        )
+        await connection.execute(
+            delete(stored_rounds).where(
+                stored_rounds.c.federation == name, stored_rounds.c.round.in_({number for number, _ in bodies})
+            )
         )
     return RetentionStep(int(deleted.rowcount), last if len(bodies) == limit else following)
 

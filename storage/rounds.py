@@ -13,7 +13,7 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import bindparam, case, func, insert, select, update
+from sqlalchemy import bindparam, case, func, insert, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.aggregation.fates import Fate
@@ -26,6 +26,7 @@ from storage.cipher import decrypt_row
 from storage.clients import key_of, select_named
 from storage.database import Database, fetch_all, fetch_one, insert_into
 from storage.defence import ROUNDS, store_defence
+from storage.erasure.tables import stored_rounds
 from storage.events import clean, store_events
 from storage.federations import fenced_transaction
 from storage.marks import take_back_round
@@ -39,7 +40,7 @@ from storage.records import (
     RoundRow,
     UpdateRow,
 )
-from storage.schema import DETAIL_MAX
+from storage.schema import DETAIL_MAX, UtcDateTime
 from storage.sum_rows import delete_masked_bodies, delete_sums, store_sum_fates
 from storage.sum_tables import round_sums
 from storage.tables import clients, models, rounds, updates
@@ -259,9 +260,21 @@ async def stream_updates(db: Database, name: str, number: int, batch: int = 256)
 
 async def first_round_on(db: Database, name: str, version: int) -> int | None:
     """Find the first round that trained from a model of this version or a newer one; None if there is none yet."""
+    # Versions and rounds rise together, so that it comes after the newest round whose model is no newer: all rounds
+    # are not looked at.
+    made_before = (
+        select(models.c.round)
+        .where(models.c.federation == name, models.c.version <= version, models.c.round.is_not(None))
+        .order_by(models.c.version.desc())
+        .limit(1)
+    )
     async with db.reading() as connection:
+        before = await connection.scalar(made_before) or 0
         number: int | None = await connection.scalar(
-            select(func.min(rounds.c.number)).where(rounds.c.federation == name, rounds.c.base_version >= version)
+            select(rounds.c.number)
+            .where(rounds.c.federation == name, rounds.c.number > before, rounds.c.base_version >= version)
+            .order_by(rounds.c.number)
+            .limit(1)
         )
         return number
 
@@ -287,9 +300,6 @@ async def complete_round(
             return
         if stored.state is not RoundState.AGGREGATING:
             raise ProtocolViolationError(f"round {number} of {name!r} is {stored.state}, not aggregating")
-        base_tainted_at = await connection.scalar(
-            select(models.c.tainted_at).where(models.c.federation == name, models.c.version == stored.base_version)
-        )
         # Of every model it would grow without end: 4 bytes a weight, and more for each client. Versions have no gaps.
         remembered = await connection.execute(
             update(models)
@@ -300,28 +310,35 @@ async def complete_round(
         defence_state = model.defence_state
         if remembered.rowcount or defence_state is not None:
             defence_state = await store_defence(connection, name, ROUNDS, defence_state)
+        base = models.alias()
+        base_tainted_at = select(base.c.tainted_at).where(
+            base.c.federation == name, base.c.version == stored.base_version
+        )
         await connection.execute(
-            insert(models),
-            {
-                "federation": name,
-                "version": model.version,
-                "base_version": stored.base_version,
-                "round": number,
-                "n_values": len(model.weights) // 4,
-                "weights": model.weights,
-                "created_at": closed_at,
-                "weights_hash": model_hash(model.weights),
-                "optimizer_state": model.optimizer_state,
-                "defence_state": defence_state,
+            insert(models).values(
+                federation=name,
+                version=model.version,
+                base_version=stored.base_version,
+                round=number,
+                n_values=len(model.weights) // 4,
+                weights=model.weights,
+                created_at=closed_at,
+                weights_hash=model_hash(model.weights),
+                optimizer_state=model.optimizer_state,
+                defence_state=defence_state,
                 # What an erased client sent is in every model made from one that it is in, until the unlearned one.
-                "tainted_at": None if base_tainted_at is None else closed_at,
-            },
+                tainted_at=case((base_tainted_at.scalar_subquery().is_not(None), literal(closed_at, UtcDateTime()))),
+            )
         )
         if model.aggregation is not None:
             await _store_aggregation(connection, name, number, model.aggregation)
         await store_events(connection, name, model.events)
         if stored.policy_hash is not None:
             await delete_masked_bodies(connection, name, number)
+        else:
+            has_updates = updates.c.federation == name, updates.c.round == number, updates.c.body.is_not(None)
+            key = select(updates.c.federation, updates.c.round).where(*has_updates).limit(1)
+            await connection.execute(insert(stored_rounds).from_select(["federation", "round"], key))
         await _close(connection, name, number, closed_at, state=RoundState.COMPLETED, model_version=model.version)
         if next_opening is not None:
             await open_next(connection, name, next_opening)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, delete, func, select, update
+from sqlalchemy import Row, delete, exists, func, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.errors import ProtocolViolationError
@@ -19,7 +19,7 @@ from foltr.protocol.states import Membership, RoundState
 from storage.aggregation_tables import defence_records, update_fates
 from storage.clients import key_of
 from storage.database import Database
-from storage.erasure.tables import erasures
+from storage.erasure.tables import erasures, stored_rounds
 from storage.order_tables import orders
 from storage.sum_rows import delete_sums_with, is_in_sum
 from storage.tables import clients, events, federations, rounds, updates
@@ -77,12 +77,25 @@ async def delete_rows_of(connection: AsyncConnection, client: int) -> dict[str, 
     was signed.
     """
     await delete_sums_with(connection, client)
+    await _leave_out_its_own_rounds(connection, client)
     await connection.execute(update(orders).where(orders.c.client == client).values(client=None, payload=None))
     deleted = {}
     for table in (update_fates, updates, events, defence_records):
         answer = await connection.execute(delete(table).where(table.c.client == client))
         deleted[table.name] = int(answer.rowcount)
     return deleted
+
+
+async def _leave_out_its_own_rounds(connection: AsyncConnection, client: int) -> None:
+    """Take the rounds that nobody else has an update in from those that unlearning can go through."""
+    other = updates.alias()
+    has_others = exists().where(
+        other.c.federation == updates.c.federation, other.c.round == updates.c.round, other.c.client != client
+    )
+    alone = select(updates.c.federation, updates.c.round).where(updates.c.client == client, ~has_others)
+    await connection.execute(
+        delete(stored_rounds).where(tuple_(stored_rounds.c.federation, stored_rounds.c.round).in_(alone))
+    )
 
 
 async def leave_only_the_name(connection: AsyncConnection, client: int, at: datetime) -> None:

@@ -136,6 +136,16 @@ erasures = Table(
 )
 Index(None, erasures.c.federation, erasures.c.state)
 
+stored_rounds = Table(
+    "stored_rounds",
+    metadata,
+    federation_column(),
+    Column("round", Integer, nullable=False, comment="The round: completed, and no update of it was thinned"),
+    PrimaryKeyConstraint("federation", "round"),
+    ForeignKeyConstraint(["federation", "round"], ["rounds.federation", "rounds.number"]),
+    comment="The rounds that unlearning can go through: what is left of their updates is stored, and there is some",
+)
+
 audit_log = Table(
     "audit_log",
     metadata,

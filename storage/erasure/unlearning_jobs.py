@@ -10,27 +10,27 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import exists, func, insert, select, update
+from sqlalchemy import func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.erasure.states import ErasureEvent, ErasureState
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.fields import model_hash
-from foltr.protocol.states import OPEN_JOB, AbandonReason, JobState, RoundState
+from foltr.protocol.states import OPEN_JOB, AbandonReason, JobState
 from storage.database import Database, fetch_all, fetch_one
 from storage.defence import ROUNDS, begin_defence, delete_defence, store_defence, with_defence
 from storage.erasure.audit_log import append_audit
 from storage.erasure.erasures import count_deletion, finish_erasure, move_erasures, select_erasures
 from storage.erasure.records import ErasureOutcome, ErasureRow, JobCompletion, JobStep, NewJob, Sign, UnlearningJobRow
-from storage.erasure.tables import erasures, unlearning_jobs
+from storage.erasure.tables import erasures, stored_rounds, unlearning_jobs
 from storage.events import store_events
 from storage.federations import fenced_transaction
 from storage.models import model_row
 from storage.records import ModelRow, NewEvent
 from storage.rounds import close_without_model, open_next
 from storage.schema import DETAIL_MAX
-from storage.tables import models, rounds, updates
+from storage.tables import models, rounds
 
 
 async def create_job(db: Database, name: str, epoch: int, new: NewJob) -> UnlearningJobRow:
@@ -247,8 +247,12 @@ async def complete_job(
 
 async def last_clean_model(db: Database, name: str, before_round: int) -> ModelRow | None:
     """Find the newest untainted model made before a round: where a rollback of a client that came then starts."""
-    made_since = select(func.min(rounds.c.model_version)).where(
-        rounds.c.federation == name, rounds.c.number >= before_round
+    # Of the first of them, which has the lowest version: all rounds since are not looked at.
+    made_since = (
+        select(rounds.c.model_version)
+        .where(rounds.c.federation == name, rounds.c.number >= before_round, rounds.c.model_version.is_not(None))
+        .order_by(rounds.c.number)
+        .limit(1)
     )
     async with db.reading() as connection:
         first = await connection.scalar(made_since)
@@ -259,20 +263,19 @@ async def last_clean_model(db: Database, name: str, before_round: int) -> ModelR
         return None if row is None else await with_defence(connection, row, ROUNDS)
 
 
-async def stored_rounds(db: Database, name: str, first: int, last: int | None = None) -> list[int]:
-    """List the completed rounds from ``first`` to ``last`` whose updates are stored, all that were not erased."""
-    of_round = (updates.c.federation == rounds.c.federation) & (updates.c.round == rounds.c.number)
-    statement = select(rounds.c.number).where(
-        rounds.c.federation == name,
-        rounds.c.state == RoundState.COMPLETED,
-        rounds.c.number >= first,
-        exists().where(of_round),
-        ~exists().where(of_round, updates.c.body.is_(None)),
-    )
-    if last is not None:
-        statement = statement.where(rounds.c.number <= last)
+async def list_stored_rounds(db: Database, name: str, first: int, limit: int) -> list[int]:
+    """List the completed rounds from ``first`` on whose updates are stored, all that were not erased.
+
+    At most ``limit`` of them; fewer: there are no more.
+    """
     async with db.reading() as connection:
-        return list(await connection.scalars(statement.order_by(rounds.c.number)))
+        numbers = await connection.scalars(
+            select(stored_rounds.c.round)
+            .where(stored_rounds.c.federation == name, stored_rounds.c.round >= first)
+            .order_by(stored_rounds.c.round)
+            .limit(limit)
+        )
+        return list(numbers)
 
 
 async def _insert_model(connection: AsyncConnection, job: UnlearningJobRow, completion: JobCompletion) -> None:

@@ -138,13 +138,13 @@ def gathering() -> Unlearning:
 
 def between_steps() -> Unlearning:
     work = gathering()
-    work.begin(COURSE, n_clients=2)
+    work.begin(COURSE, [7, 8], n_clients=2)
     return work
 
 
 def asking(**options) -> Unlearning:
     work = between_steps()
-    work.ask(COURSE, step(**options))
+    work.ask(COURSE, [8], step(**options))
     return work
 
 
@@ -170,11 +170,11 @@ IN_PHASE = {
 }
 EVENTS = {
     JobEvent.NOBODY_WAITS: lambda work: work.call_off(),
-    JobEvent.JOB_BEGUN: lambda work: work.begin(COURSE, 1),
+    JobEvent.JOB_BEGUN: lambda work: work.begin(COURSE, [7], 1),
     JobEvent.JOB_RESUMED: lambda work: work.resume(COURSE, 1),
-    JobEvent.STEP_ANNOUNCED: lambda work: work.ask(COURSE, step()),
+    JobEvent.STEP_ANNOUNCED: lambda work: work.ask(COURSE, [8], step()),
     JobEvent.STEP_MISSED: lambda work: work.miss(110.0, any_online=True),
-    JobEvent.STEP_COMMITTED: lambda work: work.end_step(COURSE),
+    JobEvent.STEP_COMMITTED: lambda work: work.end_step(COURSE.past(7), [8]),
     JobEvent.PATIENCE_ENDED: lambda work: work.pause(),
     JobEvent.ROUNDS_EXHAUSTED: lambda work: work.catch_up(),
     JobEvent.COVERAGE_TOO_LOW: lambda work: work.give_up(110.0),
@@ -254,8 +254,8 @@ def test_a_step_with_enough_answers_is_due_to_end():
     work = asking(awaited=("a",))
     assert work.take(answer("a"))
     assert work.due(101.0) is Due.END_STEP
-    work.end_step(COURSE.past(7))
-    assert (work.step, work.course.last, work.due(0.0)) == (None, 7, Due.NEXT_STEP)
+    work.end_step(COURSE.past(7), [8])
+    assert (work.step, work.course.last, work.ahead, work.due(0.0)) == (None, 7, [8], Due.NEXT_STEP)
     assert not work.take(answer("b"))
 
 
@@ -266,10 +266,17 @@ def test_who_keeps_silent_is_awaited_no_more_until_it_answers():
     assert work.silent == {"a", "b"}
     assert work.open_step.closes_at == 120.0
     work.take(answer("a"))
-    work.end_step(COURSE.past(7))
+    work.end_step(COURSE.past(7), [8])
     assert work.silent == {"b"}
     work.forget("b")
     assert work.silent == set()
+
+
+def test_who_is_forgotten_takes_the_known_rounds_along():
+    """One of them may have been its own alone: those that are left are listed again."""
+    work = asking()
+    work.forget("a")
+    assert (work.step.asked.keys(), work.ahead) == ({"b", "c"}, ())
 
 
 def test_a_step_is_passed_over_at_its_third_miss_while_members_are_online():

@@ -264,14 +264,9 @@ class SimulatedFederationStore(ErasureStore):
         rounds = (await look(self.session)).rounds.values()
         return min((row.number for row in rounds if row.base_version >= version), default=None)
 
-    async def stored_rounds(self, first: int, last: int | None = None) -> list[int]:
+    async def list_stored_rounds(self, first: int, limit: int) -> list[int]:
         tables = await look(self.session)
         held = {number for number, _ in tables.updates}
-        return [
-            number
-            for number, row in sorted(tables.rounds.items())
-            if row.state is RoundState.COMPLETED
-            and number >= first
-            and (last is None or number <= last)
-            and number in held
-        ]
+        held -= {number for (number, _), row in tables.updates.items() if row.body is None}
+        found = (number for number in sorted(held) if tables.rounds[number].state is RoundState.COMPLETED)
+        return [number for number in found if number >= first][:limit]

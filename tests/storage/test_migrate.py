@@ -14,9 +14,11 @@ from sqlalchemy.exc import DBAPIError
 from foltr.errors import SettingsError
 from storage.arrivals import load_clients
 from storage.database import Database
+from storage.erasure.unlearning_jobs import list_stored_rounds
 from storage.federations import get_federation
 from storage.migrate import current, downgrade, head, require_head, upgrade
 from storage.queries import list_contributions, list_rounds
+from storage.retention import delete_old_bodies
 from storage.tables import metadata
 from storage.views import views
 
@@ -131,6 +133,14 @@ async def test_an_old_schema_says_what_to_run(database_url: str) -> None:
             await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
         with pytest.raises(SettingsError, match=r"9999, which this foltr does not know"):
             await require_head(db)
+
+
+async def test_the_rounds_of_before_are_listed(learned) -> None:
+    """A database that was filled before they were has them from the upgrade on, but for thinned and abandoned ones."""
+    await delete_old_bodies(learned.db, "web", learned.epoch, before_round=5, interval=3)
+    await downgrade(learned.db, "0001")
+    await upgrade(learned.db)
+    assert await list_stored_rounds(learned.db, "web", 1, 9) == [1, 4]
 
 
 async def _insert_a_row_for_each_table(db: Database) -> None:

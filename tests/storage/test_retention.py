@@ -38,7 +38,9 @@ async def test_every_interval_th_round_keeps_its_updates(learned) -> None:
     assert {number for (number, _), body in after.items() if body == "sealed"} == {1, 4, 5}
     assert [row.body async for row in stream_updates(learned.db, "web", 4)] == [b"a in 4", b"b in 4", b"c in 4"]
     dumped = await learned.dump()
-    assert dumped | {"updates": []} == before | {"updates": []}
+    assert [number for _, number in before["stored_rounds"]] == [1, 2, 4]
+    assert [number for _, number in dumped["stored_rounds"]] == [1, 4]
+    assert dumped | {"updates": [], "stored_rounds": []} == before | {"updates": [], "stored_rounds": []}
     assert [row[:9] for row in dumped["updates"]] == [row[:9] for row in before["updates"]]
     thinned = await get_round(learned.db, "web", 2)
     made = await get_aggregation(learned.db, "web", 2)

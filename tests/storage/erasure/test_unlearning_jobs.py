@@ -22,10 +22,10 @@ from storage.erasure.unlearning_jobs import (
     job_erasures,
     last_clean_model,
     list_jobs,
+    list_stored_rounds,
     load_job,
     pause_job,
     resume_job,
-    stored_rounds,
 )
 from storage.models import get_model, latest_model, list_models
 from storage.queries import list_events
@@ -303,14 +303,26 @@ async def test_a_rollback_starts_before_the_leaver_came(waiting) -> None:
 
 
 async def test_a_schedule_uses_rounds_that_are_stored(waiting) -> None:
-    """Completed ones with updates of clients that are left, none of them thinned away."""
-    assert await stored_rounds(waiting.db, "web", 1) == [1, 2, 4]
-    assert await stored_rounds(waiting.db, "web", 2, 3) == [2]
+    """Completed ones with updates of clients that are left, none of them thinned away; a few at a time."""
+
+    async def listed(first: int = 1, limit: int = 9) -> list[int]:
+        return await list_stored_rounds(waiting.db, "web", first, limit)
+
+    assert (await listed(), await listed(2), await listed(1, 2)) == ([1, 2, 4], [2, 4], [1, 2])
     await delete_old_bodies(waiting.db, "web", waiting.epoch, before_round=5, interval=3)
-    assert await stored_rounds(waiting.db, "web", 1) == [1, 4]
+    assert await listed() == [1, 4]
     await waiting.erase_with_key("a")
+    assert await listed() == [1, 4]
     await waiting.erase_with_key("b")
-    assert await stored_rounds(waiting.db, "web", 1) == []
+    assert await listed() == []
+
+
+async def test_a_round_is_no_longer_listed_from_the_first_update_that_is_thinned(waiting) -> None:
+    """And what is left of it after an erasure does not bring it back."""
+    await delete_old_bodies(waiting.db, "web", waiting.epoch, before_round=5, interval=9, first_round=2, limit=1)
+    assert await list_stored_rounds(waiting.db, "web", 1, 9) == [1, 4]
+    await waiting.erase_with_key("a")
+    assert await list_stored_rounds(waiting.db, "web", 1, 9) == [1, 4]
 
 
 async def test_a_federator_that_dies_in_the_swap_has_swapped_nothing(waiting, monkeypatch) -> None:

@@ -1,0 +1,81 @@
+"""What a job asks of the database, and how much of it."""
+
+import numpy as np
+import pytest
+
+from federator import job_driver
+from federator.job import UnlearningPolicy
+from federator.round import RoundPolicy
+from foltr.protocol.announcements import UnlearningRound
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.membership import Forget
+from foltr.protocol.states import Strategy
+from foltr.protocol.topics import ClientTopic
+from foltr.protocol.updates import DenseDelta, UnlearningUpdate
+from storage.federation_store import SqlFederationStore
+from storage.models import latest_model
+
+N_FEATURES = 4
+NAMES = ("alice", "bob", "carol")
+EAGER = UnlearningPolicy(Strategy.FED_ERASER, interval=1, delay_s=0.0, step_s=10.0, patience_s=30.0)
+ROUND = "foltr/v1/mail/unlearning/round"
+
+
+def delta(values):
+    return DenseDelta(dim=N_FEATURES, values=pack_vector(values))
+
+
+async def play_rounds(served, devices, n_rounds):
+    for number in range(1, n_rounds + 1):
+        for i, device in enumerate(devices):
+            served.update(device, number, number - 1, body=delta(np.eye(N_FEATURES)[i]))
+        await served.turn()
+
+
+async def answer_all(served, devices):
+    """Answer every step of the job, until there is none; how many there were."""
+    for n_steps in range(100):
+        step = served.retained.topics[ROUND]
+        if not isinstance(step, UnlearningRound):
+            return n_steps
+        for device in devices:
+            update = UnlearningUpdate(
+                federation="mail", client_id=device.client_id, job=step.job, step=step.step, n_interactions=1,
+                body=delta([1.0, 0, 0, 0]),
+            )  # fmt: skip
+            served.receive(device, ClientTopic.UNLEARNING, update)
+        await served.turn()
+    raise AssertionError("the job does not end")
+
+
+@pytest.fixture
+def listings(monkeypatch):
+    """The numbers of rounds that were listed, for each question to the database."""
+    found = []
+    asked = SqlFederationStore.list_stored_rounds
+
+    async def counted(self, first, limit):
+        numbers = await asked(self, first, limit)
+        found.append(numbers)
+        return numbers
+
+    monkeypatch.setattr(SqlFederationStore, "list_stored_rounds", counted)
+    return found
+
+
+@pytest.mark.parametrize("at_once", [3, 5000])
+async def test_a_step_does_not_list_the_stored_rounds_again(serve, unsigned, monkeypatch, listings, at_once):
+    """They are listed when a job begins, in pages, and once more when it has gone through them: no more with more."""
+    monkeypatch.setattr(job_driver, "_ROUNDS_AT_ONCE", at_once)
+    served = await serve(RoundPolicy(3, 3, 0.0, 60.0), n_features=N_FEATURES, unlearning=EAGER)
+    devices = [unsigned(name) for name in NAMES]
+    await served.join(devices)
+    await play_rounds(served, devices, 8)
+    served.receive(devices[2], ClientTopic.FORGET, Forget(federation="mail", client_id="carol"))
+    await served.turn()
+    assert await answer_all(served, devices[:2]) == 8
+    newest = await latest_model(served.db, "mail")
+    assert (newest.version, newest.unlearning_job) == (9, 1)
+    at_begin = {3: [[1, 2, 3], [4, 5, 6], [7, 8]], 5000: [[*range(1, 9)]]}[at_once]
+    assert [numbers for numbers in listings if numbers] == at_begin
+    assert len(listings) <= len(at_begin) + 2
