@@ -1,1 +1,1 @@
-"""Hostile clients craft updates to ruin a federation's ranker, for experiments with its defences."""
+"""Attacks for experiments: updates crafted to ruin a ranker, and telling from models who taught them."""

@@ -6,7 +6,8 @@ retrainings from different interactions tell how far apart such models are anywa
 
 What a click list says about a ranker is its loss: the mean of log(1 + exp(s_q - s_p)) over the pairs in which PDGD sees
 document p preferred over q (`foltr.learning.pdgd.score_gradient`). It needs no relevance grades, which no device has;
-the same number tells how well the ranker serves retained clients, and whether it knows the leaver's clicks.
+the same number tells how well the ranker serves retained clients. Whether it still knows the leaver is the question of
+`foltr.attacks.canary`.
 """
 
 from collections.abc import Sequence
@@ -70,30 +71,6 @@ def click_losses(
             scores = checked_scores(ranker, weights, one.features).astype(np.float64)[one.ranking]
             losses[i] = np.logaddexp(0.0, scores[skipped][None, :] - scores[clicked][:, None]).mean()
     return losses
-
-
-def membership_score(leaver_losses: NDArray[np.floating], other_losses: NDArray[np.floating]) -> float:
-    """Return how well the click loss tells a leaver's interactions from other clients': the area under the ROC curve.
-
-    The probability that an interaction of the leaver's has the lower loss, ties counting half. Where the leaver's
-    interactions are like everybody's, 0.5 says that the ranker knows nothing of them. Where they are not, the score of
-    a retrained ranker takes the place of 0.5.
-
-    Args:
-        leaver_losses: (n,) by `click_losses`; NaN is left out.
-        other_losses: (m,) likewise.
-
-    Raises:
-        DataError: nothing is left of one of them.
-    """
-    leaver, others = leaver_losses[~np.isnan(leaver_losses)], other_losses[~np.isnan(other_losses)]
-    if not (len(leaver) and len(others)):
-        raise DataError(f"{len(leaver)} and {len(others)} interactions with a preference; each side needs at least 1")
-    ordered = np.sort(others)
-    # Midranks: those of the others above an interaction, and half of its equals.
-    above = len(others) - np.searchsorted(ordered, leaver, side="right")
-    equal = np.searchsorted(ordered, leaver, side="right") - np.searchsorted(ordered, leaver, side="left")
-    return float((above + 0.5 * equal).mean()) / len(others)
 
 
 def _both(a: NDArray[np.floating], b: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -1,19 +1,16 @@
-"""Distances between models, what clicks say about a ranker, and whether it knows whose they are."""
+"""Distances between models, and what clicks say about a ranker."""
 
 import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from foltr.errors import DataError
 from foltr.learning.interaction import Interaction
 from foltr.protocol.trainings import LinearRankerSpec
-from foltr.unlearning.measures import click_losses, cosine, membership_score, relative_distance
+from foltr.unlearning.measures import click_losses, cosine, relative_distance
 
 RANKER = LinearRankerSpec(n_features=1)
-LOSSES = st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.7, 1.0]), min_size=1, max_size=12)
 
 
 def shown(clicks, scores=(3.0, 2.0, 1.0, 0.0)):
@@ -69,20 +66,3 @@ def test_the_ranker_that_agrees_has_the_lower_loss():
     """Clicks at the top, under a ranker and its opposite."""
     good, bad = (click_losses(RANKER, weights, [shown([1, 0, 0, 0])])[0] for weights in (np.ones(1), -np.ones(1)))
     assert good < math.log(2) < bad
-
-
-@given(leaver=LOSSES, others=LOSSES)
-def test_membership_is_the_share_of_pairs_won(leaver, others):
-    """Ties count half, and swapping the sides turns the score round."""
-    pairs = [1.0 if mine < other else 0.5 if mine == other else 0.0 for mine in leaver for other in others]
-    score = membership_score(np.array(leaver), np.array(others))
-    assert score == pytest.approx(np.mean(pairs))
-    assert membership_score(np.array(others), np.array(leaver)) == pytest.approx(1.0 - score)
-
-
-def test_membership_leaves_out_what_says_nothing():
-    """NaN is no loss; a side without any cannot be judged."""
-    nan = float("nan")
-    assert membership_score(np.array([0.1, nan]), np.array([nan, 0.2])) == 1.0
-    with pytest.raises(DataError, match="0 and 1 interactions"):
-        membership_score(np.array([nan]), np.array([0.2]))
