@@ -112,8 +112,8 @@ class FederationActor:
         return Summing(plan.federation, self._store, sums, requests, plan.secure.helper_deadline_s, self._note_all)
 
     def _new_unlearner(self) -> Unlearner:
-        members, suspects = self.state.members, self.rounds.suspects
-        return Unlearner(self._plan, self._store, self._clock, members, self._retained, self._note, suspects)
+        state, suspects = self.state, self.rounds.suspects
+        return Unlearner(self._plan, self._store, self._clock, state, self._retained, self._note, suspects)
 
     # --- life ---------------------------------------------------------------------------------------------
 

@@ -1,8 +1,10 @@
 """The state machine of unlearning: from the request to be forgotten to a model in service that never learned from it.
 
 Theory of operation. A federation is ``idle`` while nobody waits to be unlearned. The first request begins a time of
-``gathering``, so that those who come together share one job; who comes during a job waits for the next one. A job makes
-a model anew, in steps, while live rounds go on: each step stands for a stored round (`foltr.unlearning.schedule`), and
+``gathering``, a day as a rule: each job costs all others work, and puts a model in service that knows less, so a crowd
+of names that ask to be forgotten must not have one job each. It ends earlier once enough wait, and later where a model
+was swapped only just now (`UnlearningPolicy.begins_at`). Who comes during a job waits for the next one. A job makes a
+model anew, in steps, while live rounds go on: each step stands for a stored round (`foltr.unlearning.schedule`), and
 ``between_steps`` it is chosen which round comes next. While it is ``asking``, the members that contributed to the round
 learn from interactions they have kept. The step is over
 
@@ -84,7 +86,9 @@ class UnlearningPolicy:
     Args:
         interval: see `foltr.unlearning.schedule.Schedule`, as for ``local_interactions``.
         min_coverage: below it, on average over the steps, a job that calibrates begins again as `retrain`.
-        delay_s: how long a job waits for more requests before it begins.
+        every_s: a job begins when the oldest request has waited so long,
+        after: or when so many wait; None leaves it to time.
+        swap_every_s: it does not begin sooner than so long after the last job's model was put in service.
         step_s: a step without all answers ends after so long, if there is any answer.
         patience_s: after so long without any answer a job pauses until a member is back.
     """
@@ -93,7 +97,9 @@ class UnlearningPolicy:
     interval: int = 10
     local_interactions: int | None = None
     min_coverage: float = 0.5
-    delay_s: float = 5.0
+    every_s: float = 86_400.0
+    after: int | None = None
+    swap_every_s: float = 3600.0
     step_s: float = 60.0
     patience_s: float = 3600.0
 
@@ -112,10 +118,30 @@ class UnlearningPolicy:
             raise SettingsError(f"unlearning_step_s: {self.step_s:g} is not above 0")
         if not 0 <= self.min_coverage <= 1:
             raise SettingsError(f"unlearning_min_coverage: {self.min_coverage:g} is not between 0 and 1")
-        for name in ("delay_s", "step_s", "patience_s"):
-            seconds = getattr(self, name)
+        if self.after is not None and self.after < 1:
+            raise SettingsError(f"unlearn_after: {self.after} is below 1")
+        for name, seconds in (
+            ("unlearn_every_s", self.every_s),
+            ("unlearning_swap_every_s", self.swap_every_s),
+            ("unlearning_step_s", self.step_s),
+            ("unlearning_patience_s", self.patience_s),
+        ):
             if not 0 <= seconds <= 30 * 86_400:
-                raise SettingsError(f"unlearning_{name}: {seconds:g} is not between 0 and 30 days")
+                raise SettingsError(f"{name}: {seconds:g} is not between 0 and 30 days")
+
+    def begins_at(self, now: float, n_waiting: int, oldest_at: float, swapped_at: float | None) -> float:
+        """When the next job begins. Times are epoch seconds.
+
+        A stored time that is still to come is of a clock that ran ahead: nobody waits for it.
+
+        Args:
+            n_waiting: how many clients wait to be unlearned.
+            oldest_at: when the first of them asked.
+            swapped_at: when a job's model was last put in service; None if none was.
+        """
+        not_before = now if swapped_at is None or swapped_at > now else swapped_at + self.swap_every_s
+        is_enough = self.after is not None and n_waiting >= self.after
+        return not_before if is_enough or oldest_at > now else max(not_before, oldest_at + self.every_s)
 
     def schedule(self, strategy: Strategy) -> Schedule:
         """How a job goes through stored rounds, by this strategy or by the one that took its place."""
@@ -268,13 +294,12 @@ class Unlearning:
             return self.begins_at
         return math.inf if self.step is None else self.step.wake_at()
 
-    def request(self, begins_at: float) -> bool:
-        """Begin to gather for a job; False if one is about to begin, or under way."""
-        if self.phase is not Phase.IDLE:
-            return False
-        self._move(JobEvent.ERASURE_WAITS)
-        self.begins_at = begins_at
-        return True
+    def gather(self, begins_at: float) -> None:
+        """Gather for a job that begins then; who waits while one is under way is gathered once it is over."""
+        if self.phase is Phase.IDLE:
+            self._move(JobEvent.ERASURE_WAITS)
+        if self.phase is Phase.GATHERING:
+            self.begins_at = begins_at
 
     def call_off(self) -> None:
         """Begin nothing: nobody waits any more."""

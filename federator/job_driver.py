@@ -14,7 +14,7 @@ import structlog
 
 from federator.clock import Clock, to_datetime
 from federator.closing.step_model import answers_of, contributions_of
-from federator.deciding.members import Members
+from federator.deciding.state import FederationState
 from federator.job import Due, Missed, Phase, Unlearning, UnlearningStep
 from federator.plan import FederationPlan
 from federator.publishing.retained import RetainedTopics
@@ -51,7 +51,7 @@ class Unlearner:
         plan: FederationPlan,
         store: FederationStore,
         clock: Clock,
-        members: Members,
+        state: FederationState,
         retained: RetainedTopics,
         note: Callable[[NewEvent], Awaitable[None]],
         suspects: Callable[[], Collection[str]],
@@ -61,7 +61,8 @@ class Unlearner:
         self._policy = plan.unlearning
         self._store = store
         self._clock = clock
-        self._members = members
+        self._state = state
+        self._members = state.members
         self._retained = retained
         self._topics = Topics(plan.federation)
         self._note = note
@@ -83,8 +84,8 @@ class Unlearner:
 
     @property
     def idle(self) -> bool:
-        """Whether there is no job, not even a paused one, and none is about to begin."""
-        return self._unlearning.phase is Phase.IDLE
+        """Whether there is no job, not even a paused one; requests may be gathered for one."""
+        return self._unlearning.phase in (Phase.IDLE, Phase.GATHERING)
 
     async def start(self, aggregation_seed: bytes) -> None:
         """Go on with the job of the last federator, or begin one for the erasures that wait."""
@@ -99,8 +100,7 @@ class Unlearner:
             await self._resume()
             return
         self._retained.put(self._topics.unlearning_round, None)
-        if await self._store.waiting_erasures():
-            self._unlearning.request(self._clock.now())
+        await self._gather()
 
     async def erased(self, client_id: str, row: ErasureRow | None) -> None:
         """Take note that a client was erased; None: there was nothing of it."""
@@ -110,7 +110,7 @@ class Unlearner:
         if self._row is not None:
             await self._reload()  # what its rule remembers was changed, too
         if row.state is ErasureState.WAITING:
-            self._unlearning.request(self._clock.now() + self._policy.delay_s)
+            await self._gather()
 
     def take(self, update: UnlearningUpdate) -> None:
         """Take an answer to a step."""
@@ -127,6 +127,8 @@ class Unlearner:
 
     async def advance(self, now: float) -> None:
         """Do what is due."""
+        if self._unlearning.phase is Phase.GATHERING and self._state.round is None:
+            await self._gather()
         due = self._unlearning.due(now)
         if due is Due.MISSED_STEP:
             await self._miss_step()
@@ -144,10 +146,24 @@ class Unlearner:
         self._retained.put(self._topics.unlearning_round, None)
         self._unlearning.replace_model()
         self._row = None
-        if await self._store.waiting_erasures():
-            self._unlearning.request(self._clock.now() + self._policy.delay_s)
+        await self._gather()
 
     # --- a job ----------------------------------------------------------------------------------------------
+
+    async def _gather(self) -> None:
+        """Gather for the next job if somebody waits for one; what is stored says when it begins."""
+        gathered = await self._store.gathered()
+        if gathered.oldest_at is None:
+            return
+        now, swapped_at = self._clock.now(), gathered.swapped_at
+        begins_at = self._policy.begins_at(
+            now,
+            gathered.n_waiting,
+            gathered.oldest_at.timestamp(),
+            None if swapped_at is None else swapped_at.timestamp(),
+        )
+        # Once the last round is over there is none that a job would disturb, and the federator ends after it.
+        self._unlearning.gather(0.0 if self._state.round is None else begins_at)
 
     async def _begin(self, strategy: Strategy) -> None:
         """Create a job for all that wait, and tell of it."""

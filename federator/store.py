@@ -9,6 +9,7 @@ from foltr.protocol.states import Privacy
 from storage.erasure.records import (
     ErasureRequest,
     ErasureRow,
+    Gathered,
     JobCompletion,
     JobStep,
     NewJob,
@@ -134,6 +135,8 @@ class FederationStore(Protocol):
     async def is_named(self, client_id: str) -> bool: ...
 
     async def waiting_erasures(self) -> list[ErasureRow]: ...
+
+    async def gathered(self) -> Gathered: ...
 
     async def unfinished_erasures(self) -> list[ErasureRow]: ...
 

@@ -9,11 +9,12 @@ from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import Privacy
 from storage import arrivals, federations, models, orders, retention, rounds
 from storage.database import Database
-from storage.erasure import erasures, unlearning_jobs
+from storage.erasure import erasures, gathering, unlearning_jobs
 from storage.erasure.client_rows import NAMING_TABLES
 from storage.erasure.records import (
     ErasureRequest,
     ErasureRow,
+    Gathered,
     JobCompletion,
     JobStep,
     NewJob,
@@ -181,6 +182,9 @@ class SqlFederationStore:
 
     async def waiting_erasures(self) -> list[ErasureRow]:
         return await erasures.waiting_erasures(self._db, self._name)
+
+    async def gathered(self) -> Gathered:
+        return await gathering.gathered(self._db, self._name)
 
     async def unfinished_erasures(self) -> list[ErasureRow]:
         return await erasures.unfinished_erasures(self._db, self._name)

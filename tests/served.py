@@ -84,7 +84,8 @@ class Served:
     """An actor, driven turn by turn."""
 
     def __init__(self, db: Database, plan: FederationPlan, limits: IntakeLimits, key: SigningKey | None = None) -> None:
-        self.db, self.clock, self.receipts, self.retained = db, HandClock(), Receipts(), Retained()
+        self.db, self.plan, self.limits = db, plan, limits
+        self.clock, self.receipts, self.retained = HandClock(), Receipts(), Retained()
         self.requests = Requests()
         store = SqlFederationStore(db, plan.federation)
         self.actor = FederationActor(

@@ -50,6 +50,7 @@ RUN_FIELDS = (
     *("interactions", "method", "method_parameters", "exploration"),
     *("aggregation", "byzantine", "aggregation_parameters", "aggregation_fallback"),
     *("unlearning_strategy", "unlearning_interval", "history_rounds"),
+    *("unlearn_every_s", "unlearn_after", "unlearning_swap_every_s"),
     *("logging_policy", "ranker", "hidden", "learning_rate", "give_up_after_s"),
 )
 
@@ -124,7 +125,9 @@ async def _serve(settings: Settings) -> None:
             interval=settings.unlearning_interval,
             local_interactions=settings.unlearning_interactions,
             min_coverage=settings.unlearning_min_coverage,
-            delay_s=settings.unlearning_delay_s,
+            every_s=settings.unlearn_every_s,
+            after=settings.unlearn_after,
+            swap_every_s=settings.unlearning_swap_every_s,
             step_s=settings.unlearning_step_s,
             patience_s=settings.unlearning_patience_s,
         ),

@@ -126,8 +126,12 @@ class Settings(BaseSettings):
     """What a device learns from in a step of unlearning; three fifths of `interactions` if unset."""
     unlearning_min_coverage: float = Field(default=0.5, ge=0, le=1)
     """Where fewer of the remaining clients take part on average, unlearning begins again as retrain."""
-    unlearning_delay_s: float = Field(default=5.0, ge=0, le=86_400)
-    """How long a request waits for others, so that they share the work."""
+    unlearn_every_s: float = Field(default=86_400.0, ge=0, le=30 * 86_400)
+    """The model is made anew once the oldest request to be forgotten has waited so long; data is erased at once."""
+    unlearn_after: int | None = Field(default=None, ge=1)
+    """It is made anew earlier once so many have asked; unset waits for `unlearn_every_s`."""
+    unlearning_swap_every_s: float = Field(default=3600.0, ge=0, le=30 * 86_400)
+    """It is made anew no sooner than so long after the last such model was put in service, however many ask."""
     unlearning_step_s: float = Field(default=60.0, gt=0, le=86_400)
     """A step ends after so long without those who have not answered."""
     unlearning_patience_s: float = Field(default=3600.0, ge=0, le=30 * 86_400)

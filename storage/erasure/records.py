@@ -61,6 +61,20 @@ class ErasureRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Gathered:
+    """What the beginning of the next unlearning job depends on.
+
+    Attributes:
+        oldest_at: when the first of those who wait asked; None where nobody waits.
+        swapped_at: when a job's model was last put in service; None where none was.
+    """
+
+    n_waiting: int
+    oldest_at: datetime | None
+    swapped_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class NewJob:
     """An unlearning job about to start: from a model, over rounds."""
 

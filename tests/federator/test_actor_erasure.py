@@ -31,7 +31,7 @@ THREE = RoundPolicy(3, 3, 0.0, 60.0)
 ONE = RoundPolicy(1, 3, 60.0, 60.0)
 NAMES = ("alice", "bob", "carol")
 KEY = SigningKey(b"federator" + bytes(23))
-EAGER = UnlearningPolicy(Strategy.FED_ERASER, interval=1, delay_s=0.0, step_s=10.0, patience_s=30.0)
+EAGER = UnlearningPolicy(Strategy.FED_ERASER, interval=1, every_s=0.0, swap_every_s=0.0, step_s=10.0, patience_s=30.0)
 ROUND = "foltr/v1/mail/unlearning/round"
 
 
@@ -231,7 +231,7 @@ async def test_the_swap_is_between_two_rounds(joined):
 
 async def test_several_share_one_job(joined):
     """Those who ask before it begins; each has a receipt of its own."""
-    policy = UnlearningPolicy(delay_s=5.0)
+    policy = UnlearningPolicy(every_s=5.0, swap_every_s=0.0)
     served, devices = await joined(unlearning=policy)
     await play(served, devices, 1, 0, ROWS)
     ask(served, devices[1])
@@ -343,7 +343,9 @@ async def test_a_round_whose_members_are_gone_is_passed_over(joined):
 
 async def test_nobody_is_asked_for_ever(joined):
     """A step that is not answered while others are online is passed over after three deadlines."""
-    served, devices = await joined(ONE, unlearning=UnlearningPolicy(delay_s=0.0, step_s=10.0, min_coverage=0.0))
+    served, devices = await joined(
+        ONE, unlearning=UnlearningPolicy(every_s=0.0, swap_every_s=0.0, step_s=10.0, min_coverage=0.0)
+    )
     await play(served, devices, 1, 0, ROWS)
     ask(served, devices[2])
     await served.turn()
@@ -402,7 +404,9 @@ async def test_the_last_round_is_not_given_up_for_the_swap(joined):
 
 async def test_who_does_not_answer_is_not_waited_for_twice(joined):
     """A step ends with those who did; its coverage is in the receipt; below the least the job begins as retrain."""
-    served, devices = await joined(ONE, unlearning=UnlearningPolicy(delay_s=0.0, step_s=10.0, min_coverage=0.4))
+    served, devices = await joined(
+        ONE, unlearning=UnlearningPolicy(every_s=0.0, swap_every_s=0.0, step_s=10.0, min_coverage=0.4)
+    )
     await play(served, devices, 1, 0, ROWS)
     await play(served, devices, 2, 1, ROWS)
     ask(served, devices[2])
@@ -423,7 +427,9 @@ async def test_who_does_not_answer_is_not_waited_for_twice(joined):
 
 async def test_low_coverage_falls_back_to_retraining(joined):
     """It begins again from the first model, without old lengths, and the receipt says so."""
-    served, devices = await joined(ONE, unlearning=UnlearningPolicy(delay_s=0.0, step_s=10.0, min_coverage=0.9))
+    served, devices = await joined(
+        ONE, unlearning=UnlearningPolicy(every_s=0.0, swap_every_s=0.0, step_s=10.0, min_coverage=0.9)
+    )
     await play(served, devices, 1, 0, ROWS)
     ask(served, devices[2])
     await served.turn()
@@ -502,7 +508,7 @@ def step_weights(model):
 
 async def test_rollback_begins_before_the_client_came(joined):
     """What the others had made until then stays as it is."""
-    policy = UnlearningPolicy(Strategy.ROLLBACK, interval=1, delay_s=0.0, step_s=10.0)
+    policy = UnlearningPolicy(Strategy.ROLLBACK, interval=1, every_s=0.0, swap_every_s=0.0, step_s=10.0)
     served, devices = await joined(RoundPolicy(2, 3, 1e-3, 60.0), unlearning=policy)
     for device, row in zip(devices[:2], ROWS, strict=False):
         served.update(device, 1, 0, body=delta(row))

@@ -25,7 +25,7 @@ SYBIL = "sybil"
 HONEST = tuple(f"user-{i}" for i in range(1, 8))
 NAMES = (*ATTACKERS, SYBIL, *HONEST)
 ADAPTIVE = RoundPolicy(10, 11, 0.0, 60.0, rule=read_rule("adaptive"))
-EAGER = UnlearningPolicy(Strategy.FED_ERASER, interval=4, delay_s=0.0, step_s=10.0)
+EAGER = UnlearningPolicy(Strategy.FED_ERASER, interval=4, every_s=0.0, swap_every_s=0.0, step_s=10.0)
 N_ROUNDS = 12
 
 

@@ -35,6 +35,9 @@ from foltr.unlearning.schedule import Course
         ({"local_interactions": 0}, "unlearning_interactions"),
         ({"min_coverage": 1.5}, "unlearning_min_coverage"),
         ({"step_s": 0.0}, "unlearning_step_s"),
+        ({"every_s": -1.0}, "unlearn_every_s"),
+        ({"after": 0}, "unlearn_after"),
+        ({"swap_every_s": 1e9}, "unlearning_swap_every_s"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(values, said):
@@ -48,6 +51,25 @@ def test_a_strategy_given_as_text_is_that_strategy():
     policy = UnlearningPolicy(strategy="retrain")
     assert policy.strategy is Strategy.RETRAIN
     assert policy.is_enough(policy.strategy, coverage=0.1)
+
+
+@pytest.mark.parametrize(
+    ("n_waiting", "oldest_at", "swapped_at", "begins_at"),
+    [
+        (1, 900.0, None, 1900.0),  # a thousand seconds after the first
+        (2, 900.0, None, 1900.0),
+        (3, 900.0, None, 1000.0),  # enough: now
+        (3, 900.0, 990.0, 1090.0),  # but not so soon after a swap
+        (1, 900.0, 990.0, 1900.0),
+        (1, 50.0, 990.0, 1090.0),
+        (1, 5000.0, None, 1000.0),  # a clock ran ahead
+        (3, 900.0, 5000.0, 1000.0),
+    ],
+)
+def test_a_job_begins_once_the_first_has_waited_or_enough_wait(n_waiting, oldest_at, swapped_at, begins_at):
+    """Never sooner than the limit of swaps allows; a time that is still to come holds nothing up."""
+    policy = UnlearningPolicy(every_s=1000.0, after=3, swap_every_s=100.0)
+    assert policy.begins_at(1000.0, n_waiting, oldest_at, swapped_at) == begins_at
 
 
 def step(awaited=("a", "b"), least=1) -> UnlearningStep:
@@ -126,13 +148,13 @@ def test_who_was_erased_has_said_nothing():
 
 # --- the machine ----------------------------------------------------------------------------------------------
 
-POLICY = UnlearningPolicy(delay_s=5.0, step_s=10.0, patience_s=30.0)
+POLICY = UnlearningPolicy(every_s=5.0, swap_every_s=0.0, step_s=10.0, patience_s=30.0)
 COURSE = Course(interval=1, horizon=9)
 
 
 def gathering() -> Unlearning:
     work = Unlearning(POLICY)
-    assert work.request(105.0)
+    work.gather(105.0)
     return work
 
 
@@ -216,13 +238,20 @@ def test_an_event_is_allowed_or_changes_nothing(phase, event):
         assert work.phase is following
 
 
-@pytest.mark.parametrize("phase", [phase for phase in IN_PHASE if phase is not Phase.IDLE], ids=str)
+@pytest.mark.parametrize("phase", [one for one in IN_PHASE if one not in (Phase.IDLE, Phase.GATHERING)], ids=str)
 def test_who_comes_during_a_job_waits_for_the_next(phase):
-    """A further request moves nothing: neither the moment a job begins, nor one that runs."""
+    """A further request moves nothing of one that runs."""
     work = IN_PHASE[phase]()
     before = deepcopy(work)
-    assert not work.request(0.0)
+    work.gather(0.0)
     assert work == before
+
+
+def test_a_further_request_can_bring_the_beginning_of_a_job_forward():
+    """With it enough may wait."""
+    work = gathering()
+    work.gather(101.0)
+    assert (work.phase, work.wake_at(), work.due(101.0)) == (Phase.GATHERING, 101.0, Due.BEGIN)
 
 
 @pytest.mark.parametrize(
@@ -336,9 +365,13 @@ class AnyEvents(RuleBasedStateMachine):
             assert self.work.phase is TRANSITIONS[before.phase, event]
 
     @rule(delay_s=st.integers(0, 20))
-    def request(self, delay_s):
-        was_idle = self.work.phase is Phase.IDLE
-        assert self.work.request(self.now + delay_s) == was_idle
+    def gather(self, delay_s):
+        before = deepcopy(self.work)
+        self.work.gather(self.now + delay_s)
+        if before.phase in (Phase.IDLE, Phase.GATHERING):
+            assert (self.work.phase, self.work.wake_at()) == (Phase.GATHERING, self.now + delay_s)
+        else:
+            assert self.work == before
 
     @rule(client=st.sampled_from("abcd"))
     def answer(self, client):

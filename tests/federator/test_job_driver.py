@@ -17,7 +17,7 @@ from storage.models import latest_model
 
 N_FEATURES = 4
 NAMES = ("alice", "bob", "carol")
-EAGER = UnlearningPolicy(Strategy.FED_ERASER, interval=1, delay_s=0.0, step_s=10.0, patience_s=30.0)
+EAGER = UnlearningPolicy(Strategy.FED_ERASER, interval=1, every_s=0.0, swap_every_s=0.0, step_s=10.0, patience_s=30.0)
 ROUND = "foltr/v1/mail/unlearning/round"
 
 

@@ -18,7 +18,7 @@ from storage.models import latest_model
 from storage.queries import list_contributions
 
 TWO = RoundPolicy(2, 2, 0.0, 60.0)
-EVERY_FOURTH = UnlearningPolicy(interval=4, delay_s=0.0)
+EVERY_FOURTH = UnlearningPolicy(interval=4, every_s=0.0, swap_every_s=0.0)
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ N_CLIENTS, N_ATTACKERS, SYBIL = 11, 3, 3
 ATTACKERS = {client_name(i) for i in range(N_ATTACKERS)}
 # Seven are left while the attackers lie low, and the sybil is gone.
 OPTIONS = ("--aggregation", "adaptive", "--min-clients", "7", "--max-clients", "11", "--min-time", "0.1")
-VARIABLES = {"FOLTR_UNLEARNING_DELAY_S": "0.2", "FOLTR_UNLEARNING_STEP_S": "2"}
+VARIABLES = {"FOLTR_UNLEARN_EVERY_S": "0.2", "FOLTR_UNLEARNING_SWAP_EVERY_S": "0", "FOLTR_UNLEARNING_STEP_S": "2"}
 N_UPDATES_AFTER = 4
 
 

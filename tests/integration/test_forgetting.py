@@ -20,7 +20,12 @@ from storage.queries import list_clients, list_contributions
 N_CLIENTS = 4
 # Three of four are a round, so that it goes on without one.
 OPTIONS = ("--min-clients", "2", "--max-clients", "3", "--min-time", "0.05", "--unlearning", "fed_eraser")
-VARIABLES = {"FOLTR_UNLEARNING_DELAY_S": "0.2", "FOLTR_UNLEARNING_STEP_S": "2"}
+# Jobs begin as soon as somebody asks.
+VARIABLES = {
+    "FOLTR_UNLEARN_EVERY_S": "0.2",
+    "FOLTR_UNLEARNING_SWAP_EVERY_S": "0",
+    "FOLTR_UNLEARNING_STEP_S": "2",
+}
 STEPS = [
     Failpoint.IN_ERASURE_TRANSACTION,
     Failpoint.ERASED,
@@ -169,7 +174,7 @@ async def test_fifty_ask_while_two_hundred_train(mosquitto_server, tmp_path):
     url = f"sqlite:///{tmp_path}/foltr.sqlite"
     async with Deployment(tmp_path, mosquitto_server.url, url, n_clients) as deployment:
         options = ("--min-clients", "20", "--max-clients", "100", "--min-time", "1", "--unlearning-interval", "10")
-        variables = {"FOLTR_UNLEARNING_DELAY_S": "1", "FOLTR_UNLEARNING_STEP_S": "5"}
+        variables = VARIABLES | {"FOLTR_UNLEARN_EVERY_S": "1", "FOLTR_UNLEARNING_STEP_S": "5"}
         deployment.start_federator(10_000, *options, max_time_s=20.0, **variables)
         async with devices_of(deployment, tmp_path) as clients:
             await joined(deployment, n_clients)

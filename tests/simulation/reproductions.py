@@ -210,7 +210,7 @@ REPRODUCTIONS = (
             busy_s=2.0,
             batch_limit=2,
             stop_after_round=4,
-            unlearning=UnlearningPolicy(Strategy.RETRAIN, delay_s=0.0, step_s=1.0, patience_s=0.0),
+            unlearning=UnlearningPolicy(Strategy.RETRAIN, every_s=0.0, swap_every_s=0.0, step_s=1.0, patience_s=0.0),
             device_backlog=2,
         ),
     ),
@@ -246,7 +246,9 @@ REPRODUCTIONS = (
             limits=IntakeLimits(max_messages=20_000, rate_per_s=50.0, burst=400),
             busy_s=0.01,
             batch_limit=500,
-            unlearning=UnlearningPolicy(Strategy.ROLLBACK, interval=10, step_s=60.0, patience_s=3600.0),
+            unlearning=UnlearningPolicy(
+                Strategy.ROLLBACK, interval=10, every_s=5.0, swap_every_s=0.0, step_s=60.0, patience_s=3600.0
+            ),
             device_keeps=3,
         ),
     ),

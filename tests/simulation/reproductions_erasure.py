@@ -19,7 +19,9 @@ ERASURE_REPRODUCTIONS = (
             RoundPolicy(max_clients=1, max_time_s=5.0, over_selection=0.3),
             (Step(Operation.FORGET_ME, 0, 0.33), Step(Operation.DEVICE_CRASH, 0, 0.95)),
             busy_s=2.0,
-            unlearning=UnlearningPolicy(Strategy.FED_ERASER, min_coverage=0.0, step_s=1.0, patience_s=0.0),
+            unlearning=UnlearningPolicy(
+                Strategy.FED_ERASER, min_coverage=0.0, every_s=5.0, swap_every_s=0.0, step_s=1.0, patience_s=0.0
+            ),
         ),
         unmended="receipts do not wait for erasures",
     ),
@@ -39,7 +41,7 @@ ERASURE_REPRODUCTIONS = (
             trust=Trust.ANYONE,
             busy_s=2.0,
             unlearning=UnlearningPolicy(
-                Strategy.FED_ERASER, min_coverage=0.0, delay_s=0.0, step_s=1.0, patience_s=20.0
+                Strategy.FED_ERASER, min_coverage=0.0, every_s=0.0, swap_every_s=0.0, step_s=1.0, patience_s=20.0
             ),
         ),
         unmended="bytes are left at a restart",
@@ -64,7 +66,7 @@ ERASURE_REPRODUCTIONS = (
             busy_s=0.0,
             batch_limit=2,
             stop_after_round=3,
-            unlearning=UnlearningPolicy(Strategy.ROLLBACK),
+            unlearning=UnlearningPolicy(Strategy.ROLLBACK, every_s=5.0, swap_every_s=0.0),
         ),
         unmended="bytes are left at the end",
     ),
@@ -87,7 +89,9 @@ ERASURE_REPRODUCTIONS = (
                 Step(Operation.FORGET_ME, 0, 0.823),
             ),
             trust=Trust.STAND_IN,
-            unlearning=UnlearningPolicy(Strategy.FED_ERASER, min_coverage=0.9, step_s=1.0, patience_s=0.0),
+            unlearning=UnlearningPolicy(
+                Strategy.FED_ERASER, min_coverage=0.9, every_s=5.0, swap_every_s=0.0, step_s=1.0, patience_s=0.0
+            ),
             device_keeps=3,
         ),
     ),
@@ -111,7 +115,9 @@ ERASURE_REPRODUCTIONS = (
             limits=IntakeLimits(max_messages=12, rate_per_s=5.0, burst=8),
             busy_s=0.0,
             batch_limit=2,
-            unlearning=UnlearningPolicy(Strategy.RETRAIN, interval=3, step_s=1.0, patience_s=20.0),
+            unlearning=UnlearningPolicy(
+                Strategy.RETRAIN, interval=3, every_s=5.0, swap_every_s=0.0, step_s=1.0, patience_s=20.0
+            ),
         ),
     ),
     # A job paused where the only device online was in quarantine, and was let out: nobody else ever joined.
@@ -138,7 +144,9 @@ ERASURE_REPRODUCTIONS = (
             ),
             trust=Trust.STAND_IN,
             busy_s=0.0,
-            unlearning=UnlearningPolicy(Strategy.FED_ERASER, interval=3, delay_s=0.0, step_s=5.0, patience_s=0.0),
+            unlearning=UnlearningPolicy(
+                Strategy.FED_ERASER, interval=3, every_s=0.0, swap_every_s=0.0, step_s=5.0, patience_s=0.0
+            ),
             device_backlog=2,
         ),
     ),
@@ -163,7 +171,9 @@ ERASURE_REPRODUCTIONS = (
             ),
             trust=Trust.STAND_IN,
             batch_limit=2,
-            unlearning=UnlearningPolicy(Strategy.ROLLBACK, interval=3, delay_s=0.0, step_s=1.0, patience_s=0.0),
+            unlearning=UnlearningPolicy(
+                Strategy.ROLLBACK, interval=3, every_s=0.0, swap_every_s=0.0, step_s=1.0, patience_s=0.0
+            ),
         ),
     ),
 )

@@ -196,7 +196,7 @@ def draw(seed: int) -> Scenario:
     unlearning = draw_unlearning(rng) if forgets else UnlearningPolicy()
     device_keeps = rng.choice((0, 3, 500))
     if forgets and rng.random() < _OFTEN:
-        steps = _with_a_job(rng, n_devices, unlearning.delay_s, steps)
+        steps = _with_a_job(rng, n_devices, unlearning.every_s, steps)
         # All have taught what is gone through then, and can again; a few answers are enough.
         device_keeps = 500
         policy = replace(
@@ -218,17 +218,17 @@ def draw(seed: int) -> Scenario:
     )
 
 
-def _in_a_job(rng: random.Random, n_devices: int, delay_s: float) -> list[Step]:
+def _in_a_job(rng: random.Random, n_devices: int, every_s: float) -> list[Step]:
     """Draw the beginning of a job for somebody whom all others have learned with."""
     taught = [Step(operation, 0, amount) for operation, amount in ((Operation.INTERACT, 0.1), (Operation.TICK, 0.7))]
-    pauses = [Step(Operation.TICK, 0, 0.72)] * (delay_s > 0.0)  # five seconds
+    pauses = [Step(Operation.TICK, 0, 0.72)] * (every_s > 0.0)  # five seconds
     pauses.append(Step(Operation.TICK, 0, rng.choice((0.3, 0.45, 0.6))))
     return [*taught, *taught, Step(Operation.FORGET_ME, rng.randrange(n_devices), 0.9), *pauses]
 
 
-def _with_a_job(rng: random.Random, n_devices: int, delay_s: float, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+def _with_a_job(rng: random.Random, n_devices: int, every_s: float, steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """Add what chance seldom brings: another one leaves during a step, or all are away in the midst of a job."""
-    job = _in_a_job(rng, n_devices, delay_s)
+    job = _in_a_job(rng, n_devices, every_s)
     if rng.random() < 0.5:
         long = Step(Operation.TICK, 0, 0.99)  # until the broker has seen that they are gone, and patience ends
         return (*steps, *job, Step(Operation.EVERYBODY_AWAY, 0, 0.9), long, long)
@@ -239,11 +239,15 @@ def _with_a_job(rng: random.Random, n_devices: int, delay_s: float, steps: tuple
 
 def draw_unlearning(rng: random.Random) -> UnlearningPolicy:
     """Draw how a federation unlearns."""
+    strategy, interval = rng.choice(list(Strategy)), rng.choice((1, 3, 10))
     return UnlearningPolicy(
-        strategy=rng.choice(list(Strategy)),
-        interval=rng.choice((1, 3, 10)),
+        strategy=strategy,
+        interval=interval,
         min_coverage=rng.choice((0.0, 0.5, 0.9)),
-        delay_s=rng.choice((0.0, 5.0)),
+        every_s=rng.choice((0.0, 5.0)),
+        # Not drawn, so that the seeds of what was found go on to say the same.
+        after=2 if interval == 10 else None,
+        swap_every_s=20.0 if interval == 3 else 0.0,
         step_s=rng.choice((1.0, 5.0)),
         patience_s=rng.choice((0.0, 20.0)),
     )

@@ -15,11 +15,12 @@ from simulation.store import RoundStore, store_orders
 from foltr.erasure.audit import AuditEntry, next_entry
 from foltr.erasure.states import ErasureState
 from foltr.failpoints import Failpoint
-from foltr.protocol.states import RoundState
+from foltr.protocol.states import JobState, RoundState
 from storage.erasure.records import (
     ErasureOutcome,
     ErasureRequest,
     ErasureRow,
+    Gathered,
     Sign,
 )
 
@@ -171,6 +172,12 @@ class ErasureStore(RoundStore):
 
     async def waiting_erasures(self) -> list[ErasureRow]:
         return those(await look(self.session), lambda row: row.state is ErasureState.WAITING)
+
+    async def gathered(self) -> Gathered:
+        tables = await look(self.session)
+        requested = [row.requested_at for row in tables.erasures.values() if row.state is ErasureState.WAITING]
+        swapped = [job.closed_at for job in tables.jobs.values() if job.closed_at and job.state is JobState.DONE]
+        return Gathered(len(requested), min(requested, default=None), max(swapped, default=None))
 
     async def unfinished_erasures(self) -> list[ErasureRow]:
         return those(

@@ -40,6 +40,7 @@ _QUESTIONS = (
     "deletions_to_purge",
     "unfinished_erasures",
     "waiting_erasures",
+    "gathered",
     "load_job",
     "list_jobs",
 )

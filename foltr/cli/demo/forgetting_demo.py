@@ -80,7 +80,7 @@ class ForgettingDemo(Demo):
             chosen_ranker=ranker,
             seed=self._settings.seed,
             enrolment_key=enrolment_key,
-            unlearning=UnlearningPolicy(interval=2, delay_s=0.5, step_s=10.0, patience_s=FORGET_S),
+            unlearning=UnlearningPolicy(interval=2, every_s=0.5, swap_every_s=0.0, step_s=10.0, patience_s=FORGET_S),
         )
         service = FederatorService(plan, database, address, key=federator_key, give_up_after_s=GIVE_UP_S)
         simulating = asyncio.to_thread(expected_ndcg, self._settings, training, data, self._n_clients, self._n_rounds)

@@ -112,7 +112,7 @@ async def test_a_running_device_and_the_command_do_not_keep_each_other_out(guard
         ONE_EACH,
         enrolment_key=federator.enrolment_public_key,
         # Longer than the first visits, so that there are several.
-        unlearning=UnlearningPolicy(Strategy.FED_ERASER, delay_s=2.0, step_s=1.0),
+        unlearning=UnlearningPolicy(Strategy.FED_ERASER, every_s=2.0, swap_every_s=0.0, step_s=1.0),
     )
     async with await open_migrated(f"sqlite:///{tmp_path}/foltr.sqlite", KeyStore(tmp_path / "keys")) as database:
         service = FederatorService(plan, database, BrokerAddress.of(federator.broker), key=federator.key)

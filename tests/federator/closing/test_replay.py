@@ -33,7 +33,7 @@ NAMES = ("alice", "bob", "carol", "dave", "erin", "frank", "grace")
 SEVEN = RoundPolicy(7, 7, 0.0, 60.0)
 EVOLUTION = EvolutionTraining(noise_scale=0.1, server_learning_rate=0.5)
 LINEAR = LinearRankerSpec(n_features=N_FEATURES)
-EAGER = UnlearningPolicy(interval=1, delay_s=0.0, step_s=10.0)
+EAGER = UnlearningPolicy(interval=1, every_s=0.0, swap_every_s=0.0, step_s=10.0)
 ADAPTIVE = replace(SEVEN, rule=read_rule("adaptive"))
 RULES = {
     "mean": read_rule("mean"),

@@ -1,0 +1,157 @@
+"""When a job begins: requests are gathered, and the models that take the newest one's place are limited in rate."""
+
+from dataclasses import replace
+
+import pytest
+from served import Served
+
+from federator.job import UnlearningPolicy
+from federator.round import RoundPolicy
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.membership import Forget
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.states import Strategy
+from foltr.protocol.topics import ClientTopic
+from foltr.protocol.updates import DenseDelta, UnlearningUpdate
+from storage.erasure.erasures import list_erasures
+from storage.erasure.unlearning_jobs import list_jobs
+
+N_FEATURES = 4
+KEY = SigningKey(b"federator" + bytes(23))
+DAY = 86_400.0
+HOUR = 3600.0
+ROUND_S = 1e6
+SYBILS = tuple(f"sybil-{i}" for i in range(10))
+
+
+@pytest.fixture
+async def taught(serve, unsigned):
+    """Starts an actor whose model has learned from one honest device and some sybils, each in a round."""
+
+    async def start(names=SYBILS, **policy) -> tuple[Served, list]:
+        unlearning = UnlearningPolicy(Strategy.FED_ERASER, step_s=10.0, min_coverage=0.0, **policy)
+        rounds = RoundPolicy(1 + len(names), 1 + len(names), 0.0, ROUND_S)
+        served = await serve(rounds, n_features=N_FEATURES, key=KEY, unlearning=unlearning)
+        devices = [unsigned(name) for name in ("honest", *names)]
+        await served.join(devices)
+        for device in devices:
+            served.update(device, 1, 0, body=DenseDelta(dim=N_FEATURES, values=pack_vector([1.0, 0, 0, 0])))
+        await served.turn()
+        return served, devices
+
+    return start
+
+
+async def ask(served, device) -> None:
+    served.receive(device, ClientTopic.FORGET, Forget(federation="mail", client_id=device.client_id))
+    await served.turn()
+
+
+async def restarted(served, **policy) -> Served:
+    """The next federator, on the same database and at the same time, perhaps with other settings."""
+    plan = served.plan
+    following = Served(served.db, replace(plan, unlearning=replace(plan.unlearning, **policy)), served.limits, KEY)
+    following.clock.at = served.clock.at
+    await following.actor.start()
+    await following.turn()
+    return following
+
+
+async def learn(served, devices) -> None:
+    """Have all answer every step that is asked, until the job is done; what the forgotten say is nobody's."""
+    for _ in range(10):
+        step = served.retained.topics["foltr/v1/mail/unlearning/round"]
+        if step is None:
+            return
+        body = DenseDelta(dim=N_FEATURES, values=pack_vector([1.0, 0, 0, 0]))
+        said = {"federation": "mail", "job": step.job, "step": step.step, "n_interactions": 1, "body": body}
+        for device in devices:
+            served.receive(device, ClientTopic.UNLEARNING, UnlearningUpdate(client_id=device.client_id, **said))
+        await served.turn()
+    raise AssertionError("the job does not end")
+
+
+async def jobs(served) -> list[str]:
+    return [job.state for job in await list_jobs(served.db, "mail")]
+
+
+async def states(served) -> set[str]:
+    return {row.state for row in await list_erasures(served.db, "mail")}
+
+
+async def test_ten_sybils_cost_one_job(taught):
+    """However they spread their requests over the day, and whoever restarts in between."""
+    served, devices = await taught()
+    for i, sybil in enumerate(devices[1:]):
+        await ask(served, sybil)
+        assert await jobs(served) == []
+        served.clock.at += DAY / 11
+        if i % 3 == 1:
+            served = await restarted(served)
+    assert await states(served) == {"waiting"}
+    served.clock.at += DAY / 11 + 1.0
+    await served.turn()
+    assert await jobs(served) == ["running"]
+    await learn(served, devices)
+    assert (await jobs(served), await states(served)) == (["done"], {"done"})
+
+
+async def test_enough_of_them_begin_a_job_at_once(taught):
+    """`unlearn_after` of them, counted over a restart."""
+    served, devices = await taught(after=3)
+    for sybil in devices[1:3]:
+        await ask(served, sybil)
+    served = await restarted(served)
+    assert await jobs(served) == []
+    await ask(served, devices[3])
+    assert await jobs(served) == ["running"]
+    await learn(served, devices)
+    assert await jobs(served) == ["done"]
+
+
+async def test_a_swap_is_not_followed_by_another_one_at_once(taught):
+    """Not within the hour, though enough wait and the federator was restarted; what is erased is so at once."""
+    served, devices = await taught(after=1)
+    await ask(served, devices[1])
+    await learn(served, devices)
+    assert await jobs(served) == ["done"]
+    for sybil in devices[2:5]:
+        served.clock.at += HOUR / 5
+        await ask(served, sybil)
+        served = await restarted(served)
+    assert await jobs(served) == ["done"]
+    assert await states(served) == {"done", "waiting"}
+    served.clock.at += 2 * HOUR / 5 - 1.0
+    await served.turn()
+    assert await jobs(served) == ["done"]
+    served.clock.at += 2.0
+    await served.turn()
+    assert await jobs(served) == ["done", "running"]
+
+
+async def test_another_setting_holds_from_the_restart_on(taught):
+    """What is stored is when they asked, not when a job was to begin."""
+    served, devices = await taught()
+    await ask(served, devices[1])
+    served.clock.at += 100.0
+    served = await restarted(served, every_s=200.0)
+    assert await jobs(served) == []
+    served.clock.at += 101.0
+    await served.turn()
+    assert await jobs(served) == ["running"]
+
+
+async def test_after_the_last_round_nobody_is_waited_for(taught):
+    """No round is disturbed any more, and the federator ends with the job."""
+    served, devices = await taught(every_s=30 * DAY)
+    served.plan = replace(served.plan, stop_after_round=2)
+    served = await restarted(served)
+    await ask(served, devices[1])
+    assert await jobs(served) == []
+    served.clock.at += ROUND_S + 1.0
+    await served.turn()
+    assert await jobs(served) == ["running"]
+    assert not served.actor.finished
+    await learn(served, devices)
+    assert await jobs(served) == ["done"]
+    assert served.actor.finished
