@@ -1,7 +1,8 @@
 """What the rule of aggregation remembers of clients: a row for each, so that forgetting a client deletes its own.
 
 What it remembers of all together is in the row of the model, or of the unlearning job, that it belongs to. Callers see
-the two as one: bytes that `foltr.aggregation.client_records` reads, with the clients' names.
+the two as one: bytes that `foltr.aggregation.client_records` reads, with the clients' names. It is there after the
+newest model, and after each that unlearning made, for a replay of the rounds that followed.
 """
 
 from collections.abc import Collection
@@ -11,11 +12,12 @@ from typing import Any, TypeVar
 from sqlalchemy import bindparam, delete, insert, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.aggregation.client_records import put_together, taken_apart, with_progress_of
+from foltr.aggregation.client_records import is_whole, put_together, taken_apart, with_progress_of
+from foltr.errors import DataError
 from foltr.protocol.states import Membership
 from storage.aggregation_tables import defence_records
 from storage.clients import find_keys
-from storage.database import insert_into
+from storage.database import Database, insert_into
 from storage.erasure.records import UnlearningJobRow
 from storage.records import ModelRow
 from storage.tables import clients, models
@@ -79,23 +81,51 @@ async def begin_defence(connection: AsyncConnection, name: str, job: int) -> byt
     shared: bytes | None = await connection.scalar(newest.limit(1))
     if shared is None:
         return None
-    of_rounds = (defence_records.c.federation == name) & (defence_records.c.job == ROUNDS)
-    of_job = select(defence_records.c.federation, literal(job), defence_records.c.client, defence_records.c.record)
-    columns = ["federation", "job", "client", "record"]
-    await connection.execute(insert(defence_records).from_select(columns, of_job.where(of_rounds)))
+    await _copy_rounds(connection, name, job)
     return with_progress_of(shared, None)
+
+
+async def keep_defence(connection: AsyncConnection, name: str, job: int) -> None:
+    """Keep what the rounds remember as a job's model is put in service, within the transaction that does that.
+
+    In the place of what its steps remembered: the rounds that follow can be repeated from there. What was kept with
+    models that are withdrawn goes, as nothing can be repeated from these.
+    """
+    withdrawn = select(models.c.unlearning_job).where(
+        models.c.federation == name, models.c.withdrawn_at.is_not(None), models.c.unlearning_job.is_not(None)
+    )
+    of_federation = defence_records.c.federation == name
+    await connection.execute(delete(defence_records).where(of_federation, defence_records.c.job.in_(withdrawn)))
+    await delete_defence(connection, name, job)
+    await _copy_rounds(connection, name, job)
+
+
+async def kept_defence(db: Database, name: str, version: int) -> bytes | None:
+    """Read what the rule remembered when a model of unlearning was put in service; None if nothing.
+
+    Raises:
+        DataError: it is not what it was: a client that it was of has been erased since.
+    """
+    async with db.reading() as connection:
+        which = models.c.federation == name, models.c.version == version
+        stored = (await connection.execute(select(models.c.unlearning_job, models.c.defence_state).where(*which))).one()
+        if stored.defence_state is None:
+            return None
+        records = await _records(connection, name, stored.unlearning_job)
+    if not is_whole(stored.defence_state, records):
+        raise DataError(f"what it had been given with model {version} is not whole, as clients were erased")
+    return put_together(stored.defence_state, records)
 
 
 async def with_defence(connection: AsyncConnection, row: Remembering, job: int) -> Remembering:
     """Return the row of a model, or of a job, with the clients' records in what its rule remembers.
 
     Args:
-        job: the job's number, or `ROUNDS` with a model.
+        job: the number of the job, or of the one that made the model; `ROUNDS` with any other model and the newest.
     """
     if row.defence_state is None:
         return row
-    stored = await _load(connection, row.federation, job)
-    records = {client_id: known.record for client_id, known in stored.items()}
+    records = await _records(connection, row.federation, job)
     return replace(row, defence_state=put_together(row.defence_state, records))
 
 
@@ -113,6 +143,17 @@ async def _load(connection: AsyncConnection, name: str, job: int) -> dict[str, _
         .where(defence_records.c.federation == name, defence_records.c.job == job)
     )
     return {row.client_id: _Stored(row.client, row.record) for row in rows}
+
+
+async def _records(connection: AsyncConnection, name: str, job: int) -> dict[str, bytes]:
+    return {client_id: known.record for client_id, known in (await _load(connection, name, job)).items()}
+
+
+async def _copy_rounds(connection: AsyncConnection, name: str, job: int) -> None:
+    of_rounds = (defence_records.c.federation == name) & (defence_records.c.job == ROUNDS)
+    of_job = select(defence_records.c.federation, literal(job), defence_records.c.client, defence_records.c.record)
+    columns = ["federation", "job", "client", "record"]
+    await connection.execute(insert(defence_records).from_select(columns, of_job.where(of_rounds)))
 
 
 async def _delete(connection: AsyncConnection, name: str, job: int, gone: Collection[int]) -> None:

@@ -38,12 +38,12 @@ async def model_hashes(db: Database, name: str, since: int) -> dict[int, bytes]:
         return {row.version: row.weights_hash for row in rows}
 
 
-async def newest_unlearned(db: Database, name: str) -> int:
-    """Find the newest version that an unlearning job made; 0 if there is none."""
+async def newest_unlearned(db: Database, name: str, until: int | None = None) -> int:
+    """Find the newest version that an unlearning job made, up to one if that is given; 0 if there is none."""
+    unlearned = select(func.max(models.c.version)).where(models.c.federation == name)
+    unlearned = unlearned.where(models.c.unlearning_job.is_not(None))
     async with db.reading() as connection:
-        version = await connection.scalar(
-            select(func.max(models.c.version)).where(models.c.federation == name, models.c.unlearning_job.is_not(None))
-        )
+        version = await connection.scalar(unlearned if until is None else unlearned.where(models.c.version <= until))
         return 0 if version is None else int(version)
 
 
@@ -52,7 +52,7 @@ async def get_model(db: Database, name: str, version: int) -> ModelRow | None:
     async with db.reading() as connection:
         which = models.c.federation == name, models.c.version == version
         row = await fetch_one(connection, model_row, select(models).where(*which))
-        return None if row is None else await with_defence(connection, row, ROUNDS)
+        return None if row is None else await with_defence(connection, row, row.unlearning_job or ROUNDS)
 
 
 async def list_models(db: Database, name: str, limit: int = 100) -> list[ModelRow]:
@@ -60,7 +60,7 @@ async def list_models(db: Database, name: str, limit: int = 100) -> list[ModelRo
     newest_first = select(models).where(models.c.federation == name).order_by(models.c.version.desc()).limit(limit)
     async with db.reading() as connection:
         rows = await fetch_all(connection, model_row, newest_first)
-        return [await with_defence(connection, row, ROUNDS) for row in rows[::-1]]
+        return [await with_defence(connection, row, row.unlearning_job or ROUNDS) for row in rows[::-1]]
 
 
 async def mark_model_published(connection: AsyncConnection, name: str, version: int, at: datetime) -> None:

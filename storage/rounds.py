@@ -301,11 +301,12 @@ async def complete_round(
         if stored.state is not RoundState.AGGREGATING:
             raise ProtocolViolationError(f"round {number} of {name!r} is {stored.state}, not aggregating")
         # Of every model it would grow without end: 4 bytes a weight, and more for each client. Versions have no gaps.
+        # With a model of unlearning it stays: the rounds before it, of which it could be had again, are withdrawn.
         remembered = await connection.execute(
             update(models)
             .where(models.c.federation == name, models.c.version == model.version - 1)
             .where(models.c.defence_state.is_not(None))
-            .values(defence_state=None)
+            .values(defence_state=case((models.c.unlearning_job.is_(None), None), else_=models.c.defence_state))
         )
         defence_state = model.defence_state
         if remembered.rowcount or defence_state is not None:

@@ -21,10 +21,11 @@ from foltr.protocol.policies import Policy
 from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.states import RoundState
 from storage.database import Database
-from storage.models import get_model, latest_model
+from storage.defence import kept_defence
+from storage.models import get_model, latest_model, newest_unlearned
 from storage.policies import load_policies
 from storage.records import ModelRow, RoundRow, UpdateRow
-from storage.rounds import count_updates, find_round, stream_completed, stream_updates
+from storage.rounds import count_updates, find_round, first_round_on, stream_completed, stream_updates
 from storage.sums import load_answers, load_sums
 
 OnRound = Callable[[int], None]
@@ -182,14 +183,18 @@ def _next(collected: Collected, weights: NDArray[np.float32], memory: Memory) ->
 async def _remembered(db: Database, recipe: Recipe, row: RoundRow, on_round: OnRound) -> bytes | None:
     """What the adaptive rule had against clients before a round; None for other rules.
 
-    It is stored with the newest model alone, so that all rounds before are gone through, from the first.
+    It is stored with the newest model, and with those that unlearning made. So all rounds since the last one of these
+    are gone through, or since the first model.
     """
     if not _is_remembering(row):
         return None
-    defence, version = None, 0
-    async for before in stream_completed(db, recipe.federation, 1, row.number - 1):
-        _require_next(row, before.base_version, version)
-        version = before.model_version or 0
+    version = await newest_unlearned(db, recipe.federation, row.base_version)
+    try:
+        defence = await kept_defence(db, recipe.federation, version)
+    except DataError as error:
+        raise _forgotten(row, str(error)) from error
+    first = await first_round_on(db, recipe.federation, version) or row.number
+    async for before in stream_completed(db, recipe.federation, first, row.number - 1):
         if _is_remembering(before):
             if lacking := await _missing_updates(db, before):
                 raise _forgotten(row, f"of round {before.number} {'; '.join(lacking)}")
@@ -198,13 +203,7 @@ async def _remembered(db: Database, recipe: Recipe, row: RoundRow, on_round: OnR
             made = collected.aggregation.finish(np.zeros(recipe.n_values, np.float32), Memory(None, defence))
             defence = made.memory.defence
         on_round(before.number)
-    _require_next(row, row.base_version, version)
     return defence
-
-
-def _require_next(row: RoundRow, base_version: int, version: int) -> None:
-    if base_version != version:
-        raise _forgotten(row, f"{_unlearned(base_version)}, and what it was given to remember is not kept")
 
 
 def _forgotten(row: RoundRow, why: str) -> DataError:

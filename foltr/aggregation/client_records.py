@@ -186,13 +186,17 @@ def taken_apart(stored: bytes) -> tuple[bytes, dict[str, bytes]]:
     names, records = fields["client_ids"], fields["clients"]
     length = len(records) // max(1, len(names))
     each = {name: records[i * length : (i + 1) * length] for i, name in enumerate(names)}
-    return msgpack.packb(fields | {"client_ids": [], "clients": b""}), each
+    return msgpack.packb(fields | {"client_ids": [], "clients": b"", "n_clients": len(names)}), each
 
 
 def put_together(shared: bytes, each: Mapping[str, bytes]) -> bytes:
     """Make what `Records.from_bytes` reads of what is left of the two parts that `taken_apart` returned."""
-    names = sorted(each)
-    whole: bytes = msgpack.packb(
-        msgpack.unpackb(shared) | {"client_ids": names, "clients": b"".join(each[name] for name in names)}
-    )
+    names, fields = sorted(each), msgpack.unpackb(shared)
+    fields.pop("n_clients", None)
+    whole: bytes = msgpack.packb(fields | {"client_ids": names, "clients": b"".join(each[name] for name in names)})
     return whole
+
+
+def is_whole(shared: bytes, each: Mapping[str, bytes]) -> bool:
+    """Return whether all records are left of the two parts that `taken_apart` returned."""
+    return bool(msgpack.unpackb(shared).get("n_clients") == len(each))

@@ -19,7 +19,7 @@ from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.fields import model_hash
 from foltr.protocol.states import OPEN_JOB, AbandonReason, JobState
 from storage.database import Database, fetch_all, fetch_one
-from storage.defence import ROUNDS, begin_defence, delete_defence, store_defence, with_defence
+from storage.defence import ROUNDS, begin_defence, delete_defence, keep_defence, store_defence, with_defence
 from storage.erasure.audit_log import append_audit
 from storage.erasure.erasures import count_deletion, finish_erasure, move_erasures, select_erasures
 from storage.erasure.records import ErasureOutcome, ErasureRow, JobCompletion, JobStep, NewJob, Sign, UnlearningJobRow
@@ -217,6 +217,7 @@ async def complete_job(
         figures = dict(completion.figures)
         made = {"model_version": completion.version, "figures": json.dumps(figures)}
         await _close(connection, job, at, state=JobState.DONE, **made)
+        await keep_defence(connection, name, number)
         body = {
             "job": number,
             "strategy": job.strategy,
@@ -260,7 +261,7 @@ async def last_clean_model(db: Database, name: str, before_round: int) -> ModelR
         if first is not None:
             clean = clean.where(models.c.version < first)
         row = await fetch_one(connection, model_row, clean.order_by(models.c.version.desc()).limit(1))
-        return None if row is None else await with_defence(connection, row, ROUNDS)
+        return None if row is None else await with_defence(connection, row, row.unlearning_job or ROUNDS)
 
 
 async def list_stored_rounds(db: Database, name: str, first: int, limit: int) -> list[int]:

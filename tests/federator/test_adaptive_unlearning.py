@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from federator.closing.collected_updates import Recipe
+from federator.closing.replay import replay_round
 from federator.job import UnlearningPolicy
 from federator.round import RoundPolicy
 from foltr.aggregation.client_records import Records, suspects_of
@@ -14,8 +16,10 @@ from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.membership import Forget
 from foltr.protocol.states import Strategy
 from foltr.protocol.topics import ClientTopic
+from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.protocol.updates import DenseDelta, UnlearningUpdate
 from storage.erasure.unlearning_jobs import list_jobs
+from storage.federations import get_federation
 from storage.models import get_model, latest_model
 from storage.queries import list_contributions, list_rounds
 
@@ -125,6 +129,21 @@ async def test_who_is_left_out_stays_left_out_when_an_accomplice_is_forgotten(at
     swapped = (await list_jobs(served.db, "mail"))[0].model_version
     since = next(row.round for row in await list_rounds(served.db, "mail") if row.base_version >= swapped)
     assert list((await left_out(served, since)).values()) == [set(ATTACKERS)] * 5
+
+
+async def test_rounds_after_a_swap_repeat_with_what_became_of_each_update(attacked) -> None:
+    """Bit for bit, of what was kept with the swap's model; it is enough that the updates since then are there."""
+    served, devices = attacked
+    await forget(served, devices.pop(SYBIL))
+    await unlearn(served, devices.values())
+    await play(served, devices.values(), 3)
+    swapped = (await list_jobs(served.db, "mail"))[0].model_version
+    federation = await get_federation(served.db, "mail")
+    recipe = Recipe("mail", PdgdTraining(), LinearRankerSpec(n_features=N_FEATURES), federation.aggregation_seed)
+    since = [row for row in await list_rounds(served.db, "mail") if row.model_version and row.base_version >= swapped]
+    assert len(since) == 3
+    for row in since:
+        assert (await replay_round(served.db, recipe, row.round)).differs == ()
 
 
 async def test_no_step_has_what_the_suspected_answer(attacked) -> None:

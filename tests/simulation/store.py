@@ -439,7 +439,7 @@ class RoundStore:
                 tainted_at=None if tables.models[row.base_version].tainted_at is None else closed_at,
             )
             note_events(tables, model.events)
-            if version - 1 in tables.models:
+            if version - 1 in tables.models and tables.models[version - 1].unlearning_job is None:
                 tables.models[version - 1] = replace(tables.models[version - 1], defence_state=None)
             _close(tables, number, state=RoundState.COMPLETED, closed_at=closed_at, model_version=version)
             if next_opening is not None:

@@ -5,8 +5,10 @@ from remembered import memory_of
 from sqlalchemy import func, select
 
 from foltr.aggregation.client_records import Records, taken_apart
+from foltr.errors import DataError
 from storage.aggregation_tables import defence_records
 from storage.clients import key_of
+from storage.defence import kept_defence
 from storage.erasure.client_rows import rows_of
 from storage.erasure.erasures import note_told
 from storage.erasure.records import JobCompletion, JobStep, NewJob
@@ -160,8 +162,55 @@ async def test_a_job_that_failed_leaves_nothing_that_it_remembered(unlearning) -
 
 async def test_a_swap_stores_what_the_rounds_go_on_from(unlearning) -> None:
     """With the job's model, in the one transaction; of what the job remembered nothing stays."""
-    at, memory = unlearning.request("c").erased_at, memory_of("a", n_rounds=7)
-    swap = JobCompletion(5, at, {}, 6, unlearning.opening(7, 5), defence_state=memory)
-    await complete_job(unlearning.db, "web", unlearning.epoch, 1, swap, lambda *_: "")
+    memory = memory_of("a", n_rounds=7)
+    await swap(unlearning, memory)
     assert await remembered(unlearning) == memory
-    assert await rows_by_job(unlearning) == {0: 1}
+    assert await kept_defence(unlearning.db, "web", 5) == memory
+    assert await rows_by_job(unlearning) == {0: 1, 1: 1}
+
+
+async def test_what_was_remembered_at_a_swap_stays_with_its_model(unlearning) -> None:
+    """While the rounds go on; whoever is forgotten vanishes from it, and it says that it is not whole."""
+    memory = memory_of("a", "b", n_rounds=7)
+    await swap(unlearning, memory)
+    await begin_aggregation(unlearning.db, "web", unlearning.epoch, 7)
+    at, following = unlearning.opening(7).closes_at, memory_of("a", "b", n_rounds=8)
+    model = NewModel(6, WEIGHTS, None, following)
+    await complete_round(unlearning.db, "web", unlearning.epoch, 7, model, at, unlearning.opening(8, 6))
+    assert await remembered(unlearning) == following
+    assert await kept_defence(unlearning.db, "web", 5) == memory
+    assert (await get_model(unlearning.db, "web", 5)).defence_state == memory  # type: ignore[union-attr]
+    assert await kept_defence(unlearning.db, "web", 0) is None
+    await unlearning.erase("b")
+    with pytest.raises(DataError, match="given with model 5 is not whole, as clients were erased"):
+        await kept_defence(unlearning.db, "web", 5)
+    assert await rows_by_job(unlearning) == {0: 1, 1: 1}
+
+
+async def test_a_rule_that_remembers_nothing_after_a_swap_leaves_what_was_kept(unlearning) -> None:
+    """The rounds' rows go, and those that belong to the swap's model stay with it."""
+    await swap(unlearning, memory_of("a"))
+    await begin_aggregation(unlearning.db, "web", unlearning.epoch, 7)
+    at, model = unlearning.opening(7).closes_at, NewModel(6, WEIGHTS, None, None)
+    await complete_round(unlearning.db, "web", unlearning.epoch, 7, model, at, unlearning.opening(8, 6))
+    assert (await remembered(unlearning), await rows_by_job(unlearning)) == (None, {1: 1})
+
+
+async def test_what_was_kept_goes_with_a_model_that_is_withdrawn(unlearning) -> None:
+    """Nothing can be repeated from it."""
+    await unlearning.erase_with_key("b")
+    await swap(unlearning, memory_of("a", n_rounds=7))
+    await create_job(
+        unlearning.db, "web", unlearning.epoch, NewJob(2, "retrain", 2, 3, unlearning.request("b").erased_at, 0, 1, 2)
+    )
+    await swap(unlearning, memory_of("a", n_rounds=8), job=2, version=6)
+    assert await rows_by_job(unlearning) == {0: 1, 2: 1}
+    assert await kept_defence(unlearning.db, "web", 5) is None
+    assert await kept_defence(unlearning.db, "web", 6) == memory_of("a", n_rounds=8)
+
+
+async def swap(stored, memory: bytes, job: int = 1, version: int = 5) -> None:
+    """Put a job's model in service, in the place of the round that is open."""
+    at = stored.request("c").erased_at
+    completion = JobCompletion(version, at, {}, version + 1, stored.opening(version + 2, version), defence_state=memory)
+    await complete_job(stored.db, "web", stored.epoch, job, completion, lambda *_: "")

@@ -7,6 +7,7 @@ import pytest
 from foltr.aggregation.client_records import (
     SKETCH_LENGTH,
     Records,
+    is_whole,
     put_together,
     suspects_of,
     taken_apart,
@@ -76,6 +77,8 @@ def test_records_taken_apart_are_the_same_together() -> None:
     assert put_together(shared, each) == stored
     assert sorted(each) == ["gone", "stays"]
     assert b"gone" not in shared + b"".join(each.values())
+    assert is_whole(shared, each)
+    assert not is_whole(shared, {"stays": each["stays"]})
     left = Records.from_bytes(put_together(shared, {"stays": each["stays"]}), 3)
     assert left.client_ids == ("stays",)
     assert left.clients.tobytes() == Records.from_bytes(stored, 3).for_clients(("stays",)).tobytes()
