@@ -113,7 +113,7 @@ def _figures(
         "ndcg": trained.ndcg[-1][1],
         "distance": relative_distance(trained.weights, reference),
         "cosine": cosine(trained.weights, reference),
-        "training": simulation.training_ndcg(trained.weights),
+        "training": simulation.others_ndcg(trained.weights),
         "loss": float(np.nanmean(losses)),
         "steps": float(trained.ndcg[-1][0]),
     }

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.aggregation.rule_spec import MEAN
-from foltr.data.dataset import RankingDataset
+from foltr.data.dataset import RankingDataset, select_queries
 from foltr.errors import SettingsError
 from foltr.evaluation.metrics import mean_ndcg_of_scores
 from foltr.methods.aggregations import DeltaAggregation
@@ -30,14 +30,14 @@ from foltr.simulation.learner_factory import RunnerKind, compile_kernels
 from foltr.simulation.learners import participants_of
 from foltr.simulation.method_names import has_personal_rankers
 from foltr.simulation.runners import ReferenceRunner, Runner, State
-from foltr.simulation.unlearning.kept_interactions import Log, Recorder, Replay
+from foltr.simulation.unlearning.kept_interactions import Log, Recorder, Replay, drawn
 from foltr.simulation.unlearning.rounds import Change, Progress, Rounds, Step, Trained, unchanged
-from foltr.simulation.unlearning.stored_updates import Stored
+from foltr.simulation.unlearning.stored_updates import Sent, Stored
 from foltr.unlearning.ascent import projected
 from foltr.unlearning.calibration import calibrated
 from foltr.unlearning.schedule import Schedule
 
-Interactions = Literal["fresh", "kept"]
+Interactions = Literal["fresh", "kept", "drawn"]
 
 _EVALUATIONS = 20
 
@@ -119,24 +119,52 @@ class UnlearningSimulation:
     def ranker(self) -> Ranker:
         return self._ranker
 
-    def training_ndcg(self, weights: NDArray[np.floating]) -> float:
-        """Mean nDCG@10 over the queries that clients learn from; the mean over data sets."""
-        return self._mean_ndcg(weights, self._population.datasets)
+    @property
+    def population(self) -> Population:
+        return self._population
+
+    @property
+    def leaver(self) -> Leaver:
+        return self._leaver
+
+    def others_ndcg(self, weights: NDArray[np.floating]) -> float:
+        """Return the mean nDCG@10 on the queries that the others learn from; the mean over data sets."""
+        return self._mean_ndcg(weights, self._asked_by([i for i in self._in_order if i != self._leaver.client]))
+
+    def own_ndcg(self, weights: NDArray[np.floating]) -> float:
+        """Return the mean nDCG@10 on the leaver's own queries, by its own labels."""
+        return self._mean_ndcg(weights, self._asked_by([self._leaver.client]))
+
+    def _asked_by(self, clients: Sequence[int]) -> list[RankingDataset]:
+        """Return the queries that any of the clients asks, a set for each data set they have."""
+        asked: dict[int, set[int]] = {}
+        for client in (self._population.clients[i] for i in clients):
+            asked.setdefault(client.dataset, set()).update(client.queries.tolist())
+        return [
+            select_queries(self._population.datasets[dataset], np.array(sorted(queries), np.int64))
+            for dataset, queries in asked.items()
+        ]
 
     def federate(
-        self, *, with_leaver: bool = True, record_every: int | None = None, keep_updates: bool = False
+        self,
+        *,
+        with_leaver: bool = True,
+        record_every: int | None = None,
+        record_last: int = 0,
+        keep_updates: bool = False,
     ) -> History:
         """Run the federation; without the leaver it is the retraining that unlearning is compared with.
 
         Args:
             record_every: keep the interactions of rounds 1, 1 + so many, ...; None keeps none.
+            record_last: keep those of so many rounds before the end too.
             keep_updates: keep every update, as a federator with enough disk does.
         """
         config, leaver = self._config, self._leaver
         crowd = Crowd(self._population, config.seed, self._training.serp_length)
         runner = self._runner(self._population, crowd)
         recorder = Recorder(self._population, crowd, self._training, self._ranker)
-        sent = _Sent(config.rounds, len(self._population.clients), self._ranker.n_weights if keep_updates else None)
+        sent = Sent(config.rounds, len(self._population.clients), self._ranker.n_weights if keep_updates else None)
         kept: dict[int, Log] = {}
         progress = Progress(self._rounds, self.start, config.eval_every, config.rounds)
         before_leaver = before_last = progress.model
@@ -144,7 +172,8 @@ class UnlearningSimulation:
             if number == leaver.joined:
                 before_leaver = progress.model
             clients = self._participants(number, with_leaver=with_leaver and number >= leaver.joined)
-            recording = record_every is not None and (number - 1) % record_every == 0
+            recording = number > config.rounds - record_last
+            recording |= record_every is not None and (number - 1) % record_every == 0
             base = progress.model
             change = partial(self._as_sent, sent, number)
             progress.play(Step(number, clients, recorder if recording else runner, change))
@@ -171,8 +200,9 @@ class UnlearningSimulation:
 
         Args:
             schedule: which rounds are gone through, and how much is learned in each.
-            interactions: fresh ones, as in the thesis, whose users go on where the federation ended; or the first ones
-                of each client in the replayed round, as a device that keeps a log has them.
+            interactions: fresh ones, as in the thesis, whose users go on where the federation ended; kept, the first
+                ones of each client in the replayed round; or drawn from the newest it keeps, as the service's devices
+                draw them.
             runner: of fresh interactions; see `foltr.simulation.federated.run`. The model is the same, its time is not.
 
         Raises:
@@ -188,16 +218,42 @@ class UnlearningSimulation:
             self._check_kept(history, rounds, course.interval)
         population = self._learning_from(local_interactions)
         crowd, chosen = self._going_on(history, population, runner)
-        is_anew = schedule.strategy is Strategy.RETRAIN
         steps = []
         for number in rounds:
             players = chosen
             if interactions == "kept":
                 log = history.interactions[number]
                 players = Replay(log, local_interactions, population, crowd, self._training, self._ranker)
+            elif interactions == "drawn":
+                players = self._drawing(history, number, population, crowd)
+            is_anew = schedule.strategy is Strategy.RETRAIN
             change = unchanged if is_anew else partial(self._calibrated, history.lengths[number - 1])
             steps.append(self._step_of_others(number, players, change))
         return self._play(start, steps)
+
+    def relearn(self, history: History, interval: int, interactions: Literal["fresh", "drawn"] = "fresh") -> Trained:
+        """Learn anew from the model before the leaver joined, in long steps: each has the interactions of many rounds.
+
+        Args:
+            interval: so many rounds a step stands for; a client learns in it from so many times its interactions.
+            interactions: see `unlearn`.
+
+        Raises:
+            SettingsError: the method cannot learn from kept interactions.
+        """
+        clients = self._population.clients
+        more = tuple(replace(client, n_interactions=interval * client.n_interactions) for client in clients)
+        population = replace(self._population, clients=more)
+        crowd, players = self._going_on(history, population)
+        steps = [
+            self._step_of_others(
+                number,
+                players if interactions == "fresh" else self._drawing(history, number, population, crowd),
+                unchanged,
+            )
+            for number in self._stored(history, self._leaver.joined)[::interval]
+        ]
+        return self._play(history.before_leaver, steps)
 
     def remove(self, history: History) -> Trained:
         """Add up the stored updates once more, without the leaver's, on the model before it joined (FedRemove).
@@ -275,13 +331,24 @@ class UnlearningSimulation:
         crowd.restore(history.crowd)
         return crowd, self._runner(population, crowd, kind)
 
+    def _drawing(self, history: History, number: int, population: Population, crowd: Crowd) -> Runner:
+        """Return clients who draw what they learn from out of the newest interactions they keep."""
+        self._check_learnable()
+        rng = np.random.default_rng(np.random.SeedSequence([self._config.seed, number, *b"drawn"]))
+        quantities = [client.n_interactions for client in population.clients]
+        log = drawn(history.interactions, quantities, rng)
+        return Replay(log, max(quantities), population, crowd, self._training, self._ranker)
+
     def _check_kept(self, history: History, rounds: Sequence[int], interval: int) -> None:
+        self._check_learnable()
+        if not all(number in history.interactions for number in rounds):
+            raise SettingsError(f"interactions: those of every {interval}-th round were not recorded")
+
+    def _check_learnable(self) -> None:
         if not learns_from_kept_lists(self._training, self._ranker):
             raise SettingsError(
                 f"interactions: what {self._config.method} learns cannot be learned again from kept ones"
             )
-        if not all(number in history.interactions for number in rounds):
-            raise SettingsError(f"interactions: those of every {interval}-th round were not recorded")
 
     def _learning_from(self, local_interactions: int) -> Population:
         """Return the population, each client of which learns from at most so many interactions in a round."""
@@ -304,7 +371,7 @@ class UnlearningSimulation:
 
     def _as_sent(
         self,
-        sent: "_Sent",
+        sent: Sent,
         number: int,
         rows: NDArray[np.float32],
         base: NDArray[np.float32],
@@ -358,26 +425,3 @@ def _ascending(
 ) -> NDArray[np.float32]:
     """Return what leads from the base to where the opposite of the updates leads within the ball."""
     return (projected(base - rows, centre, radius) - base).astype(np.float32)
-
-
-class _Sent:
-    """What clients sent in each round.
-
-    Args:
-        n_weights: of an update; None keeps their lengths alone.
-    """
-
-    def __init__(self, n_rounds: int, n_clients: int, n_weights: int | None) -> None:
-        self.lengths = np.full((n_rounds, n_clients), np.nan)
-        self.updates = None if n_weights is None else np.full((n_rounds, n_clients, n_weights), np.nan, np.float32)
-
-    def keep(self, number: int, clients: Sequence[int], rows: NDArray[np.float32]) -> None:
-        self.lengths[number - 1, clients] = np.linalg.norm(rows.astype(np.float64), axis=1)
-        if self.updates is not None:
-            self.updates[number - 1, clients] = rows
-
-    def discard(self, number: int) -> None:
-        """Forget a round of which no model came."""
-        self.lengths[number - 1] = np.nan
-        if self.updates is not None:
-            self.updates[number - 1] = np.nan

@@ -14,8 +14,29 @@ from foltr.simulation.clients.crowd import Crowd
 from foltr.simulation.clients.population import Population
 from foltr.simulation.runners import Experience, ReferenceRunner, State
 
+KEPT_INTERACTIONS = 500
+"""So many a device keeps by default, the newest."""
+
 Log = Mapping[int, Sequence[Interaction]]
 """Interactions by client, in the order they happened."""
+
+
+def drawn(logs: Mapping[int, Log], quantities: Sequence[int], rng: np.random.Generator) -> Log:
+    """Draw for each client as many interactions as it is to learn from, of the newest it keeps; all if these are fewer.
+
+    Args:
+        logs: by round, the newest last.
+        quantities: by client.
+    """
+    kept: dict[int, list[Interaction]] = {client: [] for client in range(len(quantities))}
+    for log in logs.values():
+        for client, interactions in log.items():
+            kept[client].extend(interactions)
+    newest = {client: interactions[-KEPT_INTERACTIONS:] for client, interactions in kept.items()}
+    return {
+        client: [interactions[i] for i in rng.permutation(len(interactions))[: quantities[client]].tolist()]
+        for client, interactions in newest.items()
+    }
 
 
 class Recorder(ReferenceRunner):

@@ -41,6 +41,10 @@ class Trained:
     updates: int
     seconds: float
 
+    def taken_over(self) -> "Trained":
+        """Return the same model as one that was there already: it took nothing."""
+        return Trained(self.weights, self.model, ((0, self.ndcg[-1][1]),), 0, 0, 0.0)
+
     def then(self, more: "Trained") -> "Trained":
         """Return what came of this and of what went on from it, and what both took."""
         done = self.ndcg[-1][0]

@@ -1,4 +1,6 @@
-"""Updates that a federator has stored, to be aggregated once more; nobody is asked."""
+"""Updates that a federator stores, and aggregates once more; nobody is asked."""
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,6 +9,29 @@ from foltr.methods.aggregations import RowAggregation
 from foltr.methods.base import Aggregation
 from foltr.simulation.clients.population import Population
 from foltr.simulation.runners import Experience, State
+
+
+class Sent:
+    """What clients sent in each round.
+
+    Args:
+        n_weights: of an update; None keeps their lengths alone.
+    """
+
+    def __init__(self, n_rounds: int, n_clients: int, n_weights: int | None) -> None:
+        self.lengths = np.full((n_rounds, n_clients), np.nan)
+        self.updates = None if n_weights is None else np.full((n_rounds, n_clients, n_weights), np.nan, np.float32)
+
+    def keep(self, number: int, clients: Sequence[int], rows: NDArray[np.float32]) -> None:
+        self.lengths[number - 1, clients] = np.linalg.norm(rows.astype(np.float64), axis=1)
+        if self.updates is not None:
+            self.updates[number - 1, clients] = rows
+
+    def discard(self, number: int) -> None:
+        """Forget a round of which no model came."""
+        self.lengths[number - 1] = np.nan
+        if self.updates is not None:
+            self.updates[number - 1] = np.nan
 
 
 class Stored:

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 from simulated import config, population, simulated
 
+from edge_client.store import store
 from foltr.errors import SettingsError
 from foltr.methods.base import NextModel
 from foltr.protocol.states import Strategy
 from foltr.simulation.unlearning.departure import Leaver, UnlearningSimulation, turned_round
+from foltr.simulation.unlearning.kept_interactions import KEPT_INTERACTIONS, drawn
+from foltr.simulation.unlearning.own_labels import with_reset_labels
 from foltr.unlearning.measures import cosine
 from foltr.unlearning.schedule import Schedule
 
@@ -344,3 +347,70 @@ def test_who_keeps_nothing_removes_nothing():
     for how in (of.remove, of.remove_last, lambda kept: of.ascend(kept, 1)):
         with pytest.raises(SettingsError, match="no update was kept"):
             how(history)
+
+
+@pytest.mark.parametrize("interactions", ["fresh", "drawn"])
+def test_long_steps_have_the_interactions_of_the_rounds_they_stand_for(interactions):
+    """Three steps in place of twelve rounds, and as many interactions; a late leaver's begin where it joined."""
+    of = simulation()
+    history = of.federate(record_every=1)
+    found = of.relearn(history, 4, interactions)
+    assert found.ndcg[-1][0] == 3
+    assert (found.updates, found.interactions) == (3 * 4, ROUNDS * 4 * 4)
+    late = simulation(Leaver(LAST, joined=9), eval_every=4)
+    begun = late.federate(record_every=1)
+    again = late.relearn(begun, 4, interactions)
+    assert (again.ndcg[0][1], again.updates) == (dict(begun.trained.ndcg)[8], 4)
+
+
+def test_long_steps_of_one_round_are_retraining():
+    """Nothing else is done than in rounds with fresh interactions."""
+    of = simulation()
+    history = of.federate()
+    np.testing.assert_array_equal(of.relearn(history, 1).weights, of.unlearn(history, thesis(Strategy.RETRAIN)).weights)
+
+
+def test_drawn_interactions_are_of_the_newest_that_are_kept():
+    """A device keeps so many; who kept fewer than asked for gives all, and the order is drawn."""
+    of = simulation()
+    history = of.federate(record_last=3)
+    assert sorted(history.interactions) == [10, 11, 12]
+    rng = np.random.default_rng(1)
+    found = drawn(history.interactions, [5, 100, 5, 5, 5], rng)
+    assert [len(found[client]) for client in range(5)] == [5, 12, 5, 5, 5]
+    kept = [id(one) for log in history.interactions.values() for one in log[1]]
+    assert sorted(kept) == sorted(id(one) for one in found[1])
+    assert kept != [id(one) for one in found[1]]
+    flood = {number: {0: history.interactions[12][0]} for number in range(1, KEPT_INTERACTIONS)}
+    flood[KEPT_INTERACTIONS] = {0: history.interactions[10][0]}
+    many = drawn({0: {0: history.interactions[11][0]}, **flood}, [10**6], rng)[0]
+    assert len(many) == KEPT_INTERACTIONS
+    assert not {id(one) for one in many} & {id(one) for one in history.interactions[11][0]}
+
+
+def test_the_simulated_devices_keep_as_many_as_those_of_the_service():
+    """One number in two rooms, which may not import each other."""
+    assert KEPT_INTERACTIONS == store.KEPT_INTERACTIONS
+
+
+def test_calibrated_steps_may_be_of_drawn_interactions():
+    """As many as a step has, from what is kept; nothing of it where the method cannot learn from it."""
+    of = simulation()
+    found = of.unlearn(
+        of.federate(record_last=2), thesis(Strategy.FED_ERASER, 4, local_interactions=2), interactions="drawn"
+    )
+    assert found.interactions == 3 * 4 * 2
+    noised = simulation(method="fpdgd-paper", rounds=2)
+    with pytest.raises(SettingsError, match="cannot be learned again"):
+        noised.relearn(noised.federate(record_last=2), 1, "drawn")
+
+
+def test_whose_queries_are_measured():
+    """The leaver's own by its own labels, those of the others by theirs."""
+    of = config(rounds=2, seed=3)
+    people = population(of)
+    reset = UnlearningSimulation(of, with_reset_labels(people, LAST), Leaver(LAST, z=None))
+    plain = UnlearningSimulation(of, people, Leaver(LAST, z=None))
+    weights = plain.federate().trained.weights
+    assert reset.others_ndcg(weights) == plain.others_ndcg(weights) == plain.own_ndcg(weights)
+    assert reset.own_ndcg(weights) < 0.8 * plain.own_ndcg(weights)
