@@ -155,6 +155,7 @@ pattern read {topics.roster}
 pattern read {topics.roster_chunks}
 pattern read {topics.federator_key}
 pattern read {topics.federator_status}
+pattern read {topics.audit_head}
 pattern read {topics.policy}
 pattern read {topics.schema}
 pattern read {topics.root}/unlearning/+
@@ -169,6 +170,7 @@ topic write {topics.model}
 topic write {topics.model_chunks}
 topic write {topics.round}
 topic write {topics.federator_status}
+topic write {topics.audit_head}
 topic write {topics.root}/unlearning/+
 topic write {topics.operator_answers}
 topic read {topics.roster}

@@ -7,7 +7,7 @@ decided but not stored is gone with it, and no device was told otherwise.
 
 import asyncio
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -41,6 +41,7 @@ from foltr.errors import SettingsError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.methods.bodies import BodySpec
 from foltr.methods.registry import body_spec
+from foltr.protocol.audit_heads import AuditHead
 from foltr.protocol.events import ORDERS, EventKind
 from foltr.protocol.roster_assembly import RosterAssembler
 from foltr.protocol.signed_orders import number_of
@@ -117,14 +118,17 @@ class FederationActor:
 
     # --- life ---------------------------------------------------------------------------------------------
 
-    async def start(self, newest_epoch: int = 0) -> None:
-        """Claim the federation, above the newest epoch that was heard of, and take up where it was left off."""
+    async def start(self, newest_epoch: int = 0, published: AuditHead | None = None) -> None:
+        """Claim the federation, above the newest epoch that was heard of, and take up where it was left off.
+
+        ``published`` is the head of the audit log that the last federator has published, as far as it was heard.
+        """
         now = self._clock.now()
         claimed = await claim(self._store, self._plan, now, newest_epoch, self._sums)
         self.state = claimed.state
         if self.is_replaced:
             raise key_replaced(self._plan.federation)
-        await self.eraser.start()
+        await self.eraser.start(published)
         self._unlearner = self._new_unlearner()
         model, events = await resume_rounds(self._store, claimed, now)
         self.rounds.start(claimed, model)
@@ -176,7 +180,8 @@ class FederationActor:
                 await self._serve_waiting(min(now, math.nextafter(current.closes_at, -math.inf)))
             await self._end_round(now)
         await self._advance_sums()
-        self._clear_of_forgotten(self._turned_away.take())
+        for client_id in filter(self.state.members.is_forgotten, self._turned_away.take()):
+            self.eraser.clear(client_id)
         await self.eraser.tidy()
         await self._unlearner.advance(self._clock.now())
         await self._swap()
@@ -240,11 +245,6 @@ class FederationActor:
         _, kind = self._topics.parse(topic) or ("", None)
         if kind not in (None, ClientTopic.INBOX) and not kind.is_retained:
             self._retained.clear_foreign(topic)
-
-    def _clear_of_forgotten(self, names: Iterable[str]) -> None:
-        for client_id in names:
-            if self.state.members.is_forgotten(client_id):
-                self.eraser.clear(client_id)
 
     def _sender_of(self, message: InboundMessage) -> str:
         # No name begins with a question mark, so no stranger shares a member's place.

@@ -15,12 +15,14 @@ from federator.clock import Clock, to_datetime
 from federator.deciding.decisions import ErasureWanted
 from federator.deciding.orders import unknown_to_all
 from federator.publishing.announcements import ReceiptSender
+from federator.publishing.audit_heads import AuditHeads
 from federator.publishing.retained import RetainedTopics
 from federator.store import FederationStore
 from foltr.erasure.audit import AuditEntry
 from foltr.erasure.receipt import ErasureReceipt, sign_receipt, utc_text
 from foltr.erasure.states import ErasureState
 from foltr.failpoints import Failpoint, failpoint
+from foltr.protocol.audit_heads import AuditHead
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
@@ -78,6 +80,9 @@ class Eraser:
 
     Args:
         key: what receipts are signed with; None signs none.
+
+    Attributes:
+        heads: where each new entry of the audit log is published.
     """
 
     def __init__(
@@ -96,6 +101,7 @@ class Eraser:
         self._retained = retained
         self._topics = Topics(federation)
         self._sign = signed_by(key)
+        self.heads = AuditHeads(federation, store, retained)
         # Told by now, and to be noted so with the next occasion.
         self._told: list[str] = []
         # Something may have been deleted whose bytes are still in the file; the database knows whether it is so.
@@ -105,8 +111,9 @@ class Eraser:
         self._purging: asyncio.Task[None] | None = None
         self._names_at = 0.0
 
-    async def start(self) -> None:
-        """Go on with what the last federator did not finish."""
+    async def start(self, published: AuditHead | None) -> None:
+        """Go on with what the last federator did not finish; ``published`` is what it said of the audit log last."""
+        await self.heads.start(published, to_datetime(self._clock.now()))
         # It may have died, or was stopped, after it deleted something and before the bytes were gone.
         self._purge_due = await self._store.deletions_to_purge() is not None
         for row in await self._store.unfinished_erasures():
@@ -155,6 +162,7 @@ class Eraser:
             row = await self._store.complete_erasure(row.pseudonym, now, self._sign)
         log.info("client_erased", pseudonym=row.pseudonym, n_updates=row.n_updates, n_rounds=row.n_rounds)
         self._purge_due = True
+        await self.heads.publish()
         if client_id is not None:
             # Until it is done its device may have to be told more.
             self.clear(client_id, row.pseudonym if row.state is ErasureState.DONE else None)
@@ -267,6 +275,7 @@ class Eraser:
     async def after_swap(self, done: Sequence[ErasureRow]) -> None:
         """Purge the weights that were deleted, and tell those who have not been told that it is over."""
         self._purge_due = True
+        await self.heads.publish()
         for row in done:
             if row.client_id is not None:
                 self.clear(row.client_id, row.pseudonym)

@@ -17,6 +17,7 @@ from federator.closing.step_model import answers_of, contributions_of
 from federator.deciding.state import FederationState
 from federator.job import Due, Missed, Phase, Unlearning, UnlearningStep
 from federator.plan import FederationPlan
+from federator.publishing.audit_heads import AuditHeads
 from federator.publishing.retained import RetainedTopics
 from federator.store import FederationStore, stream_updates
 from foltr.erasure.states import ErasureState
@@ -65,6 +66,7 @@ class Unlearner:
         self._members = state.members
         self._retained = retained
         self._topics = Topics(plan.federation)
+        self._heads = AuditHeads(plan.federation, store, retained)
         self._note = note
         self._suspects = suspects
         self._seed = b""
@@ -190,6 +192,7 @@ class Unlearner:
             len(ahead),
         )
         self._row = await self._store.create_job(new)
+        await self._heads.publish()
         if newest:
             self._retained.put(self._topics.unlearning_job(newest), None)  # it is over, and nobody waits for it
         self._unlearning.begin(course, ahead, len(waiting))
@@ -228,6 +231,7 @@ class Unlearner:
             return
         reason = f"coverage {job.coverage:.2f} is below {self._policy.min_coverage:g}; the job begins again as retrain"
         await self._store.fail_job(job.number, reason, self._at())
+        await self._heads.publish()
         log.warning("unlearning_fell_back", job=job.number, cause=reason)
         self._unlearning.give_up(self._clock.now())
         self._row = None

@@ -1,4 +1,5 @@
-"""Hears what the broker still has of the federator before, whose epoch the next claim is to be above.
+"""Hears what the broker still has of the federator before: its epoch, which the next claim is to be above, and the head
+of its audit log.
 
 A restored database has lost its newest epochs, and devices believe nothing from below what they have heard. What was
 announced last is retained, and says how high that was. Nobody can raise an epoch by it who has not the federator's key:
@@ -11,7 +12,8 @@ import structlog
 
 from broker.link import InboundMessage, MqttLink
 from foltr.errors import MessageError, UnavailableError
-from foltr.protocol.codec import open_envelope
+from foltr.protocol.audit_heads import AuditHead
+from foltr.protocol.codec import Envelope, open_envelope
 from foltr.protocol.signing import SigningKey, epoch_and_number
 from foltr.protocol.topics import Topics
 
@@ -30,11 +32,13 @@ class Predecessor:
     Attributes:
         topics: what it has announced on.
         epoch: the newest of its claims that was heard of; 0 where none was.
+        audit_head: the newest entry of the audit log that it has published; None where it was not heard.
     """
 
     def __init__(self, topics: Topics, key: SigningKey | None) -> None:
-        self.topics: Collection[str] = (topics.model, topics.round, topics.federator_status)
+        self.topics: Collection[str] = (topics.model, topics.round, topics.federator_status, topics.audit_head)
         self.epoch = 0
+        self.audit_head: AuditHead | None = None
         self._key = key
 
     def receive(self, message: InboundMessage) -> None:
@@ -43,11 +47,17 @@ class Predecessor:
             return
         try:
             envelope = open_envelope(message.payload)
+            if envelope.is_signed_by(self._key.public, message.topic):
+                self._take(envelope)
         except MessageError:
             return
+
+    def _take(self, envelope: Envelope) -> None:
         epoch, _ = epoch_and_number(envelope.sequence)
-        if self.epoch < epoch < _EPOCHS_END and envelope.is_signed_by(self._key.public, message.topic):
+        if self.epoch < epoch < _EPOCHS_END:
             self.epoch = epoch
+        if envelope.kind == AuditHead.kind_name:
+            self.audit_head = envelope.read(AuditHead)
 
     async def listen(self, link: MqttLink) -> None:
         """Hear what is retained; a broker that does not let us keeps nobody from serving.

@@ -99,7 +99,7 @@ class FederatorService:
                 if not await self._wait_for_broker(self._first_link):
                     return
                 await self._predecessor.listen(self._first_link)
-                await self._actor.start(self._predecessor.epoch)
+                await self._actor.start(self._predecessor.epoch, self._predecessor.audit_head)
             self._sequence.begin(self._actor.epoch)
             self._heartbeat.begin(self._actor.epoch)
             # Anew: the broker takes a last will with a connection, and this one is signed under the claim.

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from foltr.erasure.audit import AuditEntry
 from foltr.errors import UnavailableError
 from foltr.protocol.states import Privacy
 from storage.erasure.records import (
@@ -156,6 +157,9 @@ class FederationStore(Protocol):
     async def drop_untold_names(self, erased_before: datetime) -> int: ...
 
     async def complete_erasure(self, pseudonym: str, completed_at: datetime, sign: Sign) -> ErasureRow: ...
+
+    async def audit_entry(self, seq: int | None = None) -> AuditEntry | None:
+        """Find an entry of the audit log; without a number the newest."""
 
     async def deletions_to_purge(self) -> int | None: ...
 

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
+from foltr.erasure.audit import AuditEntry
 from foltr.errors import UnavailableError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import Privacy
 from storage import arrivals, federations, models, orders, retention, rounds
 from storage.database import Database
-from storage.erasure import erasures, gathering, unlearning_jobs
+from storage.erasure import audit_log, erasures, gathering, unlearning_jobs
 from storage.erasure.client_rows import NAMING_TABLES
 from storage.erasure.records import (
     ErasureRequest,
@@ -208,6 +209,9 @@ class SqlFederationStore:
 
     async def complete_erasure(self, pseudonym: str, completed_at: datetime, sign: Sign) -> ErasureRow:
         return await erasures.complete_erasure(self._db, self._name, self.epoch, pseudonym, completed_at, sign)
+
+    async def audit_entry(self, seq: int | None = None) -> AuditEntry | None:
+        return await audit_log.find_audit_entry(self._db, self._name, seq)
 
     async def deletions_to_purge(self) -> int | None:
         return await erasures.deletions_to_purge(self._db, self._name)

@@ -89,6 +89,10 @@ class EventKind(StrEnum):
         "unlearning_paused",
         "No device has answered for long; the job goes on with the first one that is back, or let out of quarantine.",
     )
+    AUDIT_LOG_DIFFERS = (
+        "audit_log_differs",
+        "The log of erasures lacks an entry that was published, or has another one there: an older database, or a cut.",
+    )
     UNLEARNING_DONE = "unlearning_done", "A model without the clients that were forgotten is in service."
 
 

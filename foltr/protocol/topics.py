@@ -83,6 +83,11 @@ class Topics:
         return f"{self.root}/federator-status"
 
     @cached_property
+    def audit_head(self) -> str:
+        """The newest entry of the log of erasures."""
+        return f"{self.root}/audit-head"
+
+    @cached_property
     def policy(self) -> str:
         """The operator's policy of a federation with secure sums."""
         return f"{self.root}/policy"

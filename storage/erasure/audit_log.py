@@ -17,11 +17,7 @@ async def append_audit(
     connection: AsyncConnection, name: str, at: datetime, kind: str, body: dict[str, Any]
 ) -> AuditEntry:
     """Add an entry within a writer's transaction. ``body`` holds nothing personal: it is never erased."""
-    answer = await connection.execute(
-        select(audit_log).where(audit_log.c.federation == name).order_by(audit_log.c.seq.desc()).limit(1)
-    )
-    last = answer.one_or_none()
-    entry = next_entry(None if last is None else _entry(last), at, kind, body)
+    entry = next_entry(await _find(connection, name), at, kind, body)
     await connection.execute(
         insert(audit_log).values(
             federation=name,
@@ -36,6 +32,12 @@ async def append_audit(
     return entry
 
 
+async def find_audit_entry(db: Database, name: str, seq: int | None = None) -> AuditEntry | None:
+    """Find an entry by its number; without one the newest. None if there is none."""
+    async with db.reading() as connection:
+        return await _find(connection, name, seq)
+
+
 async def stream_audit(db: Database, name: str, batch: int = 500) -> AsyncIterator[AuditEntry]:
     """Read the entries in their order, ``batch`` at a time; `foltr.erasure.audit` checks that they are a chain."""
     statement = select(audit_log).where(audit_log.c.federation == name).order_by(audit_log.c.seq).limit(batch)
@@ -48,6 +50,13 @@ async def stream_audit(db: Database, name: str, batch: int = 500) -> AsyncIterat
         if len(page) < batch:
             return
         last = page[-1].seq
+
+
+async def _find(connection: AsyncConnection, name: str, seq: int | None = None) -> AuditEntry | None:
+    newest_first = select(audit_log).where(audit_log.c.federation == name).order_by(audit_log.c.seq.desc()).limit(1)
+    answer = await connection.execute(newest_first if seq is None else newest_first.where(audit_log.c.seq == seq))
+    row = answer.one_or_none()
+    return None if row is None else _entry(row)
 
 
 def _entry(row: Row[*tuple[Any, ...]]) -> AuditEntry:

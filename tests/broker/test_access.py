@@ -23,6 +23,7 @@ PUBLIC = [
     f"{ROOT}/model/chunks/3",
     f"{ROOT}/round",
     f"{ROOT}/federator-status",
+    f"{ROOT}/audit-head",
     f"{ROOT}/unlearning/1",
 ]
 
@@ -301,6 +302,7 @@ async def test_a_device_hears_what_is_for_it(server):
             topics.policy,
             topics.schema,
             topics.federator_status,
+            topics.audit_head,
         )
         filters = (*filters, f"{ROOT}/unlearning/+", inbox)
         async with session(server, "device-1", *filters) as device:

@@ -8,6 +8,7 @@ import pytest
 
 from broker.link import InboundMessage
 from federator.job import UnlearningPolicy
+from federator.publishing.audit_heads import head_of
 from federator.round import RoundPolicy
 from foltr.erasure.receipt import verify_receipt
 from foltr.protocol.announcements import UnlearningRound
@@ -20,6 +21,7 @@ from foltr.protocol.states import Strategy
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.trainings import EvolutionTraining, PdgdTraining
 from foltr.protocol.updates import DenseDelta, EvolutionPair, UnlearningUpdate
+from storage.erasure.audit_log import find_audit_entry
 from storage.erasure.erasures import find_erasure, list_erasures
 from storage.models import get_model, latest_model, list_models
 from storage.orders import list_orders
@@ -33,6 +35,7 @@ NAMES = ("alice", "bob", "carol")
 KEY = SigningKey(b"federator" + bytes(23))
 EAGER = UnlearningPolicy(Strategy.FED_ERASER, interval=1, every_s=0.0, swap_every_s=0.0, step_s=10.0, patience_s=30.0)
 ROUND = "foltr/v1/mail/unlearning/round"
+HEAD = "foltr/v1/mail/audit-head"
 
 
 @pytest.fixture
@@ -166,6 +169,23 @@ async def test_its_update_in_the_open_round_counts_no_more(joined):
     assert notices(served)[0].code is ReceiptCode.FORGOTTEN
     lines = await list_contributions(served.db, "mail", round_number=1)
     assert [line.client_id for line in lines] == ["alice"]
+
+
+async def test_the_entries_of_a_job_are_published_too(joined):
+    """Of its begin, and of the swap that completes erasures."""
+    served, devices = await joined()
+    await play(served, devices, 1, 0, ROWS)
+    ask(served, devices[2])
+    await served.turn()
+    heads = [served.retained.topics[HEAD]]
+    assert heads == [head_of("mail", await find_audit_entry(served.db, "mail"))]
+    answer(served, devices[0], step_of(served), [0.5, 0, 0, 0])
+    answer(served, devices[1], step_of(served), [0, 0, 0, 7.0])
+    await served.turn()
+    await served.turn()
+    heads.append(served.retained.topics[HEAD])
+    assert [head.seq for head in heads] == [2, 4]  # erased and begun, then swapped and done
+    assert heads[1] == head_of("mail", await find_audit_entry(served.db, "mail"))
 
 
 async def test_what_it_taught_is_unlearned_by_calibrated_steps(joined):

@@ -4,6 +4,7 @@ import pytest
 
 from broker.link import InboundMessage
 from federator.predecessor import Predecessor
+from foltr.protocol.audit_heads import AuditHead
 from foltr.protocol.chunks import manifest_of
 from foltr.protocol.codec import Signer
 from foltr.protocol.signing import EpochSequence, SigningKey
@@ -56,3 +57,19 @@ def test_nobody_else_raises_an_epoch(foreign):
 def test_where_nothing_is_signed_nothing_is_believed():
     """Anybody may have announced that; and devices forget it with their connection."""
     assert heard(retained(9, key=None), key=None) == 0
+
+
+def test_the_head_of_the_audit_log_is_heard():
+    """As both have signed it, and nobody else."""
+    head = AuditHead(federation="mail", seq=3, hash=bytes(range(32)), at=1.0)
+
+    def said(key):
+        sequence = EpochSequence()
+        sequence.begin(7)
+        return InboundMessage(TOPICS.audit_head, Signer(key, sequence).sign(head, TOPICS.audit_head), retained=True)
+
+    predecessor = Predecessor(TOPICS, KEY)
+    predecessor.receive(said(OTHER))
+    assert (predecessor.epoch, predecessor.audit_head) == (0, None)
+    predecessor.receive(said(KEY))
+    assert (predecessor.epoch, predecessor.audit_head) == (7, head)

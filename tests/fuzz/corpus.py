@@ -16,6 +16,7 @@ from foltr.protocol.announcements import (
     UnlearningProgress,
     UnlearningRound,
 )
+from foltr.protocol.audit_heads import AuditHead
 from foltr.protocol.chunks import chunk_of, manifest_of
 from foltr.protocol.codec import encode
 from foltr.protocol.enrolment import issue_enrolment
@@ -289,6 +290,7 @@ def _from_federator() -> Iterator[tuple[Message, str]]:
     yield progress, TOPICS.unlearning_job(1)
     status = FederatorStatus(federation=FEDERATION, online=True, at=1e9, interval_s=30.0, software_version="0.1.0")
     yield status, TOPICS.federator_status
+    yield AuditHead(federation=FEDERATION, seq=3, hash=bytes(range(32)), at=1e9), TOPICS.audit_head
     answer = OrderAnswer(federation=FEDERATION, number=1, digest=bytes(32), reply=OrderReply.OBEYED, newest=1)
     yield answer, TOPICS.operator_answers
     tickets = [issue_ticket(DEVICES[name], _ticket(name)) for name in DEVICES]

@@ -6,6 +6,9 @@ from simulation.device import FEDERATION, SimulatedDevice
 from simulation.promises import BrokenPromiseError
 from simulation.restoring import enter_epoch, forget_again, is_behind
 
+from federator.publishing.audit_heads import head_of
+from foltr.protocol.audit_heads import AuditHead
+from foltr.protocol.codec import decode
 from foltr.protocol.topics import ClientTopic, Topics
 
 if TYPE_CHECKING:
@@ -76,7 +79,15 @@ def _unfinished_erasures(world: "World") -> list[str]:
         unfinished += [f"{topic} is retained" for topic in kept if topic in world.broker.retained]
     if world.store.unpurged:
         unfinished.append("bytes are left")
+    if world.federator.is_up and not _is_head_published(world):
+        unfinished.append("the audit log's newest entry is not published")
     return unfinished
+
+
+def _is_head_published(world: "World") -> bool:
+    published = world.broker.retained.get(Topics(FEDERATION).audit_head)
+    audit = world.store.tables.audit
+    return published is not None and decode(published, AuditHead) == head_of(FEDERATION, audit[-1] if audit else None)
 
 
 def _mend(world: "World") -> None:

@@ -28,6 +28,7 @@ from federator.deciding.state import FederationState
 from federator.engine import Backlog, decide
 from federator.round import Offer, Record, RecordedUpdate, Reject, Round
 from federator.rows import resumed_round
+from foltr.protocol.audit_heads import AuditHead
 from foltr.protocol.signed_orders import SignedOrder
 from foltr.protocol.signing import BeatSequence, EpochSequence
 from foltr.protocol.states import Membership
@@ -252,8 +253,8 @@ def _nobody_hears_what_was_announced_before() -> Any:
     """A claim looks at the clock and the database, and not at what the broker has."""
 
     class Deaf(FederationActor):
-        async def start(self, _newest_epoch: int = 0) -> None:
-            await super().start()
+        async def start(self, _newest_epoch: int = 0, published: AuditHead | None = None) -> None:
+            await super().start(0, published)
 
     return mock.patch.object(simulation.process, "FederationActor", Deaf)
 

@@ -1,6 +1,7 @@
 """The program with one thing of forgetting wrong, as in `simulation.mutants`."""
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 from unittest import mock
 
@@ -10,12 +11,15 @@ import simulation.store_unlearning
 from simulation.store_unlearning import SimulatedFederationStore
 
 import federator.actor
+import federator.eraser
 from federator.actor import FederationActor
 from federator.deciding.decisions import Decisions, ErasureWanted
 from federator.deciding.members import Members
 from federator.eraser import Eraser
 from federator.job import Unlearning, UnlearningStep
 from federator.job_driver import Unlearner
+from federator.publishing.audit_heads import AuditHeads
+from foltr.protocol.audit_heads import AuditHead
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 
 
@@ -69,8 +73,8 @@ def _bytes_are_left_at_a_restart() -> Any:
     """An eraser that starts as it did before the reproductions of bytes."""
 
     class Careless(Eraser):
-        async def start(self) -> None:
-            await super().start()
+        async def start(self, published: AuditHead | None) -> None:
+            await super().start(published)
             self._purge_due = False
 
     return mock.patch.object(federator.actor, "Eraser", Careless)
@@ -125,6 +129,18 @@ def _a_paused_job_stays_so() -> Any:
     return mock.patch.object(Unlearner, "back_online", mock.AsyncMock())
 
 
+def _audit_heads_wait_for_a_start() -> Any:
+    class Late(AuditHeads):
+        async def start(self, published: AuditHead | None, at: datetime) -> None:
+            await super().start(published, at)
+            await super().publish()
+
+        async def publish(self) -> None:
+            pass
+
+    return mock.patch.object(federator.eraser, "AuditHeads", Late)
+
+
 # Each as a function that makes a context manager.
 ERASURE_MUTANTS: dict[str, Callable[[], Any]] = {
     "forgotten names join again": _forgotten_names_join_again,
@@ -136,6 +152,7 @@ ERASURE_MUTANTS: dict[str, Callable[[], Any]] = {
     "requests stay at the broker": _requests_stay_at_the_broker,
     "bytes are left at a restart": _bytes_are_left_at_a_restart,
     "bytes are left at the end": _bytes_are_left_at_the_end,
+    "the audit log's head is published at the next start": _audit_heads_wait_for_a_start,
     "tainted models are not marked": _tainted_models_are_not_marked,
     "a swap withdraws nothing": _a_swap_withdraws_nothing,
     "a swap waits for no round": _a_swap_waits_for_no_round,

@@ -69,7 +69,8 @@ class SimulatedBroker:
     def __init__(self, topics: Topics, schedule: Schedule) -> None:
         self._topics = topics
         self._to_all = (topics.model, topics.round, topics.unlearning_round)
-        self._of_jobs = topics.unlearning_round.removesuffix("round")
+        # How far a job is, and the log of erasures: for the operator, who is not here.
+        self._for_nobody = (topics.unlearning_round.removesuffix("round"), topics.audit_head)
         self._schedule = schedule
         self.retained: dict[str, bytes] = {}
         self.devices: dict[str, Subscriber] = {}
@@ -86,8 +87,8 @@ class SimulatedBroker:
             for device in self.devices.values():
                 self._to_device(device, message)
             return
-        if topic.startswith(self._of_jobs):
-            return  # how far a job is: for the operator, who is not here
+        if topic.startswith(self._for_nobody):
+            return
         parsed = self._topics.parse(topic)
         if parsed is not None and parsed[1] is ClientTopic.INBOX:
             self._to_device(self.devices[parsed[0]], message)
@@ -115,7 +116,7 @@ class SimulatedBroker:
         for message in waited:
             self._to_federator(message)
         for topic, payload in list(self.retained.items()):
-            if topic not in self._to_all and not topic.startswith(self._of_jobs):
+            if topic not in self._to_all and not topic.startswith(self._for_nobody):
                 self._to_federator(InboundMessage(topic, payload, retained=True))
 
     def forget_everything(self) -> None:

@@ -141,7 +141,8 @@ class FederatorProcess:
     # --- life -------------------------------------------------------------------------------------------------
 
     async def _live(self) -> None:
-        await self.actor.start(self._broker.predecessor(self._key).epoch)
+        before = self._broker.predecessor(self._key)
+        await self.actor.start(before.epoch, before.audit_head)
         self._sequence.begin(self.actor.epoch)
         self._started = True
         self.beats.begin(self.actor.epoch)

@@ -30,7 +30,7 @@ ERASURE_REPRODUCTIONS = (
         "bytes that a federator left are purged by the next",
         "who is to be forgotten is, and is told",
         Scenario(
-            677,
+            0,
             6,
             RoundPolicy(max_clients=1, max_time_s=15.0, over_selection=1.0),
             (

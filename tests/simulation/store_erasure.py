@@ -234,6 +234,11 @@ class ErasureStore(RoundStore):
         row: ErasureRow = await write(self.session, change, self.epoch)
         return row
 
+    async def audit_entry(self, seq: int | None = None) -> AuditEntry | None:
+        audit = (await look(self.session)).audit
+        of_number = [entry for entry in audit if seq is None or entry.seq == seq]
+        return of_number[-1] if of_number else None
+
     async def deletions_to_purge(self) -> int | None:
         federation = federation_of(await look(self.session))
         return federation.n_deletions if federation.n_purged < federation.n_deletions else None

@@ -23,6 +23,7 @@ from foltr.protocol.announcements import (
     UnlearningProgress,
     UnlearningRound,
 )
+from foltr.protocol.audit_heads import AuditHead
 from foltr.protocol.codec import encode
 from foltr.protocol.explorations import InterleavingExploration, SamplingExploration, ShareExploration, SwapsExploration
 from foltr.protocol.fields import CHUNK_BYTES, SCHEMA_VERSION, Message, pack_vector
@@ -363,6 +364,7 @@ MESSAGES: list[tuple[Message, str]] = [
         FederatorStatus(federation="mail", online=True, at=1000.5, interval_s=30.0, software_version="0.1.0"),
         _TOPICS.federator_status,
     ),
+    (AuditHead(federation="mail", seq=7, hash=bytes(range(32)), at=1000.5), _TOPICS.audit_head),
 ]
 # The other methods', and the other ranker.
 VARIANTS: list[tuple[Message, str]] = [

@@ -23,6 +23,7 @@ def test_the_topics_are_spelled_as_documented():
     assert TOPICS.roster_chunk(12) == "foltr/v1/mail/roster/chunks/12"
     assert TOPICS.roster_chunks == "foltr/v1/mail/roster/chunks/+"
     assert TOPICS.federator_key == "foltr/v1/mail/federator-key"
+    assert TOPICS.audit_head == "foltr/v1/mail/audit-head"
     assert TOPICS.federator_status == "foltr/v1/mail/federator-status"
     assert TOPICS.operator == "foltr/v1/mail/operator"
     assert TOPICS.operator_answers == "foltr/v1/mail/operator/answers"

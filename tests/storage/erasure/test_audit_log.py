@@ -5,7 +5,7 @@ from sqlalchemy import text
 
 from foltr.erasure.audit import check_chain
 from foltr.errors import DataError
-from storage.erasure.audit_log import append_audit, stream_audit
+from storage.erasure.audit_log import append_audit, find_audit_entry, stream_audit
 from storage.federations import create_federation, fenced_transaction
 
 
@@ -68,3 +68,14 @@ async def test_what_is_rolled_back_is_not_in_it(stored) -> None:
         await connection.rollback()
     await append(stored, 1)
     assert [entry.kind for entry in await chain(stored)] == ["client_erased", "client_erased"]
+
+
+async def test_an_entry_is_found_by_its_number(stored) -> None:
+    """Without one it is the newest; another federation's is none."""
+    assert await find_audit_entry(stored.db, "web") is None
+    await append(stored, 3)
+    entries = await chain(stored)
+    assert await find_audit_entry(stored.db, "web") == entries[2]
+    assert await find_audit_entry(stored.db, "web", 2) == entries[1]
+    assert await find_audit_entry(stored.db, "web", 4) is None
+    assert await find_audit_entry(stored.db, "other", 2) is None

@@ -1,0 +1,67 @@
+"""Publishes the head of the audit log: after every entry, once it is stored, and at every start.
+
+A head that was published before this federator's start is held against the log: where the log ends before it, or has
+another entry there, the database is an older copy, or somebody has cut its log.
+"""
+
+from datetime import UTC, datetime
+
+import structlog
+
+from federator.publishing.retained import RetainedTopics
+from federator.store import FederationStore
+from foltr.erasure.audit import FIRST_PREVIOUS_HASH, AuditEntry
+from foltr.protocol.audit_heads import AuditHead
+from foltr.protocol.events import EventKind
+from foltr.protocol.topics import Topics
+from storage.records import Batch, NewEvent
+
+log = structlog.get_logger(__name__)
+
+
+def head_of(federation: str, entry: AuditEntry | None) -> AuditHead:
+    """Make the head of a log that ends with this entry; None: of one that is empty."""
+    if entry is None:
+        return AuditHead(federation=federation, seq=0, hash=bytes.fromhex(FIRST_PREVIOUS_HASH), at=0.0)
+    return AuditHead(federation=federation, seq=entry.seq, hash=bytes.fromhex(entry.hash), at=entry.at.timestamp())
+
+
+class AuditHeads:
+    """The published head of one federation's audit log."""
+
+    def __init__(self, federation: str, store: FederationStore, retained: RetainedTopics) -> None:
+        self._federation = federation
+        self._store = store
+        self._retained = retained
+
+    async def start(self, published: AuditHead | None, at: datetime) -> None:
+        """Publish the head, and say if it is behind, or beside, the one that this federator's predecessor published.
+
+        Args:
+            published: what the broker has of it; None where it has nothing that the federator has signed.
+        """
+        if published is not None and published.seq > 0:
+            await self._compare(published, at)
+        await self.publish()
+
+    async def publish(self) -> None:
+        """Publish the head as it is stored."""
+        newest = await self._store.audit_entry()
+        self._retained.put(Topics(self._federation).audit_head, head_of(self._federation, newest))
+
+    async def _compare(self, published: AuditHead, at: datetime) -> None:
+        there = await self._store.audit_entry(published.seq)
+        if there is not None and there.hash == published.hash.hex():
+            return
+        newest = await self._store.audit_entry()
+        ends = f"the log ends with entry {0 if newest is None else newest.seq}"
+        when = datetime.fromtimestamp(published.at, UTC).isoformat(timespec="seconds")
+        found = ends if there is None else "the entry there is another one"
+        detail = f"entry {published.seq} of {when} was published, and {found}"
+        log.error(
+            EventKind.AUDIT_LOG_DIFFERS,
+            detail=detail,
+            hint="If you restored a backup, forget again whoever was forgotten since it was made (docs/erasure.md). If "
+            "you did not, somebody has written to the database: keep a copy of it",
+        )
+        await self._store.commit_batch(Batch(events=[NewEvent(at, EventKind.AUDIT_LOG_DIFFERS, detail)]))
