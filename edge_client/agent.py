@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from broker.link import InboundMessage, LastWill, MqttLink
+from edge_client.audit_watch import AuditWatch
 from edge_client.contribution import Alteration, Contributor
 from edge_client.events import Forgotten, Observer, quiet
 from edge_client.features import Features
@@ -122,6 +123,7 @@ class Agent:
             log.warning("forgotten", client_id=client_id, federation=federation, hint=ENROL_AGAIN)
         else:
             self.models.restore()
+            self.audit.restore()
 
     def _connect_parts(self, alteration: Alteration | None, guard: Guard | None, enrolment: bytes | None) -> None:
         """Make the parts that contribute, record, send and receive, each with those it needs."""
@@ -137,6 +139,7 @@ class Agent:
         self.forgetting = Forgetting(self.outbox, session, participation, store)
         self.membership = Membership(self.outbox, session, participation)
         self.watch = FederatorWatch(self.federation, self.client_id)
+        self.audit = AuditWatch(self.federation, self.client_id, store, self._tell, remembers=session.key is not None)
         self.inbox = Inbox(
             session,
             self.outbox,
@@ -150,6 +153,7 @@ class Agent:
             self.contributor,
             self.relearning,
             self.watch,
+            self.audit,
             on_erased=self._be_forgotten,
             on_event=self._tell,
         )
@@ -260,6 +264,7 @@ class Agent:
         self.trainer.forget()
         self.relearning.forget()
         self.models.forget()
+        self.audit.forget()
         self.recorder.forget()
         if self.gate is not None:
             self.gate.forget()

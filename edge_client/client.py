@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from edge_client.agent import Agent
 from edge_client.contribution import Alteration
-from edge_client.events import Observer
+from edge_client.events import AuditLogCut, Observer
 from edge_client.forgetting import ForgetResult
 from edge_client.guard.held_back import RefusedModel
 from edge_client.hindrances import Hindrance
@@ -245,6 +245,20 @@ class EdgeClient:
         all the same.
         """
         return self._runtime.hindrance
+
+    @property
+    def newest_audit_entry(self) -> int | None:
+        """The number of the newest entry of the federation's log of erasures that was heard of; None before one."""
+        return self._agent.audit.newest
+
+    @property
+    def audit_log_cut(self) -> AuditLogCut | None:
+        """What this device has heard that speaks against the federation's log of erasures; None where nothing does.
+
+        The log was cut, or restored from a backup: its operator can say which (docs/erasure.md). It is kept, also over
+        restarts, where what the federator says is signed.
+        """
+        return self._agent.audit.cut
 
     @property
     def has_joined(self) -> bool:

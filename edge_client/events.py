@@ -1,7 +1,8 @@
-"""What an application may hear of as it happens: a model, an answer, the end of its membership."""
+"""What an application may hear of as it happens: a model, an answer, a log that was cut, the end of its membership."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from foltr.logs import get_logger
 
@@ -47,7 +48,30 @@ class Forgotten:
     """The federation has erased this client, and so has the device."""
 
 
-Event = ModelInUse | UpdateAnswered | Connected | GateChanged | Forgotten
+@dataclass(frozen=True)
+class AuditLogCut:
+    """The federation's log of erasures was cut, or written anew: it ended with one entry, and later does not go beyond.
+
+    Attributes:
+        before, before_at: the number of the entry that was published first, and when that was written.
+        after, after_at: of the one that was published later; 0 and the beginning of 1970 of an empty log.
+    """
+
+    before: int
+    before_at: datetime
+    after: int
+    after_at: datetime
+
+    def __str__(self) -> str:
+        first = f"entry {self.before} of its log of erasures ({self.before_at:%Y-%m-%d %H:%M} UTC)"
+        found = "another one in its place" if self.before == self.after else f"the log ending with entry {self.after}"
+        return (
+            f"the federation published {first}, and later {found}: it was cut, or restored from a backup; ask the "
+            "operator (docs/erasure.md)"
+        )
+
+
+Event = ModelInUse | UpdateAnswered | Connected | GateChanged | AuditLogCut | Forgotten
 """An event is told in the thread that the device runs in."""
 
 Observer = Callable[[Event], None]

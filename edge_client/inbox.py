@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 from broker.link import InboundMessage
+from edge_client.audit_watch import AuditWatch
 from edge_client.contribution import Contributor
 from edge_client.events import Observer, UpdateAnswered
 from edge_client.features import Features
@@ -20,6 +21,7 @@ from edge_client.training.relearning import Relearning
 from edge_client.training.trainer import Trainer
 from foltr.logs import get_logger
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningRound
+from foltr.protocol.audit_heads import AuditHead
 from foltr.protocol.codec import Envelope
 from foltr.protocol.heartbeat import FederatorStatus
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
@@ -54,6 +56,7 @@ class Inbox:
         contributor: Contributor,
         relearning: Relearning,
         watch: FederatorWatch,
+        audit: AuditWatch,
         on_erased: Callable[[], None],
         on_event: Observer,
     ) -> None:
@@ -69,6 +72,7 @@ class Inbox:
         self._contributor = contributor
         self._relearning = relearning
         self._watch = watch
+        self._audit = audit
         self._on_erased = on_erased
         self._tell = on_event
         self._objection: Objection | None = None
@@ -109,6 +113,8 @@ class Inbox:
             self._take_round(envelope.read(RoundAnnouncement), epoch_and_number(envelope.sequence)[0])
         elif message.topic == topics.federator_status:
             self._watch.take(envelope.read(FederatorStatus), time.monotonic())
+        elif message.topic == topics.audit_head:
+            self._audit.take(envelope.read(AuditHead), message.payload)
         elif message.topic == topics.unlearning_round:
             self._take_unlearning_round(envelope.read(UnlearningRound))
         else:

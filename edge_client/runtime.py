@@ -57,7 +57,7 @@ class Runtime:
                 # The first two first: whose key the others are signed with, and what may be sent, depends on them.
                 *(topics.federator_key, topics.policy, topics.schema),
                 *(topics.model, topics.round, topics.unlearning_round),
-                topics.federator_status,
+                *(topics.federator_status, topics.audit_head),
                 topics.client(options.client_id, ClientTopic.INBOX),
             ),
             on_message=self._receive,

@@ -80,9 +80,6 @@ class Eraser:
 
     Args:
         key: what receipts are signed with; None signs none.
-
-    Attributes:
-        heads: where each new entry of the audit log is published.
     """
 
     def __init__(
@@ -101,7 +98,7 @@ class Eraser:
         self._retained = retained
         self._topics = Topics(federation)
         self._sign = signed_by(key)
-        self.heads = AuditHeads(federation, store, retained)
+        self._heads = AuditHeads(federation, store, retained)
         # Told by now, and to be noted so with the next occasion.
         self._told: list[str] = []
         # Something may have been deleted whose bytes are still in the file; the database knows whether it is so.
@@ -113,7 +110,7 @@ class Eraser:
 
     async def start(self, published: AuditHead | None) -> None:
         """Go on with what the last federator did not finish; ``published`` is what it said of the audit log last."""
-        await self.heads.start(published, to_datetime(self._clock.now()))
+        await self._heads.start(published, to_datetime(self._clock.now()))
         # It may have died, or was stopped, after it deleted something and before the bytes were gone.
         self._purge_due = await self._store.deletions_to_purge() is not None
         for row in await self._store.unfinished_erasures():
@@ -162,7 +159,7 @@ class Eraser:
             row = await self._store.complete_erasure(row.pseudonym, now, self._sign)
         log.info("client_erased", pseudonym=row.pseudonym, n_updates=row.n_updates, n_rounds=row.n_rounds)
         self._purge_due = True
-        await self.heads.publish()
+        await self._heads.publish()
         if client_id is not None:
             # Until it is done its device may have to be told more.
             self.clear(client_id, row.pseudonym if row.state is ErasureState.DONE else None)
@@ -275,7 +272,7 @@ class Eraser:
     async def after_swap(self, done: Sequence[ErasureRow]) -> None:
         """Purge the weights that were deleted, and tell those who have not been told that it is over."""
         self._purge_due = True
-        await self.heads.publish()
+        await self._heads.publish()
         for row in done:
             if row.client_id is not None:
                 self.clear(row.client_id, row.pseudonym)

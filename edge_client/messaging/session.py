@@ -43,7 +43,10 @@ class Session:
         self.federation = federation
         self.client_id = client_id
         self.topics = topics = Topics(federation)
-        self._to_all = (topics.model, topics.round, topics.unlearning_round, topics.federator_status)
+        self._to_all = (
+            *(topics.model, topics.round, topics.unlearning_round),
+            *(topics.federator_status, topics.audit_head),
+        )
         self.key = None if credentials is None else credentials.key
         self._store = store
         self._credentials = self._with_stored_key(credentials)

@@ -83,6 +83,21 @@ class HeardStore(StoreFile):
     def model(self) -> bytes | None:
         return self._meta("model")
 
+    # --- the log of erasures --------------------------------------------------------------------------------
+
+    def put_audit_head(self, head: bytes, contradicted: bytes | None) -> None:
+        """Keep the newest message about the log of erasures; with the one that it contradicts, also as evidence."""
+        with self.transaction() as cursor:
+            kept = {"audit_head": head}
+            if contradicted is not None:
+                kept |= {"audit_head_before": contradicted, "audit_head_after": head}
+            cursor.executemany("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", kept.items())
+
+    def audit_heads(self) -> list[bytes]:
+        """Return the newest message about the log of erasures, then the last two that contradict each other, if any."""
+        kept = (self._meta(key) for key in ("audit_head", "audit_head_before", "audit_head_after"))
+        return [head for head in kept if head is not None]
+
     # --- the operator's policy ------------------------------------------------------------------------------
 
     def policy(self) -> bytes | None:

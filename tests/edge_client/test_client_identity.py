@@ -5,13 +5,15 @@ import contextlib
 
 import numpy as np
 import pytest
-from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, content, device, model, see
+from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, content, device, model, see, until
 
 from edge_client.client import EdgeClient
+from edge_client.events import AuditLogCut
 from edge_client.store.bounds import PendingUpdate
 from edge_client.store.store import DeviceStore
 from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess, device_identity, write_secret
+from foltr.protocol.audit_heads import AuditHead
 from foltr.protocol.codec import decode, encode, open_envelope
 from foltr.protocol.membership import Join, Status
 from foltr.protocol.receipts import ReceiptCode
@@ -240,3 +242,26 @@ async def test_an_update_that_is_not_understood_is_made_again(mqtt_broker, path)
         update = await federator.update()
         assert update.update_id != "a" * 32
         assert content(update) == [3]
+
+
+async def test_a_log_of_erasures_that_was_cut_is_seen_after_a_restart(mqtt_broker, path):
+    """By what the federator has signed alone; the application hears it once, and may ask at any time."""
+
+    def head(seq, mark=0):
+        return AuditHead(federation="mail", seq=seq, hash=bytes([mark]) * 32, at=1_000.0)
+
+    told = []
+    credentials = identity(mqtt_broker)
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
+        await federator.say(TOPICS.audit_head, head(7), retain=True)
+        async with enrolled(credentials, path) as client:
+            await until(lambda: client.newest_audit_entry == 7)
+        async with enrolled(credentials, path, on_event=told.append) as client:
+            assert client.audit_log_cut is None
+            federator.key = STRANGER
+            await federator.say(TOPICS.audit_head, head(9), retain=True)
+            federator.key = FEDERATOR
+            await federator.say(TOPICS.audit_head, head(5), retain=True)
+            await until(lambda: client.audit_log_cut is not None)
+    cuts = [event for event in told if isinstance(event, AuditLogCut)]
+    assert [(cut.before, cut.after) for cut in cuts] == [(7, 5)]

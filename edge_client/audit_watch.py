@@ -1,0 +1,103 @@
+"""A device remembers the newest entry of its federation's log of erasures, and says so if the log is cut.
+
+What it remembers is signed by the federator, so the two messages that contradict each other show it to everybody. They
+stay in the store until the client is forgotten, or the log is cut once more.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from edge_client.events import AuditLogCut, Observer
+from edge_client.store.store import DeviceStore
+from foltr.errors import DataError, MessageError
+from foltr.logs import get_logger
+from foltr.protocol.audit_heads import AuditHead
+from foltr.protocol.codec import open_envelope
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class _Heard:
+    """A head, and the signed message that said it."""
+
+    head: AuditHead
+    payload: bytes
+
+
+class AuditWatch:
+    """What one device has heard of the log of erasures.
+
+    Args:
+        remembers: False where nothing is signed: anybody may have said anything.
+    """
+
+    def __init__(self, federation: str, client_id: str, store: DeviceStore, on_event: Observer, *, remembers: bool):
+        self._federation = federation
+        self._client_id = client_id
+        self._store = store
+        self._tell = on_event
+        self._remembers = remembers
+        self._heard: _Heard | None = None
+        self.cut: AuditLogCut | None = None
+
+    def restore(self) -> None:
+        """Know what the store has from before."""
+        if not self._remembers:
+            return
+        stored = self._store.audit_heads()
+        try:
+            newest, *contradiction = [_read(payload) for payload in stored]
+        except (ValueError, MessageError) as error:
+            if stored:
+                log.warning("stored_audit_head_not_understood", client_id=self._client_id, cause=str(error))
+            return
+        self._heard = newest
+        if contradiction:
+            before, after = contradiction
+            self.cut = cut_of(before.head, after.head)
+
+    def take(self, head: AuditHead, payload: bytes) -> None:
+        """Take a head that ``payload`` said; one of another federation is passed over."""
+        if head.federation != self._federation or not self._remembers:
+            return
+        before = self._heard
+        if before is not None and (head.seq, head.hash) == (before.head.seq, before.head.hash):
+            return
+        self._heard = _Heard(head, payload)
+        is_cut = before is not None and head.seq <= before.head.seq
+        try:
+            self._store.put_audit_head(payload, before.payload if is_cut and before is not None else None)
+        except DataError as error:
+            log.warning("audit_head_not_stored", cause=str(error))  # the broker has it, until there is another
+        if is_cut and before is not None:
+            self.cut = cut_of(before.head, head)
+            log.warning("audit_log_cut", client_id=self._client_id, federation=self._federation, cause=str(self.cut))
+            self._tell(self.cut)
+
+    @property
+    def newest(self) -> int | None:
+        """Return the number of the newest entry that was heard of; None before one."""
+        return None if self._heard is None else self._heard.head.seq
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Return what the device's owner should know of the log."""
+        return () if self.cut is None else (str(self.cut),)
+
+    def forget(self) -> None:
+        """Know nothing, and remember nothing that comes."""
+        self._heard, self.cut, self._remembers = None, None, False
+
+
+def cut_of(before: AuditHead, after: AuditHead) -> AuditLogCut:
+    """Return what two heads say of which the second came later, and is not above the first."""
+    return AuditLogCut(before.seq, _moment(before), after.seq, _moment(after))
+
+
+def _read(payload: bytes) -> _Heard:
+    return _Heard(open_envelope(payload).read(AuditHead), payload)
+
+
+def _moment(head: AuditHead) -> datetime:
+    return datetime.fromtimestamp(head.at, UTC)
