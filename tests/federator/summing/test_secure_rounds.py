@@ -8,6 +8,7 @@ from sqlalchemy import select, update
 
 from federator.closing.collected_updates import Recipe
 from federator.closing.replay import counterfactual, replay_round
+from federator.job import UnlearningPolicy
 from foltr.aggregation.rule_spec import read_rule
 from foltr.erasure.receipt import verify_receipt
 from foltr.errors import DataError
@@ -458,7 +459,8 @@ async def _forget(rounds, client) -> None:
 
 async def test_a_client_forgotten_later_takes_the_model_back_to_before_it(secure) -> None:
     """To the last one before its first round, with nothing learned anew; the sums that it was in are deleted."""
-    rounds = await secure(4, rounds={"min_clients": 3, "max_clients": 3})
+    at_once = UnlearningPolicy(every_s=0.0, swap_every_s=0.0)
+    rounds = await secure(4, rounds={"min_clients": 3, "max_clients": 3}, plan={"unlearning": at_once})
     late, *early = rounds.clients
     models = []
     for number in (1, 2):
