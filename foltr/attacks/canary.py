@@ -120,7 +120,7 @@ def area_under_curve(
     drawn_with = rng.multinomial(n, np.full(n, 1.0 / n), resamples) / n
     drawn_without = rng.multinomial(m, np.full(m, 1.0 / m), resamples) / m
     areas = ((drawn_with @ won) * drawn_without).sum(axis=1)
-    low, high = np.quantile(areas, [0.025, 0.975])
+    low, high = np.clip(np.quantile(areas, [0.025, 0.975]), 0.0, 1.0)
     return Interval(float(won.mean()), float(low), float(high))
 
 

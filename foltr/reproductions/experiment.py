@@ -41,11 +41,13 @@ class Section:
     Attributes:
         file: its name without an ending; it is written as Markdown.
         text: Markdown below the title, from the results.
+        rows: the numbers behind it, a header first; they are written as CSV.
     """
 
     file: str
     title: str
     text: Callable[[Results], str]
+    rows: Callable[[Results], Sequence[Sequence[str]]] | None = None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from foltr.reproductions.experiments import (
     remedy,
     secure_sums,
     thesis_unlearning,
+    unlearning_canary,
     unlearning_measures,
 )
 from foltr.reproductions.robustness import attacks_by_rule, click_poisoning, participation, update_poisoning
@@ -28,6 +29,7 @@ _MODULES = (
     participation,
     thesis_unlearning,
     unlearning_measures,
+    unlearning_canary,
     fedips,
     all_methods,
     secure_sums,

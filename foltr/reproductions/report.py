@@ -40,6 +40,8 @@ def write_report(
     for section in experiment.sections:
         sections[section.file] = section.text(results)
         (folder / f"{section.file}.md").write_text(f"{section.title}\n\n{sections[section.file]}", encoding="utf-8")
+        if section.rows is not None:
+            write_rows(section.rows(results), folder / f"{section.file}.csv")
     write_runs(results, folder / "runs.csv")
     write_curves(results, folder / "curves.csv")
     text = "\n".join(_report(experiment, results, verdicts, tables | sections, scale, n_seeds))
@@ -75,6 +77,12 @@ def write_table_csv(table: Table, results: Results, path: Path) -> None:
                     names = [*(labels.get(key, "") for key in table.rows), *column.values()]
                     numbers = (f"{runs.mean(table.metric):.6g}", f"{runs.sd(table.metric):.6g}", len(runs))
                     writer.writerow([*names, table.metric, *numbers])
+
+
+def write_rows(rows: Sequence[Sequence[str]], path: Path) -> None:
+    """Write lines of words and numbers, the header first."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
 
 
 def write_runs(results: Results, path: Path) -> None:

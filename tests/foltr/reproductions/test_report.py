@@ -2,12 +2,13 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 from made_results import by_method, results
 
 from foltr.reproductions.claims import Claim, Status, higher, not_testable
-from foltr.reproductions.experiment import Experiment, Table
+from foltr.reproductions.experiment import Experiment, Section, Table
 from foltr.reproductions.figures import Figure
 from foltr.reproductions.report import table_markdown, write_report, write_table_csv
 
@@ -60,6 +61,17 @@ def test_table_cells_are_mean_and_deviation(made, tmp_path):
     with (tmp_path / "t.csv").open(encoding="utf-8") as file:
         first = next(csv.DictReader(file))
     assert first == {"method": "a", "clicks": "perfect", "metric": "offline", "mean": "0.52", "sd": "0.02", "runs": "3"}
+
+
+def test_the_numbers_behind_a_section_are_written(made, tmp_path):
+    """As CSV beside its text; a section without any has its text alone."""
+    with_rows = Section("s", "S", lambda found: f"{len(found)} runs", lambda found: [["runs"], [str(len(found))]])
+    plain = Section("p", "P", lambda _: "nothing behind it")
+    write_report(replace(EXPERIMENT, sections=(with_rows, plain)), made, tmp_path, scale="quick", n_seeds=3)
+    assert (tmp_path / "s.md").read_text(encoding="utf-8") == "S\n\n6 runs"
+    assert (tmp_path / "s.csv").read_text(encoding="utf-8") == "runs\n6\n"
+    assert (tmp_path / "p.md").is_file()
+    assert not (tmp_path / "p.csv").exists()
 
 
 def test_table_rows_that_lack_a_label():
