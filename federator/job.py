@@ -17,6 +17,10 @@ round counts as not covered. While nobody at all is online it is asked again unt
 ones: its model waits for a moment between two of them. But if it has covered too little by then it is given up, and a
 job that learns everything anew gathers at once whoever waits.
 
+A job that removes asks nobody: instead of steps it has slices of stored rounds, aggregated once more without those who
+leave, one in each of the actor's turns. It has caught up when there was no completed round after its slice; those that
+end until the swap are one more slice, within it, so that no live round is lost.
+
 Nothing here reads a clock, awaits or stores. The shell (`federator.job_driver`) announces steps, hands over what
 arrives, and commits what was decided before it moves the machine. What a step was answered is in memory only: a
 federator that starts again resumes the job between two steps, asks the step again, and devices answer once more with
@@ -57,6 +61,7 @@ class JobEvent(StrEnum):
     STEP_ANNOUNCED = "step_announced"
     STEP_MISSED = "step_missed"
     STEP_COMMITTED = "step_committed"
+    SLICE_COMMITTED = "slice_committed"
     PATIENCE_ENDED = "patience_ended"
     ROUNDS_EXHAUSTED = "rounds_exhausted"
     COVERAGE_TOO_LOW = "coverage_too_low"
@@ -69,12 +74,14 @@ TRANSITIONS: dict[tuple[Phase, JobEvent], Phase] = {
     (Phase.GATHERING, JobEvent.NOBODY_WAITS): Phase.IDLE,
     (Phase.GATHERING, JobEvent.JOB_BEGUN): Phase.BETWEEN_STEPS,
     (Phase.BETWEEN_STEPS, JobEvent.STEP_ANNOUNCED): Phase.ASKING,
+    (Phase.BETWEEN_STEPS, JobEvent.SLICE_COMMITTED): Phase.BETWEEN_STEPS,
     (Phase.BETWEEN_STEPS, JobEvent.ROUNDS_EXHAUSTED): Phase.CAUGHT_UP,
     (Phase.BETWEEN_STEPS, JobEvent.COVERAGE_TOO_LOW): Phase.GATHERING,
     (Phase.ASKING, JobEvent.STEP_MISSED): Phase.ASKING,
     (Phase.ASKING, JobEvent.STEP_COMMITTED): Phase.BETWEEN_STEPS,
     (Phase.ASKING, JobEvent.PATIENCE_ENDED): Phase.PAUSED,
     (Phase.PAUSED, JobEvent.JOB_RESUMED): Phase.BETWEEN_STEPS,
+    (Phase.CAUGHT_UP, JobEvent.SLICE_COMMITTED): Phase.CAUGHT_UP,
     (Phase.CAUGHT_UP, JobEvent.MODEL_REPLACED): Phase.IDLE,
 }
 
@@ -353,6 +360,10 @@ class Unlearning:
         self._move(JobEvent.STEP_COMMITTED)
         self.silent = (self.silent | step.awaited) - step.answers.keys()
         self.course, self.ahead, self.step = course, ahead, None
+
+    def end_slice(self) -> None:
+        """Go on: a slice of rounds that nobody had to be asked about is stored."""
+        self._move(JobEvent.SLICE_COMMITTED)
 
     def pause(self) -> None:
         self._move(JobEvent.PATIENCE_ENDED)

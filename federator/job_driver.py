@@ -13,6 +13,8 @@ from typing import Literal
 import structlog
 
 from federator.clock import Clock, to_datetime
+from federator.closing.collected_updates import Recipe
+from federator.closing.removal import remake
 from federator.closing.step_model import answers_of, contributions_of
 from federator.deciding.state import FederationState
 from federator.job import Due, Missed, Phase, Unlearning, UnlearningStep
@@ -139,8 +141,18 @@ class Unlearner:
             await self._begin(self._policy.strategy)
         elif due is Due.END_STEP:
             await self._end_step()
-        if self._unlearning.phase is Phase.BETWEEN_STEPS:
+        if self._unlearning.phase is not Phase.BETWEEN_STEPS:
+            return
+        if self._job.strategy is Strategy.FED_REMOVE:
+            await self._remove()
+        else:
             await self._next_step()
+
+    async def newest_of_job(self) -> UnlearningJobRow:
+        """The job with the model to put in service: with the rounds that ended while it waited, if nobody is asked."""
+        while self._job.strategy is Strategy.FED_REMOVE and not await self._remove_slice():
+            continue  # it is a moment between two rounds: there is seldom more than one
+        return self._job
 
     async def swapped(self, version: int) -> None:
         """Tell that the job's model is in service, and gather for the next job if somebody waits for it."""
@@ -175,11 +187,11 @@ class Unlearner:
             return
         if self._plan.secure is not None:
             strategy = Strategy.ROLLBACK  # no update is stored that a step could stand for: it has none
-        elif not self._learns_by_steps:
+        elif strategy is not Strategy.FED_REMOVE and not self._learns_by_steps:
             strategy = Strategy.RETRAIN
         version, first_round = await self._starting_point(strategy, waiting)
         schedule = self._policy.schedule(strategy)
-        course, ahead = schedule.begin(await self._list_stored(first_round))
+        course, ahead = schedule.begin(await self._list_stored(strategy, first_round))
         newest = max((job.number for job in await self._store.list_jobs()), default=0)
         new = NewJob(
             newest + 1,
@@ -202,7 +214,7 @@ class Unlearner:
 
     async def _starting_point(self, strategy: Strategy, waiting: Sequence[ErasureRow]) -> tuple[int, int]:
         """The model that a job starts from, and the first round that it goes through."""
-        if strategy is not Strategy.ROLLBACK:
+        if strategy not in (Strategy.ROLLBACK, Strategy.FED_REMOVE):
             return 0, 1
         came_in = min(row.first_round for row in waiting if row.first_round is not None)
         model = await self._store.last_clean_model(came_in)
@@ -218,7 +230,7 @@ class Unlearner:
             await self._store.resume_job(job.number)
             await self._reload()
         leaving = await self._store.job_erasures(job.number)
-        stored = await self._list_stored(job.start_round)
+        stored = await self._list_stored(job.strategy, job.start_round)
         self._unlearning.resume(Course.over(stored, job.interval, job.last_round), len(leaving))
         log.info("unlearning_resumed", job=job.number, step=job.step)
 
@@ -237,6 +249,38 @@ class Unlearner:
         self._row = None
         self._retained.put(self._topics.unlearning_round, None)
         await self._begin(Strategy.RETRAIN)
+
+    # --- a slice --------------------------------------------------------------------------------------------
+
+    async def _remove(self) -> None:
+        """Commit the next slice of stored rounds, without those who leave; after the last one the job has caught up."""
+        is_last = await self._remove_slice()
+        self._tell()
+        if is_last:
+            await self._end_job()
+
+    async def _remove_slice(self) -> bool:
+        """Aggregate a few stored rounds again, and commit what they make; whether no completed round is left."""
+        job, plan = self._job, self._plan
+        recipe = Recipe(self._name, plan.training, plan.ranker, self._seed)
+        first = job.start_round if job.last_round is None else job.last_round + 1
+        made = await remake(self._store, recipe, job, first, self._suspects())
+        if made is None:
+            return True
+        step = job.step + made.n_rounds
+        committed = JobStep(
+            step,
+            made.last_round,
+            n_steps=max(step, job.n_steps),
+            weights=pack_vector(made.weights),
+            coverage=made.covered,
+            optimizer_state=made.memory.optimiser,
+            defence_state=made.memory.defence,
+            n_rounds=made.n_rounds,
+        )
+        await self._commit(committed)
+        self._unlearning.end_slice()
+        return made.is_last
 
     # --- a step ---------------------------------------------------------------------------------------------
 
@@ -259,7 +303,7 @@ class Unlearner:
         if self._unlearning.ahead:
             return course, self._unlearning.ahead
         first = self._job.start_round if course.last is None else course.last + 1
-        return course.ahead(await self._list_stored(first))
+        return course.ahead(await self._list_stored(self._job.strategy, first))
 
     async def _step_of(self, number: int) -> UnlearningStep:
         """The job's next step, for a stored round: who is asked, and who is awaited."""
@@ -297,10 +341,13 @@ class Unlearner:
             optimizer_state=job.optimizer_state if made is None else made.memory.optimiser,
             defence_state=job.defence_state if made is None else made.memory.defence,
         )
-        await self._store.commit_step(job.number, committed)
+        await self._commit(committed)
+        self._unlearning.end_step(course, ahead)
+
+    async def _commit(self, step: JobStep) -> None:
+        await self._store.commit_step(self._job.number, step)
         failpoint(Failpoint.STEP_COMMITTED)
         await self._reload()
-        self._unlearning.end_step(course, ahead)
 
     async def _model_of(self, step: UnlearningStep) -> NextModel | None:
         """What the federation's rule makes of the answers; None where it makes nothing of them."""
@@ -396,10 +443,10 @@ class Unlearner:
     def _learns_by_steps(self) -> bool:
         return learns_from_kept_lists(self._plan.training, self._plan.ranker)
 
-    async def _list_stored(self, first: int) -> list[int]:
+    async def _list_stored(self, strategy: Strategy, first: int) -> list[int]:
         """The rounds from one on that a job could go through."""
         found: list[int] = []
-        while self._learns_by_steps:
+        while strategy is Strategy.FED_REMOVE or self._learns_by_steps:
             page = await self._store.list_stored_rounds(first, _ROUNDS_AT_ONCE)
             found += page
             if len(page) < _ROUNDS_AT_ONCE:

@@ -258,5 +258,8 @@ class SqlFederationStore:
     async def first_round_on(self, version: int) -> int | None:
         return await rounds.first_round_on(self._db, self._name, version)
 
+    async def list_taught_rounds(self, first: int, limit: int) -> list[RoundRow]:
+        return await unlearning_jobs.list_taught_rounds(self._db, self._name, first, limit)
+
     async def list_stored_rounds(self, first: int, limit: int) -> list[int]:
         return await unlearning_jobs.list_stored_rounds(self._db, self._name, first, limit)

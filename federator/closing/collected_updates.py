@@ -1,6 +1,6 @@
 """A round's stored updates in the form its method aggregates: for who ends it and for who replays it."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 
 from federator.closing.stored_rules import round_rng
@@ -62,7 +62,7 @@ class Collected:
     """An aggregation that has been given ``n_updates``.
 
     Attributes:
-        n_left_out: updates of the client that was to be left out; at most one.
+        n_left_out: updates of the clients that were to be left out; at most one each.
     """
 
     aggregation: Aggregation
@@ -71,14 +71,14 @@ class Collected:
 
 
 async def collect(
-    updates: AsyncIterator[UpdateRow], recipe: Recipe, of: Collecting, without: str | None = None
+    updates: AsyncIterator[UpdateRow], recipe: Recipe, of: Collecting, without: Collection[str] = ()
 ) -> Collected:
     """Collect the updates of a round, which come in order of client_id, so that it repeats bit for bit.
 
     In a buffered round each update has a weight by the age of its base model (FedBuff).
 
     Args:
-        without: a client whose update is left out.
+        without: clients whose updates are left out.
 
     Raises:
         DataError: an update cannot be read, or does not fit the federation.
@@ -92,7 +92,7 @@ async def collect(
     )
     n_updates = n_left_out = 0
     async for row in updates:
-        if row.client_id == without:
+        if row.client_id in without:
             n_left_out += 1
             continue
         weight = staleness_weight(of.base_version - row.base_version, of.staleness_exponent)

@@ -123,7 +123,7 @@ async def counterfactual(
             raise DataError(f"round {row.number} cannot be aggregated: {'; '.join(lacking)}")
         if _is_remembering(row) and not remembers:
             remembers, memory = True, replace(memory, defence=await _remembered(db, recipe, row, on_round))
-        collected = await collect(_updates(db, recipe, row), recipe, _collecting(row), without)
+        collected = await collect(_updates(db, recipe, row), recipe, _collecting(row), {without})
         made = _next(collected, weights, memory)
         if made is None:
             n_without_model += 1

@@ -98,9 +98,11 @@ class Strategy(StrEnum):
     """A strategy makes a model without a client (thesis, Section 6.1.2).
 
     ``fed_eraser`` calibrates stored updates from the first model on, ``rollback`` from the model before the client's
-    first round on; ``retrain`` learns all rounds anew and calibrates nothing.
+    first round on; ``retrain`` learns all rounds anew and calibrates nothing. ``fed_remove`` asks nobody: from where
+    ``rollback`` begins it aggregates what the others had sent once more.
     """
 
     FED_ERASER = "fed_eraser"
     ROLLBACK = "rollback"
     RETRAIN = "retrain"
+    FED_REMOVE = "fed_remove"

@@ -69,7 +69,7 @@ class Schedule:
 
     Args:
         interval: every so many-th stored round is gone through (the thesis' delta t), or more of them where a job would
-            have fewer than ``least_steps``; `retrain` goes through all.
+            have fewer than ``least_steps``; `retrain` and `fed_remove` go through all.
         local_interactions: how many a client that stays learns from in a step (the thesis' n'); None: three fifths of
             what an update may hold, as the thesis' 3 of 5. `retrain` takes as many as an update may hold.
         least_steps: 1 keeps the interval as it is, as the thesis does.
@@ -95,7 +95,7 @@ class Schedule:
 
     def interval_over(self, n_stored: int) -> int:
         """The interval of a job with so many stored rounds ahead."""
-        if self.strategy is Strategy.RETRAIN:
+        if self.strategy in (Strategy.RETRAIN, Strategy.FED_REMOVE):
             return 1
         return max(1, min(self.interval, n_stored // self.least_steps))
 

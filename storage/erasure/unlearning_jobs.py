@@ -10,14 +10,14 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import exists, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.erasure.states import ErasureEvent, ErasureState
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.fields import model_hash
-from foltr.protocol.states import OPEN_JOB, AbandonReason, JobState
+from foltr.protocol.states import OPEN_JOB, AbandonReason, JobState, RoundState
 from storage.database import Database, fetch_all, fetch_one
 from storage.defence import ROUNDS, begin_defence, delete_defence, keep_defence, store_defence, with_defence
 from storage.erasure.audit_log import append_audit
@@ -27,10 +27,10 @@ from storage.erasure.tables import erasures, stored_rounds, unlearning_jobs
 from storage.events import store_events
 from storage.federations import fenced_transaction
 from storage.models import model_row
-from storage.records import ModelRow, NewEvent
+from storage.records import ModelRow, NewEvent, RoundRow
 from storage.rounds import close_without_model, open_next
 from storage.schema import DETAIL_MAX
-from storage.tables import models, rounds
+from storage.tables import models, rounds, updates
 
 
 async def create_job(db: Database, name: str, epoch: int, new: NewJob) -> UnlearningJobRow:
@@ -114,7 +114,7 @@ async def job_erasures(db: Database, name: str, number: int) -> list[ErasureRow]
 
 
 async def commit_step(db: Database, name: str, epoch: int, number: int, step: JobStep) -> None:
-    """Store a calibration round that is done. The same step again changes nothing.
+    """Store a step, or a slice of them, that is done. The same again changes nothing.
 
     Raises:
         ProtocolViolationError: the job is not running, or this is not its next step.
@@ -124,7 +124,7 @@ async def commit_step(db: Database, name: str, epoch: int, number: int, step: Jo
         if (job.step, job.weights) == (step.step, step.weights):
             return
         _require_state(job, JobState.RUNNING)
-        if step.step != job.step + 1:
+        if step.step != job.step + step.n_rounds:
             raise ProtocolViolationError(f"step {step.step} of unlearning job {number} of {name!r}; {job.step} is done")
         defence_state = step.defence_state
         if defence_state is not None or job.defence_state is not None:
@@ -277,6 +277,24 @@ async def list_stored_rounds(db: Database, name: str, first: int, limit: int) ->
             .limit(limit)
         )
         return list(numbers)
+
+
+async def list_taught_rounds(db: Database, name: str, first: int, limit: int) -> list[RoundRow]:
+    """List the completed rounds from ``first`` on with an update of somebody who was not erased, thinned or not.
+
+    At most ``limit`` of them; fewer: there are no more.
+    """
+    of_round = (updates.c.federation == rounds.c.federation) & (updates.c.round == rounds.c.number)
+    async with db.reading() as connection:
+        return await fetch_all(
+            connection,
+            RoundRow,
+            select(rounds)
+            .where(rounds.c.federation == name, rounds.c.number >= first)
+            .where(rounds.c.state == RoundState.COMPLETED, exists().where(of_round))
+            .order_by(rounds.c.number)
+            .limit(limit),
+        )
 
 
 async def _insert_model(connection: AsyncConnection, job: UnlearningJobRow, completion: JobCompletion) -> None:

@@ -197,6 +197,7 @@ EVENTS = {
     JobEvent.STEP_ANNOUNCED: lambda work: work.ask(COURSE, [8], step()),
     JobEvent.STEP_MISSED: lambda work: work.miss(110.0, any_online=True),
     JobEvent.STEP_COMMITTED: lambda work: work.end_step(COURSE.past(7), [8]),
+    JobEvent.SLICE_COMMITTED: lambda work: work.end_slice(),
     JobEvent.PATIENCE_ENDED: lambda work: work.pause(),
     JobEvent.ROUNDS_EXHAUSTED: lambda work: work.catch_up(),
     JobEvent.COVERAGE_TOO_LOW: lambda work: work.give_up(110.0),
@@ -212,12 +213,14 @@ def test_the_table_of_transitions():
         ("gathering", "nobody_waits"): "idle",
         ("gathering", "job_begun"): "between_steps",
         ("between_steps", "step_announced"): "asking",
+        ("between_steps", "slice_committed"): "between_steps",
         ("between_steps", "rounds_exhausted"): "caught_up",
         ("between_steps", "coverage_too_low"): "gathering",
         ("asking", "step_missed"): "asking",
         ("asking", "step_committed"): "between_steps",
         ("asking", "patience_ended"): "paused",
         ("paused", "job_resumed"): "between_steps",
+        ("caught_up", "slice_committed"): "caught_up",
         ("caught_up", "model_replaced"): "idle",
     }
 

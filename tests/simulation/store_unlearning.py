@@ -32,7 +32,7 @@ from storage.erasure.records import (
     Sign,
     UnlearningJobRow,
 )
-from storage.records import ModelRow, NewEvent
+from storage.records import ModelRow, NewEvent, RoundRow
 
 
 def _swap(tables: Tables, job: UnlearningJobRow, completion: JobCompletion, sign: Sign) -> list[ErasureRow]:
@@ -186,7 +186,10 @@ class SimulatedFederationStore(ErasureStore):
             if (job.step, job.weights) == (step.step, step.weights):
                 return
             _require_state(job, JobState.RUNNING)
-            require(step.step == job.step + 1, f"step {step.step} of unlearning job {number}; {job.step} is done")
+            require(
+                step.step == job.step + step.n_rounds,
+                f"step {step.step} of unlearning job {number}; {job.step} is done",
+            )
             made = replace(
                 job,
                 step=step.step,
@@ -263,6 +266,11 @@ class SimulatedFederationStore(ErasureStore):
     async def first_round_on(self, version: int) -> int | None:
         rounds = (await look(self.session)).rounds.values()
         return min((row.number for row in rounds if row.base_version >= version), default=None)
+
+    async def list_taught_rounds(self, first: int, limit: int) -> list[RoundRow]:
+        tables = await look(self.session)
+        held = (tables.rounds[number] for number in sorted({number for number, _ in tables.updates}))
+        return [row for row in held if row.number >= first and row.state is RoundState.COMPLETED][:limit]
 
     async def list_stored_rounds(self, first: int, limit: int) -> list[int]:
         tables = await look(self.session)

@@ -196,7 +196,7 @@ class UnlearningSimulation:
         """Make the model without the leaver, as a job of the service that no live rounds go on beside.
 
         ``fed_eraser`` and ``retrain`` go through the rounds from the first model on, ``rollback`` through those since
-        the leaver joined from the model before that; ``retrain`` calibrates nothing.
+        the leaver joined from the model before that; ``retrain`` calibrates nothing, and ``fed_remove`` is `remove`.
 
         Args:
             schedule: which rounds are gone through, and how much is learned in each.
@@ -208,6 +208,8 @@ class UnlearningSimulation:
         Raises:
             SettingsError: the method cannot learn from kept interactions, or a round was not recorded.
         """
+        if schedule.strategy is Strategy.FED_REMOVE:
+            return self.remove(history)
         first, start = 1, self.start
         if schedule.strategy is Strategy.ROLLBACK:
             first, start = self._leaver.joined, history.before_leaver

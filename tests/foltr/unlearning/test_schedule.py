@@ -54,6 +54,7 @@ def test_a_job_has_a_hundred_steps_where_history_allows(n_stored, interval):
     schedule = Schedule(Strategy.ROLLBACK, interval=10)
     assert schedule.interval_over(n_stored) == interval
     assert Schedule(Strategy.RETRAIN, interval=10).interval_over(n_stored) == 1
+    assert Schedule(Strategy.FED_REMOVE, interval=10).interval_over(n_stored) == 1
     assert len(schedule.begin(range(1, n_stored + 1))[1]) >= min(n_stored, LEAST_STEPS)
 
 

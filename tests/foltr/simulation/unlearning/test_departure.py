@@ -270,6 +270,15 @@ def test_removal_is_retraining_where_nothing_was_learned_from_the_leaver():
     np.testing.assert_array_equal(found.weights, of.federate(with_leaver=False).trained.weights)
 
 
+def test_a_job_of_the_service_that_removes_is_removal():
+    """It asks nobody, so no schedule of steps changes it."""
+    of = simulation()
+    history = of.federate(keep_updates=True)
+    found = of.unlearn(history, thesis(Strategy.FED_REMOVE, interval=7))
+    np.testing.assert_array_equal(found.weights, of.remove(history).weights)
+    assert found.updates == 0
+
+
 def test_removal_of_nobody_changes_nothing():
     """Who never sent anything: the model of the stored updates is the newest one, bit for bit."""
     of = simulation()

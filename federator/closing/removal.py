@@ -1,0 +1,107 @@
+"""What stored rounds make once more without those who were forgotten: a slice of a job that asks no device."""
+
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from federator.closing.collected_updates import Collecting, Recipe, collect
+from federator.closing.stored_rules import stored_rule
+from federator.store import FederationStore, stream_updates
+from foltr.errors import DataError
+from foltr.methods.aggregations import is_plain_mean
+from foltr.methods.base import Memory, NextModel
+from foltr.protocol.fields import unpack_vector
+from storage.erasure.records import UnlearningJobRow
+from storage.records import RoundRow
+
+log = structlog.get_logger(__name__)
+
+# Twice what the actor takes from its intake in a turn: a job catches up, however fast live rounds come. And so much
+# that a slice takes less than a live round of many clients does, or one that is large itself.
+_UPDATES_AT_ONCE = 1000
+_BYTES_AT_ONCE = 16 * 1024 * 1024
+# Of thinned history, of which nothing is read.
+_ROUNDS_AT_ONCE = 500
+
+
+@dataclass(frozen=True, eq=False)
+class Slice:
+    """A few rounds that were aggregated once more, one on top of the other.
+
+    Attributes:
+        weights: (d,) the job's model after them.
+        covered: how many of them a model was made of; the others were thinned, or their rule makes none of what is
+            left.
+        is_last: there was no completed round after them.
+    """
+
+    last_round: int
+    n_rounds: int
+    covered: int
+    weights: NDArray[np.float32]
+    memory: Memory
+    is_last: bool
+
+
+async def remake(
+    store: FederationStore, recipe: Recipe, job: UnlearningJobRow, first: int, without: Collection[str]
+) -> Slice | None:
+    """Aggregate the next rounds from ``first`` on, on top of the job's model; None where there is none.
+
+    Of each round all updates that are left go in, by its own rule and with its own staleness weights, as they were
+    sent. So with the plain mean this is bit for bit the model that the others' same updates would have made; a rule
+    that compares them decides anew.
+
+    Args:
+        without: clients whose updates are left out, too.
+    """
+    found = await store.list_taught_rounds(first, _ROUNDS_AT_ONCE)
+    rows = [*_first_of(found, 4 * recipe.n_values)]
+    if not rows:
+        return None
+    stored = set(await store.list_stored_rounds(first, len(rows)))
+    weights, memory, covered = unpack_vector(job.weights or b""), Memory(job.optimizer_state, job.defence_state), 0
+    for row in rows:
+        made = await _remade(store, recipe, row, without, weights, memory) if row.number in stored else None
+        if made is not None:
+            weights, memory, covered = made.weights, made.memory, covered + 1
+    is_last = len(rows) == len(found) < _ROUNDS_AT_ONCE
+    return Slice(rows[-1].number, len(rows), covered, weights, memory, is_last)
+
+
+def _first_of(rows: Sequence[RoundRow], update_bytes: int) -> Iterator[RoundRow]:
+    """The first rounds, with as many updates as go in a slice; one at least."""
+    most = max(1, min(_UPDATES_AT_ONCE, _BYTES_AT_ONCE // update_bytes))
+    n_updates = 0
+    for row in rows:
+        n_updates += row.n_updates or 0
+        if n_updates > most and row is not rows[0]:
+            return
+        yield row
+
+
+async def _remade(
+    store: FederationStore,
+    recipe: Recipe,
+    row: RoundRow,
+    without: Collection[str],
+    weights: NDArray[np.float32],
+    memory: Memory,
+) -> NextModel | None:
+    """What is left of a round makes of a model; None where the federator would have given the round up."""
+    of = Collecting(row.number, row.base_version, stored_rule(row), row.staleness_exponent, row.n_updates or 0)
+    # But for what cannot be read: a key was lost, or destroyed since a backup.
+    updates = stream_updates(store, row.number, recipe.n_at_once, readable_only=True)
+    try:
+        aggregation = (await collect(updates, recipe, of, without)).aggregation
+        if is_plain_mean(of.rule):
+            return aggregation.finish(weights, memory)
+        # A rule compares all updates: meanwhile messages are taken from the broker.
+        return await asyncio.to_thread(aggregation.finish, weights, memory)
+    except DataError as error:
+        log.warning("unlearning_round_without_model", round=row.number, cause=str(error))
+        return None
