@@ -64,4 +64,4 @@ class AuditHeads:
             hint="If you restored a backup, forget again whoever was forgotten since it was made (docs/erasure.md). If "
             "you did not, somebody has written to the database: keep a copy of it",
         )
-        await self._store.commit_batch(Batch(events=[NewEvent(at, EventKind.AUDIT_LOG_DIFFERS, detail)]))
+        await self._store.commit_batch(Batch(events=[NewEvent(at, "audit_log_differs", detail)]))
