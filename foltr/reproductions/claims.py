@@ -23,6 +23,13 @@ _T = (
     *(1.721, 1.717, 1.714, 1.711, 1.708, 1.706, 1.703, 1.701, 1.699, 1.697),
 )
 
+# Likewise of a two-sided interval at 95 %.
+_T_OF_INTERVAL = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+
 HIGHER = "the paired difference over seeds is above 0 (Student's t, one-sided, 5 %)"
 LOWER = "the paired difference over seeds is below 0 (Student's t, one-sided, 5 %)"
 
@@ -70,6 +77,11 @@ class Difference:
     @property
     def below(self) -> bool:
         return self.mean < -self._margin
+
+    @property
+    def half_width(self) -> float:
+        """Return that of the 95 % interval of the mean, by Student's t; NaN for one seed."""
+        return _T_OF_INTERVAL[min(self.n - 1, len(_T_OF_INTERVAL)) - 1] * self.standard_error
 
     def __str__(self) -> str:
         return f"{self.mean:+.3f} ± {self.standard_error:.3f}"

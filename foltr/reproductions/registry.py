@@ -12,8 +12,8 @@ from foltr.reproductions.experiments import (
     remedy,
     secure_sums,
     thesis_unlearning,
+    unlearning,
     unlearning_canary,
-    unlearning_measures,
 )
 from foltr.reproductions.robustness import attacks_by_rule, click_poisoning, participation, update_poisoning
 
@@ -28,7 +28,7 @@ _MODULES = (
     attacks_by_rule,
     participation,
     thesis_unlearning,
-    unlearning_measures,
+    unlearning,
     unlearning_canary,
     fedips,
     all_methods,

@@ -11,6 +11,7 @@ the same number tells how well the ranker serves retained clients. Whether it st
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,50 @@ def cosine(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
     return float(np.clip(first @ second / lengths, -1.0, 1.0))
 
 
+def distance_gap(before: NDArray[np.floating], after: NDArray[np.floating], retrained: NDArray[np.floating]) -> float:
+    """Return how much further than retraining an unlearned model has gone from the one before, relative to retraining.
+
+    |after - before| / |retrained - before| - 1: negative where too little was unlearned, positive where too much was,
+    as far as a length can say it. After the study's distance (Tao et al. 2025), which compares the two lengths.
+
+    Args:
+        before, after, retrained: (d,) models.
+
+    Raises:
+        DataError: retraining changes nothing, or the shapes differ.
+    """
+    moved, expected = (float(np.linalg.norm(np.subtract(*_both(one, before)))) for one in (after, retrained))
+    if expected == 0.0:
+        raise DataError("retraining left the model where it was; no distance can be compared with that")
+    return moved / expected - 1.0
+
+
+def list_overlap(
+    scores: NDArray[np.floating], others: NDArray[np.floating], offsets: NDArray[np.int64], k: int = 10, p: float = 0.9
+) -> float:
+    """Return how alike the lists of two rankers are: the mean rank-biased overlap of their first k documents.
+
+    The sum over depths d of p^(d - 1) * |the first d of both| / d, over the sum of p^(d - 1): 1 for equal lists, 0 for
+    lists without a common document (Webber, Moffat and Zobel 2010, cut off at k). Ties stay in the documents' order.
+
+    Args:
+        scores, others: (docs,) of all documents of all queries.
+        offsets: (queries + 1,) where each query's documents begin.
+
+    Raises:
+        DataError: the shapes differ.
+    """
+    first, second = _both(scores, others)
+    found = np.empty(len(offsets) - 1)
+    for i, (start, stop) in enumerate(pairwise(offsets.tolist())):
+        one, other = (np.argsort(-of[start:stop], kind="stable")[:k] for of in (first, second))
+        depths = np.arange(1, len(one) + 1)
+        weights = p ** (depths - 1.0)
+        common = np.array([len(np.intersect1d(one[:d], other[:d])) for d in depths.tolist()])
+        found[i] = (weights * common / depths).sum() / weights.sum()
+    return float(found.mean())
+
+
 def click_losses(
     ranker: LinearRankerSpec | NeuralRankerSpec, weights: NDArray[np.floating], interactions: Sequence[Interaction]
 ) -> NDArray[np.float64]:
@@ -75,5 +120,5 @@ def click_losses(
 
 def _both(a: NDArray[np.floating], b: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     if a.ndim != 1 or a.shape != b.shape:
-        raise DataError(f"models have shapes {a.shape} and {b.shape}, expected one length")
+        raise DataError(f"shapes {a.shape} and {b.shape}, expected one length")
     return a.astype(np.float64), b.astype(np.float64)

@@ -47,6 +47,13 @@ def test_difference_takes_the_t_quantile_for_few_seeds():
     assert Difference(-0.17, 0.1 / math.sqrt(3), 3).below
 
 
+def test_the_interval_takes_the_two_sided_quantile():
+    """Of three seeds 4.303 standard errors to either side; of one nothing is known."""
+    assert Difference(0.1, 0.02, 3).half_width == pytest.approx(4.303 * 0.02)
+    assert Difference(0.1, 0.02, 10).half_width == pytest.approx(2.262 * 0.02)
+    assert math.isnan(difference_of(np.array([0.1])).half_width)
+
+
 def test_higher_confirms_a_clear_lead_only():
     """Clear: confirmed. Within the noise, or the other way round: not confirmed."""
     check = higher("offline", A, B)

@@ -1,124 +1,95 @@
-"""Figures of forgetting: which models are measured, how, and claims that can fail."""
+"""Figures of forgetting: which models are measured, and how."""
 
+import numpy as np
 import pytest
-from made_results import outcome as made_outcome
 from made_results import profile
 
-from foltr.reproductions.claims import Status
-from foltr.reproductions.experiment import CLICKS
+from foltr.reproductions.experiments.thesis_unlearning import RETRAINED
 from foltr.reproductions.experiments.unlearning_measures import (
-    AGAIN,
     BEFORE,
-    ERASER,
-    ERASER_LOG,
+    CLICKS_OF,
     HONEST,
+    IID,
     LATE,
     POISONER,
-    RETRAINED,
-    ROLLBACK,
-    ROLLBACK_LOG,
-    costs_table,
-    figures_table,
+    RESET,
+    SKEWED,
+    configurations,
     leavers,
     outcomes_of,
 )
-from foltr.reproductions.outcomes import Outcome, Results
-from foltr.reproductions.registry import EXPERIMENTS
+from foltr.reproductions.outcomes import Results
 from foltr.simulation.config import SimulationConfig
-
-NAMED = leavers(40)
-
-
-def claim(text):
-    return next(one for one in EXPERIMENTS["unlearning"].claims if text in one.text)
+from foltr.simulation.unlearning.strategies import AGAIN, LATE_WAYS, LONG, REMOVE, ROLLBACK, WAYS
 
 
-def measured(leaver, seed=2):
-    config = SimulationConfig(data="synthetic", rounds=40, eval_every=20, seed=seed)
-    return Results(tuple(outcomes_of(config, leaver, NAMED[leaver])), profile())
+@pytest.fixture(scope="module")
+def found():
+    config = SimulationConfig(data="synthetic", rounds=40, eval_every=20, seed=2, clients=6, interactions=4)
+    return Results(tuple(outcomes_of(config, IID)), profile())
 
 
-def made(**by_model):
-    """Two seeds of each model with all click models; figures not given are those of a perfect unlearning."""
-    good = {"ndcg": 0.5, "distance": 0.1, "cosine": 0.9, "training": 0.5, "loss": 0.6, "steps": 4.0}
-    models = {model: {**good, **by_model.get(model, {})} for model in (RETRAINED, BEFORE, AGAIN, ERASER, ERASER_LOG)}
-    found = []
-    for model, figures in models.items():
-        for clicks in CLICKS:
-            for seed in (1, 2):
-                one = made_outcome({"leaver": HONEST, "model": model, "clicks": clicks}, seed, figures["ndcg"])
-                noisy = {name: value + 0.0001 * seed for name, value in figures.items()}
-                seconds = {"learning": figures.get("seconds", 0.1), "wall": None}
-                result = {**one.result, "unlearning": noisy, "seconds": seconds}
-                found.append(Outcome(one.labels, None, seed, one.config, result))
-    nobody = made_outcome({"leaver": "nobody", "model": RETRAINED, "clicks": "perfect"}, 1, 0.5)
-    return Results((*found, nobody), profile())
+def figures(found, leaver, model):
+    [one] = found.select({"leaver": leaver, "model": model})
+    return one.result["figures"]
 
 
-@pytest.mark.parametrize("leaver", [POISONER, LATE, HONEST])
-def test_every_way_to_forget_is_measured(leaver):
+@pytest.mark.parametrize("leaver", [POISONER, LATE, HONEST, RESET])
+def test_every_way_to_forget_is_measured(leaver, found):
     """Rollback only where there is something before the leaver."""
-    expected = {BEFORE, RETRAINED, AGAIN, ERASER, ERASER_LOG, *((ROLLBACK, ROLLBACK_LOG) if leaver == LATE else ())}
-    found = measured(leaver)
-    assert {one.labels["model"] for one in found} == expected
-    assert found.labels("leaver") == (leaver,)
-    for one in found:
-        figures = one.result["unlearning"]
-        assert -1.0 <= figures["cosine"] <= 1.0
-        assert figures["loss"] > 0.0
-    [reference] = found.select({"model": RETRAINED})
-    assert (reference.result["unlearning"]["distance"], reference.result["unlearning"]["cosine"]) == (0.0, 1.0)
+    there = found.select({"leaver": leaver})
+    assert set(there.labels("model")) == {BEFORE, RETRAINED, *WAYS, *(LATE_WAYS if leaver == LATE else ())}
+    for one in there:
+        measured = one.result["figures"]
+        assert all(np.isfinite(value) for value in measured.values())
+        assert -1.0 <= measured["cosine"] <= 1.0
+        assert 0.0 <= measured["overlap"] <= 1.0
+        assert measured["ndcg"] == one.value("offline")
 
 
-def test_the_late_leaver_joins_in_a_stored_round():
-    """Half the rounds are before it, and rollback replays the other half."""
+@pytest.mark.parametrize("leaver", [POISONER, LATE, HONEST, RESET])
+def test_retraining_is_what_all_are_measured_against(leaver, found):
+    """No distance from itself, and as far from the model before as itself, which is no distance from itself either."""
+    retrained, before = figures(found, leaver, RETRAINED), figures(found, leaver, BEFORE)
+    assert [retrained[name] for name in ("distance", "overlap", "gap")] == [0.0, 1.0, 0.0]
+    assert retrained["cosine"] == pytest.approx(1.0)
+    assert before["gap"] == -1.0
+
+
+def test_the_late_leaver_joins_in_the_middle():
+    """Half the rounds are before it, in a round that FedEraser goes through."""
     assert leavers(1_000)[LATE].joined == 501
-    [rolled_back] = measured(LATE).select({"model": ROLLBACK})
-    assert rolled_back.result["unlearning"]["steps"] == 2.0
 
 
-def test_tables_have_every_model():
-    """Figures by click model; costs relative to the second retraining."""
-    found = measured(LATE, seed=1)
-    figures, costs = figures_table(found), costs_table(found)
-    assert figures.count(f"| {LATE} |") == 7
-    assert "nan" not in costs
-    assert f"| {LATE} | {ROLLBACK} | 2 | 33.3 |" in costs
-    assert f"| {LATE} | {ERASER} | 4 | 16.7 |" in costs
-    assert AGAIN not in costs
+def test_what_ways_take(found):
+    """Steps, and bytes of updates and of models: none where nobody is asked."""
+    assert figures(found, LATE, ROLLBACK)["steps"] == 2.0
+    assert figures(found, HONEST, REMOVE)["bytes"] == 0.0
+    model = figures(found, HONEST, LONG)
+    assert (model["updates"], model["bytes"]) == (4 * 5, 4 * 5 * 2 * 4 * 136)
 
 
-def test_device_code_is_timed_once():
-    """By the first seed: it is slow, and says the same for each."""
-    timed = [one.labels["model"] for one in measured(POISONER, seed=1) if "device_seconds" in one.result["unlearning"]]
-    assert timed == [AGAIN, ERASER, ERASER_LOG]
-    assert not any("device_seconds" in one.result["unlearning"] for one in measured(POISONER))
+def test_what_the_others_learn_by_themselves_is_the_same_whoever_leaves(found):
+    """So it is learned once: retraining, and long steps from the first model on."""
+    for model in (RETRAINED, AGAIN, LONG):
+        same = [figures(found, leaver, model)["ndcg"] for leaver in (POISONER, HONEST, RESET)]
+        assert len(set(same)) == 1
+    assert figures(found, LATE, AGAIN)["ndcg"] == figures(found, HONEST, AGAIN)["ndcg"]
 
 
-def test_the_grids_run_is_in_no_table():
-    """It is there for the harness, and has no figures."""
-    found = made()
-    assert "nobody" not in figures_table(found)
-    assert "nobody" not in costs_table(found)
+def test_own_queries_are_those_with_opposite_labels(found):
+    """Only the leaver with reset labels has queries that others find other things relevant for."""
+    assert figures(found, HONEST, BEFORE)["own"] == figures(found, HONEST, BEFORE)["others"]
+    reset = figures(found, RESET, BEFORE)
+    assert reset["own"] < reset["others"]
 
 
-@pytest.mark.parametrize(
-    ("text", "good", "bad"),
-    [
-        ("Fed_eraser ranks", {"ndcg": 0.495}, {"ndcg": 0.48}),
-        ("where retraining ends", {"cosine": 0.95}, {"cosine": 0.85}),
-        ("takes nothing", {"training": 0.495}, {"training": 0.48}),
-        ("as many times faster", {"seconds": 0.1 / 17}, {"seconds": 0.1 / 16}),
-    ],
-)
-def test_claims(text, good, bad):
-    """Each holds of a figure on one side of its bound, and not on the other."""
-    assert claim(text).check(made(**{ERASER: good})).status is Status.CONFIRMED
-    assert claim(text).check(made(**{ERASER: bad})).status is Status.NOT_CONFIRMED
-
-
-def test_claims_without_runs_are_not_testable():
-    """Rollback where nobody joined late; anything where nothing was run."""
-    assert claim("Rollback ranks").check(made()).status is Status.NOT_TESTABLE
-    for one in EXPERIMENTS["unlearning"].claims:
-        assert one.check(Results((), profile())).status is Status.NOT_TESTABLE
+@pytest.mark.parametrize(("n_grades", "clients"), [(3, 12), (5, 10)])
+def test_federations_of_an_experiment(n_grades, clients):
+    """Every click model on IID data; two grades a client with one, and as many clients as can be dealt them."""
+    planned = configurations("quick", profile(n_grades), 2)
+    assert len(planned) == 2 * sum(map(len, CLICKS_OF.values()))
+    for population, config in planned:
+        assert config.clicks[0] in CLICKS_OF[population]
+        assert (config.population, config.clients) == (("iid", 10) if population == IID else ("type2", clients))
+    assert {population for population, _ in planned} == {IID, SKEWED}
