@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from federator.clock import to_datetime
+from federator.closing.stored_rules import training_text
 from federator.deciding.state import FederationState
 from federator.plan import FederationPlan
 from federator.round import RecordedUpdate
@@ -104,6 +105,8 @@ async def resume_rounds(store: FederationStore, claimed: Claim, now: float) -> t
         state.round = resumed_round(row, contributions, now, state.plan.resume_grace_s, _terms_of(row, claimed))
         detail = f"{len(contributions)} updates"
         events.append(NewEvent(to_datetime(now), "round_resumed", round=row.number, detail=detail))
+    if state.round is not None:
+        await store.note_training(state.round.number, training_text(state.plan.training))
     state.know_models(await store.model_hashes(state.oldest_known))
     return model, events
 

@@ -1,4 +1,4 @@
-"""The tables of what rules of aggregation made of rounds, and of what they remember of clients."""
+"""The tables of what rounds were computed with, what rules made of them, and what these remember of clients."""
 
 from sqlalchemy import (
     CheckConstraint,
@@ -63,15 +63,28 @@ update_fates = Table(
     comment="What a rule made of each update of a round; none for the plain mean",
 )
 
+trainings = Table(
+    "trainings",
+    metadata,
+    federation_column(),
+    Column("from_round", Integer, nullable=False, comment="The first round that was computed with it"),
+    Column("training", Text, nullable=False, comment="Settings of the method as devices are told them, JSON"),
+    # No foreign key to the round: none of them may have been opened yet.
+    PrimaryKeyConstraint("federation", "from_round"),
+    ForeignKeyConstraint(["federation"], ["federations.name"]),
+    CheckConstraint("from_round >= 1", name="from_round"),
+    comment="What rounds were computed with, up to the next row's: it may change when the federator starts again",
+)
+
 defence_records = Table(
     "defence_records",
     metadata,
     federation_column(),
-    Column("job", Integer, nullable=False, comment="The unlearning job whose steps it is of; 0: it is of the rounds"),
+    Column("job", Integer, nullable=False, comment="Number of an unlearning job; 0: it is of the newest model"),
     client_column("Whose record it is", nullable=False, index=True),
     Column("record", LargeBinary, nullable=False, comment="What the rule of aggregation remembers of the client"),
-    # No foreign key to the job: 0 is none. A job's are deleted when it is closed.
+    # No foreign key to the job: 0 is none. Those of one that failed are deleted.
     PrimaryKeyConstraint("federation", "job", "client"),
     CheckConstraint("job >= 0", name="job"),
-    comment="What the rule of aggregation remembers of each client after the newest model, or a job's newest step",
+    comment="What the rule remembers of each client: after the newest model, a job's newest step, or as its model came",
 )

@@ -8,7 +8,7 @@ from foltr.erasure.audit import AuditEntry
 from foltr.errors import UnavailableError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import Privacy
-from storage import arrivals, federations, models, orders, retention, rounds
+from storage import arrivals, federations, models, orders, retention, rounds, trainings
 from storage.database import Database
 from storage.erasure import audit_log, erasures, gathering, unlearning_jobs
 from storage.erasure.client_rows import NAMING_TABLES
@@ -139,6 +139,9 @@ class SqlFederationStore:
 
     async def open_round(self, opening: RoundOpening) -> None:
         await rounds.open_round(self._db, self._name, self.epoch, opening)
+
+    async def note_training(self, from_round: int, training: str) -> None:
+        await trainings.note_training(self._db, self._name, self.epoch, from_round, training)
 
     async def begin_aggregation(self, number: int) -> None:
         await rounds.begin_aggregation(self._db, self._name, self.epoch, number)

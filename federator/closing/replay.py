@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from federator.closing.collected_updates import Collected, Collecting, Recipe, collect, collect_sums
+from federator.closing.stored_recipes import Recipes
 from federator.closing.stored_rules import stored_rule
 from federator.secure_terms import SecureTerms
 from foltr.errors import DataError, SettingsError
@@ -65,32 +66,33 @@ class Counterfactual:
     n_without_model: int
 
 
-async def replay_round(db: Database, recipe: Recipe, number: int, on_round: OnRound = lambda _: None) -> Replayed:
+async def replay_round(db: Database, recipes: Recipes, number: int, on_round: OnRound = lambda _: None) -> Replayed:
     """Aggregate a round from what is stored, as the federator did; of a secure sum helpers' signatures are checked.
 
     Raises:
-        SettingsError: there is no such round, or the method's parameters make models of another size.
+        SettingsError: there is no such round.
         DataError: it made no model, or not all that made it is stored any more.
     """
-    name = recipe.federation
+    name = recipes.federation
     row = await find_round(db, name, number)
     if row is None:
         raise SettingsError(f"federation {name!r} has no round {number}; see: foltr rounds list")
     if row.state is not RoundState.COMPLETED or row.model_version is None:
         raise DataError(f"round {number} is {row.state} and has made no model; see: foltr rounds list")
+    recipe = recipes.of(number)
     base, stored = await _model(db, recipe, row.base_version), await _model(db, recipe, row.model_version)
     lacking = [_withdrawn(model) for model in (base, stored) if model.withdrawn_at is not None]
     lacking += await (_missing_updates(db, row) if row.policy_hash is None else _missing_sums(db, row))
     if lacking:
         raise DataError(f"round {number} cannot be replayed: {'; '.join(lacking)}")
-    memory = Memory(base.optimizer_state, await _remembered(db, recipe, row, on_round))
+    memory = Memory(base.optimizer_state, await _remembered(db, recipes, row, on_round))
     made = (await _aggregation(db, recipe, row)).finish(unpack_vector(base.weights), memory)
     on_round(number)
     return Replayed(row, unpack_vector(stored.weights), made.weights, tuple(_differences(row, stored, made)))
 
 
 async def counterfactual(
-    db: Database, recipe: Recipe, without: str, first: int, on_round: OnRound = lambda _: None
+    db: Database, recipes: Recipes, without: str, first: int, on_round: OnRound = lambda _: None
 ) -> Counterfactual:
     """Aggregate the rounds from ``first`` to the newest, each on top of the one before, without a client's updates.
 
@@ -98,10 +100,9 @@ async def counterfactual(
     there would be without it. It begins with the model that round ``first`` began with, whoever is in that.
 
     Raises:
-        SettingsError: as `replay_round`.
         DataError: no round from ``first`` on has made a model, or not all of them are stored as they were.
     """
-    name = recipe.federation
+    name = recipes.federation
     newest = await latest_model(db, name)
     if newest is None or newest.round is None:
         what = "there is no model yet" if newest is None or not newest.version else _unlearned(newest.version)
@@ -112,6 +113,7 @@ async def counterfactual(
     async for row in stream_completed(db, name, first, newest.round):
         if row.policy_hash is not None:
             raise DataError(f"round {row.number} has a secure sum: nobody can be left out of it")
+        recipe = recipes.of(row.number)
         if not n_rounds:
             base = await _model(db, recipe, row.base_version)
             if base.withdrawn_at is not None:
@@ -122,7 +124,7 @@ async def counterfactual(
         if lacking := await _missing_updates(db, row):
             raise DataError(f"round {row.number} cannot be aggregated: {'; '.join(lacking)}")
         if _is_remembering(row) and not remembers:
-            remembers, memory = True, replace(memory, defence=await _remembered(db, recipe, row, on_round))
+            remembers, memory = True, replace(memory, defence=await _remembered(db, recipes, row, on_round))
         collected = await collect(_updates(db, recipe, row), recipe, _collecting(row), {without})
         made = _next(collected, weights, memory)
         if made is None:
@@ -180,7 +182,7 @@ def _next(collected: Collected, weights: NDArray[np.float32], memory: Memory) ->
         return None
 
 
-async def _remembered(db: Database, recipe: Recipe, row: RoundRow, on_round: OnRound) -> bytes | None:
+async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: OnRound) -> bytes | None:
     """What the adaptive rule had against clients before a round; None for other rules.
 
     It is stored with the newest model, and with those that unlearning made. So all rounds since the last one of these
@@ -188,16 +190,17 @@ async def _remembered(db: Database, recipe: Recipe, row: RoundRow, on_round: OnR
     """
     if not _is_remembering(row):
         return None
-    version = await newest_unlearned(db, recipe.federation, row.base_version)
+    version = await newest_unlearned(db, recipes.federation, row.base_version)
     try:
-        defence = await kept_defence(db, recipe.federation, version)
+        defence = await kept_defence(db, recipes.federation, version)
     except DataError as error:
         raise _forgotten(row, str(error)) from error
-    first = await first_round_on(db, recipe.federation, version) or row.number
-    async for before in stream_completed(db, recipe.federation, first, row.number - 1):
+    first = await first_round_on(db, recipes.federation, version) or row.number
+    async for before in stream_completed(db, recipes.federation, first, row.number - 1):
         if _is_remembering(before):
             if lacking := await _missing_updates(db, before):
                 raise _forgotten(row, f"of round {before.number} {'; '.join(lacking)}")
+            recipe = recipes.of(before.number)
             collected = await collect(_updates(db, recipe, before), recipe, _collecting(before))
             # What it remembers follows from the updates, whatever they are added to.
             made = collected.aggregation.finish(np.zeros(recipe.n_values, np.float32), Memory(None, defence))
@@ -242,9 +245,9 @@ async def _model(db: Database, recipe: Recipe, version: int) -> ModelRow:
     if row is None:
         raise DataError(f"model {version} is not stored; restore a backup of the database")
     if row.n_values != recipe.n_values:
-        raise SettingsError(
-            f"set: model {version} has {row.n_values} values, with these parameters of the method it would have "
-            f"{recipe.n_values}; give those that the federator was started with"
+        raise DataError(
+            f"model {version} has {row.n_values} values, and with the settings that are stored of the method it would "
+            f"have {recipe.n_values}: they were changed in the database"
         )
     return row
 

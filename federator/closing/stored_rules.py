@@ -1,14 +1,19 @@
-"""A round's rule between the settings, the database and `foltr.aggregation`: what is stored, and read again."""
+"""What a round is computed with, between the settings, the database and the kernel: what is stored, and read again."""
 
 import json
 import math
 from datetime import datetime
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from foltr.aggregation.rule_spec import RuleSpec, read_rule
+from foltr.errors import DataError
 from foltr.methods.base import NextModel
+from foltr.protocol.trainings import Training
 from storage.records import NewAggregation, NewEvent, NewFate, RoundRow
+
+_TRAININGS: TypeAdapter[Training] = TypeAdapter(Training)
 
 
 def stored_parameters(rule: RuleSpec) -> str:
@@ -27,6 +32,19 @@ def stored_rule(row: RoundRow) -> RuleSpec:
         parameters=json.loads(row.aggregation_parameters),
         fallback=row.aggregation_fallback,
     )
+
+
+def training_text(training: Training) -> str:
+    """The settings of a method, as `storage.trainings` has them."""
+    return training.model_dump_json()
+
+
+def stored_training(text: str) -> Training:
+    """The settings that `training_text` made this of; DataError if this foltr does not know them."""
+    try:
+        return _TRAININGS.validate_json(text)
+    except ValidationError as error:
+        raise DataError(f"the stored settings of a method are none that this foltr knows: {text}") from error
 
 
 def round_rng(seed: bytes, number: int) -> np.random.Generator:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from foltr.protocol.explorations import SAFE, Exploration
 from foltr.protocol.fields import MAX_DIM, Dim, Message, Rate
@@ -49,6 +49,9 @@ RankerSpec = Annotated[LinearRankerSpec | NeuralRankerSpec, Field(discriminator=
 class MethodTraining(Message):
     """What every method's devices are told. An update holds at least ``min_interactions``, and of a backlog the oldest
     ``max_interactions``."""
+
+    # As JSON they are in databases.
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
     serp_length: Annotated[int, Field(ge=1, le=1000)] = 10
     min_interactions: Annotated[int, Field(ge=1, le=100_000)] = 5

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from federator.closing.collected_updates import Recipe
 from federator.closing.replay import replay_round
+from federator.closing.stored_recipes import load_recipes
 from federator.job import UnlearningPolicy
 from federator.round import RoundPolicy
 from foltr.aggregation.client_records import Records, suspects_of
@@ -16,10 +16,8 @@ from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.membership import Forget
 from foltr.protocol.states import Strategy
 from foltr.protocol.topics import ClientTopic
-from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.protocol.updates import DenseDelta, UnlearningUpdate
 from storage.erasure.unlearning_jobs import list_jobs
-from storage.federations import get_federation
 from storage.models import get_model, latest_model
 from storage.queries import list_contributions, list_rounds
 
@@ -138,12 +136,11 @@ async def test_rounds_after_a_swap_repeat_with_what_became_of_each_update(attack
     await unlearn(served, devices.values())
     await play(served, devices.values(), 3)
     swapped = (await list_jobs(served.db, "mail"))[0].model_version
-    federation = await get_federation(served.db, "mail")
-    recipe = Recipe("mail", PdgdTraining(), LinearRankerSpec(n_features=N_FEATURES), federation.aggregation_seed)
+    recipes = await load_recipes(served.db, "mail")
     since = [row for row in await list_rounds(served.db, "mail") if row.model_version and row.base_version >= swapped]
     assert len(since) == 3
     for row in since:
-        assert (await replay_round(served.db, recipe, row.round)).differs == ()
+        assert (await replay_round(served.db, recipes, row.round)).differs == ()
 
 
 async def test_no_step_has_what_the_suspected_answer(attacked) -> None:

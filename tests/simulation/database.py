@@ -30,6 +30,7 @@ class Tables:
     jobs: dict[int, UnlearningJobRow] = field(default_factory=dict)
     audit: tuple[AuditEntry, ...] = ()
     orders: dict[int, NewOrder] = field(default_factory=dict)
+    trainings: dict[int, str] = field(default_factory=dict)  # JSON, by their first rounds
 
     def copy(self) -> "Tables":
         return Tables(
@@ -44,6 +45,7 @@ class Tables:
             dict(self.jobs),
             self.audit,
             dict(self.orders),
+            dict(self.trainings),
         )
 
     @property

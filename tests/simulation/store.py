@@ -386,6 +386,14 @@ class RoundStore:
         rounds = (await read(self.session)).rounds
         return rounds[max(rounds)] if rounds else None
 
+    async def note_training(self, from_round: int, training: str) -> None:
+        def change(tables: Tables) -> None:
+            before = {first: noted for first, noted in tables.trainings.items() if first < from_round}
+            is_new = not before or before[max(before)] != training
+            tables.trainings = before | ({from_round: training} if is_new else {})
+
+        await write(self.session, change, self.epoch)
+
     async def begin_aggregation(self, number: int) -> None:
         await write(self.session, lambda tables: stop_collecting(tables, number), self.epoch)
 

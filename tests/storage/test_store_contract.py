@@ -128,6 +128,7 @@ async def test_what_a_federation_was_founded_with_stays(store, connect) -> None:
 WRITES: dict[str, Callable[[FederationStore], Any]] = {
     "commit_batch": lambda store: store.commit_batch(Batch(events=[NewEvent(NOW, "client_joined")])),
     "open_round": lambda store: store.open_round(opening(1)),
+    "note_training": lambda store: store.note_training(1, "{}"),
     "begin_aggregation": lambda store: store.begin_aggregation(1),
     "complete_round": lambda store: store.complete_round(1, NewModel(1, bytes(4)), NOW),
     "abandon_round": lambda store: store.abandon_round(1, "late", NOW),

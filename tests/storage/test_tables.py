@@ -49,6 +49,7 @@ def valid(stored) -> dict[str, dict[str, Any]]:
         },
         "update_fates": in_web | {"round": 1, "client": KEY_OF_A, "fate": "kept", "reason": ""},
         "defence_records": in_web | {"job": 0, "client": KEY_OF_A, "record": b"record"},
+        "trainings": in_web | {"from_round": 1, "training": "{}"},
         "erasures": in_web | {
             "pseudonym": "a" * 32, "state": "erased", "requested_at": now, "requested_by": "device", "erased_at": now,
             "n_rounds": 1, "n_updates": 2, "n_events": 0, "erased_digest": "0" * 64, "first_round": 1,
@@ -169,6 +170,9 @@ WRONG = [
     ("defence_records", {"job": None}),
     ("defence_records", {"client": 999}),
     ("defence_records", {"record": None}),
+    ("trainings", {"federation": "nowhere"}),
+    ("trainings", {"from_round": 0}),
+    ("trainings", {"training": None}),
     ("federations", {"privacy": "hidden"}),
     ("federations", {"privacy": None}),
     ("rounds", {"policy_hash": bytes(32), "clip_norm": 1.0}),  # a policy that is not stored

@@ -12,7 +12,6 @@ import typer
 from numpy.typing import NDArray
 
 from foltr.cli import options
-from foltr.cli.experiments.method import choose_method
 from foltr.cli.history.query import no_such_client, reason_as_json, run_query
 from foltr.cli.output import console, errors, print_json
 from foltr.cli.settings import Settings, load_settings
@@ -20,21 +19,11 @@ from foltr.cli.writing import check_folder
 from foltr.errors import SettingsError
 
 if TYPE_CHECKING:
-    from federator.closing.collected_updates import Recipe
     from federator.closing.replay import Counterfactual, Replayed
     from storage.database import Database
 
 _SHOWN_AFTER_S = 2.0
 _LINE_EVERY_S = 10.0
-
-Parameters = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="A parameter of the method, as the federator was given it; may be given several times",
-    ),
-]
 
 
 def replay(
@@ -53,7 +42,6 @@ def replay(
     ] = None,
     db: options.Db = None,
     federation: options.Federation = None,
-    parameters: Parameters = None,
     keys: options.Keys = None,
     json: options.Json = False,
 ) -> None:
@@ -65,7 +53,7 @@ def replay(
 
     Nothing is stored in the database.
     """
-    settings = load_settings(db_url=db, federation=federation, method_parameters=parameters, keys=keys)
+    settings = load_settings(db_url=db, federation=federation, keys=keys)
     if without is None:
         if first is not None or out is not None:
             raise SettingsError("without: --from and --out belong to --without CLIENT")
@@ -82,10 +70,11 @@ def replay(
 
 def _replay(settings: Settings, number: int, db: str | None, federation: str | None, *, json: bool) -> None:
     from federator.closing.replay import replay_round
+    from federator.closing.stored_recipes import load_recipes
 
     async def query(database: "Database", name: str) -> None:
         with reason_as_json(json, {"federation": name, "round": number, "equal": None}), show_progress() as on_round:
-            found = await replay_round(database, await _recipe(database, name, settings), number, on_round)
+            found = await replay_round(database, await load_recipes(database, name), number, on_round)
         _tell_replayed(found, json=json)
         if found.differs:
             raise typer.Exit(1)
@@ -104,6 +93,7 @@ def _leave_out(
     json: bool,
 ) -> None:
     from federator.closing.replay import counterfactual
+    from federator.closing.stored_recipes import load_recipes
     from storage.queries import get_client
 
     async def query(database: "Database", name: str) -> None:
@@ -111,28 +101,14 @@ def _leave_out(
             raise await no_such_client(database, name, without)
         asked = {"federation": name, "without": without, "from": first, "sha256": None}
         with reason_as_json(json, asked), show_progress() as on_round:
-            recipe = await _recipe(database, name, settings)
-            found = await counterfactual(database, recipe, without, first, on_round)
+            recipes = await load_recipes(database, name)
+            found = await counterfactual(database, recipes, without, first, on_round)
         if out is not None:
             with out.open("wb") as file:  # by name `np.save` would add a suffix
                 np.save(file, found.made)
         _tell_counterfactual(found, name, without, out, json=json)
 
     run_query(db, federation, query, keys=settings.keys, opens=True)
-
-
-async def _recipe(database: "Database", name: str, settings: Settings) -> "Recipe":
-    """What the federation aggregates by: what is stored of it, and the method's parameters, which are settings."""
-    from federator.closing.collected_updates import Recipe
-    from storage.federations import get_federation
-
-    row = await get_federation(database, name)
-    if row is None:
-        raise SettingsError(f"federation: {database.location} holds no {name!r}")
-    fixed = {"method": row.method, "ranker": row.ranker, "hidden": row.hidden or settings.hidden}
-    training, ranker = choose_method(settings.model_copy(update=fixed), row.n_features, settings.max_clients)
-    # Rounds from before a federation had a seed drew nothing.
-    return Recipe(name, training, ranker, row.aggregation_seed or b"")
 
 
 def _tell_replayed(found: "Replayed", *, json: bool) -> None:
@@ -157,10 +133,7 @@ def _tell_replayed(found: "Replayed", *, json: bool) -> None:
         return
     _say(f"{what} differs: {'; '.join(found.differs)}")
     _say(f"SHA-256 of the stored weights {stored}, of the replayed {made}")
-    _say(
-        "The parameters of the method are not stored: give those of the federator with --set. Another processor or "
-        "version of NumPy can round otherwise, too"
-    )
+    _say("Another processor or version of NumPy can round otherwise")
 
 
 def _tell_counterfactual(found: "Counterfactual", name: str, without: str, out: Path | None, *, json: bool) -> None:

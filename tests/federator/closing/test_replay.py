@@ -7,8 +7,8 @@ import pytest
 from served import GENEROUS, Served
 from sqlalchemy import update
 
-from federator.closing.collected_updates import Recipe
 from federator.closing.replay import counterfactual, replay_round
+from federator.closing.stored_recipes import load_recipes
 from federator.job import UnlearningPolicy
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
@@ -18,10 +18,10 @@ from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.membership import Forget
 from foltr.protocol.states import Pacing
 from foltr.protocol.topics import ClientTopic
-from foltr.protocol.trainings import EvolutionTraining, FedIpsTraining, LinearRankerSpec, PdgdTraining
+from foltr.protocol.trainings import EvolutionTraining, FedIpsTraining
 from foltr.protocol.updates import DenseDelta, EvolutionPair, UnlearningUpdate
+from storage.aggregation_tables import trainings
 from storage.database import Database
-from storage.federations import get_federation
 from storage.keys import KeyStore
 from storage.models import get_model, latest_model
 from storage.queries import list_rounds
@@ -32,7 +32,6 @@ N_FEATURES = 6
 NAMES = ("alice", "bob", "carol", "dave", "erin", "frank", "grace")
 SEVEN = RoundPolicy(7, 7, 0.0, 60.0)
 EVOLUTION = EvolutionTraining(noise_scale=0.1, server_learning_rate=0.5)
-LINEAR = LinearRankerSpec(n_features=N_FEATURES)
 EAGER = UnlearningPolicy(interval=1, every_s=0.0, swap_every_s=0.0, step_s=10.0)
 ADAPTIVE = replace(SEVEN, rule=read_rule("adaptive"))
 RULES = {
@@ -90,19 +89,14 @@ async def play(served, devices, n_rounds, rng, training=None, *, closes=False):
     assert (await latest_model(served.db, "mail")).version == n_rounds
 
 
-async def recipe_of(served, training=None):
-    seed = (await get_federation(served.db, "mail")).aggregation_seed
-    return Recipe("mail", training or PdgdTraining(), LINEAR, seed)
-
-
 @pytest.mark.parametrize("rule", RULES)
 async def test_every_rule_repeats_bit_for_bit(joined, rng, rule):
     """Also the draw of buckets, and what the adaptive rule remembers, which only the newest model has."""
     served, devices = await joined(replace(SEVEN, rule=RULES[rule]))
     await play(served, devices, 4, rng)
-    recipe = await recipe_of(served)
+    recipes = await load_recipes(served.db, "mail")
     for number in (1, 3, 4):
-        found = await replay_round(served.db, recipe, number)
+        found = await replay_round(served.db, recipes, number)
         assert found.differs == ()
         assert pack_vector(found.made) == (await get_model(served.db, "mail", number)).weights
     assert ((await latest_model(served.db, "mail")).defence_state is not None) is (rule == "adaptive")
@@ -113,18 +107,18 @@ async def test_a_fallback_repeats_too(joined, rng):
     served, devices = await joined(RoundPolicy(7, 9, 0.0, 60.0, rule=read_rule("krum", byzantine=3)))
     await play(served, devices, 2, rng)
     assert [row.rule for row in await list_rounds(served.db, "mail")] == ["median", "median", None]
-    assert (await replay_round(served.db, await recipe_of(served), 2)).differs == ()
+    assert (await replay_round(served.db, await load_recipes(served.db, "mail"), 2)).differs == ()
 
 
 @pytest.mark.parametrize("training", [EVOLUTION, FedIpsTraining(server_learning_rate=0.25)], ids=["foltr-es", "fedips"])
 async def test_a_methods_optimiser_and_step_repeat(joined, rng, training):
-    """With the method's parameters as the federator had them; others make another model."""
+    """With the method's settings that are stored; others make another model."""
     served, devices = await joined(training=training)
     await play(served, devices, 3, rng, training)
-    recipe = await recipe_of(served, training)
+    recipes = await load_recipes(served.db, "mail")
     for number in (1, 2, 3):
-        assert (await replay_round(served.db, recipe, number)).differs == ()
-    other = replace(recipe, training=training.model_copy(update={"server_learning_rate": 0.125}))
+        assert (await replay_round(served.db, recipes, number)).differs == ()
+    other = replace(recipes, trainings={1: training.model_copy(update={"server_learning_rate": 0.125})})
     (differs,) = (await replay_round(served.db, other, 2)).differs
     assert differs.startswith(f"{N_FEATURES} of {N_FEATURES} weights")
 
@@ -138,9 +132,9 @@ async def test_a_buffered_round_weighs_by_age_again(joined, rng, rule):
         for device in of_round:
             served.update(device, number, 0, body=body_of(None, rng))
         await served.turn()
-    recipe = await recipe_of(served)
+    recipes = await load_recipes(served.db, "mail")
     for number in (1, 2):
-        assert (await replay_round(served.db, recipe, number)).differs == ()
+        assert (await replay_round(served.db, recipes, number)).differs == ()
 
 
 async def test_a_round_repeats_on_every_database(migrated_url, tmp_path, unsigned, rng):
@@ -152,9 +146,9 @@ async def test_a_round_repeats_on_every_database(migrated_url, tmp_path, unsigne
         await served.join(devices)
         await play(served, devices, 3, rng)
         told: list[int] = []
-        assert (await replay_round(db, await recipe_of(served), 3, told.append)).differs == ()
+        assert (await replay_round(db, await load_recipes(db, "mail"), 3, told.append)).differs == ()
         assert told == [1, 2, 3]
-        without = await counterfactual(db, await recipe_of(served), "Zoe", 1)
+        without = await counterfactual(db, await load_recipes(db, "mail"), "Zoe", 1)
         assert (without.n_rounds, without.n_with_client) == (3, 3)
 
 
@@ -166,23 +160,55 @@ async def test_a_model_that_was_changed_differs(joined, rng):
     weights[3] += 0.5
     async with served.db.transaction() as connection:
         await connection.execute(update(models).where(models.c.version == 2).values(weights=pack_vector(weights)))
-    found = await replay_round(served.db, await recipe_of(served), 2)
+    found = await replay_round(served.db, await load_recipes(served.db, "mail"), 2)
     assert found.differs == ("1 of 6 weights, by at most 0.5",)
     assert found.stored.tolist() == weights.tolist()
 
 
 async def test_what_cannot_be_replayed_is_no_verdict(joined, rng):
-    """An open round, one that never was, and parameters that make models of another size."""
+    """An open round, one that never was, settings that make models of another size, and none that are stored."""
     served, devices = await joined()
     await play(served, devices, 1, rng)
-    recipe = await recipe_of(served)
+    recipes = await load_recipes(served.db, "mail")
     with pytest.raises(DataError, match="round 2 is collecting and has made no model"):
-        await replay_round(served.db, recipe, 2)
+        await replay_round(served.db, recipes, 2)
     with pytest.raises(SettingsError, match="has no round 9; see: foltr rounds list"):
-        await replay_round(served.db, recipe, 9)
-    estimated = replace(recipe, training=FedIpsTraining(propensities="estimated"))
-    with pytest.raises(SettingsError, match=r"model 0 has 6 values, with these parameters .* it would have 13"):
+        await replay_round(served.db, recipes, 9)
+    estimated = replace(recipes, trainings={1: FedIpsTraining(propensities="estimated")})
+    with pytest.raises(DataError, match=r"model 0 has 6 values, and with the settings .* it would have 13"):
         await replay_round(served.db, estimated, 1)
+    async with served.db.transaction() as connection:
+        await connection.execute(update(trainings).values(from_round=2))
+    recipes = await load_recipes(served.db, "mail")
+    with pytest.raises(DataError, match="what round 1 was computed with is not stored: an older foltr has ended it"):
+        await replay_round(served.db, recipes, 1)
+    async with served.db.transaction() as connection:
+        await connection.execute(update(trainings).values(training='{"kind":"of-tomorrow"}'))
+    with pytest.raises(DataError, match=r"none that this foltr knows: .*of-tomorrow"):
+        await load_recipes(served.db, "mail")
+    with pytest.raises(SettingsError, match="holds no 'web'"):
+        await load_recipes(served.db, "web")
+
+
+async def test_settings_may_change_with_the_federator(joined, serve, rng):
+    """Each round repeats with those of the federator that ended it, also one that another had opened."""
+    at_first = EVOLUTION.model_copy(update={"server_learning_rate": 0.25})
+    served, devices = await joined(training=at_first)
+    await play(served, devices, 2, rng, at_first)
+    for device in devices[:3]:
+        served.update(device, 3, 2, body=body_of(at_first, rng))
+    await served.turn()
+    for first, training in ((3, EVOLUTION), (4, EVOLUTION), (5, at_first)):
+        served = await serve(SEVEN, n_features=N_FEATURES, unlearning=EAGER, training=training)
+        for device in devices[3:] if first == 3 else devices:
+            served.update(device, first, first - 1, body=body_of(training, rng))
+        await served.turn()
+    recipes = await load_recipes(served.db, "mail")
+    assert recipes.trainings == {1: at_first, 3: EVOLUTION, 5: at_first}
+    for number in range(1, 6):
+        assert (await replay_round(served.db, recipes, number)).differs == ()
+    found = await counterfactual(served.db, recipes, "nobody", 1)
+    assert found.made.tobytes() == found.newest.tobytes()
 
 
 async def test_a_thinned_round_says_so(joined, rng):
@@ -190,16 +216,16 @@ async def test_a_thinned_round_says_so(joined, rng):
     served, devices = await joined(ADAPTIVE)
     await play(served, devices, 4, rng)
     await delete_old_bodies(served.db, "mail", served.actor.epoch, before_round=3, interval=10)
-    recipe = await recipe_of(served)
+    recipes = await load_recipes(served.db, "mail")
     with pytest.raises(
         DataError, match="round 2 cannot be replayed: no longer there, as the round was thinned: 7 of its 7 updates"
     ):
-        await replay_round(served.db, recipe, 2)
+        await replay_round(served.db, recipes, 2)
     with pytest.raises(
         DataError, match=r"adaptive rule judged by all rounds before it.*of round 2 no longer there.*thinned"
     ):
-        await replay_round(served.db, recipe, 4)
-    assert (await replay_round(served.db, recipe, 1)).differs == ()
+        await replay_round(served.db, recipes, 4)
+    assert (await replay_round(served.db, recipes, 1)).differs == ()
 
 
 async def test_who_was_erased_is_missing_from_its_rounds(joined, rng):
@@ -208,15 +234,15 @@ async def test_who_was_erased_is_missing_from_its_rounds(joined, rng):
     await play(served, devices, 2, rng)
     served.receive(devices[0], ClientTopic.FORGET, Forget(federation="mail", client_id="alice"))
     await served.turn()
-    recipe = await recipe_of(served)
+    recipes = await load_recipes(served.db, "mail")
     with pytest.raises(
         DataError, match="round 2 cannot be replayed: no longer there, as clients were erased: 1 of its 7 updates"
     ):
-        await replay_round(served.db, recipe, 2)
+        await replay_round(served.db, recipes, 2)
     await unlearn(served, devices[1:])
     assert (await latest_model(served.db, "mail")).unlearning_job == 1
     with pytest.raises(DataError, match=r"it: model 1; .*it: model 2; .*1 of its 7"):
-        await replay_round(served.db, recipe, 2)
+        await replay_round(served.db, recipes, 2)
 
 
 @pytest.mark.parametrize("rule", ["mean", "adaptive"])
@@ -235,19 +261,19 @@ async def test_after_unlearning_rounds_repeat_again(joined, rng, rule):
         (5, "completed", 4),
         (6, "collecting", 5),
     ]
-    recipe = await recipe_of(served)
+    recipes = await load_recipes(served.db, "mail")
     for number in (4, 5):
         told: list[int] = []
-        assert (await replay_round(served.db, recipe, number, told.append)).differs == ()
+        assert (await replay_round(served.db, recipes, number, told.append)).differs == ()
         assert told == ([4, 5][: number - 3] if rule == "adaptive" else [number])
-    found = await counterfactual(served.db, recipe, "bob", 4)
+    found = await counterfactual(served.db, recipes, "bob", 4)
     assert (found.n_rounds, found.n_with_client) == (2, 2)
     for first, why in (
         (1, "no longer there, as clients were erased: 1 of its 7"),
         (2, "no longer there, as an erased client was in it: model 1"),
     ):
         with pytest.raises(DataError, match=f"round {first} cannot be aggregated: {why}"):
-            await counterfactual(served.db, recipe, "bob", first)
+            await counterfactual(served.db, recipes, "bob", first)
 
 
 async def test_a_client_that_is_forgotten_later_is_gone_from_what_was_kept(joined, rng):
@@ -258,12 +284,12 @@ async def test_a_client_that_is_forgotten_later_is_gone_from_what_was_kept(joine
     await served.turn()
     await unlearn(served, devices[1:])
     await play_on(served, devices[2:], rng, 4, 5)
-    recipe = await recipe_of(served)
-    assert (await replay_round(served.db, recipe, 5)).differs == ()
+    recipes = await load_recipes(served.db, "mail")
+    assert (await replay_round(served.db, recipes, 5)).differs == ()
     served.receive(devices[1], ClientTopic.FORGET, Forget(federation="mail", client_id="bob"))
     await served.turn()
     with pytest.raises(DataError, match="what it had been given with model 3 is not whole, as clients were erased"):
-        await replay_round(served.db, recipe, 5)
+        await replay_round(served.db, recipes, 5)
 
 
 async def test_a_swap_takes_no_evidence_from_rounds_before_another(joined, rng):
@@ -280,9 +306,9 @@ async def test_a_swap_takes_no_evidence_from_rounds_before_another(joined, rng):
     await unlearn(served, devices[1:6])
     newest = (await list_rounds(served.db, "mail"))[-1].round
     await play_on(served, devices[1:6], rng, newest, newest + 1)
-    recipe = await recipe_of(served)
+    recipes = await load_recipes(served.db, "mail")
     for number in (4, 5, newest, newest + 1):
-        assert (await replay_round(served.db, recipe, number)).differs == ()
+        assert (await replay_round(served.db, recipes, number)).differs == ()
 
 
 async def play_on(served, devices, rng, *numbers):
@@ -327,13 +353,13 @@ async def test_without_a_client_each_round_is_added_to_the_one_before(joined, rn
         for device, row in zip(devices, rows, strict=True):
             served.update(device, number, number - 1, body=DenseDelta(dim=N_FEATURES, values=pack_vector(row)))
         await served.turn()
-    recipe = await recipe_of(served)
-    found = await counterfactual(served.db, recipe, "carol", 1)
+    recipes = await load_recipes(served.db, "mail")
+    found = await counterfactual(served.db, recipes, "carol", 1)
     others = np.delete(sent, 2, axis=1).astype(np.float64).mean(axis=1)
     np.testing.assert_allclose(found.made, others.sum(axis=0), atol=1e-5)
     assert (found.first_round, found.last_round, found.newest_version) == (1, 3, 3)
     assert (found.n_rounds, found.n_with_client, found.n_without_model) == (3, 3, 0)
-    later = await counterfactual(served.db, recipe, "carol", 3)
+    later = await counterfactual(served.db, recipes, "carol", 3)
     expected = unpack_vector((await get_model(served.db, "mail", 2)).weights) + others[2]
     np.testing.assert_allclose(later.made, expected, atol=1e-5)
 
@@ -345,9 +371,9 @@ async def test_without_somebody_who_sent_nothing_it_is_the_newest_model(joined, 
     await play(served, devices, 4, rng)
     served.receipts.sent.clear()
     await served.join([unsigned("idle")])
-    recipe = await recipe_of(served)
+    recipes = await load_recipes(served.db, "mail")
     for first in (1, 3):
-        found = await counterfactual(served.db, recipe, "idle", first)
+        found = await counterfactual(served.db, recipes, "idle", first)
         assert found.n_with_client == 0
         assert found.made.tobytes() == found.newest.tobytes()
     assert (await latest_model(served.db, "mail")).version == 4
@@ -357,10 +383,10 @@ async def test_the_optimiser_goes_through_the_counterfactual_too(joined, rng):
     """Without one of seven, FOLtR-ES takes other steps, and without nobody the same."""
     served, devices = await joined(training=EVOLUTION)
     await play(served, devices, 3, rng, EVOLUTION)
-    recipe = await recipe_of(served, EVOLUTION)
-    same = await counterfactual(served.db, recipe, "nobody", 2)
+    recipes = await load_recipes(served.db, "mail")
+    same = await counterfactual(served.db, recipes, "nobody", 2)
     assert same.made.tobytes() == same.newest.tobytes()
-    other = await counterfactual(served.db, recipe, "bob", 2)
+    other = await counterfactual(served.db, recipes, "bob", 2)
     assert other.made.tobytes() != other.newest.tobytes()
 
 
@@ -370,25 +396,25 @@ async def test_a_round_without_a_model_changes_nothing(joined, rng):
     for number, device in enumerate((devices[0], devices[1], devices[0]), start=1):
         served.update(device, number, number - 1, body=body_of(None, rng))
         await served.turn()
-    recipe = await recipe_of(served)
-    found = await counterfactual(served.db, recipe, "alice", 1)
+    recipes = await load_recipes(served.db, "mail")
+    found = await counterfactual(served.db, recipes, "alice", 1)
     assert (found.n_rounds, found.n_with_client, found.n_without_model) == (3, 2, 2)
-    of_bob = await counterfactual(served.db, recipe, "alice", 3)
+    of_bob = await counterfactual(served.db, recipes, "alice", 3)
     assert of_bob.made.tobytes() == (await get_model(served.db, "mail", 2)).weights
 
 
 async def test_a_counterfactual_with_gaps_is_refused(joined, rng):
     """Thinned rounds, rounds that are not there, and a federation without a model."""
     served, devices = await joined()
-    recipe = await recipe_of(served)
+    recipes = await load_recipes(served.db, "mail")
     with pytest.raises(DataError, match="there is no model yet"):
-        await counterfactual(served.db, recipe, "alice", 1)
+        await counterfactual(served.db, recipes, "alice", 1)
     await play(served, devices, 4, rng)
     with pytest.raises(DataError, match="no round from 5 on has made a model"):
-        await counterfactual(served.db, recipe, "alice", 5)
+        await counterfactual(served.db, recipes, "alice", 5)
     await delete_old_bodies(served.db, "mail", served.actor.epoch, before_round=3, interval=10)
     with pytest.raises(
         DataError, match="round 2 cannot be aggregated: no longer there, as the round was thinned: 7 of its 7"
     ):
-        await counterfactual(served.db, recipe, "alice", 1)
-    assert (await counterfactual(served.db, recipe, "alice", 3)).n_rounds == 2
+        await counterfactual(served.db, recipes, "alice", 1)
+    assert (await counterfactual(served.db, recipes, "alice", 3)).n_rounds == 2

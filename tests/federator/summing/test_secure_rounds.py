@@ -6,8 +6,8 @@ from played_helpers import TOPICS
 from secured import CLIP_NORM, QUIET
 from sqlalchemy import select, update
 
-from federator.closing.collected_updates import Recipe
 from federator.closing.replay import counterfactual, replay_round
+from federator.closing.stored_recipes import load_recipes
 from federator.job import UnlearningPolicy
 from foltr.aggregation.rule_spec import read_rule
 from foltr.erasure.receipt import verify_receipt
@@ -24,7 +24,6 @@ from foltr.protocol.signed_tickets import open_ticket
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import AbandonReason, RoundState
 from foltr.protocol.topics import ClientTopic
-from foltr.protocol.trainings import LinearRankerSpec
 from foltr.protocol.updates import DenseDelta, MaskedVector
 from foltr.secure.field import MODULUS
 from storage.erasure.erasures import list_erasures
@@ -612,19 +611,18 @@ async def test_a_round_is_replayed_from_its_sums_and_what_helpers_signed(secure)
     rounds = await secure()
     await rounds.send_all()
     await rounds.until_closed()
-    actor = rounds.served.actor
-    recipe = Recipe("mail", actor.state.plan.training, LinearRankerSpec(n_features=3), actor.rounds.seed)
-    replayed = await replay_round(rounds.served.db, recipe, 1)
+    recipes = await load_recipes(rounds.served.db, "mail")
+    replayed = await replay_round(rounds.served.db, recipes, 1)
     assert replayed.differs == ()
     with pytest.raises(DataError, match="nobody can be left out"):
-        await counterfactual(rounds.served.db, recipe, rounds.clients[0].name, 1)
+        await counterfactual(rounds.served.db, recipes, rounds.clients[0].name, 1)
     (answer, _) = await load_answers(rounds.served.db, "mail", 1)
     forged = answer.answer[:-1] + bytes([answer.answer[-1] ^ 1])
     async with rounds.served.db.transaction() as connection:
         which = helper_answers.c.helper == answer.helper
         await connection.execute(update(helper_answers).where(which).values(answer=forged))
     with pytest.raises(DataError, match=r"cohort 0 of round 1"):
-        await replay_round(rounds.served.db, recipe, 1)
+        await replay_round(rounds.served.db, recipes, 1)
 
 
 async def test_a_round_whose_sum_an_erased_client_was_in_is_replayed_no_more(secure) -> None:
@@ -633,10 +631,9 @@ async def test_a_round_whose_sum_an_erased_client_was_in_is_replayed_no_more(sec
     await rounds.send_all()
     await rounds.until_closed()
     await _forget(rounds, rounds.clients[0])
-    actor = rounds.served.actor
-    recipe = Recipe("mail", actor.state.plan.training, LinearRankerSpec(n_features=3), actor.rounds.seed)
+    recipes = await load_recipes(rounds.served.db, "mail")
     with pytest.raises(DataError, match="erased clients were in it"):
-        await replay_round(rounds.served.db, recipe, 1)
+        await replay_round(rounds.served.db, recipes, 1)
 
 
 async def test_pages_are_shown_to_each_helper(secure) -> None:

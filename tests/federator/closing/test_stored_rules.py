@@ -1,0 +1,31 @@
+"""What a round is computed with is stored as text, and read again as it was."""
+
+import pytest
+from drawn import sampled
+
+from federator.closing.stored_rules import stored_training, training_text
+from foltr.errors import DataError
+from foltr.methods.registry import METHODS
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.trainings import FedIpsTraining
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_methods_settings_are_read_as_they_were(method) -> None:
+    """To the last bit of each number; text that is read and written again is the same."""
+    parameters = {"n_clients": 3} if method == "fpdgd-paper" else {}
+    training = sampled(method, parameters, 7)
+    text = training_text(training)
+    assert stored_training(text) == training
+    assert training_text(stored_training(text)) == text
+
+
+def test_bytes_among_the_settings_are_text_too() -> None:
+    """Of a logging policy: weights of any bits."""
+    training = FedIpsTraining(logging_policy=pack_vector([0.1, -3.0e38]) + bytes(range(248, 256)), learning_rate=0.1)
+    assert stored_training(training_text(training)) == training
+
+
+def test_settings_of_another_program_are_refused_in_words() -> None:
+    with pytest.raises(DataError, match=r"none that this foltr knows: \{\"kind\": 7\}"):
+        stored_training('{"kind": 7}')
