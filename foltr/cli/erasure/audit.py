@@ -2,16 +2,21 @@
 
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from foltr.cli import options
+from foltr.cli.erasure.heads import SignedHead, audit_head, published_head
+from foltr.cli.erasure.noted import DEFAULT, Noted, note, read_noted
 from foltr.cli.erasure.receipts import KEY_HELP, public_key_of, verify_receipt_file
 from foltr.cli.history.query import reason_as_json, run_query
 from foltr.cli.output import console, print_json, to_plain
+from foltr.cli.settings import Settings, load_settings
 from foltr.erasure.states import ErasureState
-from foltr.errors import DataError, SettingsError
+from foltr.errors import DataError, MessageError, SettingsError, UnavailableError
+from foltr.protocol.signing import key_to_text
 
 if TYPE_CHECKING:
     from foltr.erasure.audit import AuditEntry
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 app = typer.Typer(help="Look at the log of erasures, and check it.", no_args_is_help=True)
+app.command("head")(audit_head)
 
 _ALL = 2**31 - 1
 _N_TOLD = 3
@@ -36,19 +42,34 @@ _SAME = {
 }
 
 
+@dataclass(frozen=True)
+class _Place:
+    """An entry that somebody names who is not the database.
+
+    Attributes:
+        who: in words.
+        is_noted: it was, in the file of noted entries.
+    """
+
+    who: str
+    seq: int
+    hash: str
+    is_noted: bool = False
+
+
 @dataclass
 class _Log:
     """An audit log whose entries are a chain.
 
     Attributes:
         last: None if it is empty.
-        at_place: the entry with the number that a receipt names; None if there is none.
+        hashes: of the entries that somebody names, by number; of those that are there.
         erased, completed: the entries that tell of erasures that began and that were done, by pseudonym.
         jobs: those that tell of unlearning jobs that began, by number.
     """
 
     last: "AuditEntry | None" = None
-    at_place: "AuditEntry | None" = None
+    hashes: dict[int, str] = field(default_factory=dict)
     erased: dict[str, "AuditEntry"] = field(default_factory=dict)
     completed: dict[str, "AuditEntry"] = field(default_factory=dict)
     jobs: dict[int, "AuditEntry"] = field(default_factory=dict)
@@ -81,63 +102,151 @@ def audit_verify(
     db: options.Db = None,
     federation: options.Federation = None,
     receipt: Annotated[
-        str | None, typer.Option("--receipt", metavar="FILE", help="A receipt whose place in the log to check")
+        list[str] | None,
+        typer.Option("--receipt", metavar="FILE", help="A receipt whose place in the log to check; may be repeated"),
     ] = None,
     key: Annotated[
         str | None, typer.Option("--key", metavar="TEXT|FILE", help=f"{KEY_HELP}; checks every stored receipt, too")
     ] = None,
+    broker: options.Broker = None,
+    credentials: options.Credentials = None,
+    noted: Noted = DEFAULT,
     json: options.Json = False,
 ) -> None:
-    """Check that no entry was changed or taken out, and that the table of erasures and a receipt agree with the log.
+    """Check that no entry was changed or taken out, and that what was said elsewhere is in the log.
 
-    Exit code 1 if not; the line on standard error names the entry or the erasure.
+    That is: the table of erasures, the receipts that are named, with --key what was noted under it, and what the
+    federator has published, where a broker is named or the operator's folder is here. Exit code 1 if not; the line on
+    standard error names the entry or the erasure.
     """
-    if receipt is not None and key is None:
+    if receipt and key is None:
         raise SettingsError("receipt: name the federator's public key with --key, too")
 
     with reason_as_json(json, {"verified": False}):
-        found = None if receipt is None or key is None else verify_receipt_file(receipt, key)
-        named = federation or (None if found is None else found.federation)
         public_key = None if key is None else public_key_of(key)
-        run_query(db, named, lambda database, name: _verify(database, name, found, public_key, json=json))
+        found = [] if key is None else [verify_receipt_file(one, key) for one in receipt or ()]
+        named = federation or (found[0].federation if found else None)
+        settings = load_settings(broker_url=broker, credentials=credentials)
+        witnesses = _Witnesses(found, public_key, noted, settings)
+        run_query(db, named, lambda database, name: _verify(database, name, witnesses, json=json))
 
 
-async def _verify(
-    database: "Database", name: str, found: "ErasureReceipt | None", key: bytes | None, *, json: bool
-) -> None:
+@dataclass(frozen=True)
+class _Witnesses:
+    """Who knows of a log beside the database.
+
+    Attributes:
+        receipts: those that are named; their signatures are right.
+        key: the federator's; None checks nothing that is signed.
+        noted: the file of entries that were noted.
+        settings: which may name a broker.
+    """
+
+    receipts: "list[ErasureReceipt]"
+    key: bytes | None
+    noted: Path
+    settings: Settings
+
+
+async def _verify(database: "Database", name: str, witnesses: _Witnesses, *, json: bool) -> None:
     from storage.erasure.erasures import list_erasures
     from storage.erasure.unlearning_jobs import list_jobs
 
-    if found is not None and found.federation != name:
-        raise SettingsError(
-            f"federation: the receipt is one of {found.federation!r}, the log that of {name!r}; "
-            f"choose with --federation {found.federation}"
-        )
+    for found in witnesses.receipts:
+        if found.federation != name:
+            raise SettingsError(
+                f"federation: the receipt is one of {found.federation!r}, the log that of {name!r}; "
+                f"choose with --federation {found.federation}"
+            )
+    # First: what is published is in the log by then.
+    published, why_not = await _published(witnesses, name)
+    places = _places(witnesses, name, published)
     # The federator may run: what was there before has its entries, and what the log tells of is there afterwards.
     before = await _read(list_erasures(database, name, limit=_ALL))
-    log = await _checked_log(database, name, None if found is None else found.audit_seq)
+    log = await _checked_log(database, name, {place.seq for place in places})
     after = await _read(list_erasures(database, name, limit=_ALL))
     jobs = {job.number: job for job in await _read(list_jobs(database, name, limit=_ALL))}
-    n_entries = 0 if log.last is None else log.last.seq
-    if found is not None:
-        _check_place(found, n_entries, log.at_place)
+    for place in places:
+        _check_place(place, log)
     rows = {row.pseudonym: row for row in after}
-    _check_agreement([*_entries_without_row(log, rows, jobs), *_rows_without_entry(log, before, key)])
-    last_hash = None if log.last is None else log.last.hash
+    _check_agreement([*_entries_without_row(log, rows, jobs), *_rows_without_entry(log, before, witnesses.key)])
+    if published is not None:
+        note(witnesses.noted, [published.entry])
+    told = _Told(name, before, log, places, published, why_not)
     if json:
-        counts = {"entries": n_entries, "erasures": len(before)}
-        print_json({"verified": True, "federation": name, **counts, "last_hash": last_hash})
+        print_json(told.as_json())
         return
-    many = "1 entry, which is whole" if n_entries == 1 else f"{n_entries} entries, all whole and in order"
-    _say(f"The audit log of {name} " + (f"has {many}." if n_entries else "is empty."))
-    if last_hash is not None:
-        _say(f"Its last hash is {last_hash}. Noted elsewhere, it shows later whether all of this is still there.")
-    n_done = sum(row.state is ErasureState.DONE for row in before)
-    _say(f"The table of erasures agrees with it: {len(before)} in all, {n_done} done.")
-    if key is not None:
-        _say(f"The holder of the key has signed {sum(row.receipt is not None for row in before)} stored receipts.")
-    if found is not None:
-        _say(f"The receipt of {found.pseudonym} is entry {found.audit_seq}, as it says.")
+    for sentence in told.in_words(witnesses):
+        _say(sentence)
+
+
+async def _published(witnesses: _Witnesses, name: str) -> "tuple[SignedHead | None, str]":
+    """The head that is published; or None, and why nothing was compared with it."""
+    try:
+        return await published_head(witnesses.settings, name, witnesses.key), ""
+    except (UnavailableError, MessageError) as error:
+        return None, str(error)
+    except SettingsError as error:
+        if witnesses.settings.credentials is not None:
+            raise
+        return None, str(error)  # nobody has named that file, or the broker on this command line
+
+
+def _places(witnesses: _Witnesses, name: str, published: "SignedHead | None") -> list[_Place]:
+    """What everybody but the database says."""
+    places = [_Place(f"the receipt of {one.pseudonym}", one.audit_seq, one.audit_hash) for one in witnesses.receipts]
+    if published is not None:
+        places.append(_Place(f"the head at {published.source}", published.head.seq, published.head.hash.hex()))
+    if witnesses.key is not None:
+        mine = (name, key_to_text(witnesses.key))
+        noted = [entry for entry in read_noted(witnesses.noted) if (entry.federation, entry.key) == mine]
+        places += [
+            _Place(f"{entry.source}, as noted in {witnesses.noted},", entry.seq, entry.hash, True) for entry in noted
+        ]
+    return [place for place in places if place.seq > 0]  # an empty log is the beginning of every other
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What is told of a log in which nothing is wrong."""
+
+    federation: str
+    erasures: "list[ErasureRow]"
+    log: _Log
+    places: list[_Place]
+    published: "SignedHead | None"
+    why_not: str
+
+    @property
+    def _n_entries(self) -> int:
+        return 0 if self.log.last is None else self.log.last.seq
+
+    def as_json(self) -> dict[str, Any]:
+        last_hash = None if self.log.last is None else self.log.last.hash
+        counts = {"entries": self._n_entries, "erasures": len(self.erasures), "places": len(self.places)}
+        head = None if self.published is None else self.published.head.seq
+        return {"verified": True, "federation": self.federation, **counts, "last_hash": last_hash, "published": head}
+
+    def in_words(self, witnesses: _Witnesses) -> list[str]:
+        n_entries, n_done = self._n_entries, sum(row.state is ErasureState.DONE for row in self.erasures)
+        many = "1 entry, which is whole" if n_entries == 1 else f"{n_entries} entries, all whole and in order"
+        lines = [f"The audit log of {self.federation} " + (f"has {many}." if n_entries else "is empty.")]
+        if self.log.last is not None:
+            lines.append(
+                f"Its last hash is {self.log.last.hash}. Noted elsewhere, it shows later whether all of this is still "
+                "there."
+            )
+        lines.append(f"The table of erasures agrees with it: {len(self.erasures)} in all, {n_done} done.")
+        if witnesses.key is not None:
+            n_signed = sum(row.receipt is not None for row in self.erasures)
+            lines.append(f"The holder of the key has signed {n_signed} stored receipts.")
+        named = [place for place in self.places if not place.is_noted]
+        lines += [f"{place.who[0].upper()}{place.who[1:]} is entry {place.seq}, as it says." for place in named]
+        if len(named) < len(self.places):
+            lines.append(f"What was noted in {witnesses.noted} is in it: {len(self.places) - len(named)} in all.")
+        if self.published is None:
+            lines.append(f"What the federator has published was not compared: {self.why_not}.")
+        return lines
 
 
 async def _entries(database: "Database", name: str) -> "AsyncIterator[AuditEntry]":
@@ -157,16 +266,16 @@ async def _entries(database: "Database", name: str) -> "AsyncIterator[AuditEntry
         ) from error
 
 
-async def _checked_log(database: "Database", name: str, seq: int | None) -> _Log:
-    """An audit log with the entry of the number ``seq``; DataError if it is not whole."""
+async def _checked_log(database: "Database", name: str, numbers: set[int]) -> _Log:
+    """An audit log with the hashes of the entries of these numbers; DataError if it is not whole."""
     from foltr.erasure.audit import check_follows
 
     log = _Log()
     async for entry in _entries(database, name):
         check_follows(log.last, entry)
         log.last = entry
-        if entry.seq == seq:
-            log.at_place = entry
+        if entry.seq in numbers:
+            log.hashes[entry.seq] = entry.hash
         if entry.kind == "client_erased":
             log.erased[_pseudonym(entry)] = entry
         elif entry.kind == "erasure_completed":
@@ -176,13 +285,15 @@ async def _checked_log(database: "Database", name: str, seq: int | None) -> _Log
     return log
 
 
-def _check_place(receipt: "ErasureReceipt", n_entries: int, there: "AuditEntry | None") -> None:
-    """DataError if ``there``, the entry of the number that a receipt names, is not the one it names."""
-    if there is not None and there.hash == receipt.audit_hash:
+def _check_place(place: _Place, log: _Log) -> None:
+    """DataError if the log has not the entry that somebody names."""
+    there = log.hashes.get(place.seq)
+    if there == place.hash:
         return
+    n_entries = 0 if log.last is None else log.last.seq
     what = f"the log ends with entry {n_entries}" if there is None else "the entry there has another hash"
     raise DataError(
-        f"audit log: the receipt of {receipt.pseudonym} names entry {receipt.audit_seq}, and {what}: the log was cut "
+        f"audit log: {place.who} names entry {place.seq}, and {what}: the log was cut "
         "off or written anew since, or this database is an older copy; restore a later backup and check it"
     )
 

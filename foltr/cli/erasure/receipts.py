@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from foltr.cli import options
+from foltr.cli.erasure.noted import DEFAULT, Noted, NotedEntry, contradictions, note, noted_entry, read_noted
 from foltr.cli.history.query import reason_as_json
 from foltr.cli.output import console, print_json
 from foltr.erasure.states import NOTHING_UNLEARNED
@@ -46,21 +47,38 @@ _ENROLMENT_KEYS = ("enrolment.key", "enrolment.pub")
 def receipt_verify(
     file: Annotated[str, typer.Argument(help="The file with the receipt; - reads standard input")],
     key: Annotated[str, typer.Option("--key", metavar="TEXT|FILE", help=KEY_HELP)],
+    noted: Noted = DEFAULT,
     json: options.Json = False,
 ) -> None:
-    """Check offline that the federator signed this receipt, and print what it says."""
+    """Check offline that the federator signed this receipt, print what it says, and note its entry of the audit log."""
     asked: dict[str, Any] = {"verified": False, "federator_key": None, "key_fingerprint": None}
     with reason_as_json(json, asked):
         public_key = public_key_of(key)
         asked |= key_identity(public_key)
         receipt = _verify(file, public_key)
+        others = note_receipt(noted, receipt, public_key)
     if json:
-        print_json(asked | {"verified": True, "receipt": receipt.model_dump()})
+        told = {"verified": True, "receipt": receipt.model_dump()}
+        print_json(asked | told | ({"contradicts": [entry.source for entry in others]} if others else {}))
         return
     for sentence in _in_words(receipt):
         _say(sentence)
     _say(f"The signature is right: the holder of the key {key_to_text(public_key)} signed this very text.")
+    for entry in others:
+        _say(
+            f"But {entry.source} is signed with the same key and names entry {entry.seq} with another hash "
+            f"({entry.hash}): the log was written anew. Keep both, and {noted}."
+        )
     _say("What a receipt proves and what it does not: docs/erasure.md")
+
+
+def note_receipt(path: Path, receipt: "ErasureReceipt", key: bytes) -> list[NotedEntry]:
+    """Note the entry of the audit log that a receipt names; returns what was noted before and contradicts it."""
+    source = f"the receipt of {receipt.pseudonym}"
+    seen = noted_entry(receipt.federation, key, receipt.audit_seq, receipt.audit_hash, source)
+    others = contradictions(read_noted(path), seen)
+    note(path, [seen])
+    return others
 
 
 def verify_receipt_file(file: str, key: str) -> "ErasureReceipt":

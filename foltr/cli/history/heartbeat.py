@@ -47,23 +47,38 @@ async def hear(settings: Settings, federation: str) -> Heard | None:
     None where there is neither, or only the federator's own user: a second connection of that one would throw the
     running federator out.
     """
+    topics = Topics(federation)
     try:
-        credentials = _credentials(settings, federation)
+        named = whom_to_ask(settings, federation)
     except SettingsError as error:
         if settings.credentials is not None:
             raise
         return Heard(unreachable=str(error))  # nobody has named that file
-    if credentials is None and "broker_url" not in settings.model_fields_set:
+    if named is None:
         return None
-    if credentials is not None and credentials.role == "federator" and _is_named(credentials.broker):
-        return None
-    from broker.address import BrokerAddress
-
-    address = BrokerAddress.parse(settings.broker_url) if credentials is None else broker_of(settings, credentials)
+    address, credentials = named
+    filters = [topics.federator_key, topics.federator_status, topics.client("+", ClientTopic.STATUS)]
     try:
-        return _read(await _retained(address, Topics(federation)), Topics(federation), credentials)
+        return _read(await retained(address, filters), topics, credentials)
     except UnavailableError as error:
         return Heard(unreachable=str(error))
+
+
+def whom_to_ask(settings: Settings, federation: str) -> "tuple[BrokerAddress, Credentials | None] | None":
+    """Find the broker to ask, and whose credentials to ask with; None as `hear` says.
+
+    Raises:
+        SettingsError: there are credentials, and they cannot be read.
+    """
+    from broker.address import BrokerAddress
+
+    credentials = _credentials(settings, federation)
+    if credentials is None:
+        is_named = "broker_url" in settings.model_fields_set
+        return (BrokerAddress.parse(settings.broker_url), None) if is_named else None
+    if credentials.role == "federator" and _is_named(credentials.broker):
+        return None
+    return broker_of(settings, credentials), credentials
 
 
 def _credentials(settings: Settings, federation: str) -> Credentials | None:
@@ -81,7 +96,8 @@ def _is_named(access: BrokerAccess) -> bool:
     return access.username is not None or access.certificate is not None
 
 
-async def _retained(address: "BrokerAddress", topics: Topics) -> "dict[str, InboundMessage]":
+async def retained(address: "BrokerAddress", filters: list[str]) -> "dict[str, InboundMessage]":
+    """Hear what a broker retains, by topic. Raises UnavailableError where it cannot be reached."""
     from broker.link import InboundMessage, MqttLink
 
     heard: dict[str, InboundMessage] = {}
@@ -92,7 +108,7 @@ async def _retained(address: "BrokerAddress", topics: Topics) -> "dict[str, Inbo
     link = MqttLink(
         address,
         client_id=address.username or f"foltr-why-{secrets.token_hex(8)}",
-        subscriptions=[topics.federator_key, topics.federator_status, topics.client("+", ClientTopic.STATUS)],
+        subscriptions=filters,
         on_message=take,
         persistent=False,
         timeout_s=_CONNECT_S,

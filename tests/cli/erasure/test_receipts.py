@@ -18,14 +18,14 @@ FINGERPRINT = hashlib.sha256(KEY.public).hexdigest()
 SIGNED = sign_receipt(RECEIPT, KEY)
 
 
-def write_credentials(path, role: str) -> None:
+def write_credentials(path, role: str, broker_url: str = "mqtt://localhost:1883") -> None:
     """A process's file, in which the federator's key is public."""
     device = SigningKey(bytes([7] * 32))
     credentials = Credentials(
         role=role,
         federation="mail",
         name="device-7",
-        broker=BrokerAccess(broker_url="mqtt://localhost:1883"),
+        broker=BrokerAccess(broker_url=broker_url),
         signing_key=(KEY if role == "federator" else device).to_text(),
         enrolment_key=OTHER_KEY,
         federator_key=KEY_TEXT,

@@ -15,22 +15,40 @@ from cli.test_readme import blocks
 from made_erasures import DONE, NAME, WAITING, made_erasures, pseudonym_of
 from receipts import KEY
 
+from broker.address import BrokerAddress
+from broker.link import MqttLink
+from federator.publishing.audit_heads import head_of
 from foltr.erasure.receipt import MAX_RECEIPT_BYTES, ErasureReceipt
+from foltr.protocol.codec import encode
 from foltr.protocol.signing import key_to_text
+from foltr.protocol.topics import Topics
 from storage.database import Database
+from storage.erasure.audit_log import find_audit_entry
 from storage.erasure.erasures import find_erasure
 
 DOCUMENT = "docs/erasure.md"
 TEXT = (PROJECT / DOCUMENT).read_text(encoding="utf-8")
 
 
+async def published(folder, broker_url: str) -> None:
+    """The head of the log, at a broker, as the federator retains it there."""
+    async with await Database.connect(f"sqlite:///{folder}/foltr.sqlite") as db:
+        head = head_of(NAME, await find_audit_entry(db, NAME))
+    topic = Topics(NAME).audit_head
+    link = MqttLink(BrokerAddress.parse(broker_url), client_id="federator", subscriptions=(), on_message=print)
+    async with link:
+        await link.wait_connected(5.0)
+        await link.publish(topic, encode(head, topic, 1, KEY), retain=True)
+
+
 @pytest.fixture
-def desk(tmp_path):
-    """An officer's folder: the database to look into, the key, an operator's and a device's file."""
+def desk(tmp_path, mosquitto_server):
+    """An officer's folder: the database to look into, the key, an operator's and a device's file; and a broker."""
     asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite"))
+    asyncio.run(published(tmp_path, mosquitto_server.url))
     (tmp_path / "federator.pub").write_text(key_to_text(KEY.public))
     (tmp_path / "foltr-operator").mkdir()
-    write_credentials(tmp_path / "foltr-operator/operator.json", "operator")
+    write_credentials(tmp_path / "foltr-operator/operator.json", "operator", mosquitto_server.url)
     write_credentials(tmp_path / "device-7.json", "device")
     program = tmp_path / "bin/foltr"
     program.parent.mkdir()
@@ -71,6 +89,10 @@ def test_the_commands_of_the_document_run(desk):
     assert "erasure_completed" in log
     assert "has 11 entries" in log
     assert "is entry 4, as it says" in log
+    assert "What was noted in foltr-noted.json is in it: 2 in all." in log
+    assert "The audit log of mail ends with entry 11, says the broker" in log
+    noted = json.loads((desk / "foltr-noted.json").read_text())["entries"]
+    assert [entry["seq"] for entry in noted] == [4, 11]
 
 
 async def write_receipt(folder) -> str:
