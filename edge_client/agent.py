@@ -36,6 +36,7 @@ from edge_client.sums.pinned_policy import PinnedPolicy
 from edge_client.sums.secure_sums import SecureSums
 from edge_client.training.relearning import Relearning
 from edge_client.training.trainer import Trainer
+from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 from edge_client.training.working_model import Learner, WorkingModel
 from foltr.errors import MessageError
 from foltr.logs import get_logger
@@ -53,7 +54,8 @@ class Agent:
     Args:
         link: what it publishes by. Whoever makes the link has it call `begin_session` before each connection,
             `begin_connection` once it is up, and `receive` for every message.
-        exploration, seed, learner, propensities, guard, gate, schema, alter_update: as `EdgeClient` says, and checked.
+        exploration, seed, learner, propensities, guard, gate, schema, alter_update, unlearning_limits: as `EdgeClient`
+            says, and checked.
         later: see `Recorder`; with it, any thread may rank and record.
         on_event: told what happens.
 
@@ -77,6 +79,7 @@ class Agent:
         gate: bool = True,
         schema: FeatureSchema | None = None,
         alter_update: Alteration | None = None,
+        unlearning_limits: UnlearningLimits = USUAL_LIMITS,
         later: Later | None = None,
         on_event: Observer | None = None,
     ) -> None:
@@ -112,7 +115,7 @@ class Agent:
             device_seed=device_seed,
             propensities=propensities,
         )
-        self.relearning = Relearning(self.session, store, self.trainer, device_seed)
+        self.relearning = Relearning(self.session, store, self.trainer, device_seed, unlearning_limits)
         self._connect_parts(
             alter_update,
             None if guard is None else Guard(guard, store, client_id, seed),

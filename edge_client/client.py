@@ -49,6 +49,7 @@ from edge_client.options import (
 from edge_client.runtime import SERP_LENGTH, Runtime
 from edge_client.serps import Serp
 from edge_client.store.store import KEPT_INTERACTIONS, DeviceStore
+from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 from edge_client.training.working_model import Learner
 from foltr.errors import UsageError
 from foltr.learning.gate import Gate
@@ -94,6 +95,8 @@ class EdgeClient:
         schema: of the application's features, or its JSON file (docs/features.md): `rank` scales them by it. Where the
             federation's is another one nothing is learned and lists are in the order given; see `schema_difference`.
             None: the application scales its features itself, as the federation's devices agreed to.
+        unlearning_limits: how much steps of unlearning jobs may ask of this device, as each answer shows something of
+            its user's clicks: how many a day, how many of one click, and of how few clicks at a time.
         alter_update: for experiments on attacks, see `Alteration`; None sends what was learned.
         give_up_after_s: how long the broker may be away before `wait_connected` and `next_round` fail for
             good; None: for ever. Ranking and recording go on all the same.
@@ -118,6 +121,7 @@ class EdgeClient:
         guard: float | None = None,
         gate: bool = True,
         schema: FeatureSchema | str | Path | None = None,
+        unlearning_limits: UnlearningLimits = USUAL_LIMITS,
         alter_update: Alteration | None = None,
         give_up_after_s: float | None = None,
         on_event: Observer | None = None,
@@ -144,6 +148,7 @@ class EdgeClient:
             schema=declared_schema(schema),
             alter_update=alter_update,
             give_up_after_s=give_up_after_s,
+            unlearning_limits=unlearning_limits,
         )
         self._runtime = Runtime(options, on_event)
         self._store: DeviceStore | None = None

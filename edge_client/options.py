@@ -9,6 +9,7 @@ import numpy.typing as npt
 from broker.address import BrokerAddress
 from edge_client.contribution import Alteration
 from edge_client.guard.guard import checked_share
+from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 from edge_client.training.working_model import Learner
 from foltr.errors import DataError, SettingsError
 from foltr.operator.credentials import Credentials
@@ -34,6 +35,7 @@ class DeviceOptions:
     schema: FeatureSchema | None = None
     alter_update: Alteration | None = None
     give_up_after_s: float | None = None
+    unlearning_limits: UnlearningLimits = USUAL_LIMITS
 
 
 def agreed_name(option: str, value: str | None, of_credentials: str | None) -> str:

@@ -93,6 +93,7 @@ class Runtime:
             gate=options.gate,
             schema=options.schema,
             alter_update=options.alter_update,
+            unlearning_limits=options.unlearning_limits,
             later=later,
             on_event=self._tell,
         )

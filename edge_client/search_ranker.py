@@ -36,6 +36,7 @@ from edge_client.options import (
 from edge_client.serps import Serp
 from edge_client.store.store import KEPT_INTERACTIONS
 from edge_client.threaded_device import ThreadedDevice
+from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 from foltr.errors import DataError
 from foltr.learning.gate import Gate
 from foltr.operator.credentials import Credentials, read_credentials
@@ -62,7 +63,8 @@ class SearchRanker:
             how many there are, too. Where the federation's is another one nothing is learned, lists are in the order
             given, and `schema_difference` says so. None: the application scales its features itself.
         on_event: told what happens (`edge_client.events`), by this ranker's own thread; what it raises is in the log.
-        exploration, max_interactions, keep_interactions, seed, propensities, guard, gate: as `EdgeClient` says.
+        exploration, max_interactions, keep_interactions, seed, propensities, guard, gate, unlearning_limits: as
+            `EdgeClient` says.
 
     Raises:
         SettingsError: an argument or the credentials are wrong, or the store is another client's.
@@ -83,6 +85,7 @@ class SearchRanker:
         propensities: npt.ArrayLike | None = None,
         guard: float | None = None,
         gate: bool = True,
+        unlearning_limits: UnlearningLimits = USUAL_LIMITS,
         on_event: Observer | None = None,
     ) -> None:
         self._schema = declared_schema(schema)
@@ -92,6 +95,7 @@ class SearchRanker:
         self._propensities = checked_propensities(propensities)
         self._guard = checked_guard(guard, exploration)
         self._gate = gate
+        self._unlearning_limits = unlearning_limits
         # Before the store is opened: what cannot be used leaves nothing locked behind.
         options = None if credentials is None else self._options(credentials)
         max_kept = checked_keep_interactions(keep_interactions)
@@ -121,6 +125,7 @@ class SearchRanker:
             guard=self._guard,
             gate=self._gate,
             schema=self._schema,
+            unlearning_limits=self._unlearning_limits,
         )
 
     # --- its life -------------------------------------------------------------------------------------------

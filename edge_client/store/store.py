@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edge_client.store import ledger
+from edge_client.store import ledger, unlearning_rows
 from edge_client.store.bounds import Bounds, PendingUpdate, Settlement, read_bounds
 from edge_client.store.counted_rows import newest_began, newest_state, remember_counted
 from edge_client.store.gate_rows import read_gate
@@ -356,16 +356,34 @@ class DeviceStore(HeardStore):
     # --- what is kept of what counts ----------------------------------------------------------------------------
 
     @alone
-    def kept_ids(self) -> list[int]:
-        """Return the ids of the interactions that count and are kept, the oldest first."""
-        mine = self._bounds.counted, self.schema_hash
-        rows = self._db.execute("SELECT id FROM interactions WHERE id <= ? AND schema_hash IS ? ORDER BY id", mine)
+    def kept_ids(self, most_relearned: int | None = None) -> list[int]:
+        """Return the ids of the interactions that count and are kept, the oldest first.
+
+        Args:
+            most_relearned: only those that were learned in fewer steps of unlearning jobs; None: all.
+        """
+        mine = self._bounds.counted, self.schema_hash, most_relearned
+        rows = self._db.execute(
+            "SELECT id FROM interactions WHERE id <= ?1 AND schema_hash IS ?2 AND (?3 IS NULL OR relearned < ?3) "
+            "ORDER BY id",
+            mine,
+        )
         return [row[0] for row in rows]
 
     @alone
     def kept_interaction(self, kept_id: int) -> Interaction:
         """Return an interaction that `kept_ids` names."""
         return read_interactions(self._db, "WHERE id = ?", (kept_id,))[0]
+
+    @alone
+    def n_answered(self, day: int) -> int:
+        """Count as `unlearning_rows.n_answered` says."""
+        return unlearning_rows.n_answered(self._db, day)
+
+    def count_answer(self, day: int, interaction_ids: Sequence[int]) -> None:
+        """Count an answer to a step of an unlearning job, before it may be sent."""
+        with self.transaction() as cursor:
+            unlearning_rows.count_answer(cursor, day, interaction_ids)
 
     # --- being forgotten ------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from edge_client.store import gate_rows, ledger
+from edge_client.store import gate_rows, ledger, unlearning_rows
 from edge_client.store.one_process import leave_open, remember_open, take_lock
 from foltr.errors import DataError, SettingsError, UsageError
 from foltr.file_locks import create_private
@@ -56,7 +56,8 @@ CREATE TABLE interactions (
     base_version INTEGER,     -- and of which global model; NULL before the first
     reversals BLOB,           -- little-endian float64, one for each pair shown: foltr.learning.display
     log_probability REAL,     -- of the list as it was drawn
-    schema_hash BLOB CHECK (length(schema_hash) = 32)  -- of the schema its features are of; NULL without one
+    schema_hash BLOB CHECK (length(schema_hash) = 32),  -- of the schema its features are of; NULL without one
+    relearned INTEGER NOT NULL DEFAULT 0 CHECK (relearned >= 0)  -- in so many steps of unlearning jobs
 ) STRICT;
 CREATE TABLE bounds (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
@@ -213,7 +214,7 @@ class StoreFile:
     def _create(self, cursor: sqlite3.Cursor) -> None:
         if cursor.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None:
             raise SettingsError(f"store: {self._path} is a database of something else; name another file")
-        for statement in (_SCHEMA + ledger.SCHEMA + gate_rows.SCHEMA).split(";\n"):
+        for statement in (_SCHEMA + ledger.SCHEMA + gate_rows.SCHEMA + unlearning_rows.SCHEMA).split(";\n"):
             cursor.execute(statement)
         cursor.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         self._begin_anew(cursor)

@@ -3,9 +3,11 @@
 In each step of an unlearning job the federator announces weights, and every device answers with what it learns from
 them (thesis, Section 6.1; `federator.job`). So that a step costs little, a device learns from a few interactions
 only, drawn from those that count. They, what waits for the next round, and what the method keeps
-on the device stay as they are.
+on the device stay as they are. How often it answers is limited (`edge_client.training.unlearning_limits`).
 """
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +15,7 @@ import numpy as np
 from edge_client.messaging.session import Session
 from edge_client.store.store import DeviceStore
 from edge_client.training.trainer import Trainer
+from edge_client.training.unlearning_limits import UnlearningLimits
 from edge_client.training.working_model import WorkingModel
 from foltr.errors import DataError
 from foltr.logs import get_logger
@@ -23,6 +26,8 @@ from foltr.protocol.topics import ClientTopic
 from foltr.protocol.updates import UnlearningUpdate
 
 log = get_logger(__name__)
+
+_DAY_S = 86_400
 
 
 @dataclass(frozen=True)
@@ -37,17 +42,30 @@ class Relearning:
     """Answers the steps of unlearning jobs for one device.
 
     Args:
-        device_seed: by it, the job and the step the interactions are drawn: a device that starts again draws the same.
+        device_seed: by it, the job and the step the interactions are drawn: a device that starts again draws the same,
+            as long as all of them may still be learned.
+        clock: the device's, seconds since the epoch; by it days are told apart.
 
     Attributes:
         due: what is to be sent; None once it was.
     """
 
-    def __init__(self, session: Session, store: DeviceStore, trainer: Trainer, device_seed: int) -> None:
+    def __init__(
+        self,
+        session: Session,
+        store: DeviceStore,
+        trainer: Trainer,
+        device_seed: int,
+        limits: UnlearningLimits,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._session = session
         self._store = store
         self._trainer = trainer
         self._device_seed = device_seed
+        self._limits = limits
+        self._clock = clock
+        self._told: tuple[int, str] | None = None  # of which job it was said last why a step is not answered
         self._newest: _AnsweredStep | None = None
         self.due: UnlearningUpdate | None = None
 
@@ -57,7 +75,7 @@ class Relearning:
             self.forget()
             return
         step = round_.model_copy(update={"closes_at": 0.0})
-        if self._newest is None or self._newest.step != step:
+        if self._newest is None or self._newest.step != step or self._newest.answer is None:
             self._newest = _AnsweredStep(step, self._answer(round_))
         self.due = self._newest.answer
 
@@ -74,6 +92,11 @@ class Relearning:
         client_id = self._session.client_id
         if not learns_from_kept_lists(round_.training, round_.ranker):
             return None
+        day = int(self._clock() // _DAY_S)
+        objection = self._objection(round_, day)
+        if objection is not None:
+            self._tell(round_, objection)
+            return None
         rng = np.random.default_rng([self._device_seed, *b"unlearning", round_.job, round_.step])
         try:
             working_model = self._model_of_step(round_, rng)
@@ -87,21 +110,39 @@ class Relearning:
                 n_interactions=len(working_model.interaction_ids),
                 body=working_model.device.body(rng),
             )
+            payload = self._session.sign(answer, ClientTopic.UNLEARNING)
+            if needs_chunks(payload):
+                log.warning("unlearning_too_large", client_id=client_id, job=round_.job, n_bytes=len(payload))
+                return None
+            self._store.count_answer(day, working_model.interaction_ids)
         except DataError as error:
             log.warning("unlearning_not_learned", client_id=client_id, job=round_.job, cause=str(error))
             return None
-        payload = self._session.sign(answer, ClientTopic.UNLEARNING)
-        if needs_chunks(payload):
-            log.warning("unlearning_too_large", client_id=client_id, job=round_.job, n_bytes=len(payload))
-            return None
         return answer
 
+    def _objection(self, round_: UnlearningRound, day: int) -> str | None:
+        """Return why a step is not answered, by the device's limits; None where nothing speaks against it."""
+        limits = self._limits
+        if round_.local_interactions < limits.fewest_interactions:
+            return f"it asks for {round_.local_interactions} interactions, fewer than {limits.fewest_interactions}"
+        if self._store.n_answered(day) >= limits.steps_a_day:
+            return f"{limits.steps_a_day} steps were answered today"
+        if len(self._store.kept_ids(limits.steps_a_click)) < limits.fewest_interactions:
+            return f"fewer than {limits.fewest_interactions} interactions are left to learn from"
+        return None
+
+    def _tell(self, round_: UnlearningRound, objection: str) -> None:
+        """Say once of a job, and again when it is another, why its steps are not answered."""
+        if self._told != (round_.job, objection):
+            log.warning("unlearning_not_answered", client_id=self._session.client_id, job=round_.job, cause=objection)
+        self._told = round_.job, objection
+
     def _model_of_step(self, round_: UnlearningRound, rng: np.random.Generator) -> WorkingModel | None:
-        """Make the step's model, with the local interactions it asks for learned into it; None if there are none.
+        """Make the step's model, with the local interactions it asks for learned into it; None if there are too few.
 
         What cannot be learned, say because it has another number of features, is passed over for others.
         """
-        kept = self._store.kept_ids()
+        kept = self._store.kept_ids(self._limits.steps_a_click)
         model = ModelAnnouncement(
             federation=round_.federation,
             version=0,  # no method that is announced here asks for it
@@ -122,4 +163,6 @@ class Relearning:
                 causes.add(str(error))
         for cause in sorted(causes):
             log.warning("kept_interactions_not_learned", client_id=self._session.client_id, cause=cause)
-        return working_model if working_model.interaction_ids else None
+        if len(working_model.interaction_ids) < self._limits.fewest_interactions:
+            return None
+        return working_model

@@ -19,6 +19,7 @@ from foltr.errors import SettingsError
 from foltr.operator.credentials import read_credentials
 
 if TYPE_CHECKING:
+    from edge_client.training.unlearning_limits import UnlearningLimits
     from foltr.attacks.registry import AttackSpec
 
 log = structlog.get_logger(__name__)
@@ -63,6 +64,16 @@ def run(
             "not learn from: it refuses one that explains them far worse; default: no guard"
         ),
     ] = None,
+    unlearning_steps_a_day: Annotated[
+        int | None,
+        typer.Option(help="A device answers so many steps of unlearning jobs a day; 0 answers none; default: 200"),
+    ] = None,
+    unlearning_steps_a_click: Annotated[
+        int | None, typer.Option(help="It learns from a click that it kept in so many steps in all; default: 50")
+    ] = None,
+    unlearning_fewest: Annotated[
+        int | None, typer.Option(help="It answers no step from fewer clicks than so many; default: 3")
+    ] = None,
     attack: Annotated[
         str | None,
         typer.Option(help="For experiments: what hostile devices do; `foltr attacks` lists what there is"),
@@ -91,7 +102,12 @@ def run(
         from edge_client.guard.guard import checked_share
 
         checked_share(guard)
-    counts, n_refused = asyncio.run(_run_fleet(settings, name, count, rounds, attacking, guard))
+    limits = _read_limits(
+        steps_a_day=unlearning_steps_a_day,
+        steps_a_click=unlearning_steps_a_click,
+        fewest_interactions=unlearning_fewest,
+    )
+    counts, n_refused = asyncio.run(_run_fleet(settings, name, count, rounds, attacking, guard, limits))
     if json:
         refused = {} if guard is None else {"refused_models": n_refused}
         print_json({"receipts": counts, **refused})
@@ -99,6 +115,13 @@ def run(
     console.print("receipts: " + (", ".join(f"{code} {n}" for code, n in counts.items()) or "none"))
     if guard is not None:
         console.print(f"models refused by guards: {n_refused}")
+
+
+def _read_limits(**given: int | None) -> "UnlearningLimits":
+    """What unlearning may ask of each device; None: as a device has it by default."""
+    from edge_client.training.unlearning_limits import UnlearningLimits
+
+    return UnlearningLimits(**{name: number for name, number in given.items() if number is not None})
 
 
 def _read_attack(
@@ -127,6 +150,7 @@ async def _run_fleet(
     rounds: int | None,
     attacking: "tuple[AttackSpec, int] | None",
     guard: float | None,
+    limits: "UnlearningLimits",
 ) -> tuple[dict[str, int], int]:
     """How often each receipt code came, and how many models were refused."""
     from foltr.aggregation.rule_spec import read_rule
@@ -173,6 +197,7 @@ async def _run_fleet(
         believed_rule=believed,
         guard=guard,
         schema=schema,
+        unlearning_limits=limits,
     )
     task = asyncio.create_task(fleet.run())
     loop = asyncio.get_running_loop()

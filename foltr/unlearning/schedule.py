@@ -12,6 +12,9 @@ from foltr.errors import SettingsError
 from foltr.protocol.states import Strategy
 
 LEAST_STEPS = 100
+FEWEST_INTERACTIONS = 3
+"""A step asks for no fewer unless a setting says so, and devices answer no such step: of one or two clicks an answer
+would show nearly everything."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ class Schedule:
             have fewer than ``least_steps``; `retrain` and `fed_remove` go through all.
         local_interactions: how many a client that stays learns from in a step (the thesis' n'); None: three fifths of
             what an update may hold, as the thesis' 3 of 5. `retrain` takes as many as an update may hold.
+            Where an update may hold very few, both take `FEWEST_INTERACTIONS`.
         least_steps: 1 keeps the interval as it is, as the thesis does.
 
     Raises:
@@ -102,5 +106,5 @@ class Schedule:
     def interactions_of(self, max_interactions: int) -> int:
         """How many interactions a client learns from in a step, of at most so many in an update."""
         if self.strategy is Strategy.RETRAIN:
-            return max_interactions
-        return self.local_interactions or max(1, 3 * max_interactions // 5)
+            return max(FEWEST_INTERACTIONS, max_interactions)
+        return self.local_interactions or max(FEWEST_INTERACTIONS, 3 * max_interactions // 5)

@@ -19,7 +19,7 @@ OPERATOR, FEDERATOR, STRANGER = SigningKey.generate(), SigningKey.generate(), Si
 UNLEARNING = TOPICS.client("device-7", ClientTopic.UNLEARNING)
 
 
-async def announce(federator, *, job=1, step=0, is_open=True, local_interactions=2, federation="mail", **more):
+async def announce(federator, *, job=1, step=0, is_open=True, local_interactions=3, federation="mail", **more):
     """Announce a step of a job; its model is all zeros."""
     step = UnlearningRound(
         federation=federation,
@@ -71,7 +71,7 @@ async def test_each_step_is_answered_and_again_if_it_is_announced_again(mqtt_bro
         for step in (0, 0, 1, 2):
             await announce(federator, step=step)
             answered = await answer(federator)
-            assert (answered.step, answered.n_interactions) == (step, 2)
+            assert (answered.step, answered.n_interactions) == (step, 3)
             bodies.append(answered.body)
         assert bodies[0] == bodies[1]
         assert len({body.values for body in bodies}) == 3
@@ -94,7 +94,7 @@ async def test_without_kept_interactions_nothing_is_answered(mqtt_broker):
     """Switched off, or nothing has counted yet."""
     async with Federator(mqtt_broker) as federator:
         async with device(mqtt_broker, keep_interactions=0) as client:
-            await contribute(federator, client, 1, 1, 2)
+            await contribute(federator, client, 1, 1, 2, 3)
             await announce(federator)
             await federator.nothing_on("unlearning")
         async with device(mqtt_broker) as client:
@@ -107,7 +107,7 @@ async def test_without_kept_interactions_nothing_is_answered(mqtt_broker):
 async def test_a_device_that_left_answers_nothing(mqtt_broker):
     """It is not of the federation any more."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await contribute(federator, client, 1, 1, 2)
+        await contribute(federator, client, 1, 1, 2, 3)
         await client.leave()
         await announce(federator)
         await federator.nothing_on("unlearning")
@@ -120,7 +120,7 @@ async def test_only_its_own_federator_is_answered_and_signed(mqtt_broker):
     )
     client = EdgeClient(credentials=credentials, store=":memory:", seed=1)
     async with Federator(mqtt_broker, key=FEDERATOR) as federator, client:
-        await contribute(federator, client, 1, 1, 2)
+        await contribute(federator, client, 1, 1, 2, 3)
         await announce(federator, key=STRANGER)
         await announce(federator, federation="photos")
         await federator.nothing_on("unlearning")

@@ -224,9 +224,9 @@ async def test_a_step_of_unlearning_other_features_is_not_answered(device):
     """What is kept says nothing of them."""
     with device.started(OURS):
         device.hear_of(OURS)
-        device.see(1, 2)
+        device.see(1, 2, 3)
         await device.updates()
-        device.agent.store.settle(2)
+        device.agent.store.settle(3)
         for schema, answered in ((THEIRS, False), (OURS, True)):
             step = UnlearningRound(
                 federation="mail",
@@ -235,7 +235,7 @@ async def test_a_step_of_unlearning_other_features_is_not_answered(device):
                 open=True,
                 ranker=LinearRankerSpec(n_features=N_FEATURES),
                 weights=pack_vector([0.0] * N_FEATURES),
-                local_interactions=2,
+                local_interactions=3,
                 closes_at=1.0,
                 training=PdgdTraining(),
                 schema_hash=schema.hash,

@@ -18,6 +18,7 @@ from simulation.network import SimulatedBroker, Wire
 from broker.link import InboundMessage, LastWill
 from edge_client.agent import Agent
 from edge_client.store.store import Interaction
+from edge_client.training.unlearning_limits import UnlearningLimits
 from foltr.errors import DataError, FoltrError, UnavailableError
 from foltr.protocol.explorations import NoExploration
 from foltr.protocol.trainings import PdgdTraining
@@ -116,6 +117,7 @@ class SimulatedDevice:
                     exploration=NoExploration(),
                     seed=self.i + 1000 * self._n_started,
                     learner=_power_learner(self.i),
+                    unlearning_limits=UnlearningLimits(fewest_interactions=1),  # as its federator asks
                 )
             except DataError:
                 return  # the application was told, and does not run

@@ -26,6 +26,7 @@ import federator.publishing.heartbeat
 import federator.resumption
 import foltr.protocol.codec
 import foltr.protocol.signing
+import foltr.unlearning.schedule
 import storage.records
 from foltr.erasure.receipt import ErasureReceipt
 from foltr.failpoints import Failpoint
@@ -154,6 +155,8 @@ def simulated(world: "World") -> Iterator[None]:
             {"uuid": SimpleNamespace(uuid4=lambda: uuid.UUID(int=rng.getrandbits(128)))},
         ),
         (foltr.protocol.signing, {"time": world.time}),
+        # Jobs tell devices apart by what one interaction teaches.
+        (foltr.unlearning.schedule, {"FEWEST_INTERACTIONS": 1}),
         (storage.records, {"uuid4": lambda: uuid.UUID(int=rng.getrandbits(128))}),
     ]
     if world.scenario.trust is not Trust.SIGNED:

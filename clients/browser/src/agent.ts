@@ -18,7 +18,7 @@ import { Leave, Status } from "./protocol/messages.js";
 import type { KeptKey, Verify } from "./protocol/signing.js";
 import { DEFAULT_SERP_LENGTH, type RankingState } from "./serps.js";
 import type { DeviceStore } from "./store/store.js";
-import { Relearning } from "./training/relearning.js";
+import { Relearning, type UnlearningLimits } from "./training/relearning.js";
 import { Trainer } from "./training/trainer.js";
 import { Happening, now, Turns } from "./turns.js";
 
@@ -47,6 +47,7 @@ export interface AgentOptions {
   readonly store: DeviceStore;
   /** Of the application's features; empty where it has not declared them. */
   readonly schemaHash: string;
+  readonly unlearningLimits: UnlearningLimits;
   readonly log: Log;
   /** Called after each turn with what may have changed. */
   readonly onState: (state: DeviceState) => void;
@@ -75,7 +76,7 @@ export class Agent {
     const participation = new Participation(sent, (await store.heard("policy")) !== null, options.schemaHash);
     const trainer = new Trainer(store, participation, log);
     const contributor = new Contributor(session, store, participation, trainer, log, now);
-    const relearning = new Relearning(store, log, Math.random);
+    const relearning = new Relearning(store, log, Math.random, options.unlearningLimits);
     const turns = new Turns(log);
     const { topics } = session;
     const isForgotten = await store.isForgotten();

@@ -19,6 +19,7 @@ import { verifyNatively, verifyPortably } from "./protocol/signing.js";
 import type { FeatureSchema } from "./schema.js";
 import { clicksOn, DEFAULT_SERP_LENGTH, makeSerp, NONE, type FeaturesLike, type Gating, type Serp } from "./serps.js";
 import { DeviceStore } from "./store/store.js";
+import { USUAL_LIMITS, type UnlearningLimits } from "./training/relearning.js";
 import { leadOnce, Tabs, type Request } from "./tabs.js";
 
 export interface EdgeClientOptions {
@@ -37,6 +38,8 @@ export interface EdgeClientOptions {
    * they count no more. Never sent.
    */
   readonly keepInteractions?: number;
+  /** How much steps of unlearning jobs may ask of this device; what is missing is as usual. */
+  readonly unlearningLimits?: Partial<UnlearningLimits>;
   /** False shows the best list the device knows, of which nothing is learned. */
   readonly explore?: boolean;
   /**
@@ -124,7 +127,9 @@ export class EdgeClient {
     );
     const onState = (state: DeviceState) => client.tellState(state);
     const lead = async () => {
-      client.agent = await Agent.start({ credentials, key, verify, broker, store, schemaHash, log, onState });
+      const unlearningLimits = { ...USUAL_LIMITS, ...options.unlearningLimits };
+      const kept = { store, schemaHash, unlearningLimits };
+      client.agent = await Agent.start({ credentials, key, verify, broker, ...kept, log, onState });
     };
     const leading = () => lead().catch((error: unknown) => log("error", "not_started", { cause: causeOf(error) }));
     client.endLead = leadOnce(lock, globalThis.navigator?.locks, () => (client.led = leading()));

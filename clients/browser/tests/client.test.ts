@@ -348,9 +348,9 @@ test("who leaves is confirmed, sends no more, and clears its status", async () =
 
 test("a step of an unlearning job is answered from clicks that were kept", async () => {
   const client = await joined();
-  await click(client, 2);
-  await federation.answerUpdate(await federation.hear("update"), "accepted", 2);
-  await eventually(() => client.state.countedThrough === 2);
+  await click(client, 4);
+  await federation.answerUpdate(await federation.hear("update"), "accepted", 4);
+  await eventually(() => client.state.countedThrough === 4);
   const { UnlearningRound } = await import("../src/protocol/messages.js");
   const { packVector } = await import("../src/protocol/fields.js");
   const training = {
@@ -361,10 +361,16 @@ test("a step of an unlearning job is answered from clicks that were kept", async
     learning_rate: 0.1,
   };
   const step = { federation: "mail", job: 1, step: 2, open: true, ranker: { kind: "linear" as const, n_features: 2 } };
-  const asks = { n_auxiliary: 0, weights: packVector([0, 0]), local_interactions: 1, closes_at: 1600.5, training };
-  await federation.say(UnlearningRound, { ...step, ...asks } as any, federation.topics.unlearningRound);
+  const asks = { n_auxiliary: 0, weights: packVector([0, 0]), local_interactions: 3, closes_at: 1600.5, training };
+  const ask = (more: object) =>
+    federation.say(UnlearningRound, { ...step, ...asks, ...more } as any, federation.topics.unlearningRound);
+  await ask({});
   const { fields } = await federation.hear("unlearning_update");
-  assert.deepEqual([fields.job, fields.step, fields.n_interactions], [1, 2, 1]);
+  assert.deepEqual([fields.job, fields.step, fields.n_interactions], [1, 2, 3]);
+  await ask({ step: 3, local_interactions: 2 }); // too few: the answer would show nearly everything
+  await eventually(() => said.filter((event) => event === "unlearning_not_answered").length === 1);
+  await ask({ step: 4 });
+  assert.equal((await federation.hear("unlearning_update", 2)).fields.step, 4);
 });
 
 test("credentials of another key, or of nobody, are refused in words", async () => {

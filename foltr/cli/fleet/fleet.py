@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from edge_client.client import EdgeClient
 from edge_client.hindrances import REFUSALS, Hindrance, Obstacle
+from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 from foltr.aggregation.rule_spec import RuleSpec
 from foltr.attacks.registry import CLICKS, AttackSpec
 from foltr.cli.fleet.collusion import Collusion
@@ -62,7 +63,7 @@ class Fleet:
         users: by name, where devices differ.
         attack: what the first ``n_attackers`` devices do; None: all are honest.
         believed_rule: by which the attackers think the federator aggregates.
-        guard, schema: of the devices, see `EdgeClient`.
+        guard, schema, unlearning_limits: of the devices, see `EdgeClient`.
         receipts: how often each receipt code was received, over all devices that are done.
         refused: why devices could not take part, by name.
         n_refused_models: that guards refused, likewise.
@@ -84,6 +85,7 @@ class Fleet:
     believed_rule: RuleSpec | None = None
     guard: float | None = None
     schema: FeatureSchema | None = None
+    unlearning_limits: UnlearningLimits = USUAL_LIMITS
     receipts: Counter[str] = field(default_factory=Counter)
     n_refused_models: int = 0
     newest_round: int = 0
@@ -182,6 +184,7 @@ class Fleet:
             guard=self.guard,
             gate=False,  # a simulated user has no application with an order worth keeping
             schema=self.schema,
+            unlearning_limits=self.unlearning_limits,
             alter_update=None if collusion is None else collusion.alteration_of(name),
             give_up_after_s=self.give_up_after_s,
         )

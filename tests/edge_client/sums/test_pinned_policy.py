@@ -40,7 +40,7 @@ def learnable(n=16):
         open=True,
         ranker=LinearRankerSpec(n_features=n),
         weights=pack_vector([0.0] * n),
-        local_interactions=1,
+        local_interactions=3,
         closes_at=1.0,
         training=PdgdTraining(),
     )
@@ -201,10 +201,10 @@ async def test_an_older_policy_never_comes_back(device):
 async def test_an_unlearning_round_gets_nothing(path):
     """Its answers would be raw updates: neither of what was kept before the policy, nor of anything since."""
     device = DeviceUnderPolicy(path, SECOND, credentials=identity())
-    device.announce(1, secure=None)
-    device.see(1)
+    device.announce(1, secure=None, training=PdgdTraining(min_interactions=3))
+    device.see(1, 2, 3)
     device.answer(await device.update())
-    device.see(2)
+    device.see(4)
     device.say(TOPICS.unlearning_round, learnable())
     assert len(await device.sent()) >= 1, "without a policy it helps"
     device.say(TOPICS.unlearning_round, learnable().model_copy(update={"step": 2}))

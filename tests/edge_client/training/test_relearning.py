@@ -15,7 +15,8 @@ from edge_client.store.bounds import PendingUpdate
 from edge_client.store.store import DeviceStore
 from edge_client.training.relearning import Relearning
 from edge_client.training.trainer import Trainer
-from foltr.errors import DataError
+from edge_client.training.unlearning_limits import UnlearningLimits
+from foltr.errors import DataError, SettingsError
 from foltr.learning.interaction import Interaction
 from foltr.methods.base import DeviceContext
 from foltr.methods.registry import make_device, n_auxiliary
@@ -51,10 +52,14 @@ class Machine:
     Args:
         kept: (documents, features) of each kept interaction; a number is the feature that is 1, of `N`.
         learner: None learns by the announced method.
+        limits: what steps may ask of it; None: anything.
+
+    Attributes:
+        day: of its clock.
     """
 
-    def __init__(self, kept, learner=counting_learner, device_seed=5):
-        self.store = DeviceStore(":memory:", client_id="device-7", federation="mail", max_interactions=10_000)
+    def __init__(self, kept, learner=counting_learner, device_seed=5, limits=None, path=":memory:"):
+        self.store = DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10_000)
         for i, features in enumerate(kept):
             self.keep(f"serp {i}", features)
         session = Session("mail", "device-7", None, self.store)
@@ -67,7 +72,11 @@ class Machine:
             device_seed=device_seed,
             propensities=None,
         )
-        self.relearning = Relearning(session, self.store, self.trainer, device_seed)
+        self.day = 20_000
+        limits = limits or UnlearningLimits(10_000, 10_000, 1)
+        self.relearning = Relearning(
+            session, self.store, self.trainer, device_seed, limits, lambda: 86_400.0 * self.day + 5.0
+        )
 
     def record(self, serp_id, features):
         if isinstance(features, int):
@@ -105,6 +114,10 @@ def announced(
         closes_at=closes_at,
         training=training,
     )
+
+
+def vars_of(interaction):
+    return {name: np.asarray(value).tolist() for name, value in vars(interaction).items()}
 
 
 def content(answer):
@@ -210,7 +223,7 @@ def test_nothing_else_is_touched():
         working_model = machine.trainer.working_model
         stored = [
             machine.store.rows(f"SELECT * FROM {table}")  # noqa: S608
-            for table in ("interactions", "bounds", "counted_updates")
+            for table in ("bounds", "counted_updates")
         ]
         return (
             working_model,
@@ -218,6 +231,8 @@ def test_nothing_else_is_touched():
             list(working_model.interaction_ids),
             machine.trainer.learned().local_state,
             stored,
+            [vars_of(machine.store.kept_interaction(kept)) for kept in machine.store.kept_ids()],
+            machine.store.n_waiting(),
         )
 
     before = everything()
@@ -254,6 +269,98 @@ def test_a_closed_step_is_not_answered():
     first = machine.answer()
     assert machine.answer(is_open=False) is None
     assert machine.answer() is not first  # one that was remembered would be
+
+
+# --- how much steps may ask ---------------------------------------------------------------------------------
+
+
+def steps(machine, numbers, **about):
+    """The steps that are answered."""
+    return [step for step in numbers if machine.answer(step=step, **about) is not None]
+
+
+def test_so_many_steps_a_day_are_answered():
+    """The next day as many; by a clock that was set back none of a day that is over, and none twice."""
+    machine = Machine(range(5), limits=UnlearningLimits(steps_a_day=3))
+    assert steps(machine, range(5)) == [0, 1, 2]
+    machine.day += 1
+    assert steps(machine, range(4, 9)) == [4, 5, 6]
+    machine.day -= 1
+    assert steps(machine, range(10, 13)) == []
+    machine.day += 2
+    assert steps(machine, [11, 12]) == [11, 12]
+
+
+def test_the_limit_outlives_a_restart(path):
+    """What was answered is on disk before it may be sent; another job begins with what is left."""
+    limits = UnlearningLimits(steps_a_day=3)
+    machine = Machine(range(5), limits=limits, path=path)
+    assert steps(machine, range(2)) == [0, 1]
+    machine.store.close()
+    machine = Machine([], limits=limits, path=path)
+    assert steps(machine, range(7, 10), job=2) == [7]
+    machine.store.close()
+
+
+def test_what_cannot_be_counted_is_not_answered():
+    """A full disk gives no more answers; once there is room the step is answered, as it still is open."""
+    machine = Machine(range(5))
+    machine.store.rows("PRAGMA query_only = ON")
+    with capture_logs() as logs:
+        assert machine.answer() is None
+    assert [line["event"] for line in logs] == ["unlearning_not_learned"]
+    machine.store.rows("PRAGMA query_only = OFF")
+    assert machine.answer() is not None
+
+
+def test_a_step_announced_again_counts_once_and_one_with_other_weights_again():
+    """Another question about the same clicks is another question, whatever its number."""
+    machine = Machine(range(5), limits=UnlearningLimits(steps_a_day=2))
+    assert steps(machine, [1, 1, 1, 1]) == [1, 1, 1, 1]
+    assert steps(machine, [1], weights=np.ones(N)) == [1]
+    assert steps(machine, [1], weights=2 * np.ones(N)) == []
+
+
+def test_a_click_is_learned_in_so_many_steps_of_its_life():
+    """Those that are used up are passed over, until too few are left; new ones are learned."""
+    machine = Machine(range(4), limits=UnlearningLimits(steps_a_click=3))
+    with capture_logs() as logs:
+        contents = [content(answer) for i in range(9) if (answer := machine.answer(step=i)) is not None]
+    assert max(sum(i in drawn for drawn in contents) for i in range(4)) == 3
+    assert all(len(drawn) == 3 for drawn in contents)
+    assert [(line["event"], line["cause"]) for line in logs] == [
+        ("unlearning_not_answered", "fewer than 3 interactions are left to learn from")
+    ]
+    for i in range(10, 13):
+        machine.keep(f"new {i}", i)
+    assert set(content(machine.answer(step=20))) <= set(range(13))
+
+
+def test_too_few_interactions_are_not_asked_for_nor_answered():
+    """Of one or two clicks an answer would show nearly everything. Why is said once a job."""
+    machine = Machine(range(2), limits=UnlearningLimits())
+    with capture_logs() as logs:
+        assert steps(machine, range(3), local_interactions=2) == []
+        assert steps(machine, range(3), local_interactions=3) == []
+        assert steps(machine, range(3), local_interactions=2, job=2) == []
+    causes = [(line["job"], line["cause"]) for line in logs if line["event"] == "unlearning_not_answered"]
+    assert causes == [
+        (1, "it asks for 2 interactions, fewer than 3"),
+        (1, "fewer than 3 interactions are left to learn from"),
+        (2, "it asks for 2 interactions, fewer than 3"),
+    ]
+
+
+def test_a_device_that_may_answer_nothing_answers_nothing():
+    """By its own setting."""
+    assert steps(Machine(range(5), limits=UnlearningLimits(steps_a_day=0)), range(3)) == []
+
+
+@pytest.mark.parametrize("wrong", [{"steps_a_day": -1}, {"steps_a_click": 0}, {"fewest_interactions": 0}])
+def test_limits_that_are_none_are_refused(wrong):
+    """By name."""
+    with pytest.raises(SettingsError, match=next(iter(wrong))):
+        UnlearningLimits(**wrong)
 
 
 # --- what cannot be learned or sent ---------------------------------------------------------------------------

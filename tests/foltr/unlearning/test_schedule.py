@@ -59,10 +59,10 @@ def test_a_job_has_a_hundred_steps_where_history_allows(n_stored, interval):
 
 
 def test_clients_learn_from_three_fifths():
-    """As the thesis' three of five; a setting says otherwise, and retraining takes all."""
-    assert [Schedule(Strategy.ROLLBACK).interactions_of(n) for n in (1, 2, 5, 100)] == [1, 1, 3, 60]
+    """As the thesis' three of five, and no fewer; a setting says otherwise, and retraining takes all."""
+    assert [Schedule(Strategy.ROLLBACK).interactions_of(n) for n in (1, 2, 5, 100)] == [3, 3, 3, 60]
     assert Schedule(Strategy.FED_ERASER, local_interactions=2).interactions_of(5) == 2
-    assert Schedule(Strategy.RETRAIN, local_interactions=2).interactions_of(5) == 5
+    assert [Schedule(Strategy.RETRAIN, local_interactions=2).interactions_of(n) for n in (1, 5)] == [3, 5]
 
 
 @pytest.mark.parametrize("wrong", [{"interval": 0}, {"local_interactions": 0}, {"least_steps": 0}])

@@ -36,6 +36,8 @@ export interface Interaction {
   readonly logProbability: number;
   /** Of the application's features when it was shown; empty where they were not declared. */
   readonly schemaHash: string;
+  /** In so many steps of unlearning jobs it was learned; none where this is missing. */
+  readonly relearned?: number;
 }
 
 /** How much a store holds. */
@@ -47,7 +49,13 @@ export interface Limits {
 }
 
 /** What a list is recorded with; the store knows the rest. */
-export type Recorded = Omit<Interaction, "id" | "schemaHash">;
+export type Recorded = Omit<Interaction, "id" | "schemaHash" | "relearned">;
+
+/** How many steps were answered on the newest day that there was one, by the device's clock, since the epoch. */
+interface Answered {
+  readonly day: number;
+  readonly steps: number;
+}
 
 /** The store of one client, in one database; tabs may have it open together. */
 export class DeviceStore {
@@ -146,6 +154,29 @@ export class DeviceStore {
     return this.database.read(async (rows) => {
       const { mark } = await boundsIn(rows);
       return this.mine(rows, 0, mark ?? 0);
+    });
+  }
+
+  // --- unlearning ---------------------------------------------------------------------------------------------------
+
+  /** Count the steps that were answered on a day, or on the newest one where the clock was set back behind it. */
+  answeredOn(day: number): Promise<number> {
+    return this.database.read(async (rows) => {
+      const newest = await rows.get<Answered>("answered");
+      return newest !== undefined && newest.day >= day ? newest.steps : 0;
+    });
+  }
+
+  /** Count an answer before it may be sent: for the day, and for each interaction that it was learned from. */
+  countAnswer(day: number, ids: readonly number[]): Promise<void> {
+    return this.database.write(async (rows) => {
+      const newest = await rows.get<Answered>("answered");
+      const isNew = newest === undefined || day > newest.day;
+      await rows.put("answered", isNew ? { day, steps: 1 } : { day: newest.day, steps: newest.steps + 1 });
+      for (const id of ids) {
+        const interaction: Interaction = await done(rows.interactions.get(id));
+        await done(rows.interactions.put({ ...interaction, relearned: (interaction.relearned ?? 0) + 1 }));
+      }
     });
   }
 

@@ -7,6 +7,20 @@ import { UnlearningUpdate, type UnlearningRound } from "../protocol/messages.js"
 import type { DeviceStore } from "../store/store.js";
 import { linearWeights, whyNotUsable, WorkingModel } from "./working_model.js";
 
+const DAY_MS = 86_400_000;
+
+/** How much steps may ask of a device, as each answer shows something of its user's clicks. */
+export interface UnlearningLimits {
+  /** So many steps are answered on one day by the device's clock, UTC; 0 answers none. */
+  readonly stepsADay: number;
+  /** A kept interaction is learned in so many steps in its life. */
+  readonly stepsAClick: number;
+  /** A step that asks for fewer is not answered, nor where fewer are left to learn from. */
+  readonly fewestInteractions: number;
+}
+
+export const USUAL_LIMITS: UnlearningLimits = { stepsADay: 200, stepsAClick: 50, fewestInteractions: 3 };
+
 export type Answer = Omit<Fields<typeof UnlearningUpdate.shape>, "federation" | "client_id">;
 
 /** Answers the steps of unlearning jobs for one device. */
@@ -14,18 +28,21 @@ export class Relearning {
   /** What is to be sent; null once it was. */
   due: Answer | null = null;
   private newest: { step: string; answer: Answer | null } | null = null;
+  private told = "";
 
   constructor(
     private readonly store: DeviceStore,
     private readonly log: Log,
     private readonly random: () => number,
+    private readonly limits: UnlearningLimits,
   ) {}
 
   /** Take a step. One that was announced before is answered as before: the answer may have been lost. */
   async takeStep(round: UnlearningRound): Promise<void> {
     if (!round.open) return this.forget();
     const step = `${round.job}/${round.step}/${[...round.weights].join()}`;
-    if (this.newest?.step !== step) this.newest = { step, answer: await this.answer(round) };
+    if (this.newest?.step !== step || this.newest.answer === null)
+      this.newest = { step, answer: await this.answer(round) };
     this.due = this.newest.answer;
   }
 
@@ -42,21 +59,36 @@ export class Relearning {
   private async answer(round: UnlearningRound): Promise<Answer | null> {
     const base = linearWeights(round);
     if (base === null || round.training.kind !== "pdgd" || whyNotUsable(round, round.training) !== null) return null;
+    const day = Math.floor(Date.now() / DAY_MS);
+    const { stepsADay, stepsAClick, fewestInteractions } = this.limits;
+    if (round.local_interactions < fewestInteractions)
+      return this.decline(round, `it asks for fewer than ${fewestInteractions} interactions`);
+    if ((await this.store.answeredOn(day)) >= stepsADay)
+      return this.decline(round, `${stepsADay} steps were answered today`);
     const model = new WorkingModel(base, round.training);
     const kept = shuffled(await this.store.keptIds(), this.random);
     while (model.interactionIds.length < round.local_interactions && kept.length > 0) {
       const [interaction] = await this.store.interactions([kept.pop()!]);
       try {
-        if (interaction !== undefined) model.learn(interaction);
+        if (interaction !== undefined && (interaction.relearned ?? 0) < stepsAClick) model.learn(interaction);
       } catch (error) {
         if (!(error instanceof DataError)) throw error;
         this.log("warning", "kept_interaction_not_learned", { cause: causeOf(error) });
       }
     }
     const n = model.interactionIds.length;
-    if (n === 0) return null;
+    if (n < fewestInteractions)
+      return this.decline(round, `fewer than ${fewestInteractions} interactions are left to learn from`);
+    await this.store.countAnswer(day, model.interactionIds);
     const body = { kind: "dense" as const, dim: base.length, values: model.delta() };
     return { job: round.job, step: round.step, n_interactions: n, body };
+  }
+
+  /** Answer nothing, and say once of a job, and again when it is another, why. */
+  private decline({ job }: UnlearningRound, cause: string): null {
+    if (this.told !== `${job} ${cause}`) this.log("warning", "unlearning_not_answered", { job, cause });
+    this.told = `${job} ${cause}`;
+    return null;
   }
 }
 
