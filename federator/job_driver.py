@@ -13,9 +13,10 @@ from typing import Literal
 import structlog
 
 from federator.clock import Clock, to_datetime
-from federator.closing.collected_updates import Recipe
 from federator.closing.removal import remake
 from federator.closing.step_model import answers_of, contributions_of
+from federator.closing.stored_recipes import Recipes
+from federator.closing.stored_rules import stored_training
 from federator.deciding.state import FederationState
 from federator.job import Due, Missed, Phase, Unlearning, UnlearningStep
 from federator.plan import FederationPlan
@@ -261,10 +262,9 @@ class Unlearner:
 
     async def _remove_slice(self) -> bool:
         """Aggregate a few stored rounds again, and commit what they make; whether no completed round is left."""
-        job, plan = self._job, self._plan
-        recipe = Recipe(self._name, plan.training, plan.ranker, self._seed)
+        job = self._job
         first = job.start_round if job.last_round is None else job.last_round + 1
-        made = await remake(self._store, recipe, job, first, self._suspects())
+        made = await remake(self._store, await self._recipes(), job, first, self._suspects())
         if made is None:
             return True
         step = job.step + made.n_rounds
@@ -281,6 +281,11 @@ class Unlearner:
         await self._commit(committed)
         self._unlearning.end_slice()
         return made.is_last
+
+    async def _recipes(self) -> Recipes:
+        """What stored rounds were computed with; rounds of an older foltr, which has not noted it, as these are now."""
+        noted = {first: stored_training(text) for first, text in (await self._store.load_trainings()).items()}
+        return Recipes(self._name, self._plan.ranker, self._seed, {1: self._plan.training} | noted)
 
     # --- a step ---------------------------------------------------------------------------------------------
 

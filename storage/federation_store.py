@@ -143,6 +143,9 @@ class SqlFederationStore:
     async def note_training(self, from_round: int, training: str) -> None:
         await trainings.note_training(self._db, self._name, self.epoch, from_round, training)
 
+    async def load_trainings(self) -> dict[int, str]:
+        return await trainings.load_trainings(self._db, self._name)
+
     async def begin_aggregation(self, number: int) -> None:
         await rounds.begin_aggregation(self._db, self._name, self.epoch, number)
 

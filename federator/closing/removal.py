@@ -8,7 +8,8 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from federator.closing.collected_updates import Collecting, Recipe, collect
+from federator.closing.collected_updates import Collecting, collect
+from federator.closing.stored_recipes import Recipes
 from federator.closing.stored_rules import stored_rule
 from federator.store import FederationStore, stream_updates
 from foltr.errors import DataError
@@ -48,25 +49,25 @@ class Slice:
 
 
 async def remake(
-    store: FederationStore, recipe: Recipe, job: UnlearningJobRow, first: int, without: Collection[str]
+    store: FederationStore, recipes: Recipes, job: UnlearningJobRow, first: int, without: Collection[str]
 ) -> Slice | None:
     """Aggregate the next rounds from ``first`` on, on top of the job's model; None where there is none.
 
-    Of each round all updates that are left go in, by its own rule and with its own staleness weights, as they were
-    sent. So with the plain mean this is bit for bit the model that the others' same updates would have made; a rule
-    that compares them decides anew.
+    Of each round all updates that are left go in as they were sent, by its own rule, settings and staleness weights.
+    So with the plain mean this is bit for bit the model that the others' same updates would have made; a rule that
+    compares them decides anew.
 
     Args:
         without: clients whose updates are left out, too.
     """
     found = await store.list_taught_rounds(first, _ROUNDS_AT_ONCE)
-    rows = [*_first_of(found, 4 * recipe.n_values)]
+    rows = [*_first_of(found, 4 * recipes.of(first).n_values)]
     if not rows:
         return None
     stored = set(await store.list_stored_rounds(first, len(rows)))
     weights, memory, covered = unpack_vector(job.weights or b""), Memory(job.optimizer_state, job.defence_state), 0
     for row in rows:
-        made = await _remade(store, recipe, row, without, weights, memory) if row.number in stored else None
+        made = await _remade(store, recipes, row, without, weights, memory) if row.number in stored else None
         if made is not None:
             weights, memory, covered = made.weights, made.memory, covered + 1
     is_last = len(rows) == len(found) < _ROUNDS_AT_ONCE
@@ -86,7 +87,7 @@ def _first_of(rows: Sequence[RoundRow], update_bytes: int) -> Iterator[RoundRow]
 
 async def _remade(
     store: FederationStore,
-    recipe: Recipe,
+    recipes: Recipes,
     row: RoundRow,
     without: Collection[str],
     weights: NDArray[np.float32],
@@ -94,6 +95,7 @@ async def _remade(
 ) -> NextModel | None:
     """What is left of a round makes of a model; None where the federator would have given the round up."""
     of = Collecting(row.number, row.base_version, stored_rule(row), row.staleness_exponent, row.n_updates or 0)
+    recipe = recipes.of(row.number)
     # But for what cannot be read: a key was lost, or destroyed since a backup.
     updates = stream_updates(store, row.number, recipe.n_at_once, readable_only=True)
     try:

@@ -102,9 +102,14 @@ async def evidence(served) -> Records:
 
 
 @pytest.fixture
-async def attacked(serve, unsigned):
+def strategy() -> Strategy:
+    return Strategy.FED_ERASER
+
+
+@pytest.fixture
+async def attacked(serve, unsigned, strategy):
     """Eleven devices, three of which are found to be hostile."""
-    served = await serve(ADAPTIVE, n_features=N_FEATURES, unlearning=EAGER)
+    served = await serve(ADAPTIVE, n_features=N_FEATURES, unlearning=replace(EAGER, strategy=strategy))
     devices = {name: unsigned(name) for name in NAMES}
     await served.join(devices.values())
     await play(served, devices.values(), N_ROUNDS)
@@ -112,14 +117,17 @@ async def attacked(serve, unsigned):
     return served, devices
 
 
+@pytest.mark.parametrize("strategy", Strategy)
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_who_is_left_out_stays_left_out_when_an_accomplice_is_forgotten(attacked, serve, restarts) -> None:
+async def test_who_is_left_out_stays_left_out_when_an_accomplice_is_forgotten(
+    attacked, serve, strategy, restarts
+) -> None:
     """In every round after the swap, whoever is the federator by then, though they answer steps as all others."""
     served, devices = attacked
     await forget(served, devices.pop(SYBIL))
     if restarts:
         now = served.clock.at
-        served = await serve(ADAPTIVE, n_features=N_FEATURES, unlearning=EAGER)
+        served = await serve(ADAPTIVE, n_features=N_FEATURES, unlearning=replace(EAGER, strategy=strategy))
         served.clock.at = now
         await served.turn()
     await unlearn(served, devices.values())
@@ -129,6 +137,7 @@ async def test_who_is_left_out_stays_left_out_when_an_accomplice_is_forgotten(at
     assert list((await left_out(served, since)).values()) == [set(ATTACKERS)] * 5
 
 
+@pytest.mark.parametrize("strategy", Strategy)
 async def test_rounds_after_a_swap_repeat_with_what_became_of_each_update(attacked) -> None:
     """Bit for bit, of what was kept with the swap's model; it is enough that the updates since then are there."""
     served, devices = attacked

@@ -244,6 +244,9 @@ class SimulatedFederationStore(ErasureStore):
         finished: list[ErasureRow] = await write(self.session, change, self.epoch)
         return finished
 
+    async def load_trainings(self) -> dict[int, str]:
+        return (await look(self.session)).trainings
+
     async def newest_unlearned(self) -> int:
         models = (await look(self.session)).models.values()
         return max((model.version for model in models if model.unlearning_job is not None), default=0)

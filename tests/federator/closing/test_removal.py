@@ -10,6 +10,8 @@ from served import GENEROUS, Served
 
 import federator.job_driver
 from federator.closing import removal
+from federator.closing.replay import counterfactual
+from federator.closing.stored_recipes import load_recipes
 from federator.job import UnlearningPolicy
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
@@ -127,6 +129,20 @@ async def test_it_is_bit_for_bit_what_the_others_updates_make(federation, monkey
     receipt = await receipt_of(served)
     assert (receipt.strategy, receipt.rounds_replayed, receipt.coverage) == ("fed_remove", N_ROUNDS, 1.0)
     assert receipt.models_withdrawn == N_ROUNDS
+
+
+async def test_each_round_is_made_with_the_settings_that_it_was_made_with(federation):
+    """They changed with the federator in between, and have changed again since."""
+    trainings = [EvolutionTraining(server_learning_rate=rate) for rate in (0.5, 0.25, 0.125)]
+    served, devices = await federation(training=trainings[0])
+    await play(served, devices, (1, 2), pair_of)
+    served = await federation.again(training=trainings[1])
+    await play(served, devices, (3, 4), pair_of)
+    served = await federation.again(training=trainings[2])
+    expected = await counterfactual(served.db, await load_recipes(served.db, "mail"), "dave", 1)
+    await forget(served, devices["dave"])
+    newest = await latest_model(served.db, "mail")
+    assert (newest.unlearning_job, newest.weights) == (1, pack_vector(expected.made))
 
 
 async def test_it_begins_before_the_client_came(federation):
