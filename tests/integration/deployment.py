@@ -118,6 +118,11 @@ class Deployment:
         return FederatorService(plan, database, BrokerAddress.parse(self.broker_url), key=credentials.key)
 
     @property
+    def operator_file(self) -> Path:
+        """The credentials of the operator's commands."""
+        return self._credentials.with_name("operator.json")
+
+    @property
     def is_alive(self) -> bool:
         """Whether the newest federator process has not ended."""
         return self.federator is not None and self.federator.poll() is None

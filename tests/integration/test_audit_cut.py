@@ -1,0 +1,115 @@
+"""Somebody cuts the end of the audit log in SQL, and all who heard of it before see that, on both databases."""
+
+import contextlib
+
+from cli.commands import foltr
+from integration.deployment import FEDERATION, Deployment, until
+from sqlalchemy import text
+
+from edge_client.client import EdgeClient
+from foltr.protocol.signing import key_to_text
+from storage.queries import list_clients, list_events
+
+N_CLIENTS = 4
+DIFFERS = "audit_log_differs"
+TAMPERING = (
+    "DELETE FROM erasures WHERE audit_seq = 4",
+    "DELETE FROM audit_log WHERE seq > 2",
+)
+
+
+class Officer:
+    """Somebody with a folder, the federator's key and the addresses of database and broker."""
+
+    def __init__(self, folder, deployment: Deployment) -> None:
+        self.folder = folder
+        folder.mkdir()
+        (folder / "federator.pub").write_text(key_to_text(deployment.devices[0].federator_public_key))
+        self._database, self._broker = deployment.database_url, deployment.broker_url
+        self._credentials = str(deployment.operator_file)
+
+    def verify(self, *options: str):
+        return self._foltr("audit", "verify", "--db", self._database, *options)
+
+    def ask_broker(self, *options: str):
+        return self._foltr("audit", "head", "--credentials", self._credentials, *options)
+
+    def note(self, receipt: str | None, name: str) -> None:
+        """Check a receipt, which notes its entry."""
+        assert receipt is not None
+        (self.folder / name).write_text(receipt)
+        assert self._foltr("receipt", "verify", name, "--key", "federator.pub").returncode == 0
+
+    def _foltr(self, *arguments: str):
+        return foltr(*arguments, cwd=self.folder)
+
+
+async def test_everybody_who_heard_of_an_entry_sees_that_it_was_cut(mosquitto_server, migrated_url, tmp_path):
+    """The database alone does not show it. The federator, devices, a remembered receipt and the published head do."""
+    async with contextlib.AsyncExitStack() as stack:
+        deployment = await stack.enter_async_context(
+            Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS)
+        )
+        deployment.start_federator(10)
+        leavers, (online, away) = await entered(stack, deployment, tmp_path)
+        officer = Officer(tmp_path / "officer", deployment)
+        for number, leaver in enumerate(leavers):
+            result = await leaver.forget_me(timeout_s=60.0)
+            officer.note(result.receipt, f"{number}.jws")
+        await until(lambda: (online.newest_audit_entry, away.newest_audit_entry) == (4, 4), 20.0, "a device is behind")
+        whole = officer.verify("--key", "federator.pub", "--credentials", str(deployment.operator_file))
+        assert whole.returncode == 0, whole.stderr
+        assert "is entry 4, as it says" in whole.stdout
+        assert "What was noted in foltr-noted.json is in it: 2 in all." in whole.stdout
+
+        await away.__aexit__(None, None, None)
+        deployment.federator.terminate()
+        assert await deployment.exit_code(60.0) == 0
+        await cut(deployment)
+        before = officer.verify()
+        assert before.returncode == 0, before.stderr  # with nothing to compare with, it is whole
+        for witness in (
+            ("--key", "federator.pub", "--receipt", "1.jws", "--noted", "another.json"),
+            ("--key", "federator.pub"),
+            ("--credentials", str(deployment.operator_file), "--noted", "another.json"),
+        ):
+            done = officer.verify(*witness)
+            assert done.returncode == 1, done.stdout
+            assert "names entry 4, and the log ends with entry 2" in done.stderr
+
+        deployment.start_federator(10)
+        await until(lambda: online.audit_log_cut is not None, 60.0, "the device sees nothing")
+        assert (online.audit_log_cut.before, online.audit_log_cut.after) == (4, 2)
+        assert "audit_log_differs" in deployment.said()
+        events = [one.detail for one in await list_events(deployment.database, FEDERATION) if one.kind == DIFFERS]
+        assert [detail.endswith("was published, and the log ends with entry 2") for detail in events] == [True]
+        back = await stack.enter_async_context(device(deployment, tmp_path, 3))
+        await until(lambda: back.audit_log_cut is not None, 30.0, "the device that was off sees nothing")
+        # By now the federator has signed the shorter log: who remembers a longer one sees it still.
+        asked = officer.ask_broker()
+        assert asked.returncode == 1
+        assert "it ends with entry 2" in asked.stderr
+        assert "has entry 4" in asked.stderr
+        assert officer.verify("--key", "federator.pub").returncode == 1
+
+
+def device(deployment: Deployment, folder, number: int) -> EdgeClient:
+    return EdgeClient(credentials=deployment.devices[number], store=folder / f"{number}.sqlite")
+
+
+async def entered(stack, deployment: Deployment, folder) -> tuple[list[EdgeClient], list[EdgeClient]]:
+    """Devices that joined: two that will leave, and two that stay."""
+    clients = [await stack.enter_async_context(device(deployment, folder, number)) for number in range(N_CLIENTS)]
+
+    async def all_joined() -> bool:
+        return len(await list_clients(deployment.database, FEDERATION)) == N_CLIENTS
+
+    await until(all_joined, 60.0, "not all have joined")
+    return clients[:2], clients[2:]
+
+
+async def cut(deployment: Deployment) -> None:
+    """The second erasure was never, as far as the database says."""
+    async with deployment.database.transaction() as connection:
+        for statement in TAMPERING:
+            await connection.execute(text(statement))
