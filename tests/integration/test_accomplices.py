@@ -10,6 +10,8 @@ import pytest
 from integration.deployment import DIM, FEDERATION, Deployment, client_name, until
 
 from edge_client.client import EdgeClient
+from federator.closing.replay import replay_round
+from federator.closing.stored_recipes import load_recipes
 from foltr.aggregation.fates import Fate
 from foltr.errors import UnavailableError
 from storage.erasure.unlearning_jobs import list_jobs
@@ -81,6 +83,8 @@ async def devices_of(deployment: Deployment, plot: Plot):
             await asyncio.gather(*clicking, return_exceptions=True)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)  # its own deadlines are shorter, and say what is late
 @pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 async def test_three_excluded_attackers_stay_excluded_when_a_fourth_is_forgotten(
     mosquitto_server, migrated_url, tmp_path
@@ -104,6 +108,11 @@ async def test_three_excluded_attackers_stay_excluded_when_a_fourth_is_forgotten
             await until(have_sent, 60.0, "the attackers are not in the rounds after the swap")
         fates = await fates_of_attackers(deployment, since)
         assert {fate for _, fate in fates} == {Fate.DROPPED}, fates
+        # Rounds that went by since can be repeated, with what the rule had been given.
+        rounds = await list_rounds(deployment.database, FEDERATION, limit=10_000)
+        last = max(row.round for row in rounds if row.state == "completed")
+        recipes = await load_recipes(deployment.database, FEDERATION)
+        assert (await replay_round(deployment.database, recipes, last)).differs == ()
 
 
 async def found(deployment: Deployment) -> bool:
