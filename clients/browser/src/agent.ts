@@ -2,6 +2,7 @@
 //
 // It is all of a device that one tab runs for all of them: the connection, the working model and what is sent.
 
+import { AuditWatch, type AuditLogCut } from "./audit_watch.js";
 import { Contributor } from "./contribution.js";
 import { isPolicyOf, type Credentials } from "./credentials.js";
 import { MessageError, SettingsError, UnavailableError } from "./errors.js";
@@ -37,6 +38,10 @@ export interface DeviceState extends RankingState {
   readonly nUpdatesCounted: number;
   readonly receipts: Readonly<Record<string, number>>;
   readonly isQuarantined: boolean;
+  /** The newest entry of the federation's log of erasures that was heard of; null before one. */
+  readonly newestAuditEntry: number | null;
+  /** What was heard that speaks against that log: it was cut, or restored from a backup; null where nothing does. */
+  readonly auditLogCut: AuditLogCut | null;
 }
 
 export interface AgentOptions {
@@ -85,7 +90,10 @@ export class Agent {
       broker,
       `foltr:${session.federation}:${session.clientId}`, // no name holds a colon, so no two share an id
       // The first two first: whose key the others are signed with, and what may be sent, depends on them.
-      [topics.federatorKey, topics.policy, topics.model, topics.round, topics.unlearningRound, session.topic("inbox")],
+      [
+        ...[topics.federatorKey, topics.policy, topics.model, topics.round, topics.unlearningRound],
+        ...[topics.auditHead, session.topic("inbox")],
+      ],
       {
         lastWill: () => turns.run(() => session.begin(forgetting.isForgotten)),
         connected: () => agent.start(() => agent.beginConnection()),
@@ -96,8 +104,9 @@ export class Agent {
     const outbox = new Outbox(link, session, participation, log);
     const forgetting = new Forgetting(turns, outbox, participation, store, log, isForgotten);
     const hasLeft = new Happening();
+    const audit = new AuditWatch(session.federation, store, log);
     const ofDevice = { credentials, verify, session, store, log };
-    const parts = { ...ofDevice, participation, trainer, contributor, relearning, forgetting, hasLeft };
+    const parts = { ...ofDevice, participation, trainer, contributor, relearning, forgetting, audit, hasLeft };
     const inbox: Inbox = new Inbox(parts, () => agent.beForgotten());
     const agent: Agent = new Agent(parts, turns, inbox, outbox, link, options.onState);
     agent.start(() => agent.begin());
@@ -184,6 +193,7 @@ export class Agent {
       this.parts.log("warning", "forgotten");
       return;
     }
+    await this.parts.audit.restore();
     try {
       await this.inbox.restoreModel();
     } catch (error) {
@@ -209,10 +219,11 @@ export class Agent {
     this.parts.participation.forget();
     this.parts.trainer.forget();
     this.parts.relearning.forget();
+    this.parts.audit.forget();
   }
 
   private async state(): Promise<DeviceState> {
-    const { participation, trainer, contributor, forgetting, store } = this.parts;
+    const { participation, trainer, contributor, forgetting, audit, store } = this.parts;
     const { round, model } = participation;
     const weights = trainer.weights;
     const training = round?.training.kind === "pdgd" ? round.training : null;
@@ -232,6 +243,8 @@ export class Agent {
       nUpdatesCounted: contributor.nCounted,
       receipts: { ...this.inbox.receipts },
       isQuarantined: contributor.quarantined,
+      newestAuditEntry: audit.newest,
+      auditLogCut: audit.cut,
     };
   }
 }

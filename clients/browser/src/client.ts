@@ -77,6 +77,8 @@ const NOTHING_YET: DeviceState = {
   nUpdatesCounted: 0,
   receipts: {},
   isQuarantined: false,
+  newestAuditEntry: null,
+  auditLogCut: null,
 };
 
 /** One device of a federation, in all tabs of a page. */

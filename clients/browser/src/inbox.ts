@@ -1,5 +1,6 @@
 // A device's inbox gives each message that the network brings to the part of the device that it is for.
 
+import type { AuditWatch } from "./audit_watch.js";
 import type { Contributor } from "./contribution.js";
 import { isPolicyOf, type Credentials } from "./credentials.js";
 import type { Forgetting } from "./forgetting.js";
@@ -10,6 +11,7 @@ import { isSelected, roundSeed } from "./protocol/client_selection.js";
 import { openEnvelope, readEnvelope, type Envelope } from "./protocol/codec.js";
 import { shortHash, type Bytes } from "./protocol/fields.js";
 import {
+  AuditHead,
   ErasureNotice,
   MembershipReceipt,
   ModelAnnouncement,
@@ -35,6 +37,7 @@ export interface Parts {
   readonly contributor: Contributor;
   readonly relearning: Relearning;
   readonly forgetting: Forgetting;
+  readonly audit: AuditWatch;
   /** Set once the federator has confirmed that this client has left. */
   readonly hasLeft: Happening;
   readonly log: Log;
@@ -91,6 +94,8 @@ export class Inbox {
     else if (isForUs) await this.takeReceipt(envelope);
     else if (message.topic === topics.model) await this.takeModel(envelope, message.payload);
     else if (message.topic === topics.round) await this.takeRound(envelope);
+    else if (message.topic === topics.auditHead)
+      await this.parts.audit.take(readEnvelope(envelope, AuditHead), message.payload);
     else if (message.topic === topics.unlearningRound) await this.takeStep(readEnvelope(envelope, UnlearningRound));
   }
 

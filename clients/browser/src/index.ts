@@ -2,6 +2,7 @@
 
 export { EdgeClient, type EdgeClientOptions, type RankOptions } from "./client.js";
 export type { DeviceState } from "./agent.js";
+export type { AuditLogCut } from "./audit_watch.js";
 export { DataError, FoltrError, MessageError, SettingsError, UnavailableError } from "./errors.js";
 export type { ForgetResult } from "./forgetting.js";
 export { deviceKey, type DeviceKey } from "./keys.js";

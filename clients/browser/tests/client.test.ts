@@ -290,6 +290,32 @@ test("a withdrawn model that comes late is not used, nor after a restart", async
   await eventually(() => again.modelVersion === 2);
 });
 
+test("a log of erasures that was cut is said once, and known after a restart", async () => {
+  const cuts = () => said.filter((event) => event === "audit_log_cut").length;
+  const client = await joined();
+  await federation.announceHead(7);
+  await eventually(() => client.state.newestAuditEntry === 7);
+  await federation.announceHead(7);
+  const { key } = federation;
+  federation.key = await generateKey(false);
+  await federation.announceHead(3);
+  federation.key = key;
+  await federation.announceHead(9);
+  await eventually(() => client.state.newestAuditEntry === 9);
+  assert.deepEqual([client.state.auditLogCut, cuts()], [null, 0]);
+  await client.close();
+  const again = await open();
+  await federation.announceHead(5);
+  await eventually(() => again.state.auditLogCut !== null);
+  assert.deepEqual([again.state.auditLogCut, cuts()], [{ before: 9, after: 5 }, 1]);
+  await federation.announceHead(12); // it grows again, and was cut all the same
+  await eventually(() => again.state.newestAuditEntry === 12);
+  await again.close();
+  const third = await open();
+  await eventually(() => third.state.auditLogCut !== null);
+  assert.deepEqual([third.state.auditLogCut, third.state.newestAuditEntry, cuts()], [{ before: 9, after: 5 }, 12, 1]);
+});
+
 test("under a policy of the operator nothing is sent raw any more", async () => {
   const client = await joined();
   const { topics, operator } = federation;

@@ -162,6 +162,8 @@ export const UnlearningRound = message(
   (model) => weightsProblem(model),
 );
 
+export const AuditHead = message("audit_head", { federation: name, seq: count, hash: sha256, at: timestamp });
+
 // --- of a device ---------------------------------------------------------------------------------------------------
 
 export const Join = message("join", {
@@ -248,6 +250,7 @@ export const FederatorKey = message("federator_key", {
 export type ModelAnnouncement = Of<typeof ModelAnnouncement>;
 export type RoundAnnouncement = Of<typeof RoundAnnouncement>;
 export type UnlearningRound = Of<typeof UnlearningRound>;
+export type AuditHead = Of<typeof AuditHead>;
 export type ModelUpdate = Of<typeof ModelUpdate>;
 export type UnlearningUpdate = Of<typeof UnlearningUpdate>;
 export type UpdateReceipt = Of<typeof UpdateReceipt>;
@@ -257,7 +260,7 @@ export type Enrolment = Of<typeof Enrolment>;
 export type FederatorKey = Of<typeof FederatorKey>;
 
 const TYPES = [
-  ...[ModelAnnouncement, RoundAnnouncement, UnlearningRound, Join, Leave, Status, Forget, ModelUpdate],
+  ...[ModelAnnouncement, RoundAnnouncement, UnlearningRound, AuditHead, Join, Leave, Status, Forget, ModelUpdate],
   ...[UnlearningUpdate, UpdateReceipt, MembershipReceipt, ErasureNotice, Enrolment, FederatorKey],
 ];
 

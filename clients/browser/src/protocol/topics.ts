@@ -22,6 +22,10 @@ export class Topics {
     return `${this.root}/federator-key`;
   }
 
+  get auditHead(): string {
+    return `${this.root}/audit-head`;
+  }
+
   get policy(): string {
     return `${this.root}/policy`;
   }

@@ -276,6 +276,25 @@ export class DeviceStore {
     return this.database.read(async (rows) => (await rows.get<number>("withdrawn_below")) ?? 0);
   }
 
+  /** Keep the newest message about the log of erasures; with the one that it contradicts, also as evidence. */
+  putAuditHead(head: Bytes, contradicted: Bytes | null): Promise<void> {
+    return this.database.write(async (rows) => {
+      await rows.put("audit_head", head);
+      if (contradicted === null) return;
+      await rows.put("audit_head_before", contradicted);
+      await rows.put("audit_head_after", head);
+    });
+  }
+
+  /** Return the newest message about the log of erasures, then the last two that contradict each other, if any. */
+  auditHeads(): Promise<Bytes[]> {
+    return this.database.read(async (rows) => {
+      const keys = ["audit_head", "audit_head_before", "audit_head_after"];
+      const kept = await Promise.all(keys.map((key) => rows.get<Bytes>(key)));
+      return kept.filter((payload) => payload !== undefined);
+    });
+  }
+
   /** Come under a policy: what is pending is given up, and all that was ever sent raw is spent and deleted. */
   putPolicy(signed: Bytes): Promise<void> {
     return this.database.write(async (rows) => {

@@ -5,6 +5,7 @@ import mqtt, { type MqttClient } from "mqtt";
 import { encode, openEnvelope, readEnvelope } from "../../src/protocol/codec.js";
 import { packVector, shortHash, type Bytes, type Fields, type Shape } from "../../src/protocol/fields.js";
 import {
+  AuditHead,
   Enrolment,
   ErasureNotice,
   FederatorKey,
@@ -96,6 +97,12 @@ export class PlayedFederation {
       ...fields,
     };
     await this.say(RoundAnnouncement, announced as any, this.topics.round, true);
+  }
+
+  /** Say that the log of erasures ends with this entry. */
+  async announceHead(seq: number): Promise<void> {
+    const head = { federation: FEDERATION, seq, hash: new Uint8Array(32).fill(seq), at: 1000.5 };
+    await this.say(AuditHead, head, this.topics.auditHead, true);
   }
 
   /** Answer a join or a leave by its bytes. */

@@ -1,0 +1,67 @@
+// A device remembers the newest entry of its federation's log of erasures, and says so if the log is cut.
+//
+// What it remembers is signed by the federator, so the two messages that contradict each other show it to everybody.
+
+import { causeOf, type Log } from "./log.js";
+import { openEnvelope, readEnvelope } from "./protocol/codec.js";
+import { sameBytes, type Bytes } from "./protocol/fields.js";
+import { AuditHead } from "./protocol/messages.js";
+import type { DeviceStore } from "./store/store.js";
+
+/** The federation published the entry of one number, and later that its log ends with another, which is not above it. */
+export interface AuditLogCut {
+  readonly before: number;
+  readonly after: number;
+}
+
+/** What one device has heard of the log of erasures. */
+export class AuditWatch {
+  private heard: { head: AuditHead; payload: Bytes } | null = null;
+  cut: AuditLogCut | null = null;
+
+  constructor(
+    private readonly federation: string,
+    private readonly store: DeviceStore,
+    private readonly log: Log,
+  ) {}
+
+  /** Return the number of the newest entry that was heard of; null before one. */
+  get newest(): number | null {
+    return this.heard?.head.seq ?? null;
+  }
+
+  /** Know what the store has from before. */
+  async restore(): Promise<void> {
+    const stored = await this.store.auditHeads();
+    try {
+      const [newest, before, after] = stored.map((payload) => ({ head: readHead(payload), payload }));
+      this.heard = newest ?? null;
+      if (before && after) this.cut = { before: before.head.seq, after: after.head.seq };
+    } catch (error) {
+      this.log("warning", "stored_audit_head_not_understood", { cause: causeOf(error) });
+    }
+  }
+
+  /** Know nothing: the client was forgotten. */
+  forget(): void {
+    this.heard = this.cut = null;
+  }
+
+  /** Take a head that `payload` said; one of another federation is passed over. */
+  async take(head: AuditHead, payload: Bytes): Promise<void> {
+    const before = this.heard;
+    if (head.federation !== this.federation) return;
+    if (before !== null && head.seq === before.head.seq && sameBytes(head.hash, before.head.hash)) return;
+    this.heard = { head, payload: payload.slice() };
+    const isCut = before !== null && head.seq <= before.head.seq;
+    if (isCut) {
+      this.cut = { before: before.head.seq, after: head.seq };
+      this.log("warning", "audit_log_cut", { ...this.cut });
+    }
+    await this.store.putAuditHead(this.heard.payload, isCut ? before.payload : null);
+  }
+}
+
+function readHead(payload: Bytes): AuditHead {
+  return readEnvelope(openEnvelope(payload), AuditHead);
+}
