@@ -13,7 +13,9 @@ learn from interactions they have kept. The step is over
 
 With too few answers at its deadline it is asked again, a few times while members are online, and then passed over: its
 round counts as not covered. While nobody at all is online it is asked again until patience ends; then the job is
-``paused`` until a member returns. Once the job has gone through all stored rounds it has ``caught_up`` with the live
+``paused`` until a member returns. A job that would put the first model in service, as
+nothing can be learned anew or nobody did, is ``held`` until the operator orders it: what all others have taught is lost
+by it. Once the job has gone through all stored rounds it has ``caught_up`` with the live
 ones: its model waits for a moment between two of them. But if it has covered too little by then it is given up, and a
 job that learns everything anew gathers at once whoever waits.
 
@@ -47,6 +49,7 @@ NO_COURSE = Course(interval=1, horizon=0)
 class Phase(StrEnum):
     IDLE = "idle"
     GATHERING = "gathering"
+    HELD = "held"
     BETWEEN_STEPS = "between_steps"
     ASKING = "asking"
     PAUSED = "paused"
@@ -56,6 +59,8 @@ class Phase(StrEnum):
 class JobEvent(StrEnum):
     ERASURE_WAITS = "erasure_waits"
     NOBODY_WAITS = "nobody_waits"
+    RESET_HELD = "reset_held"
+    RESET_ALLOWED = "reset_allowed"
     JOB_BEGUN = "job_begun"
     JOB_RESUMED = "job_resumed"
     STEP_ANNOUNCED = "step_announced"
@@ -72,6 +77,8 @@ TRANSITIONS: dict[tuple[Phase, JobEvent], Phase] = {
     (Phase.IDLE, JobEvent.ERASURE_WAITS): Phase.GATHERING,
     (Phase.IDLE, JobEvent.JOB_RESUMED): Phase.BETWEEN_STEPS,
     (Phase.GATHERING, JobEvent.NOBODY_WAITS): Phase.IDLE,
+    (Phase.GATHERING, JobEvent.RESET_HELD): Phase.HELD,
+    (Phase.HELD, JobEvent.RESET_ALLOWED): Phase.GATHERING,
     (Phase.GATHERING, JobEvent.JOB_BEGUN): Phase.BETWEEN_STEPS,
     (Phase.BETWEEN_STEPS, JobEvent.STEP_ANNOUNCED): Phase.ASKING,
     (Phase.BETWEEN_STEPS, JobEvent.SLICE_COMMITTED): Phase.BETWEEN_STEPS,
@@ -96,6 +103,7 @@ class UnlearningPolicy:
         every_s: a job begins when the oldest request has waited so long,
         after: or when so many wait; None leaves it to time.
         swap_every_s: it does not begin sooner than so long after the last job's model was put in service.
+        may_reset: a job may put the first model in service, and lose what all have taught, without an order.
         step_s: a step without all answers ends after so long, if there is any answer.
         patience_s: after so long without any answer a job pauses until a member is back.
     """
@@ -107,6 +115,7 @@ class UnlearningPolicy:
     every_s: float = 86_400.0
     after: int | None = None
     swap_every_s: float = 3600.0
+    may_reset: bool = False
     step_s: float = 60.0
     patience_s: float = 3600.0
 
@@ -311,6 +320,14 @@ class Unlearning:
     def call_off(self) -> None:
         """Begin nothing: nobody waits any more."""
         self._move(JobEvent.NOBODY_WAITS)
+
+    def hold(self) -> None:
+        """Begin nothing until the operator has ordered it."""
+        self._move(JobEvent.RESET_HELD)
+
+    def allow(self) -> None:
+        """Gather again, for the job that was held and may begin now."""
+        self._move(JobEvent.RESET_ALLOWED)
 
     def begin(self, course: Course, ahead: Sequence[int], n_clients: int) -> None:
         self._move(JobEvent.JOB_BEGUN)

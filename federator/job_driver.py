@@ -8,7 +8,6 @@ step that was under way. The single writer drives it (`federator.actor`).
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
-from typing import Literal
 
 import structlog
 
@@ -18,17 +17,18 @@ from federator.closing.step_model import answers_of, contributions_of
 from federator.closing.stored_recipes import Recipes
 from federator.closing.stored_rules import stored_training
 from federator.deciding.state import FederationState
+from federator.gathering import beginning_of_next, find_held, list_stored, next_number, starting_point
 from federator.job import Due, Missed, Phase, Unlearning, UnlearningStep
 from federator.plan import FederationPlan
 from federator.publishing.audit_heads import AuditHeads
 from federator.publishing.retained import RetainedTopics
+from federator.publishing.unlearning import job_progress, step_announcement, weights_of
 from federator.store import FederationStore, stream_updates
 from foltr.erasure.states import ErasureState
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.methods.base import Memory, NextModel
-from foltr.methods.registry import learns_from_kept_lists, n_auxiliary
-from foltr.protocol.announcements import UnlearningProgress, UnlearningRound
+from foltr.methods.registry import learns_from_kept_lists
 from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.states import JobState, Strategy
 from foltr.protocol.topics import Topics
@@ -38,8 +38,6 @@ from storage.erasure.records import ErasureRow, JobStep, NewJob, UnlearningJobRo
 from storage.records import NewEvent
 
 log = structlog.get_logger(__name__)
-
-_ROUNDS_AT_ONCE = 5000
 
 
 class Unlearner:
@@ -90,14 +88,15 @@ class Unlearner:
     @property
     def idle(self) -> bool:
         """Whether there is no job, not even a paused one; requests may be gathered for one."""
-        return self._unlearning.phase in (Phase.IDLE, Phase.GATHERING)
+        return self._unlearning.phase in (Phase.IDLE, Phase.GATHERING, Phase.HELD)
 
     async def start(self, aggregation_seed: bytes) -> None:
         """Go on with the job of the last federator, or begin one for the erasures that wait."""
         self._seed = aggregation_seed
         self._unlearning = Unlearning(self._policy)
         self._row = await self._store.load_job()
-        for job in await self._store.list_jobs():
+        jobs = await self._store.list_jobs()
+        for job in jobs:
             # How far it was, or that it is done, perhaps never told: whoever asks is told more than that.
             if self._row is None or job.number != self._row.number:
                 self._retained.put(self._topics.unlearning_job(job.number), None)
@@ -105,6 +104,8 @@ class Unlearner:
             await self._resume()
             return
         self._retained.put(self._topics.unlearning_round, None)
+        # The order for it may come at any time, also where other settings let it be gathered for once more.
+        self._state.held_reset = await find_held(self._store, next_number(jobs))
         await self._gather()
 
     async def erased(self, client_id: str, row: ErasureRow | None) -> None:
@@ -132,6 +133,9 @@ class Unlearner:
 
     async def advance(self, now: float) -> None:
         """Do what is due."""
+        if self._unlearning.phase is Phase.HELD and self._state.held_reset is None:
+            self._unlearning.allow()  # the order has come, and is stored
+            await self._gather()
         if self._unlearning.phase is Phase.GATHERING and self._state.round is None:
             await self._gather()
         due = self._unlearning.due(now)
@@ -167,18 +171,10 @@ class Unlearner:
 
     async def _gather(self) -> None:
         """Gather for the next job if somebody waits for one; what is stored says when it begins."""
-        gathered = await self._store.gathered()
-        if gathered.oldest_at is None:
-            return
-        now, swapped_at = self._clock.now(), gathered.swapped_at
-        begins_at = self._policy.begins_at(
-            now,
-            gathered.n_waiting,
-            gathered.oldest_at.timestamp(),
-            None if swapped_at is None else swapped_at.timestamp(),
-        )
-        # Once the last round is over there is none that a job would disturb, and the federator ends after it.
-        self._unlearning.gather(0.0 if self._state.round is None else begins_at)
+        begins_at = await beginning_of_next(self._store, self._policy, self._clock.now())
+        if begins_at is not None:
+            # Once the last round is over there is none that a job would disturb, and the federator ends after it.
+            self._unlearning.gather(0.0 if self._state.round is None else begins_at)
 
     async def _begin(self, strategy: Strategy) -> None:
         """Create a job for all that wait, and tell of it."""
@@ -186,16 +182,18 @@ class Unlearner:
         if not waiting:
             self._unlearning.call_off()
             return
-        if self._plan.secure is not None:
-            strategy = Strategy.ROLLBACK  # no update is stored that a step could stand for: it has none
-        elif strategy is not Strategy.FED_REMOVE and not self._learns_by_steps:
-            strategy = Strategy.RETRAIN
-        version, first_round = await self._starting_point(strategy, waiting)
+        asks_nobody = strategy is Strategy.FED_REMOVE
+        if self._plan.secure is not None or not (self._learns_by_steps or asks_nobody):
+            # It has no steps: no update is stored that one could stand for, or devices could not learn in it.
+            strategy = Strategy.ROLLBACK
+        version, first_round = await starting_point(self._store, strategy, waiting)
         schedule = self._policy.schedule(strategy)
         course, ahead = schedule.begin(await self._list_stored(strategy, first_round))
-        newest = max((job.number for job in await self._store.list_jobs()), default=0)
+        number = next_number(await self._store.list_jobs())
+        if await self._hold(number, resets=version == 0 and not ahead):
+            return
         new = NewJob(
-            newest + 1,
+            number,
             strategy,
             course.interval,
             schedule.interactions_of(self._plan.training.max_interactions),
@@ -206,23 +204,27 @@ class Unlearner:
         )
         self._row = await self._store.create_job(new)
         await self._heads.publish()
-        if newest:
-            self._retained.put(self._topics.unlearning_job(newest), None)  # it is over, and nobody waits for it
+        if number > 1:
+            self._retained.put(self._topics.unlearning_job(number - 1), None)  # it is over, and nobody waits for it
         self._unlearning.begin(course, ahead, len(waiting))
         detail = f"job {new.number}: {strategy} from model {version}, {new.n_steps} steps, {len(waiting)} clients"
         await self._note(NewEvent(new.created_at, "unlearning_started", detail))
         log.info("unlearning_started", job=new.number, strategy=strategy, n_steps=new.n_steps, n_clients=len(waiting))
 
-    async def _starting_point(self, strategy: Strategy, waiting: Sequence[ErasureRow]) -> tuple[int, int]:
-        """The model that a job starts from, and the first round that it goes through."""
-        if strategy not in (Strategy.ROLLBACK, Strategy.FED_REMOVE):
-            return 0, 1
-        came_in = min(row.first_round for row in waiting if row.first_round is not None)
-        model = await self._store.last_clean_model(came_in)
-        if model is None or model.version == 0:
-            return 0, 1
-        since = await self._store.first_round_on(model.version)
-        return model.version, came_in if since is None else since
+    async def _hold(self, number: int, *, resets: bool) -> bool:
+        """Whether the next job waits for the operator's order, as it would put the first model in service.
+
+        Once that is stored it waits, whatever the next federator plans; only an order ends it, or the setting.
+        """
+        if self._policy.may_reset:
+            return False
+        held = await find_held(self._store, number, self._at() if resets else None)
+        if held is None:
+            return False
+        self._state.held_reset = held
+        self._unlearning.hold()
+        log.warning("unlearning_held", job=number, cost=held.cost, hint=f"foltr erasures allow-reset {number}")
+        return True
 
     async def _resume(self) -> None:
         """Go on with the stored job."""
@@ -236,20 +238,37 @@ class Unlearner:
         log.info("unlearning_resumed", job=job.number, step=job.step)
 
     async def _end_job(self) -> None:
-        """Let the model wait for its swap; or begin again where too little was learned anew."""
+        """Let the model wait for its swap; or begin again where too little was learned anew, or nothing."""
         job = self._job
-        if self._policy.is_enough(job.strategy, job.coverage):
+        held = await self._store.find_reset(job.number)
+        is_ordered = held is not None and held.ordered_at is not None
+        is_enough = self._policy.is_enough(job.strategy, job.coverage)
+        if is_ordered or (is_enough and not await self._resets(job)):
             self._unlearning.catch_up()
             self._tell()
-            return
-        reason = f"coverage {job.coverage:.2f} is below {self._policy.min_coverage:g}; the job begins again as retrain"
-        await self._store.fail_job(job.number, reason, self._at())
+        elif is_enough:
+            await self._give_up("no step has changed the first model: to serve it takes the operator's order")
+            await self._begin(self._policy.strategy)
+        else:
+            least = f"coverage {job.coverage:.2f} is below {self._policy.min_coverage:g}"
+            await self._give_up(f"{least}; the job begins again as retrain")
+            await self._begin(Strategy.RETRAIN)
+
+    async def _resets(self, job: UnlearningJobRow) -> bool:
+        """Whether a job's model is the first one after all its steps, and may not be; then the next job is held."""
+        if self._policy.may_reset or job.start_version or job.coverage_sum or not job.step:
+            return False
+        return await self._store.hold_reset(job.number + 1, self._at()) is not None
+
+    async def _give_up(self, reason: str) -> None:
+        """Fail the job: those whom it was for wait for the next one."""
+        number = self._job.number
+        await self._store.fail_job(number, reason, self._at())
         await self._heads.publish()
-        log.warning("unlearning_fell_back", job=job.number, cause=reason)
+        log.warning("unlearning_given_up", job=number, cause=reason)
         self._unlearning.give_up(self._clock.now())
         self._row = None
         self._retained.put(self._topics.unlearning_round, None)
-        await self._begin(Strategy.RETRAIN)
 
     # --- a slice --------------------------------------------------------------------------------------------
 
@@ -341,7 +360,7 @@ class Unlearner:
             step.number,
             step.round,
             n_steps=step.number + len(ahead),
-            weights=_weights(job) if made is None else pack_vector(made.weights),
+            weights=weights_of(job) if made is None else pack_vector(made.weights),
             coverage=0.0 if made is None else step.coverage,
             optimizer_state=job.optimizer_state if made is None else made.memory.optimiser,
             defence_state=job.defence_state if made is None else made.memory.defence,
@@ -362,7 +381,7 @@ class Unlearner:
         answers = answers_of(self._plan, self._seed, job, step)
         memory = Memory(job.optimizer_state, job.defence_state)
         try:
-            return await asyncio.to_thread(answers.finish, unpack_vector(_weights(job)), memory)
+            return await asyncio.to_thread(answers.finish, unpack_vector(weights_of(job)), memory)
         except DataError as error:
             # As in a live round no model comes of it; the step is passed over.
             log.warning("unlearning_step_without_model", job=job.number, step=step.number, cause=str(error))
@@ -394,40 +413,13 @@ class Unlearner:
 
     def _announce(self) -> None:
         """Ask the open step's question."""
-        job, step, plan = self._job, self._unlearning.open_step, self._plan
-        announcement = UnlearningRound(
-            federation=self._name,
-            job=job.number,
-            step=step.number,
-            open=True,
-            ranker=plan.ranker,
-            n_auxiliary=n_auxiliary(plan.training, plan.ranker),
-            weights=_weights(job),
-            local_interactions=job.local_interactions,
-            closes_at=step.closes_at,
-            training=plan.training,
-            schema_hash=plan.schema_hash,
-        )
+        announcement = step_announcement(self._plan, self._job, self._unlearning.open_step)
         self._retained.put(self._topics.unlearning_round, announcement)
 
     def _tell(self, *, version: int | None = None) -> None:
         """Tell how far the job is; with the version of its model it is done."""
-        job = self._job
-        state: Literal[JobState.RUNNING, JobState.PAUSED, JobState.DONE]
-        state = JobState.PAUSED if job.state is JobState.PAUSED else JobState.RUNNING
-        progress = UnlearningProgress(
-            federation=self._name,
-            job=job.number,
-            state=state if version is None else JobState.DONE,
-            strategy=job.strategy,
-            step=job.step,
-            n_steps=max(job.n_steps, job.step),
-            n_clients=self._unlearning.n_clients,
-            coverage=job.coverage,
-            model_version=version,
-            detail=job.reason or "",
-        )
-        self._retained.put(self._topics.unlearning_job(job.number), progress)
+        progress = job_progress(self._job, self._unlearning.n_clients, version)
+        self._retained.put(self._topics.unlearning_job(progress.job), progress)
 
     # --- helpers --------------------------------------------------------------------------------------------
 
@@ -450,20 +442,8 @@ class Unlearner:
 
     async def _list_stored(self, strategy: Strategy, first: int) -> list[int]:
         """The rounds from one on that a job could go through."""
-        found: list[int] = []
-        while strategy is Strategy.FED_REMOVE or self._learns_by_steps:
-            page = await self._store.list_stored_rounds(first, _ROUNDS_AT_ONCE)
-            found += page
-            if len(page) < _ROUNDS_AT_ONCE:
-                break
-            first = page[-1] + 1
-        return found
+        has_steps = strategy is Strategy.FED_REMOVE or self._learns_by_steps
+        return await list_stored(self._store, first) if has_steps else []
 
     def _at(self) -> datetime:
         return to_datetime(self._clock.now())
-
-
-def _weights(job: UnlearningJobRow) -> bytes:
-    if job.weights is None:
-        raise RuntimeError(f"unlearning job {job.number} is closed")
-    return job.weights

@@ -75,6 +75,7 @@ def batch_of(decisions: Decisions, stop_collecting: int | None, published: tuple
         withdrawn=[(number, client_id) for number, client_id in decisions.withdrawn if client_id not in erased],
         roster=decisions.roster,
         deadline=decisions.deadline,
+        allowed_reset=decisions.allowed_reset,
         quarantines=decisions.quarantines,
         orders=decisions.orders,
         policy=decisions.policy,

@@ -11,6 +11,7 @@ from storage.erasure.records import (
     ErasureRequest,
     ErasureRow,
     Gathered,
+    HeldReset,
     JobCompletion,
     JobStep,
     NewJob,
@@ -142,6 +143,10 @@ class FederationStore(Protocol):
     async def waiting_erasures(self) -> list[ErasureRow]: ...
 
     async def gathered(self) -> Gathered: ...
+
+    async def hold_reset(self, job: int, at: datetime) -> HeldReset | None: ...
+
+    async def find_reset(self, job: int) -> HeldReset | None: ...
 
     async def unfinished_erasures(self) -> list[ErasureRow]: ...
 

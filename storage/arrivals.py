@@ -16,6 +16,7 @@ from foltr.protocol.states import WITHDRAWABLE, Membership, RoundState
 from storage.cipher import StoredBody, encrypt_bodies
 from storage.clients import is_client, key_of, select_clients
 from storage.database import Database, fetch_all, insert_into
+from storage.erasure.gathering import allow_reset
 from storage.events import clean, store_events
 from storage.federations import require_epoch, writer_transaction
 from storage.marks import move_marks, withdraw_updates
@@ -77,6 +78,8 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
         if batch.deadline is not None:
             # Before collecting stops: the same batch may fill the round.
             await change_deadline(connection, name, batch.deadline)
+        if batch.allowed_reset is not None:
+            await allow_reset(connection, name, batch.allowed_reset)
         if batch.stop_collecting is not None:
             await stop_collecting(connection, name, batch.stop_collecting)
         if batch.published is not None:

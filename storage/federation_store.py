@@ -16,6 +16,7 @@ from storage.erasure.records import (
     ErasureRequest,
     ErasureRow,
     Gathered,
+    HeldReset,
     JobCompletion,
     JobStep,
     NewJob,
@@ -192,6 +193,12 @@ class SqlFederationStore:
 
     async def gathered(self) -> Gathered:
         return await gathering.gathered(self._db, self._name)
+
+    async def hold_reset(self, job: int, at: datetime) -> HeldReset | None:
+        return await gathering.hold_reset(self._db, self._name, self.epoch, job, at)
+
+    async def find_reset(self, job: int) -> HeldReset | None:
+        return await gathering.find_reset(self._db, self._name, job)
 
     async def unfinished_erasures(self) -> list[ErasureRow]:
         return await erasures.unfinished_erasures(self._db, self._name)

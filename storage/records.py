@@ -111,6 +111,14 @@ class DeadlineChange:
 
 
 @dataclass(frozen=True, slots=True)
+class ResetAllowed:
+    """The operator ordered that an unlearning job may put the first model in service."""
+
+    job: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class QuarantineChange:
     """The operator put a client into quarantine, or let it out of it.
 
@@ -165,6 +173,7 @@ class Batch:
         roster: version and signed bytes of a newer roster.
         orders: those that were obeyed or refused, in their order.
         policy: a newer policy of the operator.
+        allowed_reset: the job that was ordered to go on.
     """
 
     updates: Sequence[NewUpdate] = ()
@@ -178,13 +187,14 @@ class Batch:
     quarantines: Sequence[QuarantineChange] = ()
     orders: Sequence[NewOrder] = ()
     policy: NewPolicy | None = None
+    allowed_reset: ResetAllowed | None = None
     batch_id: str = field(default_factory=lambda: str(uuid4()))
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to store."""
         given = (self.updates, self.events, self.membership, self.withdrawn, self.quarantines, self.orders)
-        changes = (self.stop_collecting, self.published, self.roster, self.deadline, self.policy)
+        changes = (self.stop_collecting, self.published, self.roster, self.deadline, self.policy, self.allowed_reset)
         return not any(given) and all(change is None for change in changes)
 
     @property

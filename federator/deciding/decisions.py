@@ -7,7 +7,15 @@ from foltr.erasure.states import Requester
 from foltr.protocol.orders import OrderAnswer
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.updates import UnlearningUpdate
-from storage.records import DeadlineChange, MembershipChange, NewEvent, NewOrder, NewUpdate, QuarantineChange
+from storage.records import (
+    DeadlineChange,
+    MembershipChange,
+    NewEvent,
+    NewOrder,
+    NewUpdate,
+    QuarantineChange,
+    ResetAllowed,
+)
 from storage.sum_records import NewPolicy
 
 Receipt = UpdateReceipt | MembershipReceipt | ErasureNotice | OrderAnswer
@@ -56,6 +64,7 @@ class Decisions:
     withdrawn: list[tuple[int, str]] = field(default_factory=list)
     roster: tuple[int, bytes] | None = None
     deadline: DeadlineChange | None = None
+    allowed_reset: ResetAllowed | None = None
     quarantines: list[QuarantineChange] = field(default_factory=list)
     orders: list[NewOrder] = field(default_factory=list)
     erasures: list[ErasureWanted] = field(default_factory=list)

@@ -7,6 +7,7 @@ of an order to forget is an erasure, which is stored after the batch: there its 
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from federator.clock import to_datetime
 from federator.deciding.decisions import Decisions
@@ -16,6 +17,7 @@ from federator.deciding.withdrawal import withdraw
 from foltr.erasure.states import Requester
 from foltr.errors import MessageError
 from foltr.protocol.orders import (
+    AllowReset,
     AskNewest,
     DismissProposals,
     ForgetClient,
@@ -33,7 +35,7 @@ from foltr.protocol.orders import (
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_orders import SignedOrder, digest_of, read_order
 from foltr.protocol.states import OrderOutcome, RoundState
-from storage.records import DeadlineChange, MembershipChange, NewEvent, NewOrder, QuarantineChange
+from storage.records import DeadlineChange, MembershipChange, NewEvent, NewOrder, QuarantineChange, ResetAllowed
 
 
 def decide_order(
@@ -71,6 +73,7 @@ def answer(
     reply: OrderReply,
     error: MessageError | None = None,
     *,
+    detail: str = "",
     challenge: bytes | None = None,
 ) -> None:
     """Tell the operator what became of an order, once this batch is stored."""
@@ -81,7 +84,7 @@ def answer(
             digest=digest,
             reply=reply,
             code=None if error is None else ReceiptCode(error.code),
-            detail="" if error is None else error.detail,
+            detail=detail if error is None else error.detail,
             challenge=challenge,
             newest=state.last_order,
             newest_digest=state.last_digest,
@@ -98,7 +101,9 @@ def answer_stored(state: FederationState, decisions: Decisions, order: NewOrder,
         digest: of the bytes that came, where they stand for others.
     """
     error = None if order.code is None else MessageError(order.code, order.detail)
-    answer(state, decisions, digest or order.digest, order.number, OrderReply(order.outcome), error)
+    answer(
+        state, decisions, digest or order.digest, order.number, OrderReply(order.outcome), error, detail=order.detail
+    )
 
 
 def erasure_ordered(state: FederationState, order: NewOrder, decisions: Decisions, *, was_known: bool) -> None:
@@ -158,6 +163,8 @@ def _obey(state: FederationState, signed: SignedOrder, now: float, decisions: De
                 _dismiss(state, order, now, decisions)
             case RotateKey() as order:
                 _rotate(state, order, now, decisions)
+            case AllowReset() as order:
+                row = _allow_reset(state, order, obeyed, now, decisions)
             case ForgetClient() as order:
                 row = _forget(state, order.client_id, order.serial, obeyed.naming_nobody(), now, decisions)
             case ForgetTombstone() as order:
@@ -228,6 +235,19 @@ def _rotate(state: FederationState, order: RotateKey, now: float, decisions: Dec
         )
     state.key_sequence, state.federator_key = order.sequence, order.new_key
     decisions.note(NewEvent(to_datetime(now), "key_rotated", f"key {order.sequence}", round=state.current_round.number))
+
+
+def _allow_reset(
+    state: FederationState, order: AllowReset, row: NewOrder, now: float, decisions: Decisions
+) -> NewOrder:
+    held = state.held_reset
+    if held is None or held.job != order.job:
+        waits = "none waits for an order" if held is None else f"it is job {held.job} that waits for an order"
+        raise MessageError(ReceiptCode.UNKNOWN_JOB, f"unlearning job {order.job} may reset the model; {waits}")
+    at, state.held_reset = to_datetime(now), None
+    decisions.allowed_reset = ResetAllowed(order.job, at)
+    decisions.note(NewEvent(at, "reset_allowed", held.cost, round=state.current_round.number))
+    return replace(row, detail=held.cost)
 
 
 def _forget(

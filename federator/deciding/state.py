@@ -13,6 +13,7 @@ from foltr.protocol.orders import AskNewest, RevokeClient, RotateKey
 from foltr.protocol.signed_orders import read_order
 from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.states import OrderOutcome, Pacing
+from storage.erasure.records import HeldReset
 from storage.records import NewOrder, RoundOpening
 
 
@@ -26,6 +27,7 @@ class FederationState:
         oldest_base: what was trained on an older model may hold what was unlearned since.
         model_hashes: by version, of the newest models (`foltr.protocol.fields.model_hash`).
         last_order: the number of the operator's newest order that is stored with its outcome; its digest.
+        held_reset: the unlearning job that waits for the operator's order; None where none does.
         policy: the operator's newest one that is known; None where sums are not secure.
         key_sequence: how often the operator has given the federator another key; the newest one, if there is one.
     """
@@ -44,6 +46,7 @@ class FederationState:
         self.key_sequence = 0
         self.federator_key: bytes | None = None
         self.policy: SignedPolicy | None = None
+        self.held_reset: HeldReset | None = None
 
     @property
     def federation(self) -> str:

@@ -42,6 +42,7 @@ from foltr.operator.service_files import carry_policy, refresh_access
 from foltr.protocol.enrolment import issue_enrolment, issue_federator_key, issue_roster, read_federator_key
 from foltr.protocol.fields import possible_names
 from foltr.protocol.orders import (
+    AllowReset,
     DismissProposals,
     ForgetClient,
     LiftQuarantine,
@@ -189,6 +190,10 @@ class Authority:
         check_name("client", client_id)
         return self._order(DismissProposals(federation=self.federation, client_id=client_id))
 
+    def allow_reset(self, job: int) -> SignedOrder:
+        """Order that an unlearning job may put the first model in service."""
+        return self._order(AllowReset(federation=self.federation, job=job))
+
     def forget(self, client_id: str) -> SignedOrder:
         """Order that a client is forgotten: whoever had the name until now, and nobody who is enrolled later."""
         check_name("client", client_id)
@@ -270,7 +275,8 @@ class Authority:
 
     def _order(
         self,
-        order: SetDeadline
+        order: AllowReset
+        | SetDeadline
         | RevokeClient
         | QuarantineClient
         | LiftQuarantine

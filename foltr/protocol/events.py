@@ -81,6 +81,11 @@ class EventKind(StrEnum):
         "unlearning_started",
         "An unlearning job began; the detail has its strategy and how many steps it has.",
     )
+    UNLEARNING_HELD = (
+        "unlearning_held",
+        "A job would put the first model in service and waits for the operator's order; the detail says what is lost.",
+    )
+    RESET_ALLOWED = "reset_allowed", "The operator ordered that a job may put the first model in service."
     UNLEARNING_STEP_MISSED = (
         "unlearning_step_missed",
         "Nobody answered a step of a job before its deadline; it is asked again.",
@@ -101,6 +106,7 @@ FINDINGS = (EventKind.DEFENCE_RAISED, EventKind.DEFENCE_LOWERED, EventKind.QUARA
 # What an order of the operator's has done.
 ORDERS = (
     EventKind.DEADLINE_SET,
+    EventKind.RESET_ALLOWED,
     EventKind.CLIENT_REVOKED,
     EventKind.CLIENT_QUARANTINED,
     EventKind.QUARANTINE_LIFTED,

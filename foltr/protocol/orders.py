@@ -112,6 +112,14 @@ class RotateKey(Message):
     new_key: PublicKey
 
 
+class AllowReset(Message):
+    """Operator to federator: unlearning job ``job`` may put the first model in service, whatever is lost by it."""
+
+    kind_name: ClassVar[str] = "allow_reset"
+    federation: Name
+    job: Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
 class AskNewest(Message):
     """Operator to federator: say which order is the newest that you have obeyed. A question, it has no number.
 
@@ -170,6 +178,7 @@ Order = (
     | ForgetTombstone
     | VoidOrder
     | RotateKey
+    | AllowReset
 )
 ORDER_TYPES: dict[str, type[Order]] = {
     order.kind_name: order
@@ -183,6 +192,7 @@ ORDER_TYPES: dict[str, type[Order]] = {
         ForgetTombstone,
         VoidOrder,
         RotateKey,
+        AllowReset,
     )
 }
 

@@ -99,6 +99,7 @@ class ReceiptCode(StrEnum):
         _UPDATE,
         _ORDER,
     )
+    UNKNOWN_JOB = "unknown_job", None, "No unlearning job of this number waits for the operator's order.", _ORDER
     UNKNOWN_CLIENT = (
         "unknown_client",
         DeviceReaction.SEND_AGAIN,

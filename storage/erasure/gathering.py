@@ -1,12 +1,22 @@
-"""What an unlearning job waits for before it begins: more requests, and time since the last swap."""
+"""What an unlearning job waits for before it begins: more requests, time since the last swap, an operator's order."""
 
-from sqlalchemy import func, select
+from dataclasses import asdict, fields
+from datetime import datetime
+
+from sqlalchemy import exists, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.erasure.states import ErasureState
-from foltr.protocol.states import JobState
-from storage.database import Database
-from storage.erasure.records import Gathered
-from storage.erasure.tables import erasures, unlearning_jobs
+from foltr.protocol.states import JobState, RoundState
+from storage.database import Database, fetch_one
+from storage.erasure.records import Gathered, HeldReset
+from storage.erasure.tables import erasures, unlearning_jobs, unlearning_resets
+from storage.events import store_events
+from storage.federations import fenced_transaction
+from storage.records import NewEvent, ResetAllowed
+from storage.tables import rounds, updates
+
+_RESET = [unlearning_resets.c[field.name] for field in fields(HeldReset)]
 
 
 async def gathered(db: Database, name: str) -> Gathered:
@@ -20,3 +30,64 @@ async def gathered(db: Database, name: str) -> Gathered:
     async with db.reading() as connection:
         n_waiting, oldest_at = (await connection.execute(waiting)).one()
         return Gathered(n_waiting, oldest_at, await connection.scalar(swapped))
+
+
+async def hold_reset(db: Database, name: str, epoch: int, job: int, at: datetime) -> HeldReset | None:
+    """Have a job wait for the operator's order, as it would put the first model in service, and note what that costs.
+
+    None where it costs nothing: no update of a client that stays is in a completed round. Done again, it returns what
+    is there.
+    """
+    async with fenced_transaction(db, name, epoch) as connection:
+        known = await _find_reset(connection, name, job)
+        if known is not None:
+            return known
+        lost = (
+            select(
+                func.min(updates.c.round),
+                func.max(updates.c.round),
+                func.count(),
+                func.count(updates.c.client.distinct()),
+            )
+            .join_from(
+                updates, rounds, (updates.c.federation == rounds.c.federation) & (updates.c.round == rounds.c.number)
+            )
+            .where(updates.c.federation == name, rounds.c.state == RoundState.COMPLETED)
+        )
+        first, last, n_updates, n_clients = (await connection.execute(lost)).one()
+        if not n_updates:
+            return None
+        held = HeldReset(job, at, first, last, n_updates, n_clients)
+        await connection.execute(insert(unlearning_resets).values(asdict(held) | {"federation": name}))
+        await store_events(connection, name, [NewEvent(at, "unlearning_held", held.cost)])
+        return held
+
+
+async def find_reset(db: Database, name: str, job: int) -> HeldReset | None:
+    """Find what is known of a job that waits, or waited, for the operator's order; None if it never did."""
+    async with db.reading() as connection:
+        return await _find_reset(connection, name, job)
+
+
+async def waiting_reset(db: Database, name: str) -> HeldReset | None:
+    """Find the job that waits for the operator's order now."""
+    begun = exists().where(unlearning_jobs.c.federation == name, unlearning_jobs.c.number >= unlearning_resets.c.job)
+    async with db.reading() as connection:
+        waits = select(*_RESET).where(
+            unlearning_resets.c.federation == name, unlearning_resets.c.ordered_at.is_(None), ~begun
+        )
+        return await fetch_one(connection, HeldReset, waits)
+
+
+async def allow_reset(connection: AsyncConnection, name: str, allowed: ResetAllowed) -> None:
+    """Store within a transaction that the operator has ordered a reset."""
+    await connection.execute(
+        update(unlearning_resets)
+        .where(unlearning_resets.c.federation == name, unlearning_resets.c.job == allowed.job)
+        .values(ordered_at=allowed.at)
+    )
+
+
+async def _find_reset(connection: AsyncConnection, name: str, job: int) -> HeldReset | None:
+    known = select(*_RESET).where(unlearning_resets.c.federation == name, unlearning_resets.c.job == job)
+    return await fetch_one(connection, HeldReset, known)

@@ -75,6 +75,35 @@ class Gathered:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldReset:
+    """An unlearning job that would put the first model in service, and waits for the operator's order.
+
+    Attributes:
+        job: the number that it would have.
+        n_updates: of clients that stay, in completed rounds from the first to the last one: what they taught is lost.
+        n_clients: whose they are.
+        ordered_at: None until it is ordered.
+    """
+
+    job: int
+    held_at: datetime
+    first_round: int
+    last_round: int
+    n_updates: int
+    n_clients: int
+    ordered_at: datetime | None = None
+
+    @property
+    def cost(self) -> str:
+        """What is lost by it, in words."""
+        clients = "one client" if self.n_clients == 1 else f"{self.n_clients} clients"
+        return (
+            f"job {self.job} puts the first model in service: what {self.n_updates} updates of "
+            f"{clients} taught in rounds {self.first_round} to {self.last_round}, and since, is lost"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class NewJob:
     """An unlearning job about to start: from a model, over rounds."""
 

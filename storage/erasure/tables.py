@@ -136,6 +136,25 @@ erasures = Table(
 )
 Index(None, erasures.c.federation, erasures.c.state)
 
+unlearning_resets = Table(
+    "unlearning_resets",
+    metadata,
+    federation_column(),
+    Column("job", Integer, nullable=False, comment="The number of the job that would do it"),
+    Column("held_at", UtcDateTime, nullable=False, comment="Since when it waits for the operator's order, UTC"),
+    Column("first_round", Integer, nullable=False, comment="The first of the rounds whose teaching is lost by it"),
+    Column("last_round", Integer, nullable=False, comment="The last of them that was completed by then"),
+    Column("n_updates", Integer, nullable=False, comment="Updates of them that are stored: of clients that stay"),
+    Column("n_clients", Integer, nullable=False, comment="Clients that these are of"),
+    Column("ordered_at", UtcDateTime, comment="When the operator ordered it, UTC; null: not yet"),
+    PrimaryKeyConstraint("federation", "job"),
+    ForeignKeyConstraint(["federation"], ["federations.name"]),
+    CheckConstraint("job >= 1", name="job"),
+    CheckConstraint("first_round >= 1 AND last_round >= first_round", name="rounds"),
+    CheckConstraint("n_clients >= 1 AND n_updates >= n_clients", name="counts"),
+    comment="Unlearning jobs that would put the first model in service: none does without the operator's order",
+)
+
 stored_rounds = Table(
     "stored_rounds",
     metadata,

@@ -1,5 +1,6 @@
 """A client is forgotten: what is erased, who is told what, and how the model is made without it."""
 
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -364,7 +365,7 @@ async def test_a_round_whose_members_are_gone_is_passed_over(joined):
 async def test_nobody_is_asked_for_ever(joined):
     """A step that is not answered while others are online is passed over after three deadlines."""
     served, devices = await joined(
-        ONE, unlearning=UnlearningPolicy(every_s=0.0, swap_every_s=0.0, step_s=10.0, min_coverage=0.0)
+        ONE, unlearning=UnlearningPolicy(every_s=0.0, swap_every_s=0.0, may_reset=True, step_s=10.0, min_coverage=0.0)
     )
     await play(served, devices, 1, 0, ROWS)
     ask(served, devices[2])
@@ -378,7 +379,7 @@ async def test_nobody_is_asked_for_ever(joined):
 
 async def test_lost_keys_stop_nobody(joined):
     """What cannot be read is not replayed; the federator goes on, and erases."""
-    served, devices = await joined()
+    served, devices = await joined(unlearning=replace(EAGER, may_reset=True))
     await play(served, devices, 1, 0, ROWS)
     for name in NAMES:
         served.db.keys.destroy("mail", name)

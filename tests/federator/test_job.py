@@ -158,6 +158,12 @@ def gathering() -> Unlearning:
     return work
 
 
+def held() -> Unlearning:
+    work = gathering()
+    work.hold()
+    return work
+
+
 def between_steps() -> Unlearning:
     work = gathering()
     work.begin(COURSE, [7, 8], n_clients=2)
@@ -185,6 +191,7 @@ def caught_up() -> Unlearning:
 IN_PHASE = {
     Phase.IDLE: lambda: Unlearning(POLICY),
     Phase.GATHERING: gathering,
+    Phase.HELD: held,
     Phase.BETWEEN_STEPS: between_steps,
     Phase.ASKING: asking,
     Phase.PAUSED: paused,
@@ -192,6 +199,8 @@ IN_PHASE = {
 }
 EVENTS = {
     JobEvent.NOBODY_WAITS: lambda work: work.call_off(),
+    JobEvent.RESET_HELD: lambda work: work.hold(),
+    JobEvent.RESET_ALLOWED: lambda work: work.allow(),
     JobEvent.JOB_BEGUN: lambda work: work.begin(COURSE, [7], 1),
     JobEvent.JOB_RESUMED: lambda work: work.resume(COURSE, 1),
     JobEvent.STEP_ANNOUNCED: lambda work: work.ask(COURSE, [8], step()),
@@ -211,6 +220,8 @@ def test_the_table_of_transitions():
         ("idle", "erasure_waits"): "gathering",
         ("idle", "job_resumed"): "between_steps",
         ("gathering", "nobody_waits"): "idle",
+        ("gathering", "reset_held"): "held",
+        ("held", "reset_allowed"): "gathering",
         ("gathering", "job_begun"): "between_steps",
         ("between_steps", "step_announced"): "asking",
         ("between_steps", "slice_committed"): "between_steps",
@@ -263,6 +274,7 @@ def test_a_further_request_can_bring_the_beginning_of_a_job_forward():
         (Phase.IDLE, 1e9, None, math.inf),
         (Phase.GATHERING, 104.9, None, 105.0),
         (Phase.GATHERING, 105.0, Due.BEGIN, 105.0),
+        (Phase.HELD, 1e9, None, math.inf),
         (Phase.BETWEEN_STEPS, 0.0, Due.NEXT_STEP, 0.0),
         (Phase.ASKING, 109.9, None, 110.0),
         (Phase.ASKING, 110.0, Due.MISSED_STEP, 110.0),

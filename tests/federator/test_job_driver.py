@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from federator import job_driver
+from federator import gathering
 from federator.job import UnlearningPolicy
 from federator.round import RoundPolicy
 from foltr.protocol.announcements import UnlearningRound
@@ -66,7 +66,7 @@ def listings(monkeypatch):
 @pytest.mark.parametrize("at_once", [3, 5000])
 async def test_a_step_does_not_list_the_stored_rounds_again(serve, unsigned, monkeypatch, listings, at_once):
     """They are listed when a job begins, in pages, and once more when it has gone through them: no more with more."""
-    monkeypatch.setattr(job_driver, "_ROUNDS_AT_ONCE", at_once)
+    monkeypatch.setattr(gathering, "_ROUNDS_AT_ONCE", at_once)
     served = await serve(RoundPolicy(3, 3, 0.0, 60.0), n_features=N_FEATURES, unlearning=EAGER)
     devices = [unsigned(name) for name in NAMES]
     await served.join(devices)

@@ -35,6 +35,7 @@ from foltr.protocol.helper_messages import (
 from foltr.protocol.membership import Enrolment, Forget, Join, Leave, Status
 from foltr.protocol.messages import MESSAGE_TYPES
 from foltr.protocol.orders import (
+    AllowReset,
     AskNewest,
     DismissProposals,
     ForgetClient,
@@ -350,6 +351,7 @@ def _from_operator() -> Iterator[tuple[Message, str]]:
     )
     yield tombstone, TOPICS.operator
     yield SetDeadline(federation=FEDERATION, round=ROUND, max_time_s=90.0), TOPICS.operator
+    yield AllowReset(federation=FEDERATION, job=3), TOPICS.operator
     yield QuarantineClient(federation=FEDERATION, client_id=MEMBER, reason="it flips signs"), TOPICS.operator
     yield LiftQuarantine(federation=FEDERATION, client_id=MEMBER), TOPICS.operator
     yield ForgetClient(federation=FEDERATION, client_id=MEMBER, serial=9), TOPICS.operator

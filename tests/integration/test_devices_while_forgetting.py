@@ -10,7 +10,13 @@ from edge_client.guard.model_judgement import FEWEST_LISTS
 from storage.erasure.unlearning_jobs import list_jobs
 
 OPTIONS = ("--min-clients", "3", "--max-clients", "3", "--unlearning", "fed_eraser", "--exploration", "sampling")
-VARIABLES = {"FOLTR_UNLEARN_EVERY_S": "0.2", "FOLTR_UNLEARNING_SWAP_EVERY_S": "0", "FOLTR_UNLEARNING_STEP_S": "0.1"}
+# Nobody keeps anything: the first model it is, which takes this setting, or an order.
+VARIABLES = {
+    "FOLTR_UNLEARN_EVERY_S": "0.2",
+    "FOLTR_UNLEARNING_SWAP_EVERY_S": "0",
+    "FOLTR_UNLEARNING_MAY_RESET": "true",
+    "FOLTR_UNLEARNING_STEP_S": "0.1",
+}
 N_ROUNDS = 4
 
 

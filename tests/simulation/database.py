@@ -8,7 +8,7 @@ from foltr.erasure.audit import AuditEntry
 from foltr.errors import ProtocolViolationError, SettingsError
 from foltr.failpoints import Failpoint
 from foltr.protocol.states import OPEN_ROUND, RoundState
-from storage.erasure.records import ErasureRow, UnlearningJobRow
+from storage.erasure.records import ErasureRow, HeldReset, UnlearningJobRow
 from storage.errors import WriterFencedError
 from storage.records import ClientRow, FederationRow, ModelRow, NewEvent, NewOrder, NewUpdate, RoundRow, UpdateRow
 
@@ -28,6 +28,7 @@ class Tables:
     events: tuple[NewEvent, ...] = ()
     erasures: dict[str, ErasureRow] = field(default_factory=dict)  # by pseudonym
     jobs: dict[int, UnlearningJobRow] = field(default_factory=dict)
+    resets: dict[int, HeldReset] = field(default_factory=dict)
     audit: tuple[AuditEntry, ...] = ()
     orders: dict[int, NewOrder] = field(default_factory=dict)
     trainings: dict[int, str] = field(default_factory=dict)  # JSON, by their first rounds
@@ -43,6 +44,7 @@ class Tables:
             self.events,
             dict(self.erasures),
             dict(self.jobs),
+            dict(self.resets),
             self.audit,
             dict(self.orders),
             dict(self.trainings),

@@ -249,6 +249,7 @@ def draw_unlearning(rng: random.Random) -> UnlearningPolicy:
         every_s=rng.choice((0.0, 5.0)),
         # Not drawn, so that the seeds of what was found go on to say the same.
         after=2 if interval == 10 else None,
+        may_reset=True,
         swap_every_s=20.0 if interval == 3 else 0.0,
         step_s=rng.choice((1.0, 5.0)),
         patience_s=rng.choice((0.0, 20.0)),

@@ -57,6 +57,8 @@ def store_batch(tables: Tables, batch: Batch) -> None:
     note_events(tables, batch.events)
     if batch.deadline is not None:
         _change_deadline(tables, batch.deadline)
+    if (allowed := batch.allowed_reset) is not None:
+        tables.resets[allowed.job] = replace(tables.resets[allowed.job], ordered_at=allowed.at)
     if batch.stop_collecting is not None:
         stop_collecting(tables, batch.stop_collecting)
     if batch.published is not None:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from simulation.database import NAME, Session, Tables, federation_of, read, require, write
-from simulation.store import RoundStore, store_orders
+from simulation.store import RoundStore, note_events, store_orders
 
 from foltr.erasure.audit import AuditEntry, next_entry
 from foltr.erasure.states import ErasureState
@@ -21,8 +21,10 @@ from storage.erasure.records import (
     ErasureRequest,
     ErasureRow,
     Gathered,
+    HeldReset,
     Sign,
 )
+from storage.records import NewEvent
 
 
 async def look(db: Session) -> Tables:
@@ -178,6 +180,25 @@ class ErasureStore(RoundStore):
         requested = [row.requested_at for row in tables.erasures.values() if row.state is ErasureState.WAITING]
         swapped = [job.closed_at for job in tables.jobs.values() if job.closed_at and job.state is JobState.DONE]
         return Gathered(len(requested), min(requested, default=None), max(swapped, default=None))
+
+    async def hold_reset(self, job: int, at: datetime) -> HeldReset | None:
+        def change(tables: Tables) -> HeldReset | None:
+            if job in tables.resets:
+                return tables.resets[job]
+            lost = [key for key in tables.updates if tables.rounds[key[0]].state is RoundState.COMPLETED]
+            if not lost:
+                return None
+            numbers, clients = zip(*lost, strict=True)
+            held = HeldReset(job, at, min(numbers), max(numbers), len(lost), len(set(clients)))
+            tables.resets[job] = held
+            note_events(tables, [NewEvent(at, "unlearning_held", held.cost)])
+            return held
+
+        held: HeldReset | None = await write(self.session, change, self.epoch)
+        return held
+
+    async def find_reset(self, job: int) -> HeldReset | None:
+        return (await look(self.session)).resets.get(job)
 
     async def unfinished_erasures(self) -> list[ErasureRow]:
         return those(

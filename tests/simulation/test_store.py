@@ -23,7 +23,7 @@ from storage.clients import select_clients, select_named
 from storage.database import Database, fetch_all
 from storage.erasure import tables as erasure_tables
 from storage.erasure.audit_log import stream_audit
-from storage.erasure.records import ErasureRow, UnlearningJobRow
+from storage.erasure.records import ErasureRow, HeldReset, UnlearningJobRow
 from storage.events import event_values
 from storage.federation_store import SqlFederationStore
 from storage.models import model_row
@@ -143,6 +143,7 @@ async def test_the_simulated_database_is_like_the_real_one(seed: int, tmp_path: 
             (orders, _stored_order, simulated.orders),
             (erasure_tables.erasures, ErasureRow, simulated.erasures),
             (erasure_tables.unlearning_jobs, UnlearningJobRow, simulated.jobs),
+            (erasure_tables.unlearning_resets, HeldReset, simulated.resets),
         ):
             assert await _rows(db, table, row) == [stored[key] for key in sorted(stored)]
         assert await _events(db) == [event_values(NAME, event) for event in simulated.events]

@@ -12,6 +12,8 @@ from rich.text import Text
 
 from foltr.cli import options
 from foltr.cli.history.query import erasure_of, run_query
+from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority
+from foltr.cli.operator.sending import send_order
 from foltr.cli.output import console, print_json, to_plain
 from foltr.erasure.states import ErasureState
 from foltr.errors import DataError, SettingsError
@@ -20,7 +22,7 @@ from foltr.protocol.topics import check_name
 
 if TYPE_CHECKING:
     from storage.database import Database
-    from storage.erasure.records import ErasureRow, UnlearningJobRow
+    from storage.erasure.records import ErasureRow, HeldReset, UnlearningJobRow
 
 app = typer.Typer(help="Look at who was forgotten, and get receipts.", no_args_is_help=True)
 
@@ -39,16 +41,20 @@ def erasures_list(
 ) -> None:
     """Everybody who was forgotten, newest last: by pseudonym, when, and how far the model without them is."""
     from storage.erasure.erasures import list_erasures
+    from storage.erasure.gathering import waiting_reset
     from storage.erasure.unlearning_jobs import list_jobs
 
     async def query(database: "Database", name: str) -> None:
         rows = await list_erasures(database, name, limit=limit)
         jobs = {job.number: job for job in await list_jobs(database, name, limit=_ALL)}
+        held = await waiting_reset(database, name)
         told = [(row, None if row.job is None else jobs.get(row.job)) for row in rows]
         if json:
-            print_json([_in_short(row, job) for row, job in told])
+            print_json([_in_short(row, job, held) for row, job in told])
             return
         console.print(_table(name, told) if told else f"Erasures of {name}: none")
+        if held is not None:
+            _say(f"Waits for the operator: {held.cost}. Order it: foltr erasures allow-reset {held.job}")
 
     run_query(db, federation, query)
 
@@ -98,6 +104,21 @@ def erasures_show(
             _say(f"Get its receipt: foltr erasures show {row.pseudonym} --receipt FILE")
 
     run_query(db, federation, query)
+
+
+@app.command("allow-reset")
+def erasures_allow_reset(
+    job: Annotated[int, typer.Argument(help="Its number, as `foltr erasures list` says", min=1)],
+    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
+    broker: options.Broker = None,
+) -> None:
+    """Have an unlearning job put the first model in service, signed by the operator: what all have taught is lost.
+
+    It is held until then. `foltr erasures list` says beforehand what that costs, and the answer says it again.
+    """
+    with open_authority(operator) as authority:
+        answer = send_order(authority, authority.allow_reset(job), broker)
+    _say(f"Order {answer.number} is obeyed: {answer.detail}")
 
 
 async def _find(database: "Database", name: str, client: str) -> "ErasureRow":
@@ -202,10 +223,11 @@ def _where(rows: dict[str, int]) -> str:
     return told
 
 
-def _in_short(row: "ErasureRow", job: "UnlearningJobRow | None") -> dict[str, Any]:
+def _in_short(row: "ErasureRow", job: "UnlearningJobRow | None", held: "HeldReset | None") -> dict[str, Any]:
     """An erasure for a program: without the client's name, and whether there is a receipt in place of it."""
     plain = {key: value for key, value in to_plain(row).items() if key not in ("client_id", "receipt")}
-    return plain | {"has_receipt": row.receipt is not None, "job": _plain_job(job)}
+    waits_for = None if held is None or row.state is not ErasureState.WAITING else to_plain(held)
+    return plain | {"has_receipt": row.receipt is not None, "job": _plain_job(job), "held_reset": waits_for}
 
 
 def _plain_job(job: "UnlearningJobRow | None") -> dict[str, Any] | None:

@@ -40,6 +40,7 @@ from foltr.protocol.helper_messages import (
 )
 from foltr.protocol.membership import Enrolment, Forget, Join, Leave, Status
 from foltr.protocol.orders import (
+    AllowReset,
     AskNewest,
     DismissProposals,
     ForgetClient,
@@ -246,6 +247,7 @@ MESSAGES: list[tuple[Message, str]] = [
     ),
     (VoidOrder(federation="mail", replaces=bytes(range(32))), _TOPICS.operator),
     (RotateKey(**_KEYS), _TOPICS.operator),
+    (AllowReset(federation="mail", job=3), _TOPICS.operator),
     (AskNewest(federation="mail", challenge=bytes(range(16))), _TOPICS.operator),
     (
         OrderAnswer(

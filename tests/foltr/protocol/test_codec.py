@@ -24,6 +24,7 @@ from foltr.protocol.fields import (
 from foltr.protocol.membership import Enrolment, Join, Leave, Status
 from foltr.protocol.messages import MESSAGE_TYPES
 from foltr.protocol.orders import (
+    AllowReset,
     ForgetTombstone,
     LiftQuarantine,
     OrderAnswer,
@@ -387,6 +388,7 @@ messages = st.one_of(
     st.builds(SetDeadline, federation=names, round=counts, max_time_s=st.floats(0, 30 * 86_400, exclude_min=True)),
     st.builds(QuarantineClient, federation=names, client_id=names, reason=st.text("ab ü", min_size=1, max_size=500)),
     st.builds(LiftQuarantine, federation=names, client_id=names),
+    st.builds(AllowReset, federation=names, job=st.integers(1, 2**31 - 1)),
 )
 
 

@@ -11,7 +11,15 @@ from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, S
 from foltr.protocol.fields import CHUNK_BYTES, MAX_CHUNKED_BYTES, MAX_DIM, pack_vector, unpack_vector
 from foltr.protocol.membership import Enrolment, Join, Leave, Status
 from foltr.protocol.messages import MESSAGE_TYPES
-from foltr.protocol.orders import ForgetClient, LiftQuarantine, QuarantineClient, RevokeClient, RotateKey, SetDeadline
+from foltr.protocol.orders import (
+    AllowReset,
+    ForgetClient,
+    LiftQuarantine,
+    QuarantineClient,
+    RevokeClient,
+    RotateKey,
+    SetDeadline,
+)
 from foltr.protocol.receipts import (
     DeviceReaction,
     MembershipReceipt,
@@ -55,8 +63,9 @@ def test_every_message_kind_is_spelled_once():
 
 
 def test_every_code_that_can_answer_an_update_has_a_reaction():
-    """A device knows what to do with every code but the two that only answer a join or a leave."""
-    assert {code for code in ReceiptCode if code.reaction is None} == {ReceiptCode.JOINED, ReceiptCode.LEFT}
+    """A device knows what to do with every code but those that only answer a join, a leave or an operator's order."""
+    others = {ReceiptCode.JOINED, ReceiptCode.LEFT, ReceiptCode.UNKNOWN_JOB}
+    assert {code for code in ReceiptCode if code.reaction is None} == others
 
 
 def test_every_code_is_explained_in_a_sentence_or_two():
@@ -295,6 +304,7 @@ NEW = [
         {"federation": "mail", "round": 1, "max_time_s": 1.0},
         {"round": [-1, True], "max_time_s": [0.0, -1.0, float("nan"), float("inf"), 30 * 86_400 + 1.0]},
     ),
+    (AllowReset, {"federation": "mail", "job": 1}, {"job": [0, -1, 2**31, True, None]}),
     (
         QuarantineClient,
         {**CLIENT, "reason": "x"},

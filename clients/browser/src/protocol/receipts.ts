@@ -37,6 +37,7 @@ const REACTIONS = {
   busy: "send_again",
   forgetting: "stop",
   forgotten: "stop",
+  unknown_job: null,
   joined: null,
   left: null,
 } as const satisfies Record<string, DeviceReaction>;

@@ -1,0 +1,60 @@
+"""Finds out, from what is stored, when the next unlearning job begins, whether it may, and where it starts from."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from federator.job import UnlearningPolicy
+from federator.store import FederationStore
+from foltr.protocol.states import Strategy
+from storage.erasure.records import ErasureRow, HeldReset, UnlearningJobRow
+
+_ROUNDS_AT_ONCE = 5000
+
+
+async def beginning_of_next(store: FederationStore, policy: UnlearningPolicy, now: float) -> float | None:
+    """When the next job begins, in epoch seconds; None where nobody waits for one."""
+    gathered = await store.gathered()
+    if gathered.oldest_at is None:
+        return None
+    swapped_at = None if gathered.swapped_at is None else gathered.swapped_at.timestamp()
+    return policy.begins_at(now, gathered.n_waiting, gathered.oldest_at.timestamp(), swapped_at)
+
+
+def next_number(jobs: Sequence[UnlearningJobRow]) -> int:
+    """The number of the job that follows these."""
+    return max((job.number for job in jobs), default=0) + 1
+
+
+async def starting_point(store: FederationStore, strategy: Strategy, waiting: Sequence[ErasureRow]) -> tuple[int, int]:
+    """The model that a job starts from, and the first round that it goes through."""
+    if strategy not in (Strategy.ROLLBACK, Strategy.FED_REMOVE):
+        return 0, 1
+    came_in = min(row.first_round for row in waiting if row.first_round is not None)
+    model = await store.last_clean_model(came_in)
+    if model is None or model.version == 0:
+        return 0, 1
+    since = await store.first_round_on(model.version)
+    return model.version, came_in if since is None else since
+
+
+async def find_held(store: FederationStore, number: int, resets_at: datetime | None = None) -> HeldReset | None:
+    """Find out whether a job waits for the operator's order, and what it costs; None where it does not.
+
+    Args:
+        resets_at: when it was found that it would put the first model in service; None leaves it to what is stored.
+    """
+    held = await store.find_reset(number)
+    if held is None and resets_at is not None:
+        held = await store.hold_reset(number, resets_at)
+    return held if held is not None and held.ordered_at is None else None
+
+
+async def list_stored(store: FederationStore, first: int) -> list[int]:
+    """List the rounds from one on whose updates are stored."""
+    found: list[int] = []
+    while True:
+        page = await store.list_stored_rounds(first, _ROUNDS_AT_ONCE)
+        found += page
+        if len(page) < _ROUNDS_AT_ONCE:
+            return found
+        first = page[-1] + 1

@@ -1,0 +1,52 @@
+"""Makes what a federation is told of an unlearning job: the question of a step, and how far the job is."""
+
+from typing import Literal
+
+from federator.job import UnlearningStep
+from federator.plan import FederationPlan
+from foltr.methods.registry import n_auxiliary
+from foltr.protocol.announcements import UnlearningProgress, UnlearningRound
+from foltr.protocol.states import JobState
+from storage.erasure.records import UnlearningJobRow
+
+
+def step_announcement(plan: FederationPlan, job: UnlearningJobRow, step: UnlearningStep) -> UnlearningRound:
+    """Make the question of an open step."""
+    return UnlearningRound(
+        federation=plan.federation,
+        job=job.number,
+        step=step.number,
+        open=True,
+        ranker=plan.ranker,
+        n_auxiliary=n_auxiliary(plan.training, plan.ranker),
+        weights=weights_of(job),
+        local_interactions=job.local_interactions,
+        closes_at=step.closes_at,
+        training=plan.training,
+        schema_hash=plan.schema_hash,
+    )
+
+
+def job_progress(job: UnlearningJobRow, n_clients: int, version: int | None) -> UnlearningProgress:
+    """Tell how far a job for so many clients is; with the version of its model it is done."""
+    state: Literal[JobState.RUNNING, JobState.PAUSED, JobState.DONE]
+    state = JobState.PAUSED if job.state is JobState.PAUSED else JobState.RUNNING
+    return UnlearningProgress(
+        federation=job.federation,
+        job=job.number,
+        state=state if version is None else JobState.DONE,
+        strategy=job.strategy,
+        step=job.step,
+        n_steps=max(job.n_steps, job.step),
+        n_clients=n_clients,
+        coverage=job.coverage,
+        model_version=version,
+        detail=job.reason or "",
+    )
+
+
+def weights_of(job: UnlearningJobRow) -> bytes:
+    """The model that a job has made so far; RuntimeError where it is closed."""
+    if job.weights is None:
+        raise RuntimeError(f"unlearning job {job.number} is closed")
+    return job.weights
