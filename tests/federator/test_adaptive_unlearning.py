@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import storage.erasure.unlearning_jobs
 from federator.closing.replay import replay_round
 from federator.closing.stored_recipes import load_recipes
 from federator.job import UnlearningPolicy
@@ -12,9 +13,10 @@ from federator.round import RoundPolicy
 from foltr.aggregation.client_records import Records, suspects_of
 from foltr.aggregation.fates import Fate
 from foltr.aggregation.rule_spec import read_rule
+from foltr.failpoints import Failpoint
 from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.membership import Forget
-from foltr.protocol.states import Strategy
+from foltr.protocol.states import RoundState, Strategy
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.updates import DenseDelta, UnlearningUpdate
 from storage.erasure.unlearning_jobs import list_jobs
@@ -178,6 +180,43 @@ async def test_a_swap_keeps_the_evidence_and_takes_the_direction_of_the_job(atta
     model = await latest_model(served.db, "mail")
     # But for what was longer than usual.
     np.testing.assert_allclose(after.progress, unpack_vector(model.weights), rtol=0.02)
+
+
+class Killed(BaseException):
+    """The federator died here."""
+
+
+@pytest.mark.parametrize("strategy", [Strategy.ROLLBACK, Strategy.FED_REMOVE])
+async def test_a_federator_that_dies_in_the_swap_has_changed_nothing(attacked, serve, strategy, monkeypatch) -> None:
+    """The next one swaps, with the same evidence; and what follows can be replayed."""
+    served, devices = attacked
+    before = await evidence(served)
+
+    def die(point: Failpoint) -> None:
+        if point is Failpoint.IN_SWAP_TRANSACTION:
+            raise Killed
+
+    async def forget_and_unlearn() -> None:
+        await forget(served, devices.pop(SYBIL))
+        await unlearn(served, devices.values())
+
+    with monkeypatch.context() as dying:
+        dying.setattr(storage.erasure.unlearning_jobs, "failpoint", die)
+        with pytest.raises(Killed):
+            await forget_and_unlearn()
+    now = served.clock.at
+    assert (await latest_model(served.db, "mail")).version == N_ROUNDS
+    served = await serve(ADAPTIVE, n_features=N_FEATURES, unlearning=replace(EAGER, strategy=strategy))
+    served.clock.at = now + 1.0
+    await served.turn()
+    await unlearn(served, devices.values())
+    after = await evidence(served)
+    assert after.clients.tobytes() == before.for_clients(after.client_ids).tobytes()
+    await play(served, devices.values(), 2)
+    last = [row.round for row in await list_rounds(served.db, "mail") if row.state is RoundState.COMPLETED][-2:]
+    assert list((await left_out(served, last[0])).values()) == [set(ATTACKERS)] * 2
+    recipes = await load_recipes(served.db, "mail")
+    assert [(await replay_round(served.db, recipes, number)).differs for number in last] == [(), ()]
 
 
 async def test_a_rule_that_judges_nobody_suspects_nobody(attacked, serve) -> None:
