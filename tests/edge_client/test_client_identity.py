@@ -17,6 +17,7 @@ from foltr.protocol.audit_heads import AuditHead
 from foltr.protocol.codec import decode, encode, open_envelope
 from foltr.protocol.membership import Join, Status
 from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.roster import FederatorKey
 from foltr.protocol.signing import SESSION_STEPS, SigningKey
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.updates import ModelUpdate
@@ -265,3 +266,26 @@ async def test_a_log_of_erasures_that_was_cut_is_seen_after_a_restart(mqtt_broke
             await until(lambda: client.audit_log_cut is not None)
     cuts = [event for event in told if isinstance(event, AuditLogCut)]
     assert [(cut.before, cut.after) for cut in cuts] == [(7, 5)]
+
+
+async def test_a_cut_is_seen_under_the_next_key_and_an_older_head_is_none(mqtt_broker, path):
+    """The operator has given the federator another key; and a broker that repeats what was said is not believed."""
+
+    def head(seq):
+        return AuditHead(federation="mail", seq=seq, hash=bytes([seq]) * 32, at=1_000.0)
+
+    credentials, next_key = identity(mqtt_broker), SigningKey.generate()
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator, enrolled(credentials, path) as client:
+        await federator.say(TOPICS.audit_head, head(7), sequence=20, retain=True)
+        await until(lambda: client.newest_audit_entry == 7)
+        await federator.say(TOPICS.audit_head, head(5), sequence=19, retain=True)
+        await federator.say(TOPICS.audit_head, head(8), sequence=21, retain=True)
+        await until(lambda: client.newest_audit_entry == 8)
+        assert client.audit_log_cut is None
+        keys = {"federation": "mail", "sequence": 1, "old_key": FEDERATOR.public, "new_key": next_key.public}
+        statement = encode(FederatorKey(**keys), TOPICS.federator_key, 1, OPERATOR)
+        await federator.link.publish(TOPICS.federator_key, statement, retain=True)
+        federator.key = next_key
+        await federator.say(TOPICS.audit_head, head(3), sequence=1, retain=True)
+        await until(lambda: client.audit_log_cut is not None)
+        assert (client.audit_log_cut.before, client.audit_log_cut.after) == (8, 3)

@@ -122,7 +122,8 @@ def _check_heads(heads: list[SignedHead], before: list[NotedEntry], noted: Path)
     if highest is not None and highest.seq > newest.head.seq and newest.is_published:
         raise DataError(
             f"audit log: it ends with entry {newest.head.seq}, says {newest.source}, and {noted} has entry "
-            f"{highest.seq} from {highest.source}: it was cut, or an older database was restored. {_ASK}"
+            f"{highest.seq} from {highest.source}: it was cut, an older database was restored, or the broker repeats "
+            f"an older message. {_ASK}"
         )
 
 
@@ -143,7 +144,10 @@ async def published_head(settings: Settings, federation: str, key: bytes | None)
     heard = await retained(address, [topics.federator_key, topics.audit_head])
     where = f"the broker {address}"
     if topics.audit_head not in heard:
-        raise UnavailableError(f"{where} has no head of the audit log of {federation}: start the federator")
+        raise UnavailableError(
+            f"{where} has no head of the audit log of {federation}: start the federator, and if it "
+            "runs, renew the broker's access list with `foltr broker config --force`"
+        )
     stated = heard.get(topics.federator_key)
     believed = key if key is not None else _key_of(credentials, None if stated is None else stated.payload)
     return replace(_signed(heard[topics.audit_head].payload, topics, believed, where), is_published=True)

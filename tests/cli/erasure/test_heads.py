@@ -172,6 +172,13 @@ def test_a_head_that_another_has_signed_is_none(tmp_path, mosquitto_server):
     assert ask(tmp_path, "--broker", mosquitto_server.url).returncode == 3
 
 
+def test_a_broker_without_a_head_is_said(tmp_path, mosquitto_server):
+    """With both causes: no federator that publishes it, and an access list from before there was one."""
+    done = ask(tmp_path, "--broker", mosquitto_server.url)
+    assert done.returncode == 3
+    assert "start the federator, and if it runs, renew the broker's access list" in done.stderr
+
+
 def test_a_head_that_goes_back_is_told(tmp_path, mosquitto_server):
     """Whoever asks now and then needs no database to see it."""
     publish(mosquitto_server.url, head(7, "ab" * 32))
