@@ -256,6 +256,16 @@ def privacy_tables(names: tuple[str, ...]) -> str:
     return "\n\n".join(parts) or "No results are kept."
 
 
+def canary_tables() -> str:
+    """The verdicts and tables of the kept reports on the canary, data set by data set."""
+    parts = []
+    for report in sorted((DOCS / "results" / "unlearning-canary").glob("*/report.md")):
+        verdicts = report.read_text().partition("## Claims\n")[2].partition("## Setting")[0].strip()
+        _, _, text = (report.parent / "canary.md").read_text().partition("\n\n")
+        parts += [f"### {report.parent.name}", verdicts, text.strip()]
+    return "\n\n".join(parts) or "No results are kept."
+
+
 def plans_table() -> str:
     """The noise of plans for 200 rounds with epsilon 8 and delta a millionth, by two helpers, d = 136."""
     lines = [
@@ -281,6 +291,7 @@ SECTIONS = {
         "participation": partial(robustness_tables, "robustness-participation"),
     },
     "results/privacy.md": {name: partial(privacy_tables, parts) for name, parts in PRIVACY_PARTS.items()},
+    "results/unlearning/canary.md": {"tables": canary_tables},
     "operations.md": {"settings": settings_table, "reasons": reasons_table},
     "protocol.md": {
         "trainings": trainings_table,
