@@ -45,10 +45,12 @@ class ForgetResult:
         state: ``sent``: the federator has not answered yet; ``forgetting``: all of the client is erased but what is in
             the model; ``forgotten``: that too.
         receipt: the federation's signed proof (`foltr.erasure.receipt`), once it is forgotten.
+        detail: what the federation has to say, such as by when the model without the client is due.
     """
 
     state: Literal["sent", "forgetting", "forgotten"]
     receipt: str | None = None
+    detail: str = ""
 
 
 class _Erasure(Enum):
@@ -70,6 +72,7 @@ class Forgetting:
         self._erasure = _Erasure.STORED if store.forgotten else _Erasure.NONE
         self._had_left_before = False
         self._receipt: str | None = None
+        self._detail = ""
         self._refusal: ErasureNotice | None = None
         self._done = asyncio.Event()
         # What the broker may retain; perhaps a run before this one could not clear it.
@@ -100,6 +103,8 @@ class Forgetting:
         Raises:
             MessageError: ``malformed``, if the receipt is no text.
         """
+        if notice.code in ERASED:
+            self._detail = notice.detail
         if notice.code is ReceiptCode.FORGOTTEN:
             try:
                 self._receipt = None if notice.receipt is None else notice.receipt.decode("ascii")
@@ -141,8 +146,8 @@ class Forgetting:
                 log.debug("will_send_again", what=Forget.kind_name, cause=str(error))
         await self.finish(connected=True)
         if self._done.is_set():
-            return ForgetResult("forgotten", self._receipt)
-        return ForgetResult("forgetting" if self.forgotten else "sent")
+            return ForgetResult("forgotten", self._receipt, self._detail)
+        return ForgetResult("forgetting" if self.forgotten else "sent", detail=self._detail)
 
     async def finish(self, *, connected: bool) -> None:
         """Delete and clear what could not be before. What fails again is for the next time."""

@@ -97,7 +97,7 @@ class FederationActor:
         self._sums = None if sums is None else patient(sums, plan.database_patience_s)
         self._summing = self._new_summing(requests)
         self.rounds = Rounds(plan, store, clock, receipts, self._sums)
-        self.eraser = Eraser(plan.federation, store, clock, receipts, retained, key)
+        self.eraser = Eraser(plan.federation, store, clock, receipts, retained, key, plan.unlearning.deadline_s)
         self._unlearner = self._new_unlearner()
         self.retention = Retention(plan, store, clock)
         self._stopping = False

@@ -40,6 +40,8 @@ _LONGEST_PURGE_PAUSE_S = 600.0
 # Whoever stops a federator waits for it.
 _LAST_PURGE_S = 30.0
 _NAMES_EVERY_S = 86_400.0
+# The actor takes a turn at least once an hour.
+_OVERDUE_EVERY_S = 60.0
 
 
 def signed_by(key: SigningKey | None) -> Callable[[ErasureRow, ErasureOutcome, AuditEntry], str | None]:
@@ -80,6 +82,7 @@ class Eraser:
 
     Args:
         key: what receipts are signed with; None signs none.
+        deadline_s: an erasure that is not done so long after it was asked for is an alarm.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class Eraser:
         receipts: ReceiptSender,
         retained: RetainedTopics,
         key: SigningKey | None,
+        deadline_s: float,
     ) -> None:
         self._name = federation
         self._store = store
@@ -107,6 +111,8 @@ class Eraser:
         self._purge_pause_s = _PURGE_PAUSE_S
         self._purging: asyncio.Task[None] | None = None
         self._names_at = 0.0
+        self._deadline_s = deadline_s
+        self._overdue_look_at = 0.0
 
     async def start(self, published: AuditHead | None) -> None:
         """Go on with what the last federator did not finish; ``published`` is what it said of the audit log last."""
@@ -198,10 +204,19 @@ class Eraser:
             self._names_at = now + _NAMES_EVERY_S
             n_dropped = await self._store.drop_untold_names(to_datetime(now) - _NAMES_KEPT)
             self._purge_due = self._purge_due or n_dropped > 0
+        if now >= self._overdue_look_at:
+            self._overdue_look_at = now + _OVERDUE_EVERY_S
+            await self._note_overdue(now)
         if self._purge_due and now >= self._purge_at and self._purging is None:
             # Beside everything else: it takes long where much is stored, and must not end anything.
             self._purge_at = now + self._purge_pause_s
             self._purging = asyncio.create_task(self._purge(), name="purge")
+
+    async def _note_overdue(self, now: float) -> None:
+        """Raise the alarm for erasures whose deadline has passed: once for each, as the database knows."""
+        n_late = await self._store.note_overdue(to_datetime(now - self._deadline_s), to_datetime(now))
+        if n_late:
+            log.error("erasure_overdue", n=n_late, hint="foltr erasures list says what each of them waits for")
 
     async def _purge(self) -> None:
         # What is deleted from here on is for the next purge.
@@ -249,6 +264,10 @@ class Eraser:
     def tell(self, client_id: str, row: ErasureRow) -> None:
         """Tell a client how far its erasure is; who misses it asks again."""
         done = row.state is ErasureState.DONE
+        detail = "this federator signs nothing" if row.receipt is None else ""
+        if not done:
+            due_at = row.requested_at + timedelta(seconds=self._deadline_s)
+            detail = f"the model without it is due by {due_at:%Y-%m-%d %H:%M} UTC"
         self._receipts.send(
             [
                 ErasureNotice(
@@ -256,7 +275,7 @@ class Eraser:
                     client_id=client_id,
                     code=ReceiptCode.FORGOTTEN if done else ReceiptCode.FORGETTING,
                     receipt=None if row.receipt is None else row.receipt.encode(),
-                    detail="this federator signs nothing" if done and row.receipt is None else "",
+                    detail=detail,
                 )
             ]
         )

@@ -102,6 +102,7 @@ class UnlearningPolicy:
         min_coverage: below it, on average over the steps, a job that calibrates begins again as `retrain`.
         every_s: a job begins when the oldest request has waited so long,
         after: or when so many wait; None leaves it to time.
+        deadline_s: an erasure that is not done so long after it was asked for is an alarm.
         swap_every_s: it does not begin sooner than so long after the last job's model was put in service.
         may_reset: a job may put the first model in service, and lose what all have taught, without an order.
         step_s: a step without all answers ends after so long, if there is any answer.
@@ -115,6 +116,7 @@ class UnlearningPolicy:
     every_s: float = 86_400.0
     after: int | None = None
     swap_every_s: float = 3600.0
+    deadline_s: float = 30 * 86_400.0
     may_reset: bool = False
     step_s: float = 60.0
     patience_s: float = 3600.0
@@ -139,6 +141,7 @@ class UnlearningPolicy:
         for name, seconds in (
             ("unlearn_every_s", self.every_s),
             ("unlearning_swap_every_s", self.swap_every_s),
+            ("unlearning_deadline_s", self.deadline_s),
             ("unlearning_step_s", self.step_s),
             ("unlearning_patience_s", self.patience_s),
         ):

@@ -194,6 +194,9 @@ class SqlFederationStore:
     async def gathered(self) -> Gathered:
         return await gathering.gathered(self._db, self._name)
 
+    async def note_overdue(self, requested_before: datetime, at: datetime) -> int:
+        return await gathering.note_overdue(self._db, self._name, self.epoch, requested_before, at)
+
     async def hold_reset(self, job: int, at: datetime) -> HeldReset | None:
         return await gathering.hold_reset(self._db, self._name, self.epoch, job, at)
 

@@ -50,7 +50,7 @@ RUN_FIELDS = (
     *("interactions", "method", "method_parameters", "exploration"),
     *("aggregation", "byzantine", "aggregation_parameters", "aggregation_fallback"),
     *("unlearning_strategy", "unlearning_interval", "history_rounds"),
-    *("unlearn_every_s", "unlearn_after", "unlearning_swap_every_s", "unlearning_may_reset"),
+    *("unlearn_every_s", "unlearn_after", "unlearning_swap_every_s", "unlearning_may_reset", "unlearning_deadline_s"),
     *("logging_policy", "ranker", "hidden", "learning_rate", "give_up_after_s"),
 )
 
@@ -128,6 +128,7 @@ async def _serve(settings: Settings) -> None:
             every_s=settings.unlearn_every_s,
             after=settings.unlearn_after,
             swap_every_s=settings.unlearning_swap_every_s,
+            deadline_s=settings.unlearning_deadline_s,
             may_reset=settings.unlearning_may_reset,
             step_s=settings.unlearning_step_s,
             patience_s=settings.unlearning_patience_s,

@@ -132,6 +132,8 @@ class Settings(BaseSettings):
     """It is made anew earlier once so many have asked; unset waits for `unlearn_every_s`."""
     unlearning_swap_every_s: float = Field(default=3600.0, ge=0, le=30 * 86_400)
     """It is made anew no sooner than so long after the last such model was put in service, however many ask."""
+    unlearning_deadline_s: float = Field(default=30 * 86_400.0, ge=0, le=30 * 86_400)
+    """An erasure that is not done so long after it was asked for raises an alarm; who asked is told this day."""
     unlearning_may_reset: bool = False
     """A job that can only put the first model in service does so by itself; else it waits for the operator's order."""
     unlearning_step_s: float = Field(default=60.0, gt=0, le=86_400)

@@ -81,6 +81,10 @@ class EventKind(StrEnum):
         "unlearning_started",
         "An unlearning job began; the detail has its strategy and how many steps it has.",
     )
+    ERASURE_OVERDUE = (
+        "erasure_overdue",
+        "Somebody asked to be forgotten, and was not by the deadline: a model that learned from it may be in service.",
+    )
     UNLEARNING_HELD = (
         "unlearning_held",
         "A job would put the first model in service and waits for the operator's order; the detail says what is lost.",

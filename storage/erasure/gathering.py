@@ -32,6 +32,27 @@ async def gathered(db: Database, name: str) -> Gathered:
         return Gathered(n_waiting, oldest_at, await connection.scalar(swapped))
 
 
+async def note_overdue(db: Database, name: str, epoch: int, requested_before: datetime, at: datetime) -> int:
+    """Note, once for each, the erasures that were asked for so long ago and are not done; how many there are new."""
+    late = (
+        (erasures.c.federation == name)
+        & (erasures.c.state != ErasureState.DONE)
+        & (erasures.c.requested_at < requested_before)
+        & erasures.c.overdue_at.is_(None)
+    )
+    async with db.reading() as connection:
+        if not await connection.scalar(select(exists().where(late))):
+            return 0
+    async with fenced_transaction(db, name, epoch) as connection:
+        noted = await connection.execute(update(erasures).where(late).values(overdue_at=at))
+        if noted.rowcount:
+            detail = (
+                f"{noted.rowcount} erasures that were asked for before {requested_before:%Y-%m-%d %H:%M} are not done"
+            )
+            await store_events(connection, name, [NewEvent(at, "erasure_overdue", detail)])
+        return noted.rowcount
+
+
 async def hold_reset(db: Database, name: str, epoch: int, job: int, at: datetime) -> HeldReset | None:
     """Have a job wait for the operator's order, as it would put the first model in service, and note what that costs.
 

@@ -58,6 +58,7 @@ class ErasureRow:
     job: int | None
     receipt: str | None
     audit_seq: int | None
+    overdue_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

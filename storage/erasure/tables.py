@@ -118,6 +118,7 @@ erasures = Table(
     Column("job", Integer, comment="The unlearning job it is or was in"),
     Column("receipt", Text, comment="The signed receipt; null before it is done, and where nothing is signed"),
     Column("audit_seq", Integer, comment="The entry of the audit log that completes it; null before"),
+    Column("overdue_at", UtcDateTime, comment="When it was told that its deadline had passed, UTC; null: never"),
     PrimaryKeyConstraint("federation", "pseudonym"),
     ForeignKeyConstraint(["federation"], ["federations.name"]),
     ForeignKeyConstraint(["federation", "job"], ["unlearning_jobs.federation", "unlearning_jobs.number"]),

@@ -1,9 +1,11 @@
 """When a job begins: requests are gathered, and the models that take the newest one's place are limited in rate."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from served import Served
+from structlog.testing import capture_logs
 
 from federator.job import UnlearningPolicy
 from federator.round import RoundPolicy
@@ -15,6 +17,7 @@ from foltr.protocol.topics import ClientTopic
 from foltr.protocol.updates import DenseDelta, UnlearningUpdate
 from storage.erasure.erasures import list_erasures
 from storage.erasure.unlearning_jobs import list_jobs
+from storage.queries import list_events
 
 N_FEATURES = 4
 KEY = SigningKey(b"federator" + bytes(23))
@@ -155,3 +158,38 @@ async def test_after_the_last_round_nobody_is_waited_for(taught):
     await learn(served, devices)
     assert await jobs(served) == ["done"]
     assert served.actor.finished
+
+
+async def test_a_deadline_that_has_passed_is_told_of_once(taught):
+    """By an event and an error in the log, once for each erasure, also by a federator that starts again."""
+    served, devices = await taught(deadline_s=HOUR)
+    await ask(served, devices[1])
+    notice = served.receipts.sent[-1]
+    due_at = datetime.fromtimestamp(served.clock.at + HOUR, UTC)
+    assert (notice.code, notice.detail) == ("forgetting", f"the model without it is due by {due_at:%Y-%m-%d %H:%M} UTC")
+    served.clock.at += HOUR - 1.0
+    await served.turn()
+    assert await overdue(served) == []
+    served.clock.at += 62.0
+    with capture_logs() as lines:
+        await served.turn()
+        served = await restarted(served)
+        served.clock.at += 62.0
+        await served.turn()
+    said = [(line["log_level"], line["n"]) for line in lines if line["event"] == "erasure_overdue"]
+    assert said == [("error", 1)]
+    assert len(await overdue(served)) == 1
+    await ask(served, devices[2])
+    served.clock.at += HOUR + 62.0
+    await served.turn()
+    assert len(await overdue(served)) == 2
+    served.clock.at += DAY
+    await served.turn()
+    await learn(served, devices)
+    assert (await jobs(served), await states(served)) == (["done"], {"done"})
+    served = await restarted(served)
+    assert len(await overdue(served)) == 2
+
+
+async def overdue(served) -> list[str]:
+    return [event.detail for event in await list_events(served.db, "mail") if event.kind == "erasure_overdue"]

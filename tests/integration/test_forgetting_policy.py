@@ -69,7 +69,10 @@ async def test_ten_sybils_cost_one_job(mosquitto_server, migrated_url, tmp_path)
 
 @pytest.mark.slow
 async def test_no_reset_without_an_operators_order(mosquitto_server, migrated_url, tmp_path):
-    """The federator is killed while it waits; the command says what is lost, and then it is done."""
+    """The federator is killed while it waits; the command says what is lost, and then it is done.
+
+    The deadline passes meanwhile: that is told of once, and by the list's exit code until it is done.
+    """
     options = (
         "--min-clients",
         "2",
@@ -82,7 +85,7 @@ async def test_no_reset_without_an_operators_order(mosquitto_server, migrated_ur
         "--unlearning",
         "rollback",
     )
-    variables = {"FOLTR_UNLEARN_EVERY_S": "0"}
+    variables = {"FOLTR_UNLEARN_EVERY_S": "0", "FOLTR_UNLEARNING_DEADLINE_S": "0.1"}
 
     async def command(*arguments):
         return await asyncio.to_thread(foltr_process, *arguments)
@@ -105,11 +108,13 @@ async def test_no_reset_without_an_operators_order(mosquitto_server, migrated_ur
             assert await jobs(deployment) == []
             listed = await command("erasures", "list", "--db", migrated_url, "--federation", FEDERATION)
             assert "foltr erasures allow-reset 1" in listed.stdout
+            assert (listed.returncode, "OVERDUE, waiting" in listed.stdout) == (1, True)
             ordered = await command("erasures", "allow-reset", "1", "--operator", tmp_path / "operator")
             assert ordered.returncode == 0, ordered.stderr
             assert "job 1 puts the first model in service: what " in ordered.stdout
             await erased(deployment, 1, "done")
             assert await jobs(deployment) == ["done"]
+            assert len(await list_events(deployment.database, FEDERATION, kind="erasure_overdue")) == 1
             models = await list_models(deployment.database, FEDERATION, limit=10_000)
             (made,) = [model for model in models if model.unlearning_job == 1]
             assert made.base_version == 0

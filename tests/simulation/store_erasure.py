@@ -181,6 +181,25 @@ class ErasureStore(RoundStore):
         swapped = [job.closed_at for job in tables.jobs.values() if job.closed_at and job.state is JobState.DONE]
         return Gathered(len(requested), min(requested, default=None), max(swapped, default=None))
 
+    async def note_overdue(self, requested_before: datetime, at: datetime) -> int:
+        def is_late(row: ErasureRow) -> bool:
+            is_old = row.requested_at < requested_before and row.overdue_at is None
+            return is_old and row.state is not ErasureState.DONE
+
+        if not those(await look(self.session), is_late):
+            return 0
+
+        def change(tables: Tables) -> int:
+            late = those(tables, is_late)
+            for row in late:
+                put_erasure(tables, replace(row, overdue_at=at))
+            detail = f"{len(late)} erasures that were asked for before {requested_before:%Y-%m-%d %H:%M} are not done"
+            note_events(tables, [NewEvent(at, "erasure_overdue", detail)])
+            return len(late)
+
+        n_late: int = await write(self.session, change, self.epoch)
+        return n_late
+
     async def hold_reset(self, job: int, at: datetime) -> HeldReset | None:
         def change(tables: Tables) -> HeldReset | None:
             if job in tables.resets:

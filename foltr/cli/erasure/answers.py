@@ -101,6 +101,10 @@ class Answers:
         """How far it is, and what to look at where that is not enough; without a full stop at the end."""
         if self._newest is None:
             return self._silence()
+        due = f"; {self._newest.detail}" if self._newest.detail else ""
+        return f"{self._progress_in_words()}{due}"
+
+    def _progress_in_words(self) -> str:
         progress = self._progress
         if progress is None or progress.state is JobState.DONE:
             return (

@@ -39,13 +39,19 @@ def erasures_list(
     limit: options.Limit = 1000,
     json: options.Json = False,
 ) -> None:
-    """Everybody who was forgotten, newest last: by pseudonym, when, and how far the model without them is."""
+    """Everybody who was forgotten, newest last: by pseudonym, when, and how far the model without them is.
+
+    The exit code is 1 where the deadline of one of them has passed and it is not done.
+    """
     from storage.erasure.erasures import list_erasures
     from storage.erasure.gathering import waiting_reset
     from storage.erasure.unlearning_jobs import list_jobs
 
+    overdue: list[ErasureRow] = []
+
     async def query(database: "Database", name: str) -> None:
         rows = await list_erasures(database, name, limit=limit)
+        overdue.extend(row for row in rows if _is_overdue(row))
         jobs = {job.number: job for job in await list_jobs(database, name, limit=_ALL)}
         held = await waiting_reset(database, name)
         told = [(row, None if row.job is None else jobs.get(row.job)) for row in rows]
@@ -53,10 +59,14 @@ def erasures_list(
             print_json([_in_short(row, job, held) for row, job in told])
             return
         console.print(_table(name, told) if told else f"Erasures of {name}: none")
+        if overdue:
+            _say(f"{len(overdue)} of them are not done, and their deadline has passed")
         if held is not None:
             _say(f"Waits for the operator: {held.cost}. Order it: foltr erasures allow-reset {held.job}")
 
     run_query(db, federation, query)
+    if overdue:
+        raise typer.Exit(1)
 
 
 @app.command("show")
@@ -164,15 +174,20 @@ def _write(receipt: str, file: str) -> None:
         raise SettingsError(f"receipt: {file}: {error.strerror}; name a file that can be written") from error
 
 
+def _is_overdue(row: "ErasureRow") -> bool:
+    return row.overdue_at is not None and row.state is not ErasureState.DONE
+
+
 def _table(name: str, told: "Sequence[tuple[ErasureRow, UnlearningJobRow | None]]") -> Table:
     """Three lines an erasure, so that a terminal of 80 columns holds whole pseudonyms and times."""
     table = Table(title=f"Erasures of {name}, times in UTC", title_justify="left", box=None, header_style="bold")
     for column, is_whole in (("erasure", True), ("when", True), ("job", False)):
         table.add_column(column, no_wrap=is_whole)
     for row, job in told:
+        state = f"OVERDUE, {row.state}" if _is_overdue(row) else row.state
         completed = "-" if row.completed_at is None else f"{row.completed_at:%Y-%m-%d %H:%M}"
         table.add_row(
-            f"{row.pseudonym}\n{row.state}, by {row.requested_by}\n{_receipt_in_words(row)}",
+            f"{row.pseudonym}\n{state}, by {row.requested_by}\n{_receipt_in_words(row)}",
             f"requested {row.requested_at:%Y-%m-%d %H:%M}\nerased    {row.erased_at:%Y-%m-%d %H:%M}\n"
             f"completed {completed}",
             Text(_progress(row, job)),  # a reason may hold what looks like markup

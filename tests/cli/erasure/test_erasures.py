@@ -80,6 +80,16 @@ def test_a_job_that_failed_is_told(tmp_path):
     assert "step 0 of 2; failed: coverage 10%, of at least 50%; waits for another job" in shown
 
 
+def test_an_erasure_whose_deadline_has_passed_is_told_of(tmp_path):
+    """In the list and by its exit code, until it is done."""
+    asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite"))
+    tampered(tmp_path, "UPDATE erasures SET overdue_at = requested_at WHERE state IN ('waiting', 'done')")
+    listed = erasures(tmp_path, "list")
+    assert listed.returncode == 1
+    assert listed.stdout.count("OVERDUE") == 1
+    assert "1 of them are not done, and their deadline has passed" in listed.stdout
+
+
 def test_an_erasure_is_shown_by_pseudonym_and_by_name(folder):
     """In full, with its job; the digest is whole in a narrow terminal, too."""
     by_name = json.loads(erasures(folder, "show", DONE, "--json").stdout)
