@@ -157,7 +157,7 @@ REPRODUCTIONS = (
         "what waits while a quorum is reached is in time",
         "in time is not late",
         Scenario(
-            7,
+            0,
             8,
             RoundPolicy(max_clients=6, min_time_s=13.333333333333334, max_time_s=40.0),
             (Step(Operation.SECOND_FEDERATOR, 6, 0.936),),
@@ -257,7 +257,7 @@ REPRODUCTIONS = (
         "a restored database is believed although a clock had run ahead",
         "a new federator is believed",
         Scenario(
-            3,
+            1,
             3,
             RoundPolicy(min_clients=2, max_clients=3, max_time_s=5.0),
             (

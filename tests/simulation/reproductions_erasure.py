@@ -51,7 +51,7 @@ ERASURE_REPRODUCTIONS = (
         "no bytes are left when the federation ends",
         "who is to be forgotten is, and is told",
         Scenario(
-            523,
+            3,
             7,
             RoundPolicy(max_clients=5, max_time_s=40.0),
             (
