@@ -24,6 +24,7 @@ from federator.publishing.audit_heads import AuditHeads
 from federator.publishing.retained import RetainedTopics
 from federator.publishing.unlearning import job_progress, step_announcement, weights_of
 from federator.store import FederationStore, stream_updates
+from foltr.erasure.audit import AuditEntry
 from foltr.erasure.states import ErasureState
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
@@ -74,6 +75,7 @@ class Unlearner:
         self._unlearning = Unlearning(plan.unlearning)
         # The open job, as it is stored.
         self._row: UnlearningJobRow | None = None
+        self._erased: Sequence[AuditEntry] = ()  # of its clients
 
     @property
     def caught_up(self) -> UnlearningJobRow | None:
@@ -203,6 +205,7 @@ class Unlearner:
             len(ahead),
         )
         self._row = await self._store.create_job(new)
+        self._erased = await self._store.job_entries(new.number)
         await self._heads.publish()
         if number > 1:
             self._retained.put(self._topics.unlearning_job(number - 1), None)  # it is over, and nobody waits for it
@@ -233,6 +236,7 @@ class Unlearner:
             await self._store.resume_job(job.number)
             await self._reload()
         leaving = await self._store.job_erasures(job.number)
+        self._erased = await self._store.job_entries(job.number)
         stored = await self._list_stored(job.strategy, job.start_round)
         self._unlearning.resume(Course.over(stored, job.interval, job.last_round), len(leaving))
         log.info("unlearning_resumed", job=job.number, step=job.step)
@@ -413,7 +417,7 @@ class Unlearner:
 
     def _announce(self) -> None:
         """Ask the open step's question."""
-        announcement = step_announcement(self._plan, self._job, self._unlearning.open_step)
+        announcement = step_announcement(self._plan, self._job, self._unlearning.open_step, self._erased)
         self._retained.put(self._topics.unlearning_round, announcement)
 
     def _tell(self, *, version: int | None = None) -> None:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from foltr.erasure.audit import AuditEntry
 from foltr.errors import UnavailableError
+from foltr.protocol.announcements import MOST_NAMED
 from foltr.protocol.states import Privacy
 from storage.erasure.records import (
     ErasureRequest,
@@ -188,6 +189,8 @@ class FederationStore(Protocol):
     async def list_jobs(self, limit: int = 100) -> list[UnlearningJobRow]: ...
 
     async def job_erasures(self, number: int) -> list[ErasureRow]: ...
+
+    async def job_entries(self, number: int, limit: int = MOST_NAMED) -> list[AuditEntry]: ...
 
     async def commit_step(self, number: int, step: JobStep) -> None: ...
 

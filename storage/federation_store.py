@@ -7,6 +7,7 @@ from datetime import datetime
 from foltr.erasure.audit import AuditEntry
 from foltr.errors import UnavailableError
 from foltr.failpoints import Failpoint, failpoint
+from foltr.protocol.announcements import MOST_NAMED
 from foltr.protocol.states import Privacy
 from storage import arrivals, federations, models, orders, retention, rounds, trainings
 from storage.database import Database
@@ -252,6 +253,9 @@ class SqlFederationStore:
 
     async def job_erasures(self, number: int) -> list[ErasureRow]:
         return await unlearning_jobs.job_erasures(self._db, self._name, number)
+
+    async def job_entries(self, number: int, limit: int = MOST_NAMED) -> list[AuditEntry]:
+        return await unlearning_jobs.job_entries(self._db, self._name, number, limit)
 
     async def commit_step(self, number: int, step: JobStep) -> None:
         await unlearning_jobs.commit_step(self._db, self._name, self.epoch, number, step)

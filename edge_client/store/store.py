@@ -38,6 +38,7 @@ from edge_client.store.heard import HeardStore
 from edge_client.store.interaction_rows import Within, insert_interaction, read_interactions
 from edge_client.store.ledger import LedgerEntry
 from edge_client.store.store_file import alone
+from edge_client.store.unlearning_rows import Erasure
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.learning.gate import Gate
@@ -380,10 +381,15 @@ class DeviceStore(HeardStore):
         """Count as `unlearning_rows.n_answered` says."""
         return unlearning_rows.n_answered(self._db, day)
 
-    def count_answer(self, day: int, interaction_ids: Sequence[int]) -> None:
+    @alone
+    def jobs_of(self, erasure: Erasure) -> set[int]:
+        """Return as `unlearning_rows.jobs_of` says."""
+        return unlearning_rows.jobs_of(self._db, erasure)
+
+    def count_answer(self, day: int, interaction_ids: Sequence[int], job: int, named: Sequence[Erasure]) -> None:
         """Count an answer to a step of an unlearning job, before it may be sent."""
         with self.transaction() as cursor:
-            unlearning_rows.count_answer(cursor, day, interaction_ids)
+            unlearning_rows.count_answer(cursor, day, interaction_ids, job, named)
 
     # --- being forgotten ------------------------------------------------------------------------------------
 

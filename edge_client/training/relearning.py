@@ -20,7 +20,7 @@ from edge_client.training.working_model import WorkingModel
 from foltr.errors import DataError
 from foltr.logs import get_logger
 from foltr.methods.registry import learns_from_kept_lists
-from foltr.protocol.announcements import ModelAnnouncement, UnlearningRound
+from foltr.protocol.announcements import ModelAnnouncement, NamedErasure, UnlearningRound
 from foltr.protocol.chunks import needs_chunks
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.updates import UnlearningUpdate
@@ -28,6 +28,8 @@ from foltr.protocol.updates import UnlearningUpdate
 log = get_logger(__name__)
 
 _DAY_S = 86_400
+JOBS_AN_ERASURE = 2
+"""A client is unlearned by one job, and by a second one where the first has covered too little."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,8 @@ class Relearning:
             if needs_chunks(payload):
                 log.warning("unlearning_too_large", client_id=client_id, job=round_.job, n_bytes=len(payload))
                 return None
-            self._store.count_answer(day, working_model.interaction_ids)
+            named = [(one.audit_seq, one.audit_hash) for one in round_.erasures]
+            self._store.count_answer(day, working_model.interaction_ids, round_.job, named)
         except DataError as error:
             log.warning("unlearning_not_learned", client_id=client_id, job=round_.job, cause=str(error))
             return None
@@ -123,6 +126,8 @@ class Relearning:
     def _objection(self, round_: UnlearningRound, day: int) -> str | None:
         """Return why a step is not answered, by the device's limits; None where nothing speaks against it."""
         limits = self._limits
+        if all(self._is_used_up(one, round_.job) for one in round_.erasures):
+            return f"the erasures that it names have stood for {JOBS_AN_ERASURE} other jobs"
         if round_.local_interactions < limits.fewest_interactions:
             return f"it asks for {round_.local_interactions} interactions, fewer than {limits.fewest_interactions}"
         if self._store.n_answered(day) >= limits.steps_a_day:
@@ -130,6 +135,10 @@ class Relearning:
         if len(self._store.kept_ids(limits.steps_a_click)) < limits.fewest_interactions:
             return f"fewer than {limits.fewest_interactions} interactions are left to learn from"
         return None
+
+    def _is_used_up(self, erasure: NamedErasure, job: int) -> bool:
+        others = self._store.jobs_of((erasure.audit_seq, erasure.audit_hash)) - {job}
+        return len(others) >= JOBS_AN_ERASURE
 
     def _tell(self, round_: UnlearningRound, objection: str) -> None:
         """Say once of a job, and again when it is another, why its steps are not answered."""

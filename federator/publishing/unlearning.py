@@ -1,17 +1,21 @@
 """Makes what a federation is told of an unlearning job: the question of a step, and how far the job is."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from federator.job import UnlearningStep
 from federator.plan import FederationPlan
+from foltr.erasure.audit import AuditEntry
 from foltr.methods.registry import n_auxiliary
-from foltr.protocol.announcements import UnlearningProgress, UnlearningRound
+from foltr.protocol.announcements import NamedErasure, UnlearningProgress, UnlearningRound
 from foltr.protocol.states import JobState
 from storage.erasure.records import UnlearningJobRow
 
 
-def step_announcement(plan: FederationPlan, job: UnlearningJobRow, step: UnlearningStep) -> UnlearningRound:
-    """Make the question of an open step."""
+def step_announcement(
+    plan: FederationPlan, job: UnlearningJobRow, step: UnlearningStep, erased: Sequence[AuditEntry]
+) -> UnlearningRound:
+    """Make the question of an open step; devices are told who was erased, by the entries of the log that say so."""
     return UnlearningRound(
         federation=plan.federation,
         job=job.number,
@@ -21,6 +25,7 @@ def step_announcement(plan: FederationPlan, job: UnlearningJobRow, step: Unlearn
         n_auxiliary=n_auxiliary(plan.training, plan.ranker),
         weights=weights_of(job),
         local_interactions=job.local_interactions,
+        erasures=[NamedErasure(audit_seq=one.seq, audit_hash=bytes.fromhex(one.hash)) for one in erased],
         closes_at=step.closes_at,
         training=plan.training,
         schema_hash=plan.schema_hash,

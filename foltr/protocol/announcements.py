@@ -19,6 +19,9 @@ from foltr.protocol.policies import SecureRound
 from foltr.protocol.states import JobState, Strategy
 from foltr.protocol.trainings import RankerSpec, Training
 
+MOST_NAMED = 32
+"""A step names so many of its job's erasures at most: one suffices that no other job has used up."""
+
 # Of the federation's features (`foltr.protocol.schemas`); None where each application sees to them itself.
 SchemaHash = Sha256 | None
 
@@ -94,12 +97,21 @@ class RoundAnnouncement(Message):
         return self
 
 
+class NamedErasure(Message):
+    """An entry of the federation's audit log (`foltr.erasure.audit`) which says that a client was erased."""
+
+    kind_name: ClassVar[str] = "named_erasure"
+    audit_seq: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    audit_hash: Sha256
+
+
 class UnlearningRound(Message):
     """Federator to all, retained: a step of an unlearning job (`foltr.unlearning`), or that there is none now.
 
     A device that was asked learns ``local_interactions`` of the interactions it has kept from ``weights``, and answers
-    with the delta. ``weights`` and ``n_auxiliary`` are as in `ModelAnnouncement`; ``closes_at`` as in
-    `RoundAnnouncement`.
+    with the delta. ``erasures`` are of the clients that the job is for, the newest first: a device remembers for which
+    jobs each of them stood, and answers no job whose erasures others have used up. ``weights`` and ``n_auxiliary`` are
+    as in `ModelAnnouncement`; ``closes_at`` as in `RoundAnnouncement`.
     """
 
     kind_name: ClassVar[str] = "unlearning_round"
@@ -111,6 +123,7 @@ class UnlearningRound(Message):
     n_auxiliary: Annotated[int, Field(ge=0, le=MAX_DIM)] = 0
     weights: bytes
     local_interactions: Annotated[int, Field(ge=1, le=100_000)]
+    erasures: Annotated[list[NamedErasure], Field(min_length=1, max_length=MOST_NAMED)]
     closes_at: Timestamp
     training: Training
     schema_hash: SchemaHash = None

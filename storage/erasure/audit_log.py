@@ -12,6 +12,9 @@ from foltr.erasure.audit import AuditEntry, next_entry
 from storage.database import Database
 from storage.erasure.tables import audit_log
 
+CLIENT_ERASED = "client_erased"
+"""The kind of entry that says that a client was erased; its body has the pseudonym."""
+
 
 async def append_audit(
     connection: AsyncConnection, name: str, at: datetime, kind: str, body: dict[str, Any]
@@ -46,7 +49,7 @@ async def stream_audit(db: Database, name: str, batch: int = 500) -> AsyncIterat
         async with db.reading() as connection:
             page = (await connection.execute(statement.where(audit_log.c.seq > last))).all()
         for row in page:
-            yield _entry(row)
+            yield read_entry(row)
         if len(page) < batch:
             return
         last = page[-1].seq
@@ -56,8 +59,9 @@ async def _find(connection: AsyncConnection, name: str, seq: int | None = None) 
     newest_first = select(audit_log).where(audit_log.c.federation == name).order_by(audit_log.c.seq.desc()).limit(1)
     answer = await connection.execute(newest_first if seq is None else newest_first.where(audit_log.c.seq == seq))
     row = answer.one_or_none()
-    return None if row is None else _entry(row)
+    return None if row is None else read_entry(row)
 
 
-def _entry(row: Row[*tuple[Any, ...]]) -> AuditEntry:
+def read_entry(row: Row[*tuple[Any, ...]]) -> AuditEntry:
+    """Return the entry that a row of the table holds."""
     return AuditEntry(row.seq, row.at, row.kind, json.loads(row.body), row.previous_hash, row.hash)

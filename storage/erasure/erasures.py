@@ -19,7 +19,7 @@ from foltr.protocol.states import Membership, RoundState
 from storage.cipher import fingerprints
 from storage.clients import find_keys, is_client, key_of, keys_for, select_named
 from storage.database import Database, fetch_all, fetch_one
-from storage.erasure.audit_log import append_audit
+from storage.erasure.audit_log import CLIENT_ERASED, append_audit
 from storage.erasure.client_rows import (
     delete_client,
     delete_rows_of,
@@ -98,7 +98,7 @@ async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequ
             "n_events": row.n_events,
             "erased_digest": digest,
         }
-        await append_audit(connection, name, request.erased_at, "client_erased", body)
+        await append_audit(connection, name, request.erased_at, CLIENT_ERASED, body)
         await store_events(connection, name, request.events)
         await count_deletion(connection, name)
         failpoint(Failpoint.IN_ERASURE_TRANSACTION)

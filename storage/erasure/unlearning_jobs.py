@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import exists, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from foltr.erasure.audit import AuditEntry
 from foltr.erasure.states import ErasureEvent, ErasureState
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
@@ -20,10 +21,10 @@ from foltr.protocol.fields import model_hash
 from foltr.protocol.states import OPEN_JOB, AbandonReason, JobState, RoundState
 from storage.database import Database, fetch_all, fetch_one
 from storage.defence import ROUNDS, begin_defence, delete_defence, keep_defence, store_defence, with_defence
-from storage.erasure.audit_log import append_audit
+from storage.erasure.audit_log import CLIENT_ERASED, append_audit, read_entry
 from storage.erasure.erasures import count_deletion, finish_erasure, move_erasures, select_erasures
 from storage.erasure.records import ErasureOutcome, ErasureRow, JobCompletion, JobStep, NewJob, Sign, UnlearningJobRow
-from storage.erasure.tables import erasures, stored_rounds, unlearning_jobs
+from storage.erasure.tables import audit_log, erasures, stored_rounds, unlearning_jobs
 from storage.events import store_events
 from storage.federations import fenced_transaction
 from storage.models import model_row
@@ -111,6 +112,22 @@ async def job_erasures(db: Database, name: str, number: int) -> list[ErasureRow]
     """List the erasures that are or were last in a job, the first one first."""
     async with db.reading() as connection:
         return await select_erasures(connection, name, erasures.c.job == number)
+
+
+async def job_entries(db: Database, name: str, number: int, limit: int) -> list[AuditEntry]:
+    """List the entries of the audit log that say of a job's clients that they were erased, the newest first."""
+    of_client = (erasures.c.federation == audit_log.c.federation) & (erasures.c.erased_at == audit_log.c.at)
+    # Two may have been erased at the same moment; the body names one of them.
+    of_client &= audit_log.c.body.contains(erasures.c.pseudonym)
+    statement = (
+        select(audit_log)
+        .join(erasures, of_client)
+        .where(audit_log.c.federation == name, audit_log.c.kind == CLIENT_ERASED, erasures.c.job == number)
+        .order_by(audit_log.c.seq.desc())
+        .limit(limit)
+    )
+    async with db.reading() as connection:
+        return [read_entry(row) for row in await connection.execute(statement)]
 
 
 async def commit_step(db: Database, name: str, epoch: int, number: int, step: JobStep) -> None:

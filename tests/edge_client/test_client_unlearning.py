@@ -6,7 +6,7 @@ from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, see
 from edge_client.client import EdgeClient
 from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess, device_identity
-from foltr.protocol.announcements import UnlearningRound
+from foltr.protocol.announcements import NamedErasure, UnlearningRound
 from foltr.protocol.codec import decode, open_envelope
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.receipts import ReceiptCode
@@ -29,6 +29,7 @@ async def announce(federator, *, job=1, step=0, is_open=True, local_interactions
         ranker=LinearRankerSpec(n_features=N_FEATURES),
         weights=pack_vector([0.0] * N_FEATURES),
         local_interactions=local_interactions,
+        erasures=[NamedErasure(audit_seq=1, audit_hash=bytes(32))],
         closes_at=1.0,
         training=PdgdTraining(),
     )

@@ -17,7 +17,7 @@ from edge_client.objections import Objection, objection_to
 from edge_client.store.store import DeviceStore
 from foltr.errors import DataError
 from foltr.operator.credentials import BrokerAccess, Credentials
-from foltr.protocol.announcements import RoundAnnouncement, UnlearningRound
+from foltr.protocol.announcements import NamedErasure, RoundAnnouncement, UnlearningRound
 from foltr.protocol.codec import decode, encode
 from foltr.protocol.explorations import SamplingExploration
 from foltr.protocol.fields import model_hash, pack_vector, payload_digest
@@ -236,6 +236,7 @@ async def test_a_step_of_unlearning_other_features_is_not_answered(device):
                 ranker=LinearRankerSpec(n_features=N_FEATURES),
                 weights=pack_vector([0.0] * N_FEATURES),
                 local_interactions=3,
+                erasures=[NamedErasure(audit_seq=1, audit_hash=bytes(32))],
                 closes_at=1.0,
                 training=PdgdTraining(),
                 schema_hash=schema.hash,

@@ -11,6 +11,7 @@ from made_policies import policy
 from foltr.operator.credentials import BrokerAccess, Credentials
 from foltr.protocol.announcements import (
     ModelAnnouncement,
+    NamedErasure,
     RoundAnnouncement,
     Selection,
     UnlearningProgress,
@@ -281,6 +282,7 @@ def _from_federator() -> Iterator[tuple[Message, str]]:
         ranker=LINEAR,
         weights=pack_vector(np.zeros(LINEAR.n_weights)),
         local_interactions=3,
+        erasures=[NamedErasure(audit_seq=1, audit_hash=bytes(32))],
         closes_at=1e9,
         training=PdgdTraining(),
     )

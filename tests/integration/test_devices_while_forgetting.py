@@ -1,12 +1,15 @@
-"""Devices while another is forgotten, in a real federation: a guard keeps no model that was withdrawn."""
+"""Devices while another is forgotten, in a real federation: none keeps a withdrawn model, and none is an oracle."""
 
 import contextlib
+import sqlite3
 
 import numpy as np
 from integration.deployment import DIM, FEDERATION, Deployment, until
 
 from edge_client.client import EdgeClient
 from edge_client.guard.model_judgement import FEWEST_LISTS
+from edge_client.training.unlearning_limits import UnlearningLimits
+from storage.erasure.audit_log import CLIENT_ERASED, stream_audit
 from storage.erasure.unlearning_jobs import list_jobs
 
 OPTIONS = ("--min-clients", "3", "--max-clients", "3", "--unlearning", "fed_eraser", "--exploration", "sampling")
@@ -72,3 +75,47 @@ async def test_a_guard_gives_way_to_the_model_without_the_forgotten(mosquitto_se
             for client in others:
                 search(client, rng)
             await deployment.rounds_reach(done + 1, 20.0)  # in which the guarded one is the third
+
+
+def asked_of(path) -> tuple[list[int], set[tuple[int, bytes]]]:
+    """How often each click was learned again by a device, and for the sake of which erasures."""
+    with contextlib.closing(sqlite3.connect(path)) as store:
+        learned = [row[0] for row in store.execute("SELECT relearned FROM interactions")]
+        return learned, set(store.execute("SELECT audit_seq, audit_hash FROM named_erasures"))
+
+
+async def test_devices_answer_as_much_as_they_allow(mosquitto_server, migrated_url, tmp_path):
+    """Two steps of four, as each click is learned in two at most; the job goes on without them.
+
+    They answer for the sake of the erasure that the audit log has.
+    """
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 3) as deployment:
+        more = {"FOLTR_UNLEARNING_MIN_COVERAGE": "0", "FOLTR_UNLEARNING_STEP_S": "1"}
+        deployment.start_federator(10_000, *OPTIONS, max_time_s=5.0, **(VARIABLES | more))
+        rng, stores = np.random.default_rng(3), [tmp_path / f"{one.name}.sqlite" for one in deployment.devices]
+        async with contextlib.AsyncExitStack() as stack:
+            leaver, *others = clients = [
+                await stack.enter_async_context(
+                    EdgeClient(
+                        credentials=one,
+                        store=store,
+                        seed=i,
+                        gate=False,
+                        unlearning_limits=UnlearningLimits(steps_a_click=2),
+                    )
+                )
+                for i, (one, store) in enumerate(zip(deployment.devices, stores, strict=True))
+            ]
+            for number in range(1, N_ROUNDS + 1):
+                for client in clients:
+                    await client.next_round(after=number - 1, timeout_s=20.0)
+                    search(client, rng)
+                await deployment.rounds_reach(number, 20.0)
+            for client in others:
+                await until(lambda: client.counted_through == N_ROUNDS, 20.0, "an update does not count")  # noqa: B023
+            assert (await leaver.forget_me(timeout_s=60.0)).state == "forgotten"
+        erased = [entry async for entry in stream_audit(deployment.database, FEDERATION) if entry.kind == CLIENT_ERASED]
+        for store in stores[1:]:
+            learned, named = asked_of(store)
+            assert (max(learned), sum(learned)) == (2, 6)
+            assert named == {(entry.seq, bytes.fromhex(entry.hash)) for entry in erased}

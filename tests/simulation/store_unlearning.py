@@ -19,8 +19,10 @@ from simulation.store_erasure import (
 )
 
 from foltr.aggregation.client_records import with_progress_of
+from foltr.erasure.audit import AuditEntry
 from foltr.erasure.states import ErasureState
 from foltr.failpoints import Failpoint
+from foltr.protocol.announcements import MOST_NAMED
 from foltr.protocol.fields import model_hash
 from foltr.protocol.states import OPEN_JOB, JobState, RoundState
 from storage.erasure.records import (
@@ -179,6 +181,12 @@ class SimulatedFederationStore(ErasureStore):
 
     async def job_erasures(self, number: int) -> list[ErasureRow]:
         return those(await look(self.session), lambda row: row.job == number)
+
+    async def job_entries(self, number: int, limit: int = MOST_NAMED) -> list[AuditEntry]:
+        tables = await look(self.session)
+        of_job = {row.pseudonym for row in those(tables, lambda row: row.job == number)}
+        newest_first = [entry for entry in reversed(tables.audit) if entry.kind == "client_erased"]
+        return [entry for entry in newest_first if entry.body["pseudonym"] in of_job][:limit]
 
     async def commit_step(self, number: int, step: JobStep) -> None:
         def change(tables: Tables) -> None:

@@ -160,6 +160,7 @@ def questions(simulated: Tables) -> list[tuple[str, tuple[Any, ...]]]:
     about = [(name, ()) for name in _QUESTIONS]
     about += [("find_erasure", (pseudonym,)) for pseudonym in simulated.erasures]
     about += [(name, (number,)) for name in ("load_job", "job_erasures") for number in simulated.jobs]
+    about += [("job_entries", (number, limit)) for number in simulated.jobs for limit in (1, 32)]
     about += [("standing_orders", (after,)) for after in range(3)] + [("find_orders", ([1, 2, 99],))]
     about += [("is_named", (f"device-{i}",)) for i in range(3)]
     pages = [(first, limit) for first in range(len(simulated.rounds) + 2) for limit in (2, 99)]

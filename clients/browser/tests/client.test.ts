@@ -387,7 +387,14 @@ test("a step of an unlearning job is answered from clicks that were kept", async
     learning_rate: 0.1,
   };
   const step = { federation: "mail", job: 1, step: 2, open: true, ranker: { kind: "linear" as const, n_features: 2 } };
-  const asks = { n_auxiliary: 0, weights: packVector([0, 0]), local_interactions: 3, closes_at: 1600.5, training };
+  const asks = {
+    n_auxiliary: 0,
+    weights: packVector([0, 0]),
+    local_interactions: 3,
+    closes_at: 1600.5,
+    training,
+    erasures: [{ audit_seq: 1, audit_hash: new Uint8Array(32) }],
+  };
   const ask = (more: object) =>
     federation.say(UnlearningRound, { ...step, ...asks, ...more } as any, federation.topics.unlearningRound);
   await ask({});

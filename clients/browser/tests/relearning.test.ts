@@ -32,12 +32,13 @@ function relearning(store: DeviceStore, limits: Partial<UnlearningLimits> = {}):
   return new Relearning(store, log, Math.random, { ...USUAL_LIMITS, ...limits });
 }
 
-function step(number: number, localInteractions = 3, job = 1): UnlearningRound {
+function step(number: number, localInteractions = 3, job = 1, named = [1]): UnlearningRound {
   return {
     ...{ federation: "mail", job, step: number, open: true, n_auxiliary: 0, closes_at: 1, schema_hash: null },
     ranker: { kind: "linear", n_features: 2 },
     weights: packVector([0, 0]),
     local_interactions: localInteractions,
+    erasures: named.map((audit_seq) => ({ audit_seq, audit_hash: new Uint8Array(32) })),
     training: { kind: "pdgd", serp_length: 5, min_interactions: 2, max_interactions: 4, learning_rate: 0.1 },
   } as unknown as UnlearningRound;
 }
@@ -83,4 +84,21 @@ test("a step that asks for too few is not answered, nor one from too few; it is 
     "fewer than 3 interactions are left to learn from",
     "it asks for fewer than 3 interactions",
   ]);
+});
+
+test("an erasure stands for two jobs, also after a restart, and a job for the sake of nobody is not answered", async () => {
+  const store = await storeOf(9);
+  for (const job of [1, 2, 1]) {
+    const limited = relearning(store);
+    await limited.takeStep(step(job, 3, job, [7, 8]));
+    assert.equal(limited.due?.job, job);
+  }
+  const again = relearning(store);
+  for (const named of [[7, 8], [8], []]) {
+    await again.takeStep(step(1, 3, 3, named));
+    assert.equal(again.due, null);
+  }
+  assert.deepEqual(causes, ["the erasures that it names have stood for 2 other jobs"]);
+  await again.takeStep(step(1, 3, 3, [8, 9]));
+  assert.equal(again.due?.job, 3);
 });

@@ -11,7 +11,7 @@ from under_policy import FEDERATOR, DeviceUnderPolicy, identity
 from edge_client.store.store import DeviceStore
 from edge_client.sums.pinned_policy import PinnedPolicy
 from foltr.errors import DataError, MessageError
-from foltr.protocol.announcements import UnlearningRound
+from foltr.protocol.announcements import NamedErasure, UnlearningRound
 from foltr.protocol.codec import decode
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.signing import SigningKey, key_to_text
@@ -41,6 +41,7 @@ def learnable(n=16):
         ranker=LinearRankerSpec(n_features=n),
         weights=pack_vector([0.0] * n),
         local_interactions=3,
+        erasures=[NamedErasure(audit_seq=1, audit_hash=bytes(32))],
         closes_at=1.0,
         training=PdgdTraining(),
     )

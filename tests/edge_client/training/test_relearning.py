@@ -20,7 +20,7 @@ from foltr.errors import DataError, SettingsError
 from foltr.learning.interaction import Interaction
 from foltr.methods.base import DeviceContext
 from foltr.methods.registry import make_device, n_auxiliary
-from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningRound
+from foltr.protocol.announcements import ModelAnnouncement, NamedErasure, RoundAnnouncement, UnlearningRound
 from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.trainings import (
     EvolutionTraining,
@@ -97,7 +97,16 @@ class Machine:
 
 
 def announced(
-    job=1, step=0, local_interactions=3, *, training=None, ranker=None, weights=None, is_open=True, closes_at=9.0
+    job=1,
+    step=0,
+    local_interactions=3,
+    *,
+    training=None,
+    ranker=None,
+    weights=None,
+    is_open=True,
+    closes_at=9.0,
+    named=(1,),
 ):
     ranker = ranker or LinearRankerSpec(n_features=N)
     training = training or PdgdTraining(**BOUNDS)
@@ -111,6 +120,7 @@ def announced(
         n_auxiliary=extra,
         weights=pack_vector(np.zeros(ranker.n_weights + extra) if weights is None else weights),
         local_interactions=local_interactions,
+        erasures=[NamedErasure(audit_seq=seq, audit_hash=bytes(32)) for seq in named],
         closes_at=closes_at,
         training=training,
     )
@@ -349,6 +359,28 @@ def test_too_few_interactions_are_not_asked_for_nor_answered():
         (1, "fewer than 3 interactions are left to learn from"),
         (2, "it asks for 2 interactions, fewer than 3"),
     ]
+
+
+def test_an_erasure_stands_for_two_jobs():
+    """The second one takes the place of a first one that covered too little; a third would be for nobody's sake."""
+    machine = Machine(range(9), limits=UnlearningLimits())
+    with capture_logs() as logs:
+        answered = [job for job in (1, 2, 3, 2, 1) if machine.answer(job=job, named=(7, 8)) is not None]
+    assert answered == [1, 2, 2, 1]
+    assert [(line["job"], line["cause"]) for line in logs] == [
+        (3, "the erasures that it names have stood for 2 other jobs")
+    ]
+    assert machine.answer(job=3, named=(7, 8, 9)) is not None  # and for somebody else's
+
+
+def test_what_erasures_stood_for_outlives_a_restart(path):
+    """It is in the store, with the answer's counts."""
+    machine = Machine(range(5), path=path)
+    assert all(machine.answer(job=job) is not None for job in (1, 2))
+    machine.store.close()
+    machine = Machine([], path=path)
+    assert machine.answer(job=3) is None
+    machine.store.close()
 
 
 def test_a_device_that_may_answer_nothing_answers_nothing():

@@ -18,6 +18,7 @@ from pathlib import Path
 from foltr.learning.scaling import Scaling
 from foltr.protocol.announcements import (
     ModelAnnouncement,
+    NamedErasure,
     RoundAnnouncement,
     Selection,
     UnlearningProgress,
@@ -280,6 +281,7 @@ MESSAGES: list[tuple[Message, str]] = [
             n_auxiliary=1,
             weights=pack_vector([0.5, -0.25]),
             local_interactions=3,
+            erasures=[NamedErasure(audit_seq=7, audit_hash=bytes(range(32)))],
             closes_at=1600.5,
             training=PdgdTraining(**_USUAL, learning_rate=0.1),
             schema_hash=bytes(range(32)),

@@ -19,6 +19,7 @@ from storage.erasure.unlearning_jobs import (
     complete_job,
     create_job,
     fail_job,
+    job_entries,
     job_erasures,
     last_clean_model,
     list_jobs,
@@ -92,6 +93,12 @@ async def test_a_job_starts_from_a_stored_model_for_all_that_wait(waiting) -> No
     assert await load_job(waiting.db, "elsewhere") is None
     erasures = await job_erasures(waiting.db, "web", 1)
     assert [(row.client_id, row.state, row.job) for row in erasures] == [("a", "unlearning", 1), ("c", "unlearning", 1)]
+    entries = await job_entries(waiting.db, "web", 1, 32)
+    assert [entry.kind for entry in entries] == ["client_erased"] * 2
+    assert {entry.body["pseudonym"] for entry in entries} == {row.pseudonym for row in erasures}
+    assert entries[0].seq > entries[1].seq
+    assert await job_entries(waiting.db, "web", 1, 1) == entries[:1]
+    assert await job_entries(waiting.db, "web", 2, 32) == []
     assert await waiting_erasures(waiting.db, "web") == []
     with pytest.raises(ProtocolViolationError, match="job 1 of 'web' was created before, differently"):
         await create(waiting, interval=3)

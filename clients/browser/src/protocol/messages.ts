@@ -155,6 +155,7 @@ export const UnlearningRound = message(
     n_auxiliary: optional(integer(0, MAX_DIM), 0 as number),
     weights: anyBytes,
     local_interactions: integer(1, 100_000),
+    erasures: listOf(map({ audit_seq: integer(1, 2 ** 31 - 1), audit_hash: sha256 }), 32),
     closes_at: timestamp,
     training,
     schema_hash: optional(sha256, null),

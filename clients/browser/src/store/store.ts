@@ -167,9 +167,18 @@ export class DeviceStore {
     });
   }
 
-  /** Count an answer before it may be sent: for the day, and for each interaction that it was learned from. */
-  countAnswer(day: number, ids: readonly number[]): Promise<void> {
+  /** Return the jobs that an erasure stood for, in the order in which they were answered. */
+  jobsOf(erasure: string): Promise<readonly number[]> {
+    return this.database.read(async (rows) => (await rows.get<number[]>(`erasure:${erasure}`)) ?? []);
+  }
+
+  /** Count an answer before it may be sent: for the day, each interaction it was learned from, the job's erasures. */
+  countAnswer(day: number, ids: readonly number[], job: number, erasures: readonly string[]): Promise<void> {
     return this.database.write(async (rows) => {
+      for (const erasure of erasures) {
+        const jobs = (await rows.get<number[]>(`erasure:${erasure}`)) ?? [];
+        if (!jobs.includes(job)) await rows.put(`erasure:${erasure}`, [...jobs, job]);
+      }
       const newest = await rows.get<Answered>("answered");
       const isNew = newest === undefined || day > newest.day;
       await rows.put("answered", isNew ? { day, steps: 1 } : { day: newest.day, steps: newest.steps + 1 });

@@ -2,12 +2,14 @@
 
 import { DataError } from "../errors.js";
 import { causeOf, type Log } from "../log.js";
-import type { Fields } from "../protocol/fields.js";
+import { toHex, type Fields } from "../protocol/fields.js";
 import { UnlearningUpdate, type UnlearningRound } from "../protocol/messages.js";
 import type { DeviceStore } from "../store/store.js";
 import { linearWeights, whyNotUsable, WorkingModel } from "./working_model.js";
 
 const DAY_MS = 86_400_000;
+/** A client is unlearned by one job, and by a second one where the first has covered too little. */
+const JOBS_AN_ERASURE = 2;
 
 /** How much steps may ask of a device, as each answer shows something of its user's clicks. */
 export interface UnlearningLimits {
@@ -60,6 +62,12 @@ export class Relearning {
     const base = linearWeights(round);
     if (base === null || round.training.kind !== "pdgd" || whyNotUsable(round, round.training) !== null) return null;
     const day = Math.floor(Date.now() / DAY_MS);
+    const named = round.erasures.map(({ audit_seq, audit_hash }) => `${audit_seq}:${toHex(audit_hash)}`);
+    const others = await Promise.all(
+      named.map(async (one) => (await this.store.jobsOf(one)).filter((job) => job !== round.job)),
+    );
+    if (others.every((jobs) => jobs.length >= JOBS_AN_ERASURE))
+      return this.decline(round, `the erasures that it names have stood for ${JOBS_AN_ERASURE} other jobs`);
     const { stepsADay, stepsAClick, fewestInteractions } = this.limits;
     if (round.local_interactions < fewestInteractions)
       return this.decline(round, `it asks for fewer than ${fewestInteractions} interactions`);
@@ -79,7 +87,7 @@ export class Relearning {
     const n = model.interactionIds.length;
     if (n < fewestInteractions)
       return this.decline(round, `fewer than ${fewestInteractions} interactions are left to learn from`);
-    await this.store.countAnswer(day, model.interactionIds);
+    await this.store.countAnswer(day, model.interactionIds, round.job, named);
     const body = { kind: "dense" as const, dim: base.length, values: model.delta() };
     return { job: round.job, step: round.step, n_interactions: n, body };
   }
