@@ -101,6 +101,7 @@ class BoundedIntake:
         clock: seconds; it must not step back.
         sender_of: whose limits a message counts against. Called for every message, refused ones too, so it
             should be quick; names that anybody can invent should map to one.
+        is_slow: whether a message takes so long to serve that whoever takes wants but a few of them at once.
     """
 
     def __init__(
@@ -108,10 +109,12 @@ class BoundedIntake:
         clock: Callable[[], float],
         sender_of: Callable[[InboundMessage], str],
         limits: IntakeLimits = DEFAULT_LIMITS,
+        is_slow: Callable[[InboundMessage], bool] = lambda _: False,
     ) -> None:
         self._clock = clock
         self._sender_of = sender_of
         self._limits = limits
+        self._is_slow = is_slow
         self._waiting: OrderedDict[int, Arrival] = OrderedDict()  # by number, in order of arrival
         self._n_bytes = 0
         self._n_arrived = 0
@@ -147,20 +150,24 @@ class BoundedIntake:
         self._append(sender, message, size, now)
         return None
 
-    def take(self, limit: int, before: float | None = None) -> list[Arrival]:
+    def take(self, limit: int, before: float | None = None, most_slow: int | None = None) -> list[Arrival]:
         """Take up to ``limit`` messages, a sender's own in order of arrival, the senders by turns; possibly none.
 
-        With ``before`` only what arrived by then; a sender with nothing so old keeps its turn for later.
+        With ``before`` only what arrived by then, and with ``most_slow`` so many at most that are slow; a sender whose
+        next one is not taken for that keeps its turn for later.
         """
         until = math.inf if before is None else before
+        n_slow = 0
         arrivals: list[Arrival] = []
         passed_over: list[_Sender] = []
-        while len(arrivals) < limit and (oldest := self.oldest()) is not None and oldest <= until:
-            # The oldest message of all is the first of its sender, so some sender here has one to give.
+        while len(arrivals) < limit and self._rotation and (oldest := self.oldest()) is not None and oldest <= until:
             name, sender = self._rotation.popitem(last=False)
-            if self._waiting[sender.numbers[0]].at > until:
+            first = self._waiting[sender.numbers[0]]
+            is_slow = most_slow is not None and self._is_slow(first.message)
+            if first.at > until or (is_slow and n_slow == most_slow):
                 passed_over.append(sender)
                 continue
+            n_slow += is_slow
             arrivals.append(self._pop_first(sender))
             if sender.numbers:
                 self._rotation[name] = sender

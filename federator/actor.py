@@ -53,6 +53,10 @@ from storage.records import Batch, NewEvent, NewOrder, StoredUpdate
 log = structlog.get_logger(__name__)
 
 BATCH_LIMIT = 500
+# Each is several transactions and a key's file, one after the other, and long where a client sent much: fifty at once
+# held up everybody for minutes. A turn takes as many as go in so many seconds, by how long the last one took.
+_ERASURES_AT_ONCE = 4
+_ERASURES_S = 0.25
 # Clients nobody has heard of share this many places in the intake, however many names they use.
 _N_STRANGERS = 64
 _BUSY_NOTICE_S = 1.0
@@ -91,7 +95,7 @@ class FederationActor:
         self._limits = Limits(_spec_of(plan), plan.training.max_interactions)
         self._assembler = Assembler(self._topics, self._limits)
         self._roster = RosterAssembler(self._topics, plan.enrolment_key)
-        self.intake = BoundedIntake(clock.now, self._sender_of, intake_limits or IntakeLimits())
+        self.intake = BoundedIntake(clock.now, self._sender_of, intake_limits or IntakeLimits(), self._erases)
         self._key = key
         self._sign = signed_by(key)
         self._sums = None if sums is None else patient(sums, plan.database_patience_s)
@@ -105,6 +109,7 @@ class FederationActor:
         self._held = HeldRefusals()
         self._turned_away = TurnedAwayRetained(self._topics)
         self._published: tuple[int, datetime] | None = None
+        self._erasure_s = 0.0
 
     def _new_summing(self, requests: Sender | None) -> Summing | None:
         plan, sums = self._plan, self._sums
@@ -173,11 +178,12 @@ class FederationActor:
         """
         if not self.state.is_due(now):
             # Taken from even where nothing waits: that is what ends a `wake`, and `run` waits again.
-            await self._serve(self.intake.take(BATCH_LIMIT), now)
+            await self._serve(self.intake.take(BATCH_LIMIT, most_slow=self._erasures_at_once), now)
         current = self.state.round
         if current is not None and self.state.is_due(now):
             if current.state is RoundState.COLLECTING and not current.full:
-                await self._serve_waiting(min(now, math.nextafter(current.closes_at, -math.inf)))
+                in_time = min(now, math.nextafter(current.closes_at, -math.inf))
+                await self._serve_waiting(in_time, most_slow=self._erasures_at_once)
             await self._end_round(now)
         await self._advance_sums()
         for client_id in filter(self.state.members.is_forgotten, self._turned_away.take()):
@@ -189,9 +195,14 @@ class FederationActor:
             # A job goes through what is stored: none of it may be deleted under its feet.
             await self.retention.advance(self.state.current_round.number)
 
-    async def _serve_waiting(self, before: float) -> None:
-        """Serve all that arrived up to ``before``; it is finite, whatever arrives meanwhile."""
-        while arrivals := self.intake.take(BATCH_LIMIT, before=before):
+    async def _serve_waiting(self, before: float, most_slow: int | None = None) -> None:
+        """Serve all that arrived up to ``before``, but for all but so many that are slow; it is finite.
+
+        Whatever arrives meanwhile waits.
+        """
+        while arrivals := self.intake.take(BATCH_LIMIT, before, most_slow):
+            if most_slow is not None:
+                most_slow -= sum(self._erases(arrival.message) for arrival in arrivals)
             await self._serve(arrivals, self._clock.now())
 
     async def close(self) -> None:
@@ -245,6 +256,21 @@ class FederationActor:
         _, kind = self._topics.parse(topic) or ("", None)
         if kind not in (None, ClientTopic.INBOX) and not kind.is_retained:
             self._retained.clear_foreign(topic)
+
+    @property
+    def _erasures_at_once(self) -> int:
+        if self._erasure_s * _ERASURES_AT_ONCE <= _ERASURES_S:
+            return _ERASURES_AT_ONCE
+        return max(1, int(_ERASURES_S / self._erasure_s))
+
+    def _erases(self, message: InboundMessage) -> bool:
+        """Whether somebody may have to be erased for it: a turn serves a few of these, and others' updates between.
+
+        Of strangers there are few in a batch anyway (`federator.deciding`).
+        """
+        client_id, kind = self._topics.parse(message.topic) or ("", None)
+        by_client = kind is ClientTopic.FORGET and self.state.members.is_known(client_id)
+        return by_client or message.topic == self._topics.operator
 
     def _sender_of(self, message: InboundMessage) -> str:
         # No name begins with a question mark, so no stranger shares a member's place.
@@ -363,7 +389,9 @@ class FederationActor:
         """Erase those who are to be forgotten, now that it is stored that they leave; and answer who asks again."""
         for wanted in decisions.erasures:
             self._assembler.forget(wanted.client_id)
+            began = self._clock.now()
             row = await self.eraser.erase(wanted)
+            self._erasure_s = self._clock.now() - began
             self.state.erasure_stored(wanted.client_id, was_known=row is not None)
             if wanted.order is not None:
                 erasure_ordered(self.state, wanted.order, decisions, was_known=row is not None)

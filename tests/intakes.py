@@ -27,8 +27,8 @@ def message(topic="a", n_bytes=10):
     return InboundMessage(topic, bytes(n_bytes - len(topic)), retained=False)
 
 
-def make_intake(clock=None, **limits):
-    return BoundedIntake(clock or Clock(), sender_of, IntakeLimits(**limits))
+def make_intake(clock=None, *, is_slow=lambda _: False, **limits):
+    return BoundedIntake(clock or Clock(), sender_of, IntakeLimits(**limits), is_slow)
 
 
 def offer_all(intake, *topics):

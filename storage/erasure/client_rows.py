@@ -52,7 +52,7 @@ async def rounds_of(connection: AsyncConnection, name: str, client: int) -> Sequ
     return rows
 
 
-async def digest_of(connection: AsyncConnection, client: int, numbers: Sequence[int]) -> str:
+async def digest_of(connection: AsyncConnection, name: str, client: int, numbers: Sequence[int]) -> str:
     """Compute SHA-256, in hex, over the client's updates as they are stored, in order of rounds.
 
     Those that retention deleted have no bytes.
@@ -61,8 +61,9 @@ async def digest_of(connection: AsyncConnection, client: int, numbers: Sequence[
     for start in range(0, len(numbers), _PAGE):
         bodies = await connection.scalars(
             select(updates.c.body)
+            # With the whole key, or each page would look at all rows of the client.
+            .where(updates.c.federation == name, updates.c.round.in_(numbers[start : start + _PAGE]))
             .where(updates.c.client == client, updates.c.body.is_not(None))
-            .where(updates.c.round.in_(numbers[start : start + _PAGE]))
             .order_by(updates.c.round)
         )
         for body in bodies:

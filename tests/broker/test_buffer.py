@@ -51,6 +51,30 @@ def test_an_arrival_says_who_and_when():
     assert intake.take(9) == [Arrival(message("a/1"), 100.0, "a"), Arrival(message("b/1"), 107.5, "b")]
 
 
+def test_of_slow_messages_a_few_are_taken_at_once():
+    """What others sent is taken before them, and what their own senders sent after; nobody's order changes."""
+    intake = make_intake(is_slow=lambda one: one.topic.endswith("slow"))
+    offer_all(intake, "a/slow", "b/slow", "b/2", "c/1", "c/slow", "d/slow")
+    assert topics(intake.take(9, most_slow=1)) == ["a/slow", "c/1"]
+    assert topics(intake.take(9, most_slow=0)) == []
+    assert topics(intake.take(9, most_slow=2)) == ["b/slow", "d/slow", "b/2"]
+    assert intake.arrived.is_set()
+    assert topics(intake.take(9, most_slow=5)) == ["c/slow"]
+    assert not intake.arrived.is_set()
+
+
+def test_slow_messages_are_as_others_to_who_does_not_mind():
+    """And they keep their turn while they are passed over, also with those that came too late."""
+    clock = Clock(100.0)
+    intake = make_intake(clock, is_slow=lambda one: one.topic.endswith("slow"))
+    offer_all(intake, "a/slow", "b/slow")
+    clock.now = 107.5
+    offer_all(intake, "a/2", "c/1")
+    assert topics(intake.take(9, 103.0, 1)) == ["a/slow"]
+    assert topics(intake.take(9, 103.0, 0)) == []
+    assert topics(intake.take(9)) == ["b/slow", "c/1", "a/2"]
+
+
 @pytest.mark.parametrize("limit", [0, -1])
 def test_taking_nothing_takes_nothing(limit):
     """A limit of none is none."""

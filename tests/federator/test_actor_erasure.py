@@ -16,7 +16,7 @@ from foltr.protocol.announcements import UnlearningRound
 from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.membership import Forget, Join, Leave, Status
 from foltr.protocol.orders import OrderAnswer
-from foltr.protocol.receipts import ErasureNotice, ReceiptCode
+from foltr.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import Strategy
 from foltr.protocol.topics import ClientTopic
@@ -590,6 +590,46 @@ async def test_the_operator_may_ask_and_again(serve, operator):
     assert [(row.client_id, row.payload is None) for row in rows] == [("bob", False), (None, True), (None, True)]
     told = [one for one in served.receipts.sent if isinstance(one, OrderAnswer)]
     assert [(one.number, one.reply) for one in told] == [(1, "obeyed"), (2, "obeyed"), (2, "obeyed"), (3, "refused")]
+
+
+async def test_many_who_ask_at_once_do_not_hold_up_the_others(serve, unsigned):
+    """A few are erased in a turn; an update that came behind all requests is answered in the first one."""
+    served = await serve(RoundPolicy(9, 20, 60.0, 60.0), n_features=N_FEATURES, key=KEY, unlearning=EAGER)
+    leaving = [unsigned(f"leaver-{i}") for i in range(10)]
+    stays = unsigned("stays")
+    await served.join([*leaving, stays])
+    for device in leaving:
+        ask(served, device)
+    served.update(stays, 1, 0, body=delta(ROWS[0]))
+    n_told = []
+    for _ in range(3):
+        await served.turn()
+        n_told.append(len(notices(served)))
+    assert n_told == [4, 8, 10]
+    updates = [one for one in served.receipts.sent if isinstance(one, UpdateReceipt)]
+    assert [(one.client_id, one.code) for one in updates] == [("stays", ReceiptCode.ACCEPTED)]
+    assert served.receipts.sent.index(updates[0]) < served.receipts.sent.index(notices(served)[4])
+
+
+async def test_where_an_erasure_takes_long_a_turn_has_one(serve, unsigned, monkeypatch):
+    """By how long the last one took: the others are answered in between."""
+    served = await serve(RoundPolicy(9, 20, 60.0, 60.0), n_features=N_FEATURES, key=KEY, unlearning=EAGER)
+    leaving = [unsigned(f"leaver-{i}") for i in range(6)]
+    await served.join(leaving)
+    erase = served.actor.eraser.erase
+
+    async def slowly(wanted):
+        served.clock.at += 0.2
+        return await erase(wanted)
+
+    monkeypatch.setattr(served.actor.eraser, "erase", slowly)
+    for device in leaving:
+        ask(served, device)
+    n_told = []
+    for _ in range(3):
+        await served.turn()
+        n_told.append(len(notices(served)))
+    assert n_told == [4, 5, 6]
 
 
 async def test_no_bytes_of_it_are_left(joined, tmp_path: Path):

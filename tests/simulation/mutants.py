@@ -330,7 +330,7 @@ SEEN_IN = {
     "the epoch is not raised": 19,
     "nobody hears what was announced before": 129,
     "devices take the answers to others": 366,
-    "receipts do not wait for erasures": 107,
+    "receipts do not wait for erasures": 822,
     "bytes are left at the end": 103,
     "a swap waits for no round": 29,
     "a paused job stays so": 55,

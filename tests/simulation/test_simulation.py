@@ -18,7 +18,7 @@ SEED_VARIABLE = "FOLTR_TEST_SIMULATION_SEED"
 SEEDS_VARIABLE = "FOLTR_TEST_SIMULATION_SEEDS"
 _N_SEEDS = int(os.environ.get(SEEDS_VARIABLE) or 2_000)
 _CHUNK = 100
-_MUTANT_SEEDS = 500
+_MUTANT_SEEDS = 1000
 
 
 def broken(scenario: Scenario) -> BaseException | None:
