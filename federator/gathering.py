@@ -5,7 +5,7 @@ from datetime import datetime
 
 from federator.job import UnlearningPolicy
 from federator.store import FederationStore
-from foltr.protocol.states import Strategy
+from foltr.protocol.states import FROM_BEFORE, Strategy
 from storage.erasure.records import ErasureRow, HeldReset, UnlearningJobRow
 
 _ROUNDS_AT_ONCE = 5000
@@ -27,7 +27,7 @@ def next_number(jobs: Sequence[UnlearningJobRow]) -> int:
 
 async def starting_point(store: FederationStore, strategy: Strategy, waiting: Sequence[ErasureRow]) -> tuple[int, int]:
     """The model that a job starts from, and the first round that it goes through."""
-    if strategy not in (Strategy.ROLLBACK, Strategy.FED_REMOVE):
+    if strategy not in FROM_BEFORE:
         return 0, 1
     came_in = min(row.first_round for row in waiting if row.first_round is not None)
     model = await store.last_clean_model(came_in)

@@ -99,7 +99,7 @@ class UnlearningPolicy:
 
     Args:
         interval: see `foltr.unlearning.schedule.Schedule`, as for ``local_interactions``.
-        min_coverage: below it, on average over the steps, a job that calibrates begins again as `retrain`.
+        min_coverage: below it, on average over the steps, a job begins again as `retrain`, unless it learned anew.
         every_s: a job begins when the oldest request has waited so long,
         after: or when so many wait; None leaves it to time.
         deadline_s: an erasure that is not done so long after it was asked for is an alarm.
@@ -168,7 +168,7 @@ class UnlearningPolicy:
 
     def is_enough(self, strategy: Strategy, coverage: float | None) -> bool:
         """Whether a job has covered enough for service, on average over its steps; None without any."""
-        return strategy is Strategy.RETRAIN or coverage is None or coverage >= self.min_coverage
+        return strategy in (Strategy.RETRAIN, Strategy.RELEARN) or coverage is None or coverage >= self.min_coverage
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ class Unlearner:
             number,
             strategy,
             course.interval,
-            schedule.interactions_of(self._plan.training.max_interactions),
+            schedule.interactions_of(self._plan.training.max_interactions, course.interval),
             self._at(),
             version,
             first_round,

@@ -13,7 +13,7 @@ from foltr.methods.base import Aggregation
 from foltr.methods.bodies import unpack_body
 from foltr.methods.registry import make_aggregation
 from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.states import Strategy
+from foltr.protocol.states import CALIBRATED
 from foltr.protocol.updates import DenseDelta, PartDelta, UpdateBody
 from foltr.unlearning.calibration import calibrated
 from storage.erasure.records import UnlearningJobRow
@@ -47,10 +47,10 @@ def answers_of(plan: FederationPlan, seed: bytes, job: UnlearningJobRow, step: U
     )
     for client_id in sorted(step.answers):
         update, before = step.answers[client_id], step.asked[client_id]
-        if job.strategy is Strategy.RETRAIN:
-            aggregation.add(update.body, min(update.n_interactions, job.local_interactions), 1.0, client_id)
-        else:
+        if job.strategy in CALIBRATED:
             aggregation.add(_calibrated(update.body, before.length), before.n_interactions, 1.0, client_id)
+        else:
+            aggregation.add(update.body, min(update.n_interactions, job.local_interactions), 1.0, client_id)
     return aggregation
 
 

@@ -123,7 +123,7 @@ class Settings(BaseSettings):
     unlearning_interval: int = Field(default=10, ge=1, le=1_000_000)
     """Every so many-th stored round is gone through, more where that makes fewer than 100 steps; retrain: all."""
     unlearning_interactions: int | None = Field(default=None, ge=1, le=100_000)
-    """What a device learns from in a step; if unset three fifths of `interactions`, at least 3: it refuses fewer."""
+    """What a device learns from in a step; unset three fifths of `interactions`, by relearn those of all its rounds."""
     unlearning_min_coverage: float = Field(default=0.5, ge=0, le=1)
     """Where fewer of the remaining clients take part on average, unlearning begins again as retrain."""
     unlearn_every_s: float = Field(default=86_400.0, ge=0, le=30 * 86_400)

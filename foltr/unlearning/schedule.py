@@ -15,6 +15,8 @@ LEAST_STEPS = 100
 FEWEST_INTERACTIONS = 3
 """A step asks for no fewer unless a setting says so, and devices answer no such step: of one or two clicks an answer
 would show nearly everything."""
+MOST_INTERACTIONS = 100_000
+"""A step asks for no more of a client: so many may be announced."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,8 @@ class Schedule:
         interval: every so many-th stored round is gone through (the thesis' delta t), or more of them where a job would
             have fewer than ``least_steps``; `retrain` and `fed_remove` go through all.
         local_interactions: how many a client that stays learns from in a step (the thesis' n'); None: three fifths of
-            what an update may hold, as the thesis' 3 of 5. `retrain` takes as many as an update may hold.
-            Where an update may hold very few, both take `FEWEST_INTERACTIONS`.
+            what an update may hold, as the thesis' 3 of 5. `retrain` takes as many as an update may hold, `relearn` as
+            many as those of the interval's rounds. Where an update may hold very few, all take `FEWEST_INTERACTIONS`.
         least_steps: 1 keeps the interval as it is, as the thesis does.
 
     Raises:
@@ -103,8 +105,10 @@ class Schedule:
             return 1
         return max(1, min(self.interval, n_stored // self.least_steps))
 
-    def interactions_of(self, max_interactions: int) -> int:
-        """How many interactions a client learns from in a step, of at most so many in an update."""
+    def interactions_of(self, max_interactions: int, interval: int) -> int:
+        """How many interactions a client learns from in a step, of at most so many in an update of each round."""
         if self.strategy is Strategy.RETRAIN:
             return max(FEWEST_INTERACTIONS, max_interactions)
+        if self.strategy is Strategy.RELEARN and self.local_interactions is None:
+            return max(FEWEST_INTERACTIONS, min(interval * max_interactions, MOST_INTERACTIONS))
         return self.local_interactions or max(FEWEST_INTERACTIONS, 3 * max_interactions // 5)

@@ -553,6 +553,34 @@ async def test_rollback_begins_before_the_client_came(joined):
     assert (await get_model(served.db, "mail", 1)).weights == before.weights
 
 
+async def test_relearning_begins_before_the_client_came_and_calibrates_nothing(joined):
+    """What the others learn anew counts as it is, by as many interactions; the interval's are asked for."""
+    policy = UnlearningPolicy(Strategy.RELEARN, interval=10, every_s=0.0, swap_every_s=0.0, step_s=10.0)
+    served, devices = await joined(RoundPolicy(2, 3, 1e-3, 60.0), unlearning=policy)
+    for device, row in zip(devices[:2], ROWS, strict=False):
+        served.update(device, 1, 0, body=delta(row))
+    await served.turn()
+    served.clock.at += 1.0
+    await served.turn()
+    before = await latest_model(served.db, "mail")
+    await play(served, devices, 2, 1, ROWS)
+    ask(served, devices[2])
+    await served.turn()
+    step = step_of(served)
+    assert step.weights == before.weights
+    # Of so short a history every round has a step, and a step stands for one.
+    assert step.local_interactions == step.training.max_interactions
+    for device in devices[:2]:
+        answer(served, device, step, [16.0, 0, 0, 0])
+    served.receipts.sent.clear()
+    await served.turn()
+    await served.turn()
+    receipt = verify_receipt(notices(served)[0].receipt.decode(), KEY.public)
+    assert (receipt.strategy, receipt.rounds_replayed, receipt.coverage) == ("relearn", 1, 1.0)
+    newest = step_weights(await latest_model(served.db, "mail"))
+    np.testing.assert_allclose(np.subtract(newest, unpack_vector(before.weights)), [16.0, 0, 0, 0])
+
+
 async def test_a_forged_request_is_refused(serve, operator):
     """Another client's signature, or none, erases nobody; an unknown client is told so."""
     served = await serve(THREE, n_features=N_FEATURES, enrolment_key=operator.key.public, key=KEY)

@@ -355,6 +355,8 @@ def test_a_job_that_covered_too_little_makes_way_for_one_that_begins_at_once():
     assert policy.is_enough(Strategy.ROLLBACK, 0.5)
     assert policy.is_enough(Strategy.ROLLBACK, None)
     assert policy.is_enough(Strategy.RETRAIN, 0.0)
+    assert policy.is_enough(Strategy.RELEARN, 0.0)
+    assert not policy.is_enough(Strategy.FED_REMOVE, 0.49)
     work = between_steps()
     work.give_up(200.0)
     assert work.due(200.0) is Due.BEGIN

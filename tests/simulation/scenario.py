@@ -239,11 +239,12 @@ def _with_a_job(rng: random.Random, n_devices: int, every_s: float, steps: tuple
 
 def draw_unlearning(rng: random.Random) -> UnlearningPolicy:
     """Draw how a federation unlearns."""
+    instead = {1: Strategy.FED_REMOVE, 3: Strategy.RELEARN}
     asking = Strategy.FED_ERASER, Strategy.ROLLBACK, Strategy.RETRAIN
     strategy, interval = rng.choice(asking), rng.choice((1, 3, 10))
     return UnlearningPolicy(
-        # Retraining knows no interval: one of three asks nobody.
-        strategy=Strategy.FED_REMOVE if (strategy, interval) == (Strategy.RETRAIN, 1) else strategy,
+        # Retraining knows no interval: of three that are drawn one asks nobody, and one goes in long steps.
+        strategy=instead.get(interval, strategy) if strategy is Strategy.RETRAIN else strategy,
         interval=interval,
         min_coverage=rng.choice((0.0, 0.5, 0.9)),
         every_s=rng.choice((0.0, 5.0)),

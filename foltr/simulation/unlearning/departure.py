@@ -196,7 +196,8 @@ class UnlearningSimulation:
         """Make the model without the leaver, as a job of the service that no live rounds go on beside.
 
         ``fed_eraser`` and ``retrain`` go through the rounds from the first model on, ``rollback`` through those since
-        the leaver joined from the model before that; ``retrain`` calibrates nothing, and ``fed_remove`` is `remove`.
+        the leaver joined from the model before that; ``retrain`` calibrates nothing, ``fed_remove`` is `remove`,
+        and ``relearn`` is `relearn`.
 
         Args:
             schedule: which rounds are gone through, and how much is learned in each.
@@ -210,12 +211,15 @@ class UnlearningSimulation:
         """
         if schedule.strategy is Strategy.FED_REMOVE:
             return self.remove(history)
+        if schedule.strategy is Strategy.RELEARN:
+            interval = schedule.interval_over(len(self._stored(history, self._leaver.joined)))
+            return self.relearn(history, interval, "fresh" if interactions == "fresh" else "drawn")
         first, start = 1, self.start
         if schedule.strategy is Strategy.ROLLBACK:
             first, start = self._leaver.joined, history.before_leaver
         course, rounds = schedule.begin(self._stored(history, first))
         n_most = max(client.n_interactions for client in self._population.clients)
-        local_interactions = schedule.interactions_of(n_most)
+        local_interactions = schedule.interactions_of(n_most, course.interval)
         if interactions == "kept":
             self._check_kept(history, rounds, course.interval)
         population = self._learning_from(local_interactions)

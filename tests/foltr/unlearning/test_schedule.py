@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from foltr.errors import SettingsError
 from foltr.protocol.states import Strategy
-from foltr.unlearning.schedule import LEAST_STEPS, Course, Schedule
+from foltr.unlearning.schedule import FEWEST_INTERACTIONS, LEAST_STEPS, MOST_INTERACTIONS, Course, Schedule
 
 
 def thesis(interval: int, strategy: Strategy = Strategy.FED_ERASER) -> Schedule:
@@ -55,14 +55,23 @@ def test_a_job_has_a_hundred_steps_where_history_allows(n_stored, interval):
     assert schedule.interval_over(n_stored) == interval
     assert Schedule(Strategy.RETRAIN, interval=10).interval_over(n_stored) == 1
     assert Schedule(Strategy.FED_REMOVE, interval=10).interval_over(n_stored) == 1
+    assert Schedule(Strategy.RELEARN, interval=10).interval_over(n_stored) == interval
     assert len(schedule.begin(range(1, n_stored + 1))[1]) >= min(n_stored, LEAST_STEPS)
 
 
 def test_clients_learn_from_three_fifths():
     """As the thesis' three of five, and no fewer; a setting says otherwise, and retraining takes all."""
-    assert [Schedule(Strategy.ROLLBACK).interactions_of(n) for n in (1, 2, 5, 100)] == [3, 3, 3, 60]
-    assert Schedule(Strategy.FED_ERASER, local_interactions=2).interactions_of(5) == 2
-    assert [Schedule(Strategy.RETRAIN, local_interactions=2).interactions_of(n) for n in (1, 5)] == [3, 5]
+    assert [Schedule(Strategy.ROLLBACK).interactions_of(n, 10) for n in (1, 2, 5, 100)] == [3, 3, 3, 60]
+    assert Schedule(Strategy.FED_ERASER, local_interactions=2).interactions_of(5, 10) == 2
+    assert [Schedule(Strategy.RETRAIN, local_interactions=2).interactions_of(n, 1) for n in (1, 5)] == [3, 5]
+
+
+def test_a_long_step_has_the_interactions_of_the_rounds_it_stands_for():
+    """As many as may be announced, and no fewer than devices answer; a setting says otherwise."""
+    assert [Schedule(Strategy.RELEARN).interactions_of(5, interval) for interval in (1, 3, 10)] == [5, 15, 50]
+    assert Schedule(Strategy.RELEARN).interactions_of(1, 2) == FEWEST_INTERACTIONS
+    assert Schedule(Strategy.RELEARN).interactions_of(50_000, 10) == MOST_INTERACTIONS
+    assert Schedule(Strategy.RELEARN, local_interactions=4).interactions_of(5, 10) == 4
 
 
 @pytest.mark.parametrize("wrong", [{"interval": 0}, {"local_interactions": 0}, {"least_steps": 0}])

@@ -14,7 +14,7 @@ from foltr.simulation.unlearning.departure import Leaver, UnlearningSimulation, 
 from foltr.simulation.unlearning.kept_interactions import KEPT_INTERACTIONS, drawn
 from foltr.simulation.unlearning.own_labels import with_reset_labels
 from foltr.unlearning.measures import cosine
-from foltr.unlearning.schedule import Schedule
+from foltr.unlearning.schedule import FEWEST_INTERACTIONS, Schedule
 
 ROUNDS = 12
 LAST = 4
@@ -224,11 +224,11 @@ def test_what_cannot_be_unlearned():
 
 
 def test_the_schedule_of_the_service_is_that_of_the_simulator():
-    """By itself a job goes through all of a short history, and clients learn from three fifths of their lists."""
+    """By itself a job goes through all of a short history, and clients learn from as few as devices answer."""
     of = simulation()
     found = of.unlearn(of.federate(), Schedule(Strategy.FED_ERASER))
     assert found.ndcg[-1][0] == ROUNDS
-    assert found.interactions == ROUNDS * 4 * 2
+    assert found.interactions == ROUNDS * 4 * FEWEST_INTERACTIONS
 
 
 def test_rounds_of_the_leaver_alone_are_not_gone_through():
@@ -370,6 +370,17 @@ def test_long_steps_have_the_interactions_of_the_rounds_they_stand_for(interacti
     begun = late.federate(record_every=1)
     again = late.relearn(begun, 4, interactions)
     assert (again.ndcg[0][1], again.updates) == (dict(begun.trained.ndcg)[8], 4)
+
+
+def test_relearning_is_in_the_long_steps_of_the_service():
+    """By its schedule: so short a history has a step for each round, of as many interactions."""
+    of = simulation(Leaver(LAST, joined=7))
+    history = of.federate(record_last=4)
+    for how in ("fresh", "drawn"):
+        found = of.unlearn(history, thesis(Strategy.RELEARN, 3), interactions=how)
+        np.testing.assert_array_equal(found.weights, of.relearn(history, 3, how).weights)
+    service = of.unlearn(history, Schedule(Strategy.RELEARN, 3))
+    np.testing.assert_array_equal(service.weights, of.relearn(history, 1).weights)
 
 
 def test_long_steps_of_one_round_are_retraining():
