@@ -1,5 +1,6 @@
 """Fill the generated parts of the documents from the code; ``--check`` only says whether they are up to date."""
 
+import csv
 import inspect
 import json
 import re
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import msgpack
+import numpy as np
 from pydantic_core import PydanticUndefined
 
 from edge_client.client import EdgeClient
@@ -28,7 +30,8 @@ from foltr.protocol.receipts import DeviceReaction, ReceiptCode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import AbandonReason
 from foltr.protocol.updates import DenseDelta, EvolutionPair, ModelUpdate, PartDelta, UpdateBody
-from foltr.reproductions.claims import Status
+from foltr.reproductions.claims import Status, difference_of
+from foltr.reproductions.experiments.thesis_unlearning import RETRAINED
 from foltr.secure.plan import plan_noise, ratio_text
 from storage.tables import metadata
 from storage.views import client_history, event_history, round_history
@@ -266,6 +269,58 @@ def canary_tables() -> str:
     return "\n\n".join(parts) or "No results are kept."
 
 
+def _by_seed(rows: list[dict[str, str]], model: str, figure: str) -> dict[str, float]:
+    """A figure of a model by seed, the mean over click models."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        if row["model"] == model:
+            found.setdefault(row["seed"], []).append(float(row[figure]))
+    return {seed: sum(values) / len(values) for seed, values in found.items()}
+
+
+def _minus(rows: list[dict[str, str]], first: str, second: str, figure: str) -> str:
+    """A figure of one model minus that of another, paired by seed."""
+    one, other = (_by_seed(rows, which, figure) for which in (first, second))
+    found = difference_of(np.array([one[seed] - other[seed] for seed in one]))
+    return f"{found.mean:+.3f} ± {found.half_width:.3f}"
+
+
+def unlearning_overview() -> str:
+    """Every way to forget, for each population and leaver, over click models: both data sets beside each other."""
+    data = {}
+    for path in sorted((DOCS / "results" / "unlearning").glob("*/ranking.csv"), reverse=True):
+        with path.open(encoding="utf-8") as file:
+            data[path.parent.name] = list(csv.DictReader(file))
+    columns = [f"{text}, {name}" for text in ("short", "cosine", "lists", "own queries") for name in data]
+    parts = []
+    rows = next(iter(data.values()))
+    for place in dict.fromkeys((row["population"], row["leaver"]) for row in rows):
+        there = {name: [row for row in of if (row["population"], row["leaver"]) == place] for name, of in data.items()}
+        lines = ["| way | " + " | ".join([*columns, "steps", "kB"]) + " |", "|---|" + "---:|" * (len(columns) + 2)]
+        first = next(iter(there.values()))
+        for model in dict.fromkeys(row["model"] for row in first):
+            cells = [_minus(of, RETRAINED, model, "ndcg") for of in there.values()]
+            for figure in ("cosine", "overlap"):
+                cells += [f"{np.mean(list(_by_seed(of, model, figure).values())):.2f}" for of in there.values()]
+            cells += [_minus(of, model, RETRAINED, "own") for of in there.values()]
+            steps, sent = (np.mean(list(_by_seed(first, model, figure).values())) for figure in ("steps", "bytes"))
+            lines.append(f"| {model} | {' | '.join(cells)} | {steps:.0f} | {sent / 1000:.0f} |")
+        parts.append(f"### {', '.join(place)}\n\n" + "\n".join(lines))
+    return "\n\n".join(parts) or "No results are kept."
+
+
+def unlearning_claims() -> str:
+    """The verdicts of the kept reports on forgetting, side by side."""
+    found: dict[str, dict[str, str]] = {}
+    for report in sorted((DOCS / "results" / "unlearning").glob("*/report.md"), reverse=True):
+        for status, claim in re.findall(r"^\d+\. \*\*(.+?)\*\*: (.+)$", report.read_text(), re.MULTILINE):
+            found.setdefault(claim, {})[report.parent.name] = status
+    names = list(dict.fromkeys(name for verdicts in found.values() for name in verdicts))
+    lines = ["| claim and its source | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+    lines += [f"| {claim} | " + " | ".join(of.get(name, "-") for name in names) + " |" for claim, of in found.items()]
+    return "\n".join(lines)
+
+
 def plans_table() -> str:
     """The noise of plans for 200 rounds with epsilon 8 and delta a millionth, by two helpers, d = 136."""
     lines = [
@@ -291,6 +346,7 @@ SECTIONS = {
         "participation": partial(robustness_tables, "robustness-participation"),
     },
     "results/privacy.md": {name: partial(privacy_tables, parts) for name, parts in PRIVACY_PARTS.items()},
+    "results/unlearning.md": {"overview": unlearning_overview, "claims": unlearning_claims},
     "results/unlearning/canary.md": {"tables": canary_tables},
     "operations.md": {"settings": settings_table, "reasons": reasons_table},
     "protocol.md": {
