@@ -43,6 +43,12 @@ from foltr.unlearning.schedule import Course, Schedule
 # So often a step's deadline passes while members are online; then the step is passed over.
 MOST_MISSES = 3
 _AT_ONCE = 0.0
+FALLBACKS = {
+    Strategy.FED_REMOVE: Strategy.RELEARN,
+    Strategy.ROLLBACK: Strategy.RELEARN,
+    Strategy.FED_ERASER: Strategy.RETRAIN,
+}
+"""How a job begins again whose model is not fit for service; of the others each is."""
 NO_COURSE = Course(interval=1, horizon=0)
 
 
@@ -99,7 +105,10 @@ class UnlearningPolicy:
 
     Args:
         interval: see `foltr.unlearning.schedule.Schedule`, as for ``local_interactions``.
-        min_coverage: below it, on average over the steps, a job begins again as `retrain`, unless it learned anew.
+        min_coverage: below it, on average over the steps, a job begins again as `FALLBACKS` says.
+        most_change: so does `fed_remove` where its model is further from the newest than so many times that one's
+            length. Where who left was like others it changes little; what the others sent against who was not would
+            outlast it.
         every_s: a job begins when the oldest request has waited so long,
         after: or when so many wait; None leaves it to time.
         deadline_s: an erasure that is not done so long after it was asked for is an alarm.
@@ -109,10 +118,11 @@ class UnlearningPolicy:
         patience_s: after so long without any answer a job pauses until a member is back.
     """
 
-    strategy: Strategy = Strategy.ROLLBACK
+    strategy: Strategy = Strategy.RELEARN
     interval: int = 10
     local_interactions: int | None = None
     min_coverage: float = 0.5
+    most_change: float = 0.3
     every_s: float = 86_400.0
     after: int | None = None
     swap_every_s: float = 3600.0
@@ -134,6 +144,8 @@ class UnlearningPolicy:
             raise SettingsError(f"unlearning_interactions: {self.local_interactions} is not between 1 and 100000")
         if not self.step_s > 0:
             raise SettingsError(f"unlearning_step_s: {self.step_s:g} is not above 0")
+        if not self.most_change > 0:
+            raise SettingsError(f"unlearning_most_change: {self.most_change:g} is not above 0")
         if not 0 <= self.min_coverage <= 1:
             raise SettingsError(f"unlearning_min_coverage: {self.min_coverage:g} is not between 0 and 1")
         if self.after is not None and self.after < 1:
@@ -166,9 +178,20 @@ class UnlearningPolicy:
         """How a job goes through stored rounds, by this strategy or by the one that took its place."""
         return Schedule(strategy, self.interval, self.local_interactions)
 
-    def is_enough(self, strategy: Strategy, coverage: float | None) -> bool:
-        """Whether a job has covered enough for service, on average over its steps; None without any."""
-        return strategy in (Strategy.RETRAIN, Strategy.RELEARN) or coverage is None or coverage >= self.min_coverage
+    def objection(self, strategy: Strategy, coverage: float | None, change: float | None) -> str | None:
+        """Why a job's model is not fit for service, in words; None where it is.
+
+        Args:
+            coverage: on average over its steps; None without any.
+            change: how far the model is from the newest, of the newest one's length; None where that says nothing.
+        """
+        if strategy not in FALLBACKS:
+            return None  # it has learned from whoever answered
+        if coverage is not None and coverage < self.min_coverage:
+            return f"coverage {coverage:.2f} is below {self.min_coverage:g}"
+        if strategy is Strategy.FED_REMOVE and change is not None and not change <= self.most_change:
+            return f"the model would change by {change:.3g} of its length, more than {self.most_change:g}"
+        return None
 
 
 @dataclass(frozen=True)

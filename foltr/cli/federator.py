@@ -125,6 +125,7 @@ async def _serve(settings: Settings) -> None:
             interval=settings.unlearning_interval,
             local_interactions=settings.unlearning_interactions,
             min_coverage=settings.unlearning_min_coverage,
+            most_change=settings.unlearning_most_change,
             every_s=settings.unlearn_every_s,
             after=settings.unlearn_after,
             swap_every_s=settings.unlearning_swap_every_s,

@@ -118,14 +118,16 @@ class Settings(BaseSettings):
     """Parameters of the rule as name=value,name=value; those not named keep the rule's defaults."""
     aggregation_fallback: Annotated[str, Option("--fallback")] = "median"
     """The rule where too few contributed for the first one; abandon ends the round without a model."""
-    unlearning_strategy: Annotated[Strategy, Option("--unlearning")] = Strategy.ROLLBACK
+    unlearning_strategy: Annotated[Strategy, Option("--unlearning")] = Strategy.RELEARN
     """How the model is made without a client that was forgotten: `docs/erasure.md`."""
     unlearning_interval: int = Field(default=10, ge=1, le=1_000_000)
-    """Every so many-th stored round is gone through, more where that makes fewer than 100 steps; retrain: all."""
+    """Every so many-th stored round is gone through, more where that makes fewer than 100 steps; or all of them."""
     unlearning_interactions: int | None = Field(default=None, ge=1, le=100_000)
     """What a device learns from in a step; unset three fifths of `interactions`, by relearn those of all its rounds."""
     unlearning_min_coverage: float = Field(default=0.5, ge=0, le=1)
-    """Where fewer of the remaining clients take part on average, unlearning begins again as retrain."""
+    """Where less of what the others had sent is covered, unlearning begins again as relearn or retrain."""
+    unlearning_most_change: float = Field(default=0.3, gt=0)
+    """Where fed_remove changes the model by more of its length, the others had pulled against who left: relearn."""
     unlearn_every_s: float = Field(default=86_400.0, ge=0, le=30 * 86_400)
     """The model is made anew once the oldest request to be forgotten has waited so long; data is erased at once."""
     unlearn_after: int | None = Field(default=None, ge=1)

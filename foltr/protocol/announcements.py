@@ -115,6 +115,7 @@ class UnlearningRound(Message):
     """
 
     kind_name: ClassVar[str] = "unlearning_round"
+    longest_list: ClassVar[int] = MOST_NAMED
     federation: Name
     job: Count
     step: Count

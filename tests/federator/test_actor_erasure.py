@@ -252,7 +252,7 @@ async def test_the_swap_is_between_two_rounds(joined):
 
 async def test_several_share_one_job(joined):
     """Those who ask before it begins; each has a receipt of its own."""
-    policy = UnlearningPolicy(every_s=5.0, swap_every_s=0.0)
+    policy = UnlearningPolicy(Strategy.ROLLBACK, every_s=5.0, swap_every_s=0.0)
     served, devices = await joined(unlearning=policy)
     await play(served, devices, 1, 0, ROWS)
     ask(served, devices[1])
@@ -365,7 +365,10 @@ async def test_a_round_whose_members_are_gone_is_passed_over(joined):
 async def test_nobody_is_asked_for_ever(joined):
     """A step that is not answered while others are online is passed over after three deadlines."""
     served, devices = await joined(
-        ONE, unlearning=UnlearningPolicy(every_s=0.0, swap_every_s=0.0, may_reset=True, step_s=10.0, min_coverage=0.0)
+        ONE,
+        unlearning=UnlearningPolicy(
+            Strategy.ROLLBACK, every_s=0.0, swap_every_s=0.0, may_reset=True, step_s=10.0, min_coverage=0.0
+        ),
     )
     await play(served, devices, 1, 0, ROWS)
     ask(served, devices[2])
@@ -426,7 +429,8 @@ async def test_the_last_round_is_not_given_up_for_the_swap(joined):
 async def test_who_does_not_answer_is_not_waited_for_twice(joined):
     """A step ends with those who did; its coverage is in the receipt; below the least the job begins as retrain."""
     served, devices = await joined(
-        ONE, unlearning=UnlearningPolicy(every_s=0.0, swap_every_s=0.0, step_s=10.0, min_coverage=0.4)
+        ONE,
+        unlearning=UnlearningPolicy(Strategy.ROLLBACK, every_s=0.0, swap_every_s=0.0, step_s=10.0, min_coverage=0.4),
     )
     await play(served, devices, 1, 0, ROWS)
     await play(served, devices, 2, 1, ROWS)
@@ -449,7 +453,8 @@ async def test_who_does_not_answer_is_not_waited_for_twice(joined):
 async def test_low_coverage_falls_back_to_retraining(joined):
     """It begins again from the first model, without old lengths, and the receipt says so."""
     served, devices = await joined(
-        ONE, unlearning=UnlearningPolicy(every_s=0.0, swap_every_s=0.0, step_s=10.0, min_coverage=0.9)
+        ONE,
+        unlearning=UnlearningPolicy(Strategy.FED_ERASER, every_s=0.0, swap_every_s=0.0, step_s=10.0, min_coverage=0.9),
     )
     await play(served, devices, 1, 0, ROWS)
     ask(served, devices[2])

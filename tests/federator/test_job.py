@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from federator.job import (
+    FALLBACKS,
     TRANSITIONS,
     Contribution,
     Due,
@@ -50,7 +51,7 @@ def test_a_strategy_given_as_text_is_that_strategy():
     """What decides compares members, so a text beside them would be another strategy."""
     policy = UnlearningPolicy(strategy="retrain")
     assert policy.strategy is Strategy.RETRAIN
-    assert policy.is_enough(policy.strategy, coverage=0.1)
+    assert policy.objection(policy.strategy, 0.1, None) is None
 
 
 @pytest.mark.parametrize(
@@ -348,15 +349,33 @@ def test_an_impatient_job_pauses_at_once():
     assert work.miss(110.0, any_online=False) is Missed.PAUSE
 
 
+@pytest.mark.parametrize(
+    ("change", "is_fit"), [(None, True), (0.3, True), (0.31, False), (400.0, False), (math.nan, False)]
+)
+def test_a_removal_that_changes_too_much_is_not_fit(change, is_fit):
+    """What the others sent was an answer to who left; a number that is none is no small one."""
+    assert (UnlearningPolicy().objection(Strategy.FED_REMOVE, 1.0, change) is None) == is_fit
+
+
+def test_every_fallback_ends_at_a_strategy_that_is_always_fit():
+    """A job begins again once or twice, and not for ever."""
+    policy = UnlearningPolicy(min_coverage=1.0)
+    for strategy in Strategy:
+        following = strategy
+        for _ in Strategy:
+            following = FALLBACKS.get(following, following)
+        assert policy.objection(following, 0.0, math.inf) is None
+
+
 def test_a_job_that_covered_too_little_makes_way_for_one_that_begins_at_once():
-    """Retraining is always enough, and so is a job without steps."""
+    """Learning anew is always enough, and so is a job without steps."""
     policy = UnlearningPolicy(min_coverage=0.5)
-    assert not policy.is_enough(Strategy.ROLLBACK, 0.49)
-    assert policy.is_enough(Strategy.ROLLBACK, 0.5)
-    assert policy.is_enough(Strategy.ROLLBACK, None)
-    assert policy.is_enough(Strategy.RETRAIN, 0.0)
-    assert policy.is_enough(Strategy.RELEARN, 0.0)
-    assert not policy.is_enough(Strategy.FED_REMOVE, 0.49)
+    assert policy.objection(Strategy.ROLLBACK, 0.49, None) == "coverage 0.49 is below 0.5"
+    assert policy.objection(Strategy.ROLLBACK, 0.5, 9.0) is None
+    assert policy.objection(Strategy.ROLLBACK, None, None) is None
+    assert policy.objection(Strategy.RETRAIN, 0.0, 9.0) is None
+    assert policy.objection(Strategy.RELEARN, 0.0, 9.0) is None
+    assert policy.objection(Strategy.FED_REMOVE, 0.49, None) is not None
     work = between_steps()
     work.give_up(200.0)
     assert work.due(200.0) is Due.BEGIN

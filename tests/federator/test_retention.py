@@ -12,13 +12,14 @@ from federator.round import RoundPolicy
 from foltr.errors import SettingsError
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.membership import Forget
+from foltr.protocol.states import Strategy
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.updates import DenseDelta, UnlearningUpdate
 from storage.models import latest_model
 from storage.queries import list_contributions
 
 TWO = RoundPolicy(2, 2, 0.0, 60.0)
-EVERY_FOURTH = UnlearningPolicy(interval=4, every_s=0.0, swap_every_s=0.0)
+EVERY_FOURTH = UnlearningPolicy(Strategy.ROLLBACK, interval=4, every_s=0.0, swap_every_s=0.0)
 
 
 @pytest.fixture(autouse=True)

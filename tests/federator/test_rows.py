@@ -109,6 +109,7 @@ def test_a_batch_has_everything_that_was_decided():
         quarantines=[QuarantineChange("a", AT, "why")],
         orders=[object()],
         policy=object(),
+        allowed_reset=object(),
     )
     decided.note(NewEvent(AT, "late"))
     batch = batch_of(decided, 4, (3, AT))

@@ -41,7 +41,7 @@ def check(results, n_steps: int) -> None:
     assert (forget["state"], forget["receipt_verified"], forget["bytes_left"]) == ("forgotten", True, 0)
     assert set(forget["bytes_before"]) == {"database", "data keys", "its own store", "broker"}
     assert all(found > 0 for found in forget["bytes_before"].values())
-    assert (forget["strategy"], forget["rounds_replayed"], forget["coverage"]) == ("rollback", n_steps, 1.0)
+    assert (forget["strategy"], forget["rounds_replayed"], forget["coverage"]) == ("relearn", n_steps, 1.0)
     ndcg = forget["ndcg_at_10"]
     assert ndcg["poisoned"] < min(ndcg["honest"], ndcg["retrained"])
     assert ndcg["poisoned"] < ndcg["unlearned"]
@@ -71,7 +71,7 @@ def test_a_client_is_forgotten_before_our_eyes(tmp_path):
         (left,) = connection.execute("SELECT count(*) FROM models WHERE tainted_at IS NOT NULL AND weights IS NOT NULL")
     connection.close()
     assert left == (0,)
-    for said in (name, "round 10/10", "unlearning, rollback: step 10/10", "verified with the federator's key"):
+    for said in (name, "round 10/10", "unlearning, relearn: step 10/10", "verified with the federator's key"):
         assert said in printed
     for words in ("had it done no harm", "the harm", "the recovery", "the measure"):
         assert len([line for line in printed.splitlines() if words in line]) == 1

@@ -1,6 +1,7 @@
 """A job that asks nobody: the stored rounds once more, without who leaves."""
 
 import contextlib
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -18,10 +19,10 @@ from federator.round import RoundPolicy
 from foltr.aggregation.rule_spec import read_rule
 from foltr.erasure.receipt import verify_receipt
 from foltr.failpoints import Failpoint
-from foltr.protocol.fields import pack_vector
+from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.membership import Forget
 from foltr.protocol.signing import SigningKey
-from foltr.protocol.states import Strategy
+from foltr.protocol.states import JobState, Strategy
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.trainings import EvolutionTraining
 from foltr.protocol.updates import DenseDelta, EvolutionPair
@@ -35,7 +36,10 @@ from storage.retention import delete_old_bodies
 N_FEATURES = 4
 KEY = SigningKey(b"federator" + bytes(23))
 NAMES = ("alice", "bob", "carol", "dave")
-REMOVE = UnlearningPolicy(Strategy.FED_REMOVE, every_s=0.0, swap_every_s=0.0, step_s=10.0, patience_s=30.0)
+# Of so few rounds whoever leaves was a large part.
+REMOVE = UnlearningPolicy(
+    Strategy.FED_REMOVE, most_change=1e9, every_s=0.0, swap_every_s=0.0, step_s=10.0, patience_s=30.0
+)
 N_ROUNDS = 5
 
 
@@ -207,10 +211,7 @@ async def test_a_federator_that_dies_between_two_slices_goes_on(federation, monk
 
 
 async def thinned(federation, min_coverage):
-    policy = UnlearningPolicy(
-        Strategy.FED_REMOVE, every_s=0.0, swap_every_s=0.0, step_s=10.0, min_coverage=min_coverage
-    )
-    served, devices = await federation(unlearning=policy)
+    served, devices = await federation(unlearning=replace(REMOVE, min_coverage=min_coverage))
     await play(served, devices, range(1, N_ROUNDS + 1))
     await delete_old_bodies(served.db, "mail", served.actor.epoch, before_round=N_ROUNDS, interval=3)
     await forget(served, devices["dave"])
@@ -227,7 +228,7 @@ async def test_too_thin_a_history_is_learned_anew(federation):
     """As after any other job that covers too little."""
     removed, anew = await thinned(federation, 0.7)
     assert (removed.state, removed.strategy, removed.coverage_sum) == ("failed", "fed_remove", 3)
-    assert anew.strategy == "retrain"
+    assert anew.strategy == "relearn"
 
 
 async def test_a_round_that_was_its_own_alone_is_nobodys_loss(federation):
@@ -276,3 +277,30 @@ async def test_it_catches_up_however_fast_rounds_are(federation, monkeypatch):
             break
     assert job.state == "done"
     assert job.step == job.last_round > N_ROUNDS
+
+
+async def test_a_removal_that_changes_too_much_makes_way_for_learning_anew(federation):
+    """What the others sent was against the one that left; so they are asked, and the receipt names what was done."""
+    served, devices = await federation(unlearning=replace(REMOVE, most_change=0.3))
+    await play(served, devices, range(1, N_ROUNDS + 1))
+    served.clock.at += 1.0
+    await forget(served, devices["dave"], n_turns=6)
+    removal_, relearning = await list_jobs(served.db, "mail")
+    assert (removal_.strategy, removal_.state) == (Strategy.FED_REMOVE, JobState.FAILED)
+    assert "more than 0.3; the job begins again as relearn" in removal_.reason
+    assert (relearning.strategy, relearning.state) == (Strategy.RELEARN, JobState.RUNNING)
+    assert served.retained.topics["foltr/v1/mail/unlearning/round"].job == relearning.number
+
+
+async def test_a_removal_that_changes_little_is_fit_for_service(federation):
+    """One of four like the others leaves: nobody is asked."""
+    served, devices = await federation(unlearning=replace(REMOVE, most_change=0.3))
+
+    def alike(number, name):
+        values = delta_of(number, "alice").values
+        own = 0.1 * unpack_vector(delta_of(number, name).values)
+        return DenseDelta(dim=N_FEATURES, values=pack_vector(unpack_vector(values) + own))
+
+    await play(served, devices, range(1, N_ROUNDS + 1), alike)
+    await forget(served, devices["dave"])
+    assert (await receipt_of(served)).strategy == "fed_remove"

@@ -16,7 +16,7 @@ from foltr.aggregation.rule_spec import read_rule
 from foltr.errors import DataError, SettingsError
 from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.membership import Forget
-from foltr.protocol.states import Pacing
+from foltr.protocol.states import Pacing, Strategy
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.trainings import EvolutionTraining, FedIpsTraining
 from foltr.protocol.updates import DenseDelta, EvolutionPair, UnlearningUpdate
@@ -33,7 +33,7 @@ N_FEATURES = 6
 NAMES = ("alice", "bob", "carol", "dave", "erin", "frank", "grace")
 SEVEN = RoundPolicy(7, 7, 0.0, 60.0)
 EVOLUTION = EvolutionTraining(noise_scale=0.1, server_learning_rate=0.5)
-EAGER = UnlearningPolicy(interval=1, every_s=0.0, swap_every_s=0.0, step_s=10.0)
+EAGER = UnlearningPolicy(Strategy.ROLLBACK, interval=1, every_s=0.0, swap_every_s=0.0, step_s=10.0)
 ADAPTIVE = replace(SEVEN, rule=read_rule("adaptive"))
 RULES = {
     "mean": read_rule("mean"),

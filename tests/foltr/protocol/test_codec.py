@@ -11,7 +11,14 @@ from pydantic import ValidationError
 from wire import CAPTURE, FIRST_SEQUENCE, JOIN, KEY, MESSAGES, V4, envelope, name_of
 
 from foltr.errors import MessageError
-from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
+from foltr.protocol.announcements import (
+    MOST_NAMED,
+    ModelAnnouncement,
+    NamedErasure,
+    RoundAnnouncement,
+    Selection,
+    UnlearningRound,
+)
 from foltr.protocol.codec import Signer, decode, encode, open_envelope
 from foltr.protocol.fields import (
     CHUNK_BYTES,
@@ -472,3 +479,21 @@ def test_the_largest_ranker_fits_the_chunks():
         assert open_envelope(wire, MAX_CHUNKED_BYTES).read(type(message)) == message
     chunk = Chunk(federation="f" * 64, client_id="c" * 64, digest=bytes(32), index=999, data=bytes(CHUNK_BYTES))
     assert decode(encode(chunk, "t" * 200, 2**63 - 1, KEY), Chunk) == chunk
+
+
+def test_a_step_of_a_job_for_many_erasures_is_read():
+    """As many as it may name: a reader has room for them."""
+    entries = [NamedErasure(audit_seq=number + 1, audit_hash=bytes(32)) for number in range(MOST_NAMED)]
+    step = UnlearningRound(
+        federation="mail",
+        job=1,
+        step=1,
+        open=True,
+        ranker=LinearRankerSpec(n_features=2),
+        weights=bytes(8),
+        local_interactions=3,
+        erasures=entries,
+        closes_at=1e9,
+        training=PdgdTraining(),
+    )
+    assert decode(encode(step, "t", 1, KEY), UnlearningRound) == step
