@@ -43,12 +43,8 @@ from foltr.unlearning.schedule import Course, Schedule
 # So often a step's deadline passes while members are online; then the step is passed over.
 MOST_MISSES = 3
 _AT_ONCE = 0.0
-FALLBACKS = {
-    Strategy.FED_REMOVE: Strategy.RELEARN,
-    Strategy.ROLLBACK: Strategy.RELEARN,
-    Strategy.FED_ERASER: Strategy.RETRAIN,
-}
-"""How a job begins again whose model is not fit for service; of the others each is."""
+FALLING_BACK = frozenset({Strategy.FED_REMOVE, Strategy.FED_ERASER, Strategy.ROLLBACK})
+"""A job of these begins again as `relearn` if its model is not fit for service; a model of the others always is."""
 NO_COURSE = Course(interval=1, horizon=0)
 
 
@@ -105,7 +101,7 @@ class UnlearningPolicy:
 
     Args:
         interval: see `foltr.unlearning.schedule.Schedule`, as for ``local_interactions``.
-        min_coverage: below it, on average over the steps, a job begins again as `FALLBACKS` says.
+        min_coverage: below it, on average over the steps, a job begins again (`FALLING_BACK`).
         most_change: so does `fed_remove` where its model is further from the newest than so many times that one's
             length. Where who left was like others it changes little; what the others sent against who was not would
             outlast it.
@@ -185,7 +181,7 @@ class UnlearningPolicy:
             coverage: on average over its steps; None without any.
             change: how far the model is from the newest, of the newest one's length; None where that says nothing.
         """
-        if strategy not in FALLBACKS:
+        if strategy not in FALLING_BACK:
             return None  # it has learned from whoever answered
         if coverage is not None and coverage < self.min_coverage:
             return f"coverage {coverage:.2f} is below {self.min_coverage:g}"

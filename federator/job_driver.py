@@ -12,13 +12,13 @@ from datetime import datetime
 import structlog
 
 from federator.clock import Clock, to_datetime
-from federator.closing.removal import remake
+from federator.closing.removal import change_by, remake
 from federator.closing.step_model import answers_of, contributions_of
 from federator.closing.stored_recipes import Recipes
 from federator.closing.stored_rules import stored_training
 from federator.deciding.state import FederationState
 from federator.gathering import beginning_of_next, find_held, list_stored, next_number, starting_point
-from federator.job import FALLBACKS, Due, Missed, Phase, Unlearning, UnlearningStep
+from federator.job import Due, Missed, Phase, Unlearning, UnlearningStep
 from federator.plan import FederationPlan
 from federator.publishing.audit_heads import AuditHeads
 from federator.publishing.retained import RetainedTopics
@@ -34,7 +34,6 @@ from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.states import JobState, Strategy
 from foltr.protocol.topics import Topics
 from foltr.protocol.updates import UnlearningUpdate
-from foltr.unlearning.measures import relative_distance
 from foltr.unlearning.schedule import Course
 from storage.erasure.records import ErasureRow, JobStep, NewJob, UnlearningJobRow
 from storage.records import NewEvent
@@ -247,7 +246,7 @@ class Unlearner:
         job = self._job
         held = await self._store.find_reset(job.number)
         is_ordered = held is not None and held.ordered_at is not None
-        objection = self._policy.objection(job.strategy, job.coverage, await self._change_by(job))
+        objection = self._policy.objection(job.strategy, job.coverage, await change_by(self._store, job))
         if is_ordered or (objection is None and not await self._resets(job)):
             self._unlearning.catch_up()
             self._tell()
@@ -255,17 +254,8 @@ class Unlearner:
             await self._give_up("no step has changed the first model: to serve it takes the operator's order")
             await self._begin(self._policy.strategy)
         else:
-            following = FALLBACKS[job.strategy]
-            await self._give_up(f"{objection}; the job begins again as {following}")
-            await self._begin(following)
-
-    async def _change_by(self, job: UnlearningJobRow) -> float | None:
-        """How far the job's model is from the newest, of the newest one's length; None where one of them is zeros."""
-        newest = await self._store.latest_model()
-        if newest is None:
-            return None
-        before, after = unpack_vector(newest.weights), unpack_vector(weights_of(job))
-        return relative_distance(after, before) if before.any() and after.any() else None
+            await self._give_up(f"{objection}; the job begins again as {Strategy.RELEARN}")
+            await self._begin(Strategy.RELEARN)
 
     async def _resets(self, job: UnlearningJobRow) -> bool:
         """Whether a job's model is the first one after all its steps, and may not be; then the next job is held."""

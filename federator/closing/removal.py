@@ -16,6 +16,7 @@ from foltr.errors import DataError
 from foltr.methods.aggregations import is_plain_mean
 from foltr.methods.base import Memory, NextModel
 from foltr.protocol.fields import unpack_vector
+from foltr.unlearning.measures import relative_distance
 from storage.erasure.records import UnlearningJobRow
 from storage.records import RoundRow
 
@@ -72,6 +73,15 @@ async def remake(
             weights, memory, covered = made.weights, made.memory, covered + 1
     is_last = len(rows) == len(found) < _ROUNDS_AT_ONCE
     return Slice(rows[-1].number, len(rows), covered, weights, memory, is_last)
+
+
+async def change_by(store: FederationStore, job: UnlearningJobRow) -> float | None:
+    """How far a job's model is from the newest, of the newest one's length; None where one of them is all zeros."""
+    newest = await store.latest_model()
+    if newest is None:
+        return None
+    before, after = unpack_vector(newest.weights), unpack_vector(job.weights or b"")
+    return relative_distance(after, before) if before.any() and after.any() else None
 
 
 def _first_of(rows: Sequence[RoundRow], update_bytes: int) -> Iterator[RoundRow]:

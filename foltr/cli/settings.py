@@ -125,7 +125,7 @@ class Settings(BaseSettings):
     unlearning_interactions: int | None = Field(default=None, ge=1, le=100_000)
     """What a device learns from in a step; unset three fifths of `interactions`, by relearn those of all its rounds."""
     unlearning_min_coverage: float = Field(default=0.5, ge=0, le=1)
-    """Where less of what the others had sent is covered, unlearning begins again as relearn or retrain."""
+    """Where less of what the others had sent is covered, unlearning begins again as relearn."""
     unlearning_most_change: float = Field(default=0.3, gt=0)
     """Where fed_remove changes the model by more of its length, the others had pulled against who left: relearn."""
     unlearn_every_s: float = Field(default=86_400.0, ge=0, le=30 * 86_400)

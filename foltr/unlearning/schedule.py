@@ -15,8 +15,9 @@ LEAST_STEPS = 100
 FEWEST_INTERACTIONS = 3
 """A step asks for no fewer unless a setting says so, and devices answer no such step: of one or two clicks an answer
 would show nearly everything."""
-MOST_INTERACTIONS = 100_000
-"""A step asks for no more of a client: so many may be announced."""
+MOST_LONG_STEPS, MOST_OF_A_LONG_STEP = 150, 150
+"""However long the history is, a device can answer a whole job of `relearn` within its limits: 200 steps a day, and
+each of the 500 interactions that it keeps in 50 of them."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,12 @@ class Schedule:
 
     Args:
         interval: every so many-th stored round is gone through (the thesis' delta t), or more of them where a job would
-            have fewer than ``least_steps``; `retrain` and `fed_remove` go through all.
+            have fewer than ``least_steps``; `retrain` and `fed_remove` go through all, and `relearn` through no more
+            than `MOST_LONG_STEPS`.
         local_interactions: how many a client that stays learns from in a step (the thesis' n'); None: three fifths of
             what an update may hold, as the thesis' 3 of 5. `retrain` takes as many as an update may hold, `relearn` as
-            many as those of the interval's rounds. Where an update may hold very few, all take `FEWEST_INTERACTIONS`.
+            many as those of the interval's rounds, up to `MOST_OF_A_LONG_STEP`. Where an update may hold very few, all
+            take `FEWEST_INTERACTIONS`.
         least_steps: 1 keeps the interval as it is, as the thesis does.
 
     Raises:
@@ -103,12 +106,13 @@ class Schedule:
         """The interval of a job with so many stored rounds ahead."""
         if self.strategy in (Strategy.RETRAIN, Strategy.FED_REMOVE):
             return 1
-        return max(1, min(self.interval, n_stored // self.least_steps))
+        interval = max(1, min(self.interval, n_stored // self.least_steps))
+        return max(interval, -(-n_stored // MOST_LONG_STEPS)) if self.strategy is Strategy.RELEARN else interval
 
     def interactions_of(self, max_interactions: int, interval: int) -> int:
         """How many interactions a client learns from in a step, of at most so many in an update of each round."""
         if self.strategy is Strategy.RETRAIN:
             return max(FEWEST_INTERACTIONS, max_interactions)
         if self.strategy is Strategy.RELEARN and self.local_interactions is None:
-            return max(FEWEST_INTERACTIONS, min(interval * max_interactions, MOST_INTERACTIONS))
+            return max(FEWEST_INTERACTIONS, min(interval * max_interactions, MOST_OF_A_LONG_STEP))
         return self.local_interactions or max(FEWEST_INTERACTIONS, 3 * max_interactions // 5)

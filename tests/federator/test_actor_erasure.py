@@ -450,8 +450,8 @@ async def test_who_does_not_answer_is_not_waited_for_twice(joined):
     assert receipt.coverage == 0.5
 
 
-async def test_low_coverage_falls_back_to_retraining(joined):
-    """It begins again from the first model, without old lengths, and the receipt says so."""
+async def test_low_coverage_falls_back_to_learning_anew(joined):
+    """It begins again without old lengths, from whoever answers, and the receipt says so."""
     served, devices = await joined(
         ONE,
         unlearning=UnlearningPolicy(Strategy.FED_ERASER, every_s=0.0, swap_every_s=0.0, step_s=10.0, min_coverage=0.9),
@@ -468,7 +468,7 @@ async def test_low_coverage_falls_back_to_retraining(joined):
         await served.turn()
         await served.turn()
     receipt = verify_receipt(notices(served)[0].receipt.decode(), KEY.public)
-    assert receipt.strategy == "retrain"
+    assert receipt.strategy == "relearn"
     assert unpack_vector((await latest_model(served.db, "mail")).weights).tolist() == [1.0, 0.0, 0.0, 0.0]
 
 

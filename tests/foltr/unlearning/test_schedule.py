@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_client.store.store import KEPT_INTERACTIONS
+from edge_client.training.unlearning_limits import UnlearningLimits
 from foltr.errors import SettingsError
 from foltr.protocol.states import Strategy
-from foltr.unlearning.schedule import FEWEST_INTERACTIONS, LEAST_STEPS, MOST_INTERACTIONS, Course, Schedule
+from foltr.unlearning.schedule import FEWEST_INTERACTIONS, LEAST_STEPS, MOST_OF_A_LONG_STEP, Course, Schedule
 
 
 def thesis(interval: int, strategy: Strategy = Strategy.FED_ERASER) -> Schedule:
@@ -55,7 +57,6 @@ def test_a_job_has_a_hundred_steps_where_history_allows(n_stored, interval):
     assert schedule.interval_over(n_stored) == interval
     assert Schedule(Strategy.RETRAIN, interval=10).interval_over(n_stored) == 1
     assert Schedule(Strategy.FED_REMOVE, interval=10).interval_over(n_stored) == 1
-    assert Schedule(Strategy.RELEARN, interval=10).interval_over(n_stored) == interval
     assert len(schedule.begin(range(1, n_stored + 1))[1]) >= min(n_stored, LEAST_STEPS)
 
 
@@ -66,11 +67,20 @@ def test_clients_learn_from_three_fifths():
     assert [Schedule(Strategy.RETRAIN, local_interactions=2).interactions_of(n, 1) for n in (1, 5)] == [3, 5]
 
 
+@pytest.mark.parametrize(("n_stored", "n_steps"), [(99, 99), (1_000, 100), (1_999, 143), (10_000, 150), (10**6, 150)])
+def test_a_job_in_long_steps_ends_within_a_day_of_devices(n_stored, n_steps):
+    """They answer 200 steps a day, and each interaction serves 50: a long history has longer steps, and no more."""
+    schedule = Schedule(Strategy.RELEARN, interval=10)
+    assert len(schedule.begin(range(1, n_stored + 1))[1]) == n_steps <= UnlearningLimits().steps_a_day
+    local_interactions = schedule.interactions_of(5, schedule.interval_over(n_stored))
+    assert n_steps * local_interactions <= KEPT_INTERACTIONS * UnlearningLimits().steps_a_click
+
+
 def test_a_long_step_has_the_interactions_of_the_rounds_it_stands_for():
-    """As many as may be announced, and no fewer than devices answer; a setting says otherwise."""
+    """No more than devices have to give in a job, and no fewer than they answer; a setting says otherwise."""
     assert [Schedule(Strategy.RELEARN).interactions_of(5, interval) for interval in (1, 3, 10)] == [5, 15, 50]
     assert Schedule(Strategy.RELEARN).interactions_of(1, 2) == FEWEST_INTERACTIONS
-    assert Schedule(Strategy.RELEARN).interactions_of(50_000, 10) == MOST_INTERACTIONS
+    assert Schedule(Strategy.RELEARN).interactions_of(50_000, 10) == MOST_OF_A_LONG_STEP
     assert Schedule(Strategy.RELEARN, local_interactions=4).interactions_of(5, 10) == 4
 
 
