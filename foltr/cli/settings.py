@@ -121,27 +121,29 @@ class Settings(BaseSettings):
     unlearning_strategy: Annotated[Strategy, Option("--unlearning")] = Strategy.RELEARN
     """How the model is made without a client that was forgotten: `docs/erasure.md`."""
     unlearning_interval: int = Field(default=10, ge=1, le=1_000_000)
-    """Every so many-th stored round is gone through, more where that makes fewer than 100 steps; or all of them."""
+    """A step stands for so many stored rounds: fewer where a job had under 100 steps, more where one of relearn had
+    over 150, and one by retrain and fed_remove."""
     unlearning_interactions: int | None = Field(default=None, ge=1, le=100_000)
-    """What a device learns from in a step; unset three fifths of `interactions`, by relearn those of all its rounds."""
+    """What a device learns from in a step; unset three fifths of `interactions`, all of them by retrain, and by relearn
+    those of all rounds that the step stands for, up to 150."""
     unlearning_min_coverage: float = Field(default=0.5, ge=0, le=1)
-    """Where less of what the others had sent is covered, unlearning begins again as relearn."""
+    """A job of fed_eraser, rollback or fed_remove that covers less of what others had sent begins again as relearn."""
     unlearning_most_change: float = Field(default=0.3, gt=0)
-    """Where fed_remove changes the model by more of its length, the others had pulled against who left: relearn."""
+    """A job of fed_remove that changes the model by more than so much of its length begins again as relearn."""
     unlearn_every_s: float = Field(default=86_400.0, ge=0, le=30 * 86_400)
     """The model is made anew once the oldest request to be forgotten has waited so long; data is erased at once."""
     unlearn_after: int | None = Field(default=None, ge=1)
-    """It is made anew earlier once so many have asked; unset waits for `unlearn_every_s`."""
+    """The model is made anew earlier once so many wait for it; unset: only `unlearn_every_s` decides."""
     unlearning_swap_every_s: float = Field(default=3600.0, ge=0, le=30 * 86_400)
-    """It is made anew no sooner than so long after the last such model was put in service, however many ask."""
+    """The model is made anew no sooner than so long after the last such one was put in service, however many ask."""
     unlearning_deadline_s: float = Field(default=30 * 86_400.0, ge=0, le=30 * 86_400)
     """An erasure that is not done so long after it was asked for raises an alarm; who asked is told this day."""
     unlearning_may_reset: bool = False
     """A job that can only put the first model in service does so by itself; else it waits for the operator's order."""
     unlearning_step_s: float = Field(default=60.0, gt=0, le=86_400)
-    """A step ends after so long without those who have not answered."""
+    """A step ends after so long if there are enough answers; else it is asked again."""
     unlearning_patience_s: float = Field(default=3600.0, ge=0, le=30 * 86_400)
-    """After so long without any answer unlearning pauses until a device is back."""
+    """After so long without any device online unlearning pauses until one is back."""
     history_rounds: int | None = Field(default=None, ge=1)
     """Updates of so many of the newest rounds are kept, of older ones every unlearning_interval-th; unset keeps all."""
     ranker: Literal["linear", "neural"] = "linear"

@@ -77,7 +77,7 @@ class _Log:
 
 @app.command("list")
 def audit_list(db: options.Db = None, federation: options.Federation = None, json: options.Json = False) -> None:
-    """The entries, oldest first: number, time in UTC, kind, whom or which job it is about, and what else it says.
+    """List the entries, oldest first: number, time in UTC, kind, whom or which job it is about, and what else it says.
 
     With --json their hashes, too.
     """
@@ -115,9 +115,9 @@ def audit_verify(
 ) -> None:
     """Check that no entry was changed or taken out, and that what was said elsewhere is in the log.
 
-    That is: the table of erasures, the receipts that are named, with --key what was noted under it, and what the
-    federator has published, where a broker is named or the operator's folder is here. Exit code 1 if not; the line on
-    standard error names the entry or the erasure.
+    The log is compared with the tables of erasures and unlearning jobs, with the receipts that are named, with what was
+    noted under --key, and with what the federator has published where a broker is named or the operator's folder is
+    here. The exit code is 1 if something differs; the line on standard error names the entry or the erasure.
     """
     if receipt and key is None:
         raise SettingsError("receipt: name the federator's public key with --key, too")

@@ -39,7 +39,7 @@ def erasures_list(
     limit: options.Limit = 1000,
     json: options.Json = False,
 ) -> None:
-    """Everybody who was forgotten, newest last: by pseudonym, when, and how far the model without them is.
+    """List everybody who was forgotten, newest last: by pseudonym, when, and how far the model without them is.
 
     The exit code is 1 where the deadline of one of them has passed and it is not done.
     """
@@ -79,7 +79,7 @@ def erasures_show(
     federation: options.Federation = None,
     json: options.Json = False,
 ) -> None:
-    """One erasure and its unlearning job; by its name also where the database still names it.
+    """Show one erasure and its unlearning job; by the client's name also where the database still has that.
 
     With --receipt, get its receipt.
     """
@@ -122,9 +122,10 @@ def erasures_allow_reset(
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
 ) -> None:
-    """Have an unlearning job put the first model in service, signed by the operator: what all have taught is lost.
+    """Order that an unlearning job puts the first model in service: what all have taught is lost.
 
-    It is held until then. `foltr erasures list` says beforehand what that costs, and the answer says it again.
+    The job is held until the operator orders it. `foltr erasures list` says beforehand what that costs, and the answer
+    says it again.
     """
     with open_authority(operator) as authority:
         answer = send_order(authority, authority.allow_reset(job), broker)

@@ -85,10 +85,10 @@ def forget(
 ) -> None:
     """Erase what a federation has of a client and unlearn what it has taught. It cannot be undone.
 
-    An operator's order is answered once all that is stored is erased; --wait waits for the model without it, too.
-    Without --wait success means for the client's own request that it was sent. The name is not used again. With
-    credentials it connects as that client; where the broker has users, a running device is cut off for a moment each
-    time, and connects again.
+    An operator's order is answered once all that is stored is erased; the client's own request is only sent. With
+    --wait the command waits for the model without the client, too. The name is not used again. With --credentials the
+    command connects as that client; where the broker has users, a running device is cut off for a moment each time,
+    and connects again.
     """
     if receipt is not None and not wait:
         raise SettingsError("receipt: there is one once the client is forgotten; add --wait")

@@ -80,9 +80,9 @@ def audit_head(
     noted: Noted = DEFAULT,
     json: options.Json = False,
 ) -> None:
-    """The newest entry, as the federator has published it at the broker or a device has heard it; it is noted.
+    """Print and note the newest entry, as the federator has published it or a device has heard it.
 
-    Exit code 1 if it contradicts what was noted before, or what else the device has heard.
+    The exit code is 1 if it contradicts what was noted before, or what else the device has heard.
     """
     if store is not None and key is None:
         raise SettingsError("key: name the federator's public key with --key, too")
